@@ -1,0 +1,16 @@
+# The last words of configuring: what is in this build, and why what is not is not.
+function(_aliquot_line name with why)
+  if(with)
+    message(STATUS "  ${name}: yes (${why})")
+  else()
+    message(STATUS "  ${name}: no  (${why})")
+  endif()
+endfunction()
+
+message(STATUS "Aliquot ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+_aliquot_line("CUDA " "${ALIQUOT_WITH_CUDA}" "${ALIQUOT_CUDA_WHY}")
+_aliquot_line("MPI  " "${ALIQUOT_WITH_MPI}" "${ALIQUOT_MPI_WHY}")
+message(STATUS "  HDF5 : ${HDF5_VERSION}   Boost: ${Boost_VERSION}   oneDNN: ${dnnl_VERSION}")
+if(ALIQUOT_SANITIZE)
+  message(STATUS "  sanitizers: ${ALIQUOT_SANITIZE}")
+endif()

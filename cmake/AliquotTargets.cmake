@@ -1,0 +1,28 @@
+# aliquot_room(NAME SOURCES... [DEPENDS rooms and libraries...]): one room of the house as one static library, aliquot_NAME.
+# Includes are spelled from the top of the tree ("kernels/dtype.h").
+
+add_library(aliquot_flags INTERFACE)
+target_compile_features(aliquot_flags INTERFACE cxx_std_20)
+target_include_directories(aliquot_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+# A contracted a*b+c rounds once instead of twice, so two compilers or two vector widths would give two answers.
+target_compile_options(aliquot_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+  $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
+if(ALIQUOT_WARNINGS_AS_ERRORS)
+  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+if(ALIQUOT_SANITIZE)
+  target_compile_options(aliquot_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ALIQUOT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g>)
+  target_link_options(aliquot_flags INTERFACE -fsanitize=${ALIQUOT_SANITIZE})
+endif()
+if(ALIQUOT_COVERAGE)
+  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -O0 -g>)
+  target_link_options(aliquot_flags INTERFACE --coverage)
+endif()
+
+function(aliquot_room name)
+  cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;DEPENDS")
+  add_library(aliquot_${name} STATIC ${room_SOURCES})
+  target_link_libraries(aliquot_${name} PUBLIC aliquot_flags ${room_DEPENDS})
+endfunction()

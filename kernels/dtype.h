@@ -1,0 +1,41 @@
+#pragma once
+// The element types the house stores and moves, and the block, the atom of everything above.
+
+#include <cstdint>
+#include <string_view>
+
+namespace aliquot {
+
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt16, kUInt8 };
+
+/// Elements of one tensor that are never cut apart: shard cuts, norm leaves, quantisation scales, decay and random keys
+/// all fall on its edges, so nothing depends on how tensors are grouped or sharded.
+inline constexpr int64_t kBlockElements = 256;
+
+/// Bytes of one element.
+constexpr int64_t element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return 8;
+    case DType::kFloat32: return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+    case DType::kInt16: return 2;
+    case DType::kUInt8: return 1;
+  }
+  return 0;
+}
+
+/// The name used in flags, logs, checkpoints and digests: "float32", "bfloat16", ...
+constexpr std::string_view name(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat64: return "float64";
+    case DType::kFloat32: return "float32";
+    case DType::kBFloat16: return "bfloat16";
+    case DType::kFloat16: return "float16";
+    case DType::kInt16: return "int16";
+    case DType::kUInt8: return "uint8";
+  }
+  return "unknown";
+}
+
+}  // namespace aliquot

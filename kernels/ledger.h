@@ -1,0 +1,76 @@
+#pragma once
+// Who holds how many bytes of what, counted as it happens.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aliquot {
+
+enum class Category : uint8_t {
+  kParameters,
+  kGradients,
+  kOptimizer,
+  kSlots,          // where units take turns being whole
+  kCommunication,  // what moving bytes needs besides: boards, mailboxes, partial sums
+  kStaging,        // on the way to or from a file or another device
+  kActivations,
+  kArena,  // backing memory that other categories live in; counted as held, never as in use
+};
+inline constexpr int kCategoryCount = 8;
+
+/// The name used in tables and metrics: "parameters", "gradients", ...
+std::string_view name(Category category);
+
+/// One figure a category, in bytes.
+using BytesByCategory = std::array<int64_t, kCategoryCount>;
+
+/// Counts one device's memory twice over: what was taken from the system (held), and what is in use by category, where
+/// an arena's buffers are acquired and released again and again within memory that is held once. Thread-safe.
+class Ledger {
+ public:
+  using EntryId = int64_t;
+
+  struct Entry {
+    Category category;
+    int64_t size_bytes;
+    std::string owner;
+  };
+
+  /// Counts `size_bytes` as in use by `owner` until release(). No allocation once `reserve_entries` entries were alive.
+  EntryId acquire(Category category, int64_t size_bytes, std::string_view owner);
+  void release(EntryId entry) noexcept;
+
+  /// Counts memory taken from the system. Throws UnavailableError, naming owner, limit and what is held, if it would
+  /// exceed the limit; nothing is counted then.
+  void hold(int64_t size_bytes, std::string_view owner);
+  void let_go(int64_t size_bytes) noexcept;
+
+  /// Bytes that may be held at most; 0 is no limit.
+  void set_limit_bytes(int64_t limit_bytes);
+
+  int64_t held_bytes() const;
+  int64_t held_peak_bytes() const;
+  int64_t in_use_bytes() const;    // the sum over categories, now
+  int64_t in_use_peak_bytes() const;  // the largest that sum has been; not the sum of the peaks
+  BytesByCategory current() const;
+  BytesByCategory peak() const;
+  void reset_peaks();
+
+  /// What is in use now, the largest first: at the end of a program, the leaks.
+  std::vector<Entry> entries() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<EntryId, Entry> entries_;
+  EntryId next_entry_ = 1;
+  BytesByCategory current_{}, peak_{};
+  int64_t in_use_bytes_ = 0, in_use_peak_bytes_ = 0;
+  int64_t held_bytes_ = 0, held_peak_bytes_ = 0, limit_bytes_ = 0;
+};
+
+}  // namespace aliquot

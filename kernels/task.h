@@ -1,0 +1,67 @@
+#pragma once
+// A piece of host work that never allocates.
+
+#include <cstddef>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace aliquot {
+
+/// A callable held in place: move-only, no heap, so that enqueuing work in a training step allocates nothing.
+/// A callable that is larger than kCapacityBytes does not compile; keep what it needs in a struct that outlives it.
+class Task {
+ public:
+  static constexpr std::size_t kCapacityBytes = 144;
+
+  Task() = default;
+
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Task>>>
+  Task(F&& work) {  // NOLINT(google-explicit-constructor): a lambda is a task
+    using Work = std::decay_t<F>;
+    static_assert(sizeof(Work) <= kCapacityBytes, "too much is captured for a Task");
+    static_assert(alignof(Work) <= alignof(std::max_align_t));
+    static_assert(std::is_nothrow_move_constructible_v<Work>);
+    new (storage_) Work(std::forward<F>(work));
+    invoke_ = [](void* self) { (*static_cast<Work*>(self))(); };
+    relocate_ = [](void* from, void* to) noexcept {
+      auto* source = static_cast<Work*>(from);
+      if (to != nullptr) new (to) Work(std::move(*source));
+      source->~Work();
+    };
+  }
+
+  Task(Task&& other) noexcept { take(other); }
+  Task& operator=(Task&& other) noexcept {
+    if (this != &other) {
+      clear();
+      take(other);
+    }
+    return *this;
+  }
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+  ~Task() { clear(); }
+
+  explicit operator bool() const { return invoke_ != nullptr; }
+  void operator()() { invoke_(storage_); }
+
+ private:
+  void clear() noexcept {
+    if (relocate_ != nullptr) relocate_(storage_, nullptr);
+    invoke_ = nullptr;
+    relocate_ = nullptr;
+  }
+
+  void take(Task& other) noexcept {
+    if (other.relocate_ != nullptr) other.relocate_(other.storage_, storage_);
+    invoke_ = std::exchange(other.invoke_, nullptr);
+    relocate_ = std::exchange(other.relocate_, nullptr);
+  }
+
+  alignas(std::max_align_t) std::byte storage_[kCapacityBytes];
+  void (*invoke_)(void*) = nullptr;
+  void (*relocate_)(void*, void*) noexcept = nullptr;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,36 @@
+#pragma once
+// The one thing a new world needs before it has shared memory: telling each other small things.
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aliquot {
+
+/// Blocking exchange of small byte strings between the ranks of a group, for set-up only. Everything else (boards, shared
+/// memory, NCCL's id) is built on it. All calls are collective; used from each rank's own thread.
+class Exchange {
+ public:
+  Exchange() = default;
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  virtual ~Exchange() = default;
+
+  virtual int rank() const = 0;
+  virtual int rank_count() const = 0;
+
+  /// Every rank's string, in rank order. Throws CommunicationError, naming the missing ranks, at the deadline, and with
+  /// the reason given when a rank has called abort().
+  virtual std::vector<std::string> all(std::string_view own) = 0;
+
+  /// Ranks of one color, ordered by key, then rank.
+  virtual std::unique_ptr<Exchange> split(int color, int key) = 0;
+
+  /// Makes every rank leave all(), now and later. From any thread.
+  virtual void abort(std::string_view why) noexcept = 0;
+  /// True, with the reason, once any rank of this exchange has called abort().
+  virtual bool aborted(std::string* why) const = 0;
+};
+
+}  // namespace aliquot

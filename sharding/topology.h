@@ -1,0 +1,31 @@
+#pragma once
+// Which ranks share a node or a GPU.
+
+#include <string>
+#include <vector>
+
+namespace aliquot {
+
+/// Where the ranks of one group run, as a value: the planner takes it, the communicators choose their paths by it.
+/// node_of_rank[r] numbers nodes from 0 in order of their first rank.
+struct Topology {
+  std::vector<int> node_of_rank;
+  std::vector<int> gpu_of_rank;  // the GPU's number on its node, or -1: computes on the host
+
+  /// `rank_count` ranks on one host, none with a GPU.
+  static Topology one_host(int rank_count);
+
+  int rank_count() const { return static_cast<int>(node_of_rank.size()); }
+  int node_count() const;
+  bool one_node() const { return node_count() <= 1; }
+  std::vector<int> ranks_of_node(int node) const;
+  /// True if each node's ranks form one aligned power-of-two block of the tree over ranks (the last may be cut short by
+  /// the end of the world), so that a node may add its own ranks first without changing a bit.
+  bool nodes_are_aligned() const;
+  /// "4 ranks on 2 nodes (2 each)".
+  std::string describe() const;
+
+  friend bool operator==(const Topology&, const Topology&) = default;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,55 @@
+#pragma once
+// The ranks of one program, and how they came to be.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/device.h"
+#include "sharding/communicator.h"
+
+namespace aliquot {
+
+enum class DeviceChoice : uint8_t { kAuto, kHost, kCuda };
+enum class WorldChoice : uint8_t { kAuto, kThreads, kMpi, kNccl };
+
+struct WorldOptions {
+  DeviceChoice device = DeviceChoice::kAuto;  // auto: a GPU where there is one
+  WorldChoice kind = WorldChoice::kAuto;      // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
+  int threads_per_rank = 0;                   // 0: the node's cores divided by the ranks on it, at least 1
+  double timeout_seconds = 600;               // deadline of every collective
+  std::function<std::unique_ptr<Device>(int rank)> make_device;  // tests: a device of their own; ranks then are threads
+};
+
+/// One rank's place in the world: its device and the communicator of all ranks. Move-only; destroyed by its own thread.
+class World {
+ public:
+  World(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
+      : device_(std::move(device)), communicator_(std::move(communicator)) {}
+  World(World&&) = default;
+  World& operator=(World&&) = default;
+  ~World();
+
+  /// The world that a launcher (mpirun, srun) started this process into, or this process alone. Throws UnavailableError,
+  /// with what to type, when a launcher started several of us without a common world.
+  static World from_environment(const WorldOptions& options = {});
+
+  /// Runs `body` on `rank_count` ranks, each a thread of its own, and returns when all are done. If a rank throws, the
+  /// others leave their collectives, and the first failure is rethrown here.
+  static void threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
+
+  int rank() const { return communicator_->rank(); }
+  int rank_count() const { return communicator_->rank_count(); }
+  const Topology& topology() const { return communicator_->topology(); }
+  Device& device() { return *device_; }
+  Communicator& communicator() { return *communicator_; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+/// How many processes a launcher started together with this one, by its environment variables; 1 without a launcher.
+int launched_process_count();
+
+}  // namespace aliquot
