@@ -1,0 +1,71 @@
+#pragma once
+// The optimizers a user chooses from, as values, and what each keeps beside the weights.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/dtype.h"
+
+namespace aliquot {
+
+/// Adam with decoupled decay (Loshchilov and Hutter 2019); torch.optim.AdamW. DeepSpeed's "Adam" means this one.
+struct AdamW {
+  float lr = 3e-4f, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+};
+
+/// Adam (Kingma and Ba 2015) with the decay added to the gradient, L2; torch.optim.Adam.
+struct Adam {
+  float lr = 3e-4f, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.0f;
+};
+
+/// Stochastic gradient descent; torch.optim.SGD: the first step fills the buffer with the gradient, undamped.
+/// Without momentum it keeps no state.
+struct Sgd {
+  float lr = 1e-2f, momentum = 0.9f, dampening = 0.0f, weight_decay = 0.0f;
+  bool nesterov = false;
+};
+
+/// Lion (Chen et al. 2023): the sign of an interpolated momentum, decay decoupled.
+struct Lion {
+  float lr = 1e-4f, beta1 = 0.9f, beta2 = 0.99f, weight_decay = 0.1f;
+};
+
+using Optimizer = std::variant<AdamW, Adam, Sgd, Lion>;
+
+/// State tensors a rule may keep at most: two moments, and a scale a block for each when they are quantised.
+inline constexpr int kMaxStates = 4;
+
+/// One state tensor of every parameter. It has the parameter's shape when `elements_per_value` is 1; when that is
+/// kBlockElements, one value for each of the parameter's blocks. Starts as zeros.
+struct StateSpec {
+  std::string_view name;  // as in checkpoints: "exp_avg", "exp_avg_sq", "momentum_buffer"
+  DType dtype = DType::kFloat32;
+  int64_t elements_per_value = 1;
+
+  friend bool operator==(const StateSpec&, const StateSpec&) = default;
+};
+
+/// What `optimizer` keeps, in the order of UpdateArgs::states. `moments`: fp32, or bf16 (rounded stochastically).
+std::vector<StateSpec> state_specs(const Optimizer& optimizer, DType moments = DType::kFloat32);
+
+/// Bytes of one state tensor, and of all of them, beside `count` elements (a shard; whole blocks).
+int64_t state_bytes(const StateSpec& spec, int64_t count);
+int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count);
+
+/// The name used in flags and logs: "adamw", "adam", "sgd", "lion".
+std::string_view name(const Optimizer& optimizer);
+
+/// The rate before any schedule or scaling.
+float learning_rate(const Optimizer& optimizer);
+
+/// Throws UsageError, naming the option, when one is out of its range or `moments` is neither fp32 nor bf16.
+void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
+
+/// Whether a tensor of that shape is decayed: norms and biases, anything with fewer than two dimensions, are not unless
+/// all are asked for.
+bool is_decayed(std::span<const int64_t> shape, bool decay_all = false);
+
+}  // namespace aliquot

@@ -1,0 +1,40 @@
+#pragma once
+// The learning rate over the steps.
+
+#include <cstdint>
+#include <string_view>
+
+namespace aliquot {
+
+enum class RateShape : uint8_t { kConstant, kLinear, kCosine, kWsd, kInverseSqrt };
+enum class RateScaling : uint8_t { kNone, kLinear, kSqrt };
+
+/// The rate of each step, counted from 1. In the warm-up of N steps it is lr * t / N; step N has the full rate. After
+/// it, with p = (t - N) / (steps - N):
+///   constant      lr
+///   linear        lr + (min_lr - lr) * p
+///   cosine        min_lr + (lr - min_lr) * (1 + cos(pi * p)) / 2
+///   wsd           lr, then in a straight line to min_lr over the last tenth of all steps (or what the warm-up leaves)
+///   inverse-sqrt  lr * sqrt(max(N, 1) / t), never below min_lr
+/// Steps beyond the last have the last one's rate.
+struct RateSchedule {
+  RateShape shape = RateShape::kCosine;
+  double lr = 3e-4;
+  double min_lr = 0.0;
+  int64_t warmup_steps = 0;
+  int64_t steps = 1;
+  double wsd_fraction = 0.1;  // of `steps`, in which wsd falls
+
+  double rate(int64_t step) const;
+};
+
+/// lr for an effective batch: lr, lr * batch / base, or lr * sqrt(batch / base). Scale both lr and min_lr by it.
+double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
+
+/// The shape or scaling of that name in flags and configurations. Throws UsageError that lists the names.
+RateShape rate_shape(std::string_view name);
+RateScaling rate_scaling(std::string_view name);
+std::string_view name(RateShape shape);
+std::string_view name(RateScaling scaling);
+
+}  // namespace aliquot
