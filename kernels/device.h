@@ -10,6 +10,8 @@
 #include "kernels/ledger.h"
 #include "kernels/stream.h"
 
+struct CUstream_st;  // what CUDA's cudaStream_t points to
+
 namespace aliquot {
 
 struct Kernels;
@@ -90,6 +92,10 @@ std::unique_ptr<Device> make_host_device(int thread_count);
 
 /// The GPU of that number. Throws UnavailableError, saying what is missing, when there is none or this build has no CUDA.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
+
+/// A stream that the user made and keeps (a cudaStream_t), as a stream of `device`, so that work is ordered with the user's
+/// own. Throws UnavailableError in a build without CUDA.
+std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream);
 
 /// GPUs this process can use; 0 without a driver or in a build without CUDA. Never throws.
 int cuda_device_count() noexcept;

@@ -2,7 +2,7 @@
 // CUDA's runtime, wrapped once, for *.cu, *_cuda.* and *_nccl.* files alone. Compiled, not yet run on a GPU.
 
 #include <cuda_runtime_api.h>
-
+#include <exception>
 #include <mutex>
 #include <string_view>
 #include <vector>
@@ -22,8 +22,8 @@ void report(cudaError_t result, std::string_view what) noexcept;
 /// After a kernel launch: throws as check() does if it was refused.
 void check_launch(std::string_view kernel);
 
-/// The stream or event as CUDA's own, and its device the calling thread's current one, so that a kernel may be launched.
-/// Throws std::logic_error for a stream of another device: a bug, not a user's error.
+/// The stream or event as CUDA's own, and its device the calling thread's current one, so that a kernel may be
+/// launched. Throws std::logic_error for a stream of another device: a bug, not a user's error.
 cudaStream_t cuda_stream(Stream& stream);
 CudaDevice& cuda_device(Stream& stream);
 CudaDevice& cuda_device(Device& device);
@@ -67,7 +67,7 @@ class CudaStream final : public Stream {
   void synchronize() override;
 
   /// Host work in the stream's order, on a thread of the driver: short, never waiting for a stream or a rank, never
-  /// calling CUDA. What it throws is thrown by synchronize().
+  /// calling CUDA. What it throws is thrown by synchronize() of any stream of the device.
   void run(Task work);
 
   CudaDevice& device() { return device_; }
@@ -75,7 +75,6 @@ class CudaStream final : public Stream {
 
  private:
   struct HostWork;
-  void rethrow();
 
   CudaDevice& device_;
   cudaStream_t stream_ = nullptr;
@@ -110,6 +109,10 @@ class CudaDevice final : public Device {
   bool watched() const { return !watches_.empty(); }
   void poll_watches();
 
+  /// Keeps the first failure of host work, to be thrown where the rank waits. fail() from any thread.
+  void fail(std::exception_ptr failure) noexcept;
+  void throw_if_failed();
+
  private:
   int priority(Lane lane) const;
 
@@ -117,9 +120,11 @@ class CudaDevice final : public Device {
   int least_priority_ = 0, greatest_priority_ = 0;
   std::string name_;
   std::vector<Watch*> watches_;
+  std::mutex failure_mutex_;
+  std::exception_ptr failure_;
 };
 
-/// Host memory that a GPU reads and writes without a detour; all GPUs of the process reach it. Booked as staging memory.
-Buffer allocate_pinned(Device& books, int64_t size_bytes, std::string_view owner);
+/// Host memory that a GPU reads and writes without a detour; all GPUs of the process reach it. Booked with `books`.
+Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner);
 
 }  // namespace aliquot

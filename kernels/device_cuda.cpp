@@ -1,0 +1,185 @@
+#include "kernels/device_cuda.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <stdexcept>
+
+#include "kernels/booking.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+std::string sentence(cudaError_t result, std::string_view what) {
+  return fmt::format("{} failed: CUDA says {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
+}
+
+/// What the machine, not the program, would have to be changed for; empty where the fault is not the machine's.
+std::string_view advice(cudaError_t result) {
+  switch (result) {
+    case cudaErrorNoDevice:
+      return "this machine shows no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return "the GPU's driver is older than this build needs; update the driver";
+    case cudaErrorStubLibrary:
+      return "the library found is a stub to link against; install the GPU's driver";
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
+      return "this build holds no code for this GPU; configure with its generation in -DCMAKE_CUDA_ARCHITECTURES";
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+      return "the GPU is busy or not ready; look at nvidia-smi";
+    case cudaErrorInvalidDevice:
+      return "there is no GPU of that number; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorMemoryAllocation:
+      return "the GPU has no memory left for it";
+    default:
+      return {};
+  }
+}
+
+void free_buffer(void* context, std::byte* data, int64_t) noexcept {
+  const std::unique_ptr<Booking> booking(static_cast<Booking*>(context));
+  report(cudaFree(data), "freeing GPU memory");
+}
+
+void free_pinned(void* context, std::byte* data, int64_t) noexcept {
+  const std::unique_ptr<Booking> booking(static_cast<Booking*>(context));
+  report(cudaFreeHost(data), "freeing pinned host memory");
+}
+
+}  // namespace
+
+void check(cudaError_t result, std::string_view what) {
+  if (result == cudaSuccess) return;
+  (void)cudaGetLastError();  // this call's error, so that the next launch is not blamed for it
+  const std::string_view advised = advice(result);
+  if (advised.empty()) throw FaultError(sentence(result, what));
+  throw UnavailableError(fmt::format("{}: {}", sentence(result, what), advised));
+}
+
+void check_launch(std::string_view kernel) {
+  const cudaError_t result = cudaGetLastError();
+  if (result != cudaSuccess) check(result, fmt::format("launching {}", kernel));
+}
+
+void report(cudaError_t result, std::string_view what) noexcept {
+  // The runtime may already be gone when static objects die; then the driver has taken everything back.
+  if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
+  (void)cudaGetLastError();
+  std::fprintf(stderr, "aliquot: %.*s failed: CUDA says %s\n", static_cast<int>(what.size()), what.data(),
+               cudaGetErrorString(result));
+}
+
+CudaDevice& cuda_device(Device& device) {
+  auto* cuda = dynamic_cast<CudaDevice*>(&device);
+  if (cuda == nullptr) throw std::logic_error("a GPU is needed here, and a device of another kind was given");
+  return *cuda;
+}
+
+CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
+  use();
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("asking GPU {} what it is", ordinal));
+  name_ = properties.name;
+  check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "asking for stream priorities");
+}
+
+std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, ordinal_); }
+
+void CudaDevice::use() const { check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_)); }
+
+Buffer CudaDevice::allocate(int64_t size_bytes, Category category, std::string_view owner) {
+  auto booking = std::make_unique<Booking>(ledger(), size_bytes, category, owner);
+  if (size_bytes == 0) return Buffer(nullptr, 0, free_buffer, booking.release());
+  use();
+  void* data = nullptr;
+  const cudaError_t result = cudaMalloc(&data, static_cast<std::size_t>(size_bytes));
+  if (result == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    const Memory now = memory();
+    throw UnavailableError(fmt::format("{} has no {} bytes for {}: {} of its {} bytes are free", describe(), size_bytes,
+                                       owner, now.free_bytes, now.total_bytes));
+  }
+  check(result, fmt::format("taking {} bytes of GPU memory for {}", size_bytes, owner));
+  return Buffer(static_cast<std::byte*>(data), size_bytes, free_buffer, booking.release());
+}
+
+std::unique_ptr<Stream> CudaDevice::make_stream(Lane lane) {
+  return std::make_unique<CudaStream>(lane, *this, priority(lane));
+}
+
+std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(ordinal_); }
+
+CudaDevice::Memory CudaDevice::memory() const {
+  use();
+  std::size_t free_bytes = 0, total_bytes = 0;
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking how much GPU memory is free");
+  return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
+}
+
+// The computation waits for gathers, and peers wait for reduces: both are short and start as soon as a multiprocessor
+// is free. Copies of the io lane use engines of their own.
+int CudaDevice::priority(Lane lane) const {
+  switch (lane) {
+    case Lane::kGather:
+      return greatest_priority_;
+    case Lane::kReduce:
+      return std::min(greatest_priority_ + 1, least_priority_);
+    case Lane::kCompute:
+    case Lane::kIo:
+      return least_priority_;
+  }
+  return least_priority_;
+}
+
+void CudaDevice::add_watch(Watch& watch) { watches_.push_back(&watch); }
+
+void CudaDevice::remove_watch(Watch& watch) noexcept { std::erase(watches_, &watch); }
+
+void CudaDevice::poll_watches() {
+  for (Watch* watch : watches_) watch->poll();
+}
+
+void CudaDevice::fail(std::exception_ptr failure) noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_ == nullptr) failure_ = std::move(failure);
+}
+
+void CudaDevice::throw_if_failed() {
+  const std::lock_guard lock(failure_mutex_);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+}
+
+Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner) {
+  auto booking = std::make_unique<Booking>(books.ledger(), size_bytes, category, owner);
+  if (size_bytes == 0) return Buffer(nullptr, 0, free_pinned, booking.release());
+  void* data = nullptr;
+  check(cudaHostAlloc(&data, static_cast<std::size_t>(size_bytes), cudaHostAllocPortable),
+        fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
+  return Buffer(static_cast<std::byte*>(data), size_bytes, free_pinned, booking.release());
+}
+
+int cuda_device_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
+  return 0;
+}
+
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "looking for GPUs");
+  if (ordinal < 0 || ordinal >= count) {
+    throw UnavailableError(
+        fmt::format("GPU {} was asked for, but this process can use {} (numbered from 0); look at nvidia-smi and "
+                    "CUDA_VISIBLE_DEVICES",
+                    ordinal, count));
+  }
+  return std::make_unique<CudaDevice>(ordinal);
+}
+
+}  // namespace aliquot
