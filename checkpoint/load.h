@@ -1,0 +1,56 @@
+#pragma once
+// Reading a checkpoint into the shards of any world.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/state.h"
+#include "kernels/error.h"
+#include "kernels/ledger.h"
+#include "sharding/communicator.h"
+
+namespace aliquot {
+
+class FileSystem;
+
+/// A checkpoint that is absent, damaged or not what it claims to be.
+class CheckpointError : public Error {
+ public:
+  explicit CheckpointError(const std::string& sentence) : Error(ExitCode::kCheckpoint, sentence) {}
+};
+
+struct LoadOptions {
+  bool allow_missing = false;         // zeros where the checkpoint lacks a tensor of the state
+  bool allow_extra = false;           // leave what the state does not ask for: weights without their optimizer
+  bool direct_io = true;              // where the file system has it
+  Ledger* ledger = nullptr;           // where the staging memory is booked
+  FileSystem* file_system = nullptr;  // null: the system's own
+};
+
+struct LoadReport {
+  std::filesystem::path path;
+  std::vector<std::string> missing;  // tensors set to zero
+  std::vector<std::string> extra;    // tensors left alone
+  std::vector<std::string> refused;  // load_newest: newer checkpoints that are bad, a sentence each
+  int64_t file_bytes = 0;
+  double seconds = 0;
+};
+
+/// Fills the pieces of `state`, its step and its scalars from the checkpoint at `path` (a step-... directory).
+/// Collective; any number of ranks, any cuts, copies included. Each rank reads its own ranges and its share of the
+/// verification, and needs kStagingBytes besides. Nothing of `state` is touched before every byte of the checkpoint has
+/// been verified. Throws on every rank the same: CheckpointError when it is absent, damaged or hostile; UsageError,
+/// listing all of them, when tensors are missing, extra or of another shape or dtype.
+LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
+                const LoadOptions& options = {});
+
+/// The newest valid checkpoint of `directory`; a bad one is named in the report and the next newest taken. Nothing when
+/// the directory is absent or holds none; CheckpointError, telling each, when all are bad. Collective.
+std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
+                                      const LoadOptions& options = {});
+
+}  // namespace aliquot
