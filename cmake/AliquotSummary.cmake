@@ -14,3 +14,14 @@ message(STATUS "  HDF5 : ${HDF5_VERSION}   Boost: ${Boost_VERSION}   oneDNN: ${d
 if(ALIQUOT_SANITIZE)
   message(STATUS "  sanitizers: ${ALIQUOT_SANITIZE}")
 endif()
+
+# The same for scripts: NAME|yes or no|why, a line each.
+set(_aliquot_features "")
+foreach(_name CUDA MPI)
+  set(_answer no)
+  if(ALIQUOT_WITH_${_name})
+    set(_answer yes)
+  endif()
+  string(APPEND _aliquot_features "${_name}|${_answer}|${ALIQUOT_${_name}_WHY}\n")
+endforeach()
+file(WRITE "${PROJECT_BINARY_DIR}/features.txt" "${_aliquot_features}")

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# scripts/setup.sh [--dev]
+# Installs with apt what building and testing need and this machine lacks, and nothing else; as root, or with sudo. When
+# nothing is missing it is done at once. --dev adds what scripts/check.sh uses. Written for Debian 12; Ubuntu 24.04 has
+# packages of the same names. A CUDA toolkit is never installed: the build uses one, with its NCCL, where it finds it.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+packages=(build-essential cmake ninja-build git
+  libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libboost-program-options-dev libdnnl-dev
+  nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev)
+# The formatter's version is pinned: others lay some lines out differently.
+dev_packages=(clang-format-14 clang-tidy-14 shellcheck g++-aarch64-linux-gnu)
+
+for argument in "$@"; do
+  case $argument in
+    --dev) packages+=("${dev_packages[@]}") ;;
+    --help | -h) usage && exit ;;
+    *) fail 1 "unknown option $argument (see --help)" ;;
+  esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "This system has no dpkg, so nothing was looked for or installed. Needed are what Debian calls: ${packages[*]}"
+  exit 0
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  if [ "$state" != installed ]; then missing+=("$package"); fi
+done
+if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "Not installed: ${missing[*]}. That takes root or sudo, and here is neither; going on with what there is."
+    exit 0
+  fi
+  as_root=(sudo)
+fi
+
+echo "Installing ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" </dev/null >>"$log" 2>&1; }
+if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; }; then
+  tail -n 30 "$log" >&2
+  fail 1 "apt could not install: ${missing[*]} (its last words are above)"
+fi

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# scripts/test.sh [--long] [--with-torch]
+# Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
+# why. --long adds the tests labelled long and the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/).
+# --with-torch will add comparisons with PyTorch; there are none yet.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+long=
+for argument in "$@"; do
+  case $argument in
+    --long) long=1 ;;
+    --with-torch) fail 2 "comparison with PyTorch is not written yet; run without --with-torch" ;;
+    --help | -h) usage && exit ;;
+    *) fail 1 "unknown option $argument (see --help)" ;;
+  esac
+done
+
+# Tests run one a core; those about threads or ranks ask for theirs by name, and idle OpenMP threads must not spin meanwhile.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+build_seconds=0
+test_seconds=0
+failed=()
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+
+# timed VARIABLE COMMAND...: runs it and adds its seconds to the variable.
+timed() {
+  local -n total=$1
+  local started=$SECONDS status=0
+  shift
+  "$@" || status=$?
+  total=$((total + SECONDS - started))
+  return $status
+}
+
+# run_suite TEST_PRESET BUILD_PRESET [COMMAND...]: ctest, under COMMAND if given.
+run_suite() {
+  local name=$1 folder
+  folder=$(build_folder "$2")
+  shift 2
+  rm -rf "$folder/Testing/cases"
+  "$@" ctest --preset "$name" --no-tests=error -j "$(nproc)" 2>&1 | tee "$results/$name.log" || failed+=("$name")
+  cat "$folder"/Testing/cases/*.xml >"$results/$name.xml" 2>/dev/null || true
+}
+
+run_sanitized() {
+  local preset=$1 fixed=()
+  # The thread sanitizer wants its addresses where they always were; a kernel that scatters them widely breaks it.
+  if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then fixed=(setarch -R); fi
+  if ! timed build_seconds build "$preset"; then
+    failed+=("$preset")
+    return
+  fi
+  timed test_seconds run_suite "$preset" "$preset" "${fixed[@]}"
+}
+
+# skipped_cases FILE: the GoogleTest cases that skipped themselves, by reason.
+skipped_cases() {
+  awk -F'"' '
+    /<testcase / { split($0, part, "classname=\""); split(part[2], class, "\"") }
+    /<skipped message=/ {
+      reason = $2
+      sub(/^[^&]*&#x0A;/, "", reason)
+      gsub(/&#x0A;/, " ", reason); gsub(/&apos;/, "\047", reason); gsub(/&quot;/, "\"", reason)
+      gsub(/&lt;/, "<", reason); gsub(/&gt;/, ">", reason); gsub(/&amp;/, "\\&", reason)
+      count[class[1] ": " reason]++
+    }
+    END { for (key in count) printf "  %d cases of %s\n", count[key], key }' "$1" | sort -k4
+}
+
+# What this machine lacks, whether or not a test asked for it.
+lacks() {
+  sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
+  if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
+  if ! unshare --net true 2>/dev/null; then echo "  no network namespaces here: they need root"; fi
+  if [ -z "$long" ]; then echo "  long tests and sanitizers: they run with --long"; fi
+}
+
+scripts/setup.sh
+timed build_seconds build release || fail 1 "the build failed"
+timed test_seconds run_suite release release
+if [ -n "$long" ]; then
+  timed test_seconds run_suite long release
+  for preset in asan ubsan tsan; do run_sanitized "$preset"; done
+fi
+
+echo
+echo "Skipped, and why"
+lacks
+for log in "$results"/*.log; do
+  name=$(basename "$log" .log)
+  found=$(skipped_cases "$results/$name.xml"; grep -hE '^\s+[0-9]+ - .*\((Skipped|Disabled|Not Run)\)' "$log" || true)
+  if [ -n "$found" ]; then printf '  in the suite %s:\n%s\n' "$name" "$found"; fi
+done
+for log in "$results"/*.log; do
+  printf '\nThe suite %s\n' "$(basename "$log" .log)"
+  sed -n '/tests passed, /,$p' "$log"
+done
+echo
+echo "build $build_seconds s, tests $test_seconds s"
+if [ ${#failed[@]} -gt 0 ]; then fail 1 "failed: ${failed[*]}"; fi

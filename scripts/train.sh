@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# scripts/train.sh [ARGUMENTS OF aliquot train]
+# Installs what is missing, builds the command, and trains: GPT-2 nano at ZeRO stage 3 on 2 ranks, unless the arguments say
+# otherwise. With --config or --deepspeed the file decides what the command line leaves open.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+# given OPTION: whether the user's own arguments hold it.
+arguments=("$@")
+given() {
+  local argument
+  for argument in "${arguments[@]}"; do
+    if [[ $argument = "$1" || $argument = "$1="* ]]; then return 0; fi
+  done
+  return 1
+}
+
+defaults=()
+if ! given --config; then
+  if ! given --zero-stage && ! given --deepspeed; then defaults+=(--zero-stage 3); fi
+  if ! given --ranks; then defaults+=(--ranks 2); fi
+fi
+
+scripts/setup.sh
+configure release
+if ! has_target release aliquot; then fail 2 "this tree does not hold the aliquot command yet, so there is nothing to train with"; fi
+cmake --build --preset release -j "$(job_count)" --target aliquot
+exec build/aliquot train "${defaults[@]}" "$@"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Sourced by the tests of scripts: a scratch folder that goes away, and one way to say what a command must do.
+set -euo pipefail
+export top
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+# expect pass|fail TEXT COMMAND...: the command ends so, and what it prints holds the text.
+expect() {
+  local wanted=$1 text=$2 ended=pass output
+  shift 2
+  output=$("$@" 2>&1) || ended=fail
+  if [ "$ended" != "$wanted" ] || [[ $output != *"$text"* ]]; then
+    printf 'expected %s with "%s", got %s from: %s\n%s\n' "$wanted" "$text" "$ended" "$*" "$output"
+    failures=$((failures + 1))
+  fi
+}

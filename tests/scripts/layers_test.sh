@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Every rule of check_layers.sh, broken once in a tree that keeps the others, and kept once where it nearly looks broken.
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "$0")/expect.sh"
+
+# fresh: a small tree that keeps every rule.
+fresh() {
+  rm -rf "${scratch:?}"/*
+  mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,engine,apps/examples,tests/optim,bench,include/aliquot}
+  for room in kernels sharding optim checkpoint engine apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
+  echo '#pragma once' >"$scratch/include/aliquot/aliquot.h"
+}
+
+# rule pass|fail TEXT FILE LINE...: the tree with the file added is judged so.
+rule() {
+  local wanted=$1 text=$2 file=$3
+  shift 3
+  fresh
+  printf '%s\n' "$@" >"$scratch/$file"
+  expect "$wanted" "$text" "$top/scripts/check_layers.sh" "$scratch"
+}
+
+rule fail "kernels may not include sharding/" kernels/a.cpp '#include "sharding/sharding.h"'
+rule fail "optim may not include sharding/" optim/a.cpp '#include "sharding/sharding.h"'
+rule fail "checkpoint may not include engine/" checkpoint/a.cpp '  #  include "engine/engine.h"'
+rule fail "engine may not include checkpoint/" engine/a.cpp '#include <checkpoint/checkpoint.h>'
+rule fail "optim may not include sharding/" tests/optim/a_test.cpp '#include "sharding/sharding.h"'
+rule fail "tests/ may not be included" kernels/a.cpp '#include "tests/optim/a.h"'
+rule fail "installed users" engine/a.cpp '#include <aliquot/aliquot.h>'
+rule fail "is no file of this tree" kernels/a.cpp '#include "kernels.h"'
+rule fail "is no file of this tree" sharding/a.cpp '#include "../kernels/kernels.h"'
+rule fail "kernels/a.cpp:2: cuda_runtime.h" kernels/a.cpp '// first' '#include <cuda_runtime.h>'
+rule fail "cub/cub.cuh" kernels/cuda.cpp '#include <cub/cub.cuh>'
+rule fail "nccl.h" sharding/nccl_exchange.cpp '#include <nccl.h>'
+rule fail "mpi.h may be" sharding/world.cpp '#include <mpi.h>'
+rule fail "hdf5.h may be" engine/a.cpp '#include <hdf5.h>'
+rule fail "hdf5.h may be" apps/main.cpp '#include "hdf5.h"'
+rule fail "by the preprocessor" kernels/a.cpp '#ifdef ALIQUOT_WITH_CUDA' '#endif'
+rule fail "by the preprocessor" kernels/a.cpp '#if defined(HAVE_MPI)' '#endif'
+rule fail "#pragma once is missing" kernels/a.h 'int a();'
+
+rule pass "" apps/a.cpp '#include "engine/engine.h"' '#include "checkpoint/checkpoint.h"' '#include "kernels/kernels.h"'
+rule pass "" sharding/a_mpi.cpp '#include <mpi.h>' '#include "kernels/kernels.h"'
+rule pass "" kernels/a.cu '#include <cub/cub.cuh>' '#include <cuda_runtime.h>'
+rule pass "" sharding/a_nccl.h '#pragma once' '#include <nccl.h>'
+rule pass "" checkpoint/file.cpp '#include <hdf5.h>'
+rule pass "" apps/data_reader.cpp '#include <hdf5.h>'
+rule pass "" apps/examples/a.cpp '#include <aliquot/aliquot.h>'
+rule pass "" kernels/a.cpp '// #include "engine/engine.h"' '#ifdef __CUDACC__' '#endif'
+exit $((failures > 0))
