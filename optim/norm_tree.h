@@ -72,21 +72,22 @@ class NormTotal {
  public:
   /// `nodes`: of all holders, in the order their values will come in; together they tile every tensor exactly once,
   /// else std::invalid_argument names the tensor.
-  NormTotal(const NormTree& tree, std::vector<NormNode> nodes);
+  NormTotal(const NormTree& tree, const std::vector<NormNode>& nodes);
 
-  /// The sum of squares over everything. `tensor_sums`, if not empty, gets each tensor's own. Allocates nothing.
+  /// The sum of squares over everything, from one value a node. `tensor_sums`, if not empty, gets each tensor's own.
+  /// Allocates nothing.
   double finish(std::span<const double> values, std::span<double> tensor_sums = {}) const;
 
  private:
-  struct Step {  // push the value `value` (or nothing, -1), then add the top of the stack to what is below `merges`
-                 // times
+  class Builder;
+  /// Pushes a value, then `merges` times adds the top of the stack to what lies below it.
+  struct Step {
     int64_t value;
     int32_t merges;
     int32_t ends_tensor;  // the tensor that is complete after this, or -1
   };
-  int32_t tensor_count_ = 0;
   std::vector<Step> steps_;
-  int64_t value_count_ = 0;
+  size_t value_count_, tensor_count_;
 };
 
 }  // namespace aliquot

@@ -58,8 +58,12 @@ int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count);
 /// The name used in flags and logs: "adamw", "adam", "sgd", "lion".
 std::string_view name(const Optimizer& optimizer);
 
-/// The rate before any schedule or scaling.
-float learning_rate(const Optimizer& optimizer);
+/// The shortest decimal that reads as `value`, in double: 0.999, not 0.99900001287. What a user wrote, and what formulas
+/// in double (torch's too) start from.
+double decimal(float value);
+
+/// The rate before any schedule or scaling, as decimal() has it.
+double learning_rate(const Optimizer& optimizer);
 
 /// Throws UsageError, naming the option, when one is out of its range or `moments` is neither fp32 nor bf16.
 void check(const Optimizer& optimizer, DType moments = DType::kFloat32);

@@ -1,0 +1,58 @@
+#include "optim/rule.h"
+
+#include <cmath>
+
+namespace aliquot {
+namespace {
+
+float rounded(double value) { return static_cast<float>(value); }
+
+/// 1 - beta^t, and 1 - beta, without the cancellation that the same in float would have.
+double correction(float beta, int64_t step) { return 1.0 - std::pow(decimal(beta), static_cast<double>(step)); }
+float complement(float beta) { return rounded(1.0 - decimal(beta)); }
+
+template <typename O>
+AdamMoments moments_at(const O& options, int64_t step) {
+  return {.beta1 = options.beta1,
+          .new1 = complement(options.beta1),
+          .beta2 = options.beta2,
+          .new2 = complement(options.beta2),
+          .inverse_root = rounded(1.0 / std::sqrt(correction(options.beta2, step))),
+          .eps = options.eps};
+}
+
+Rule rule_of(const AdamW& options, double lr, int64_t step) {
+  return AdamWRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)),
+                   rounded(lr * decimal(options.weight_decay))};
+}
+
+Rule rule_of(const Adam& options, double lr, int64_t step) {
+  return AdamRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)), options.weight_decay};
+}
+
+Rule rule_of(const Sgd& options, double lr, int64_t step) {
+  if (options.momentum == 0.0f) return SgdRule{rounded(lr), options.weight_decay};
+  return MomentumRule{.lr = rounded(lr),
+                      .decay = options.weight_decay,
+                      .momentum = options.momentum,
+                      .damped = step == 1 ? 1.0f : complement(options.dampening),
+                      .of_gradient = options.nesterov ? 1.0f : 0.0f,
+                      .of_buffer = options.nesterov ? options.momentum : 1.0f};
+}
+
+Rule rule_of(const Lion& options, double lr, int64_t) {
+  return LionRule{.lr = rounded(lr),
+                  .beta1 = options.beta1,
+                  .new1 = complement(options.beta1),
+                  .beta2 = options.beta2,
+                  .new2 = complement(options.beta2),
+                  .decay = rounded(lr * decimal(options.weight_decay))};
+}
+
+}  // namespace
+
+Rule rule_at(const Optimizer& optimizer, double lr, int64_t step) {
+  return std::visit([&](const auto& options) { return rule_of(options, lr, step); }, optimizer);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,10 @@
+#include "kernels/error.h"
+#include "optim/update_host.h"
+
+namespace aliquot {
+
+const UpdateKernels& cuda_update_kernels() {
+  throw UnavailableError("update: this build of Aliquot has no CUDA; configure it with -DALIQUOT_CUDA=ON");
+}
+
+}  // namespace aliquot

@@ -1,0 +1,43 @@
+#pragma once
+// The host's update: which loop serves which rule, dtype and instruction set. For optim's own sources, tests and
+// benches.
+
+#include <array>
+#include <cstdint>
+
+#include "optim/isa.h"
+#include "optim/update.h"
+
+namespace aliquot {
+
+/// A run of elements of one segment; the pointers are at its first element.
+struct UpdateRun {
+  const void* gradient;
+  Master master;
+  void* states[kMaxStates];
+  int64_t count;
+  float gradient_factor, lr_scale, decay_scale;
+};
+
+/// Runs one. `rule` points at the rule's own type, for which the function was chosen.
+using RunFunction = void (*)(const void* rule, const UpdateRun&);
+
+/// By gradient (fp32, bf16) and master (whole, whole and bf16 copy, whole and fp16 copy, split).
+using RunsOfRule = std::array<std::array<RunFunction, 4>, 2>;
+/// By the index of the rule in Rule.
+using UpdateRuns = std::array<RunsOfRule, std::variant_size_v<Rule>>;
+
+/// The loops compiled for an instruction set, which must be one of available_isas().
+const UpdateRuns& update_runs(Isa isa);
+const UpdateRuns& update_runs_plain();
+const UpdateRuns& update_runs_avx2();
+const UpdateRuns& update_runs_avx512();
+
+/// What update_kernels() gives for hosts and for GPUs.
+const UpdateKernels& host_update_kernels();
+const UpdateKernels& cuda_update_kernels();
+
+/// The part [begin, end) of a step, both multiples of kBlockElements or the shard's end, on the calling thread.
+void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end);
+
+}  // namespace aliquot
