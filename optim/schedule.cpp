@@ -49,12 +49,9 @@ double RateSchedule::rate(int64_t step) const {
   step = std::min(step, std::max(steps, warmup_steps));
   const int64_t done = step - warmup_steps, of = steps - warmup_steps;
   switch (shape) {
-    case RateShape::kConstant:
-      return lr;
-    case RateShape::kLinear:
-      return line(lr, min_lr, done, of);
-    case RateShape::kCosine:
-      return cosine(*this, done, of);
+    case RateShape::kConstant: return lr;
+    case RateShape::kLinear: return line(lr, min_lr, done, of);
+    case RateShape::kCosine: return cosine(*this, done, of);
     case RateShape::kWsd: {
       const int64_t fall = fall_steps(*this);
       return line(lr, min_lr, std::max<int64_t>(0, step - (steps - fall)), fall);

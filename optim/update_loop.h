@@ -1,3 +1,4 @@
+#pragma once
 // The host's loop over one run of elements. Included by one source file for each instruction set, after it has defined
 // stream_block() and stream_end(); everything here has internal linkage or is always inlined, so that no code compiled
 // for a newer processor can be picked by the linker for an older one. Not a header for anybody else.
