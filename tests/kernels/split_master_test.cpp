@@ -1,0 +1,73 @@
+#include "kernels/split_master.h"
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace aliquot {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+constexpr uint64_t kStep = 257;  // a sample where every pattern would take minutes
+#else
+constexpr uint64_t kStep = 1;
+#endif
+constexpr uint64_t kPatterns = uint64_t{1} << 32;
+
+// How many patterns in [begin, end) do not come back, or whose halves are not what the definition says.
+uint64_t wrong_count(uint64_t begin, uint64_t end) {
+  uint64_t wrong = 0;
+  for (uint64_t pattern = begin; pattern < end; pattern += kStep) {
+    const auto bits = static_cast<uint32_t>(pattern);
+    const float master = float_from_bits(bits);
+    const uint16_t high = master_high(master);
+    const int16_t low = master_low(master);
+    const auto defined_high = static_cast<uint16_t>((bits + 0x8000u) >> 16);
+    const auto defined_low = static_cast<int16_t>(bits - (static_cast<uint32_t>(defined_high) << 16));
+    wrong += (float_bits(merge_master(high, low)) != bits) + (high != defined_high) + (low != defined_low);
+  }
+  return wrong;
+}
+
+TEST(SplitMaster, EveryPatternComesBack) {
+  std::atomic<uint64_t> wrong{0};
+  std::vector<std::thread> threads;
+  const uint64_t share = kPatterns / 4 / kStep * kStep;
+  for (uint64_t part = 0; part < 4; ++part) {
+    const uint64_t end = part == 3 ? kPatterns : (part + 1) * share;
+    threads.emplace_back([&wrong, part, share, end] { wrong += wrong_count(part * share, end); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0u);
+}
+
+TEST(SplitMaster, WorkingCopyIsNearestButForTies) {
+  for (uint64_t pattern = 0; pattern < kPatterns; pattern += 253) {
+    const auto bits = static_cast<uint32_t>(pattern);
+    if ((bits & 0x7f800000u) == 0x7f800000u) continue;
+    const uint32_t nearest_even = float_to_bf16(float_from_bits(bits));
+    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // nearest-even goes down there
+    ASSERT_EQ(master_high(float_from_bits(bits)), nearest_even + (tie_upwards ? 1u : 0u)) << std::hex << bits;
+  }
+}
+
+// The table in the header, so that who changes the rounding sees what it does to what is not a number.
+TEST(SplitMaster, WorkingCopyWhereTheCarryLeavesTheNumbers) {
+  EXPECT_EQ(master_high(float_from_bits(0x7f7f7fffu)), 0x7f7fu);
+  EXPECT_EQ(master_high(float_from_bits(0x7f7f8000u)), 0x7f80u);
+  EXPECT_EQ(master_high(std::numeric_limits<float>::max()), 0x7f80u);
+  EXPECT_EQ(master_high(std::numeric_limits<float>::infinity()), 0x7f80u);
+  EXPECT_EQ(master_high(-std::numeric_limits<float>::infinity()), 0xff80u);
+  EXPECT_EQ(master_high(float_from_bits(0x7f800001u)), 0x7f80u);
+  EXPECT_EQ(master_high(float_from_bits(0x7f808000u)), 0x7f81u);
+  EXPECT_EQ(master_high(float_from_bits(0x7fc00000u)), 0x7fc0u);
+  EXPECT_EQ(master_high(float_from_bits(0x7fffffffu)), 0x8000u);
+  EXPECT_EQ(master_high(float_from_bits(0xffff8000u)), 0x0000u);
+}
+
+}  // namespace
+}  // namespace aliquot
