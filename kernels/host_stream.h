@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// A stream whose work is host code. The loops' host table and the communicators are written against this alone, so they
-/// run unchanged on a worker, on the caller's own thread and under the adversary.
+/// A stream whose work is host code. The loops' host table and the communicators are written against this alone, so
+/// they run unchanged on a worker, on the caller's own thread and under the adversary.
 class HostStream : public Stream {
  public:
   HostStream(Lane lane, ThreadPool& pool) : Stream(lane), pool_(pool) {}
