@@ -31,12 +31,9 @@ std::span<const Isa> processor_isas() {
 
 const HostLoops& processor_loops(Isa isa) {
   switch (isa) {
-    case Isa::kPlain:
-      return plain_loops();
-    case Isa::kAvx2:
-      return avx2_loops();
-    case Isa::kAvx512:
-      return avx512_loops();
+    case Isa::kPlain: return plain_loops();
+    case Isa::kAvx2: return avx2_loops();
+    case Isa::kAvx512: return avx512_loops();
   }
   return plain_loops();
 }

@@ -39,12 +39,9 @@ enum class Isa : uint8_t { kPlain, kAvx2, kAvx512 };
 /// The name that ALIQUOT_ISA takes and describe() prints: "plain", "avx2", "avx512".
 constexpr std::string_view name(Isa isa) {
   switch (isa) {
-    case Isa::kPlain:
-      return "plain";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kAvx512:
-      return "avx512";
+    case Isa::kPlain: return "plain";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kAvx512: return "avx512";
   }
   return "unknown";
 }

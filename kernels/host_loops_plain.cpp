@@ -37,14 +37,10 @@ struct Fp16 {
 template <typename Work>
 void with_type(std::string_view loop, DType dtype, Work work) {
   switch (dtype) {
-    case DType::kFloat32:
-      return work(Fp32{});
-    case DType::kBFloat16:
-      return work(Bf16{});
-    case DType::kFloat16:
-      return work(Fp16{});
-    default:
-      refuse(loop, dtype);
+    case DType::kFloat32: return work(Fp32{});
+    case DType::kBFloat16: return work(Bf16{});
+    case DType::kFloat16: return work(Fp16{});
+    default: refuse(loop, dtype);
   }
 }
 
@@ -175,16 +171,11 @@ int64_t find_exponent(const void* x, Bits exponent, int64_t count) {
 
 int64_t find_nonfinite(const void* x, DType dtype, int64_t count) {
   switch (dtype) {
-    case DType::kFloat64:
-      return find_exponent<uint64_t>(x, 0x7ff0000000000000u, count);
-    case DType::kFloat32:
-      return find_exponent<uint32_t>(x, 0x7f800000u, count);
-    case DType::kBFloat16:
-      return find_exponent<uint16_t>(x, 0x7f80u, count);
-    case DType::kFloat16:
-      return find_exponent<uint16_t>(x, 0x7c00u, count);
-    default:
-      refuse("find_nonfinite", dtype);
+    case DType::kFloat64: return find_exponent<uint64_t>(x, 0x7ff0000000000000u, count);
+    case DType::kFloat32: return find_exponent<uint32_t>(x, 0x7f800000u, count);
+    case DType::kBFloat16: return find_exponent<uint16_t>(x, 0x7f80u, count);
+    case DType::kFloat16: return find_exponent<uint16_t>(x, 0x7c00u, count);
+    default: refuse("find_nonfinite", dtype);
   }
 }
 
@@ -207,16 +198,11 @@ uint64_t fill_pattern(DType dtype, float value) {
       std::memcpy(&bits, &wide, sizeof bits);
       return bits;
     }
-    case DType::kFloat32:
-      return float_bits(value) * 0x0000000100000001u;
-    case DType::kBFloat16:
-      return repeat16(float_to_bf16(value));
-    case DType::kFloat16:
-      return repeat16(float_to_fp16(value));
-    case DType::kInt16:
-      return repeat16(static_cast<uint16_t>(static_cast<int16_t>(value)));
-    case DType::kUInt8:
-      return static_cast<uint8_t>(value) * 0x0101010101010101u;
+    case DType::kFloat32: return float_bits(value) * 0x0000000100000001u;
+    case DType::kBFloat16: return repeat16(float_to_bf16(value));
+    case DType::kFloat16: return repeat16(float_to_fp16(value));
+    case DType::kInt16: return repeat16(static_cast<uint16_t>(static_cast<int16_t>(value)));
+    case DType::kUInt8: return static_cast<uint8_t>(value) * 0x0101010101010101u;
   }
   return 0;
 }

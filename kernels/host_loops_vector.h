@@ -94,28 +94,20 @@ struct Loops {
   template <class From>
   static void cast_from(void* to, DType to_dtype, const From* from, DType from_dtype, int64_t count) {
     switch (to_dtype) {
-      case DType::kFloat32:
-        return cast_range(static_cast<float*>(to), to_dtype, from, from_dtype, count);
-      case DType::kBFloat16:
-        return cast_range(static_cast<Bf16*>(to), to_dtype, from, from_dtype, count);
-      case DType::kFloat16:
-        return cast_range(static_cast<Fp16*>(to), to_dtype, from, from_dtype, count);
-      default:
-        return plain_loops().cast(to, to_dtype, from, from_dtype, count);
+      case DType::kFloat32: return cast_range(static_cast<float*>(to), to_dtype, from, from_dtype, count);
+      case DType::kBFloat16: return cast_range(static_cast<Bf16*>(to), to_dtype, from, from_dtype, count);
+      case DType::kFloat16: return cast_range(static_cast<Fp16*>(to), to_dtype, from, from_dtype, count);
+      default: return plain_loops().cast(to, to_dtype, from, from_dtype, count);
     }
   }
 
   static void cast(void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count) {
     if (to_dtype == from_dtype) return plain_loops().cast(to, to_dtype, from, from_dtype, count);
     switch (from_dtype) {
-      case DType::kFloat32:
-        return cast_from(to, to_dtype, static_cast<const float*>(from), from_dtype, count);
-      case DType::kBFloat16:
-        return cast_from(to, to_dtype, static_cast<const Bf16*>(from), from_dtype, count);
-      case DType::kFloat16:
-        return cast_from(to, to_dtype, static_cast<const Fp16*>(from), from_dtype, count);
-      default:
-        return plain_loops().cast(to, to_dtype, from, from_dtype, count);
+      case DType::kFloat32: return cast_from(to, to_dtype, static_cast<const float*>(from), from_dtype, count);
+      case DType::kBFloat16: return cast_from(to, to_dtype, static_cast<const Bf16*>(from), from_dtype, count);
+      case DType::kFloat16: return cast_from(to, to_dtype, static_cast<const Fp16*>(from), from_dtype, count);
+      default: return plain_loops().cast(to, to_dtype, from, from_dtype, count);
     }
   }
 

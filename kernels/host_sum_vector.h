@@ -63,22 +63,14 @@ struct SumLoops {
   static void sum_up_to_8(float* out, const std::byte* const* bases, int64_t base_count, int64_t offset_bytes,
                           int64_t count) {
     switch (base_count) {
-      case 1:
-        return sum_group<1, From>(out, bases, offset_bytes, count);
-      case 2:
-        return sum_group<2, From>(out, bases, offset_bytes, count);
-      case 3:
-        return sum_group<3, From>(out, bases, offset_bytes, count);
-      case 4:
-        return sum_group<4, From>(out, bases, offset_bytes, count);
-      case 5:
-        return sum_group<5, From>(out, bases, offset_bytes, count);
-      case 6:
-        return sum_group<6, From>(out, bases, offset_bytes, count);
-      case 7:
-        return sum_group<7, From>(out, bases, offset_bytes, count);
-      default:
-        return sum_group<8, From>(out, bases, offset_bytes, count);
+      case 1: return sum_group<1, From>(out, bases, offset_bytes, count);
+      case 2: return sum_group<2, From>(out, bases, offset_bytes, count);
+      case 3: return sum_group<3, From>(out, bases, offset_bytes, count);
+      case 4: return sum_group<4, From>(out, bases, offset_bytes, count);
+      case 5: return sum_group<5, From>(out, bases, offset_bytes, count);
+      case 6: return sum_group<6, From>(out, bases, offset_bytes, count);
+      case 7: return sum_group<7, From>(out, bases, offset_bytes, count);
+      default: return sum_group<8, From>(out, bases, offset_bytes, count);
     }
   }
 
@@ -122,12 +114,9 @@ struct SumLoops {
   template <class From>
   static void sum_from(const TreeSum& sum, int64_t begin, int64_t end) {
     switch (sum.to_dtype) {
-      case DType::kFloat32:
-        return sum_chunks<float, From>(sum, static_cast<float*>(sum.to), begin, end);
-      case DType::kBFloat16:
-        return sum_chunks<Bf16, From>(sum, static_cast<Bf16*>(sum.to), begin, end);
-      default:
-        return sum_chunks<Fp16, From>(sum, static_cast<Fp16*>(sum.to), begin, end);
+      case DType::kFloat32: return sum_chunks<float, From>(sum, static_cast<float*>(sum.to), begin, end);
+      case DType::kBFloat16: return sum_chunks<Bf16, From>(sum, static_cast<Bf16*>(sum.to), begin, end);
+      default: return sum_chunks<Fp16, From>(sum, static_cast<Fp16*>(sum.to), begin, end);
     }
   }
 
@@ -137,15 +126,9 @@ struct SumLoops {
     const int64_t whole = begin + (end - begin) / kBlockElements * kBlockElements;
     if (!known || source_count < 1 || source_count > kMaxTreeSources) return plain_loops().sum_tree(sum, begin, end);
     switch (sum.from_dtype) {
-      case DType::kFloat32:
-        sum_from<float>(sum, begin, whole);
-        break;
-      case DType::kBFloat16:
-        sum_from<Bf16>(sum, begin, whole);
-        break;
-      default:
-        sum_from<Fp16>(sum, begin, whole);
-        break;
+      case DType::kFloat32: sum_from<float>(sum, begin, whole); break;
+      case DType::kBFloat16: sum_from<Bf16>(sum, begin, whole); break;
+      default: sum_from<Fp16>(sum, begin, whole); break;
     }
     plain_loops().sum_tree(sum, whole, end);
   }
