@@ -42,6 +42,7 @@ struct Avx2 {
   static void stream(Bf16* p, F x) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_bf16(x)); }
   static void stream(Fp16* p, F x) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_fp16(x)); }
   static void fence() { _mm_sfence(); }
+  static void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
 
   static F broadcast(float x) { return _mm256_set1_ps(x); }
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -58,7 +59,14 @@ struct Avx2 {
     return pack(_mm256_srli_epi32(rounded, 16));
   }
   static __m128i low(F x) { return pack(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xffff))); }
-  static void store_bits(void* p, __m128i x) { _mm_storeu_si128(static_cast<__m128i*>(p), x); }
+  template <bool kPastCaches>
+  static void put_bits(void* p, __m128i x) {
+    if constexpr (kPastCaches) {
+      _mm_stream_si128(static_cast<__m128i*>(p), x);
+    } else {
+      _mm_storeu_si128(static_cast<__m128i*>(p), x);
+    }
+  }
   static F merge(const uint16_t* high, const int16_t* low) {
     const __m256i top = _mm256_slli_epi32(_mm256_cvtepu16_epi32(raw16(high)), 16);
     return _mm256_castsi256_ps(_mm256_add_epi32(top, _mm256_cvtepi16_epi32(raw16(low))));

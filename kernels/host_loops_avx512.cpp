@@ -30,12 +30,13 @@ struct Avx512 {
   static __m256i to_fp16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
-  static void store(Bf16* p, F x) { store_bits(p, to_bf16(x)); }
-  static void store(Fp16* p, F x) { store_bits(p, to_fp16(x)); }
+  static void store(Bf16* p, F x) { put_bits<false>(p, to_bf16(x)); }
+  static void store(Fp16* p, F x) { put_bits<false>(p, to_fp16(x)); }
   static void stream(float* p, F x) { _mm512_stream_ps(p, x); }
   static void stream(Bf16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_bf16(x)); }
   static void stream(Fp16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_fp16(x)); }
   static void fence() { _mm_sfence(); }
+  static void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
 
   static F broadcast(float x) { return _mm512_set1_ps(x); }
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -53,7 +54,14 @@ struct Avx512 {
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
   }
   static __m256i low(F x) { return _mm512_cvtepi32_epi16(_mm512_castps_si512(x)); }
-  static void store_bits(void* p, __m256i x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
+  template <bool kPastCaches>
+  static void put_bits(void* p, __m256i x) {
+    if constexpr (kPastCaches) {
+      _mm256_stream_si256(static_cast<__m256i*>(p), x);
+    } else {
+      _mm256_storeu_si256(static_cast<__m256i*>(p), x);
+    }
+  }
   static F merge(const uint16_t* high, const int16_t* low) {
     const __m512i top = _mm512_slli_epi32(_mm512_cvtepu16_epi32(raw16(high)), 16);
     return _mm512_castsi512_ps(_mm512_add_epi32(top, _mm512_cvtepi16_epi32(raw16(low))));

@@ -27,6 +27,7 @@ struct SumLoops {
   template <int kPosition, int kWidth>
   static F halved(const float* x) {
     if constexpr (kWidth * kLanes == kBlockElements) {
+      prefetch_ahead<V>(x + kPosition * kLanes);
       const F v = V::load(x + kPosition * kLanes);
       return V::mul(v, v);
     } else {
@@ -44,6 +45,7 @@ struct SumLoops {
   template <int kFirst, int kCount, class From>
   static F tree(const From* const* sources, int64_t i) {
     if constexpr (kCount == 1) {
+      prefetch_ahead<V>(sources[kFirst] + i);
       return V::load(sources[kFirst] + i);
     } else {
       constexpr int kLeft = kCount > 4 ? 4 : kCount > 2 ? 2 : 1;
@@ -87,27 +89,50 @@ struct SumLoops {
         join(stack[depth - 2], stack[depth - 1], count);
     }
     for (; depth > 1; --depth) join(stack[depth - 2], stack[depth - 1], count);
-    Loops<V>::convert(out, stack[0], 0, count);
+    put(out, stack[0], count, false);
   }
 
   static void join(float* left, const float* right, int64_t count) {
     for (int64_t i = 0; i < count; i += kLanes) V::store(left + i, V::add(V::load(left + i), V::load(right + i)));
   }
 
-  // Where a chunk's sum goes when `to` is not fp32, after the epilogue has seen it in fp32.
+  // Whether the sum goes past the caches: it is large, and no source's lines are there already.
+  template <class To, class From>
+  static bool streams(const TreeSum& sum, const TreeSources& sources, const To* to) {
+    const auto begin = reinterpret_cast<uintptr_t>(to);
+    const auto end = reinterpret_cast<uintptr_t>(to + sum.count);
+    if (end - begin < static_cast<uintptr_t>(kStreamBytes) || !is_aligned(to)) return false;
+    for (int64_t r = 0; r < sources.count; ++r) {
+      const auto source = reinterpret_cast<uintptr_t>(sources.bases[r] + sum.offset_bytes);
+      if (source < end && begin < source + static_cast<uintptr_t>(sum.count) * sizeof(From)) return false;
+    }
+    return true;
+  }
+
+  // A chunk is finished in fp32, where the epilogue sees it: in place if that is what `to` is, else on the stack.
   template <class To, class From>
   static void sum_chunks(const TreeSum& sum, To* to, int64_t begin, int64_t end) {
     alignas(64) float staged[kChunk];
     const TreeSources sources = tree_sources(sum);
+    const bool past_caches = streams<To, From>(sum, sources, to);
     for (int64_t first = begin; first < end; first += kChunk) {
       const int64_t count = smaller(kChunk, end - first);
       float* out = staged;
-      if constexpr (sizeof(To) == sizeof(float)) out = to + first;
+      if constexpr (sizeof(To) == sizeof(float)) out = past_caches ? staged : to + first;
       sum_many<From>(out, sources, sum.offset_bytes + first * static_cast<int64_t>(sizeof(From)), count);
       if (sum.factor != 1.0f) Loops<V>::scale(out, sum.factor, count);
       if (sum.block_squares != nullptr) block_squares(sum.block_squares + first / kBlockElements, out, count);
-      if constexpr (sizeof(To) != sizeof(float))
-        Loops<V>::convert(to + first, static_cast<const float*>(out), 0, count);
+      if (out == staged) put(to + first, staged, count, past_caches);
+    }
+    if (past_caches) V::fence();
+  }
+
+  template <class To>
+  static void put(To* to, const float* from, int64_t count, bool past_caches) {
+    if (past_caches) {
+      for (int64_t i = 0; i < count; i += kLanes) V::stream(to + i, V::load(from + i));
+    } else {
+      for (int64_t i = 0; i < count; i += kLanes) V::store(to + i, V::load(from + i));
     }
   }
 

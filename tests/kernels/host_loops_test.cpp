@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <stdexcept>
+#include <utility>
 
 #include "kernels/split_master.h"
 #include "tests/kernels/loops_data.h"
@@ -102,6 +103,36 @@ TEST_P(EveryIsa, CastBetweenAllFloats) {
       });
     }
   }
+}
+
+// From 4 MiB on the result goes past the caches.
+TEST_P(EveryIsa, CastLarge) {
+  constexpr int64_t kCount = 2'200'001;
+  for (const int64_t misaligned : {0, 5}) {
+    for (const auto& [from_dtype, to_dtype] :
+         {std::pair(DType::kFloat32, DType::kBFloat16), std::pair(DType::kFloat16, DType::kFloat32)}) {
+      Elements from(from_dtype, kCount, 1), to(to_dtype, kCount, misaligned), expected(to_dtype, kCount);
+      fill_values(from, Values::kStrange, 8);
+      plain().cast(expected.data(), to_dtype, from.data(), from_dtype, kCount);
+      loops().cast(to.data(), to_dtype, from.data(), from_dtype, kCount);
+      EXPECT_TRUE(same_bytes(to, expected));
+      EXPECT_TRUE(to.guards_intact());
+    }
+  }
+}
+
+TEST_P(EveryIsa, SplitAndMergeLarge) {
+  constexpr int64_t kCount = 2'200'001;
+  Elements master(DType::kFloat32, kCount), high(DType::kBFloat16, kCount), low(DType::kInt16, kCount);
+  Elements alone(DType::kBFloat16, kCount), merged(DType::kFloat32, kCount);
+  fill_values(master, Values::kStrange, 9);
+  loops().split(high.as<uint16_t>(), low.as<int16_t>(), master.as<float>(), kCount);
+  loops().split(alone.as<uint16_t>(), nullptr, master.as<float>(), kCount);
+  loops().merge(merged.as<float>(), high.as<uint16_t>(), low.as<int16_t>(), kCount);
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(high.as<uint16_t>()[i], master_high(master.as<float>()[i])) << i;
+  EXPECT_TRUE(same_bytes(alone, high));
+  EXPECT_TRUE(same_bytes(merged, master));
+  EXPECT_TRUE(high.guards_intact() && low.guards_intact() && merged.guards_intact() && alone.guards_intact());
 }
 
 // The vector conversions over all of fp32, in steps that meet every exponent, tie and kind of NaN.

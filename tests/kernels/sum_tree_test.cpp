@@ -110,6 +110,24 @@ TEST_P(SumTree, LargeAndPrime) {
   check(sources, to, 0.5f, true);
 }
 
+// From 4 MiB on the sum goes past the caches, where it is aligned and no source.
+TEST_P(SumTree, LargeAndAligned) {
+  const Sources sources(DType::kBFloat16, 3, 2'500'000, Values::kOrdinary, 0);
+  Elements wide(DType::kFloat32, 2'500'000), narrow(DType::kFloat16, 2'500'000);
+  check(sources, wide, 0.5f, true);
+  check(sources, narrow, 0.5f, true);
+}
+
+TEST_P(SumTree, LargeOntoASource) {
+  constexpr int64_t kCount = 1'100'000;
+  const Sources sources(DType::kFloat32, 2, kCount, Values::kOrdinary, 0);
+  Sources aliased(DType::kFloat32, 2, kCount, Values::kOrdinary, 0);
+  const TreeSum sum{
+      .bases = aliased.bases, .offset_bytes = Sources::kOffsetBytes, .to = aliased.arrays[1].data(), .count = kCount};
+  loops().sum_tree(sum, 0, kCount);
+  for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(aliased.arrays[1].value(i), sources.sum(i));
+}
+
 TEST_P(SumTree, EveryPairOfTypes) {
   for (const DType from : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
