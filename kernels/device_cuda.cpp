@@ -18,26 +18,20 @@ std::string sentence(cudaError_t result, std::string_view what) {
 /// What the machine, not the program, would have to be changed for; empty where the fault is not the machine's.
 std::string_view advice(cudaError_t result) {
   switch (result) {
-    case cudaErrorNoDevice:
-      return "this machine shows no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorNoDevice: return "this machine shows no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
       return "the GPU's driver is older than this build needs; update the driver";
-    case cudaErrorStubLibrary:
-      return "the library found is a stub to link against; install the GPU's driver";
+    case cudaErrorStubLibrary: return "the library found is a stub to link against; install the GPU's driver";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
       return "this build holds no code for this GPU; configure with its generation in -DCMAKE_CUDA_ARCHITECTURES";
     case cudaErrorDevicesUnavailable:
-    case cudaErrorSystemNotReady:
-      return "the GPU is busy or not ready; look at nvidia-smi";
-    case cudaErrorInvalidDevice:
-      return "there is no GPU of that number; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
-    case cudaErrorMemoryAllocation:
-      return "the GPU has no memory left for it";
-    default:
-      return {};
+    case cudaErrorSystemNotReady: return "the GPU is busy or not ready; look at nvidia-smi";
+    case cudaErrorInvalidDevice: return "there is no GPU of that number; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorMemoryAllocation: return "the GPU has no memory left for it";
+    default: return {};
   }
 }
 
@@ -125,13 +119,10 @@ CudaDevice::Memory CudaDevice::memory() const {
 // is free. Copies of the io lane use engines of their own.
 int CudaDevice::priority(Lane lane) const {
   switch (lane) {
-    case Lane::kGather:
-      return greatest_priority_;
-    case Lane::kReduce:
-      return std::min(greatest_priority_ + 1, least_priority_);
+    case Lane::kGather: return greatest_priority_;
+    case Lane::kReduce: return std::min(greatest_priority_ + 1, least_priority_);
     case Lane::kCompute:
-    case Lane::kIo:
-      return least_priority_;
+    case Lane::kIo: return least_priority_;
   }
   return least_priority_;
 }

@@ -33,4 +33,10 @@ class Gate {
   void (*block_)(void*);
 };
 
+/// True on a worker whose stream is being destroyed because its owner is unwinding: a condition that blocks should look
+/// now and then, and throw WorkCancelled.
+bool work_cancelled() noexcept;
+
+struct WorkCancelled {};
+
 }  // namespace aliquot

@@ -28,9 +28,9 @@ struct TreeSum {
 struct Kernels {
   void (*copy)(Stream&, void* to, const void* from, int64_t size_bytes);
   void (*fill)(Stream&, void* to, DType, float value, int64_t count);
-  void (*scale)(Stream&, float* x, float factor, int64_t count);               // x *= factor
-  void (*add)(Stream&, float* to, const float* from, int64_t count);           // to += from
-  void (*axpy)(Stream&, float* y, float a, const float* x, int64_t count);     // y += a * x, rounded twice
+  void (*scale)(Stream&, float* x, float factor, int64_t count);            // x *= factor
+  void (*add)(Stream&, float* to, const float* from, int64_t count);        // to += from
+  void (*axpy)(Stream&, float* y, float a, const float* x, int64_t count);  // y += a * x, rounded twice
   /// Between fp32, bf16 and fp16 in any direction; to the nearest, ties to even, NaN stays NaN.
   void (*cast)(Stream&, void* to, DType, const void* from, DType, int64_t count);
   /// fp32 to its bf16 high half, rounded half up in magnitude, and the 16-bit remainder; merge is its exact inverse.

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -41,7 +40,7 @@ class Ledger {
     std::string owner;
   };
 
-  /// Counts `size_bytes` as in use by `owner` until release(). No allocation once `reserve_entries` entries were alive.
+  /// Counts `size_bytes` as in use by `owner` until release(). Allocates only when more entries are alive than ever before.
   EntryId acquire(Category category, int64_t size_bytes, std::string_view owner);
   void release(EntryId entry) noexcept;
 
@@ -55,7 +54,7 @@ class Ledger {
 
   int64_t held_bytes() const;
   int64_t held_peak_bytes() const;
-  int64_t in_use_bytes() const;    // the sum over categories, now
+  int64_t in_use_bytes() const;       // the sum over categories, now
   int64_t in_use_peak_bytes() const;  // the largest that sum has been; not the sum of the peaks
   BytesByCategory current() const;
   BytesByCategory peak() const;
@@ -65,9 +64,11 @@ class Ledger {
   std::vector<Entry> entries() const;
 
  private:
+  static constexpr std::size_t kOwnerCapacity = 63;  // longer owners allocate
+
   mutable std::mutex mutex_;
-  std::map<EntryId, Entry> entries_;
-  EntryId next_entry_ = 1;
+  std::vector<Entry> entries_;  // by EntryId; released ones stay, with no bytes, to be used again
+  std::vector<EntryId> free_entries_;
   BytesByCategory current_{}, peak_{};
   int64_t in_use_bytes_ = 0, in_use_peak_bytes_ = 0;
   int64_t held_bytes_ = 0, held_peak_bytes_ = 0, limit_bytes_ = 0;

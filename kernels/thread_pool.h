@@ -2,8 +2,8 @@
 // The threads one rank computes with.
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace aliquot {
 
@@ -29,7 +29,8 @@ class ThreadPool {
       return;
     }
     using Plain = std::remove_reference_t<Body>;
-    run(count, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<Plain*>(context))(begin, end); },
+    run(
+        count, grain, [](void* context, int64_t begin, int64_t end) { (*static_cast<Plain*>(context))(begin, end); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

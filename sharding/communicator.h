@@ -74,8 +74,10 @@ class Communicator {
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                                      std::string_view owner) = 0;
 
-  /// Leaves all ranks' parts, in rank order, at `to`. In place when rank()'s part of `to` is `from` itself.
+  /// Leaves all ranks' `from`, of `part_bytes` each, in rank order at `to`, which does not overlap it.
   virtual void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
+  /// The same where every rank's part lies in its place already.
+  virtual void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) = 0;
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Part p of rank r's `from` becomes part r of rank p's `to`.
   virtual void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;

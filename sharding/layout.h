@@ -48,9 +48,9 @@ class FlatLayout {
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int rank_count() const { return rank_count_; }
 
-  int64_t shard_count() const { return shard_count_; }                // elements, whole blocks, equal on all ranks
+  int64_t shard_count() const { return shard_count_; }  // elements, whole blocks, equal on all ranks
   int64_t flat_count() const { return shard_count_ * rank_count_; }
-  int64_t element_count() const { return element_count_; }            // of the tensors, without padding
+  int64_t element_count() const { return element_count_; }                         // of the tensors, without padding
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
 
   /// What `rank` owns, in order of shard_offset. Over all ranks the pieces tile every tensor exactly once.

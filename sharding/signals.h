@@ -2,10 +2,13 @@
 // Telling peers on this node, and waiting for them, in the order of a stream.
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "kernels/stream.h"
 #include "sharding/communicator.h"
+#include "sharding/node_memory.h"
 
 namespace aliquot {
 
@@ -15,14 +18,17 @@ struct OperationDescription {
   enum class Kind : uint8_t { kNone, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kAllReduce, kBarrier };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;   // the root, the reduction
-  int64_t count = 0;    // elements, or bytes where the operation moves bytes
+  uint8_t detail = 0;  // the root, the reduction
+  int64_t count = 0;   // elements, or bytes where the operation moves bytes
 
   uint64_t packed() const;
   static OperationDescription unpack(uint64_t packed);
   std::string text() const;  // "reduce-scatter of 4096 float32"
 };
 std::string_view name(OperationDescription::Kind kind);
+
+/// " (h.7, step 118)", or nothing for an empty label.
+std::string label_text(std::string_view what, int64_t step);
 
 /// One rank's side of the board that all ranks of a node share. Sequence numbers count the collectives of one lane from 1.
 class Signals {
@@ -42,5 +48,14 @@ class Signals {
 
   virtual void abort(std::string_view why) noexcept = 0;
 };
+
+struct SignalsOptions {
+  int rank = 0;
+  int rank_count = 1;
+  double timeout_seconds = 600;
+};
+
+/// Signals for host streams. `board` is zeroed memory of Board::size_bytes() that all ranks share; taken over.
+std::unique_ptr<Signals> make_host_signals(std::unique_ptr<NodeMapping> board, const SignalsOptions& options);
 
 }  // namespace aliquot

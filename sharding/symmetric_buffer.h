@@ -20,7 +20,8 @@ class SymmetricBuffer {
   };
 
   SymmetricBuffer() = default;
-  SymmetricBuffer(std::unique_ptr<Backing> backing, std::byte* local, std::vector<const std::byte*> peers, int64_t size_bytes)
+  SymmetricBuffer(std::unique_ptr<Backing> backing, std::byte* local, std::vector<const std::byte*> peers,
+                  int64_t size_bytes)
       : backing_(std::move(backing)), local_(local), peers_(std::move(peers)), size_bytes_(size_bytes) {}
 
   std::byte* local() const { return local_; }

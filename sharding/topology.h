@@ -19,8 +19,8 @@ struct Topology {
   int node_count() const;
   bool one_node() const { return node_count() <= 1; }
   std::vector<int> ranks_of_node(int node) const;
-  /// True if each node's ranks form one aligned power-of-two block of the tree over ranks (the last may be cut short by
-  /// the end of the world), so that a node may add its own ranks first without changing a bit.
+  /// True if every node holds the same power of two of contiguous ranks (the last may hold fewer): a node is then one
+  /// subtree of the tree over ranks, and may add its own ranks first without changing a bit.
   bool nodes_are_aligned() const;
   /// "4 ranks on 2 nodes (2 each)".
   std::string describe() const;

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/device.h"
@@ -15,10 +16,12 @@ enum class WorldChoice : uint8_t { kAuto, kThreads, kMpi, kNccl };
 
 struct WorldOptions {
   DeviceChoice device = DeviceChoice::kAuto;  // auto: a GPU where there is one
-  WorldChoice kind = WorldChoice::kAuto;      // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
-  int threads_per_rank = 0;                   // 0: the node's cores divided by the ranks on it, at least 1
-  double timeout_seconds = 600;               // deadline of every collective
-  std::function<std::unique_ptr<Device>(int rank)> make_device;  // tests: a device of their own; ranks then are threads
+  WorldChoice kind =
+      WorldChoice::kAuto;        // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
+  int threads_per_rank = 0;      // 0: the node's cores divided by the ranks on it, at least 1
+  double timeout_seconds = 600;  // deadline of every collective
+  std::function<std::unique_ptr<Device>(int rank)> make_device =
+      nullptr;  // tests: a device of their own; ranks then are threads
 };
 
 /// One rank's place in the world: its device and the communicator of all ranks. Move-only; destroyed by its own thread.
@@ -28,7 +31,7 @@ class World {
       : device_(std::move(device)), communicator_(std::move(communicator)) {}
   World(World&&) = default;
   World& operator=(World&&) = default;
-  ~World();
+  ~World() = default;
 
   /// The world that a launcher (mpirun, srun) started this process into, or this process alone. Throws UnavailableError,
   /// with what to type, when a launcher started several of us without a common world.

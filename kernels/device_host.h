@@ -1,0 +1,27 @@
+#pragma once
+// What host devices share: memory of the C library, and loops on host streams.
+
+#include "kernels/device.h"
+#include "kernels/thread_pool.h"
+
+namespace aliquot {
+
+/// A host device but for its streams, which the plain and the adversarial device make differently.
+class HostDeviceBase : public Device {
+ public:
+  explicit HostDeviceBase(int thread_count) : pool_(thread_count) {}
+
+  DeviceKind kind() const override { return DeviceKind::kHost; }
+  Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override;
+  std::unique_ptr<Event> make_event() override;
+  const Kernels& kernels() const override;
+
+ protected:
+  ThreadPool& pool() { return pool_; }
+  int thread_count() const { return pool_.thread_count(); }
+
+ private:
+  ThreadPool pool_;
+};
+
+}  // namespace aliquot

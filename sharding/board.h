@@ -1,0 +1,79 @@
+#pragma once
+// What the ranks of one node tell each other through shared memory. Plain layout, zeroed memory is valid.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kernels/shared_counter.h"
+#include "kernels/stream.h"
+#include "sharding/communicator.h"
+
+namespace aliquot {
+
+/// A short text that one rank writes and others may read at any time: torn at worst, never a race.
+class SharedText {
+ public:
+  void write(std::string_view text);
+  std::string read() const;
+
+ private:
+  static constexpr std::size_t kWordCount = 5;
+  std::array<std::atomic<uint64_t>, kWordCount> words_{};
+};
+
+/// One rank's latest on one lane. A rank that has arrived at n has passed n - 1, so a peer still looking at n - 1 finds
+/// that description in its place: a depth of two would do.
+struct alignas(64) LaneBoard {
+  static constexpr uint64_t kDescriptionDepth = 4;
+  SharedCounter arrived;   // sequence number of the last collective it came to
+  SharedCounter progress;  // what it published
+  std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{};
+  std::atomic<int64_t> step{0};
+  SharedText what;
+};
+
+struct alignas(64) RankBoard {
+  std::array<LaneBoard, kLaneCount> lanes;
+  std::atomic<uint32_t> last_lane{0};
+};
+
+/// Why everybody should leave; the first reason stays.
+struct alignas(64) AbortNotice {
+  static constexpr std::size_t kReasonBytes = 960;
+  enum : uint32_t { kNone, kBeingWritten, kPosted };
+  std::atomic<uint32_t> state{kNone};
+  std::array<char, kReasonBytes> reason{};
+
+  void post(std::string_view why) noexcept;
+  bool posted() const { return state.load(std::memory_order_acquire) == kPosted; }
+  std::string why() const { return {reason.data()}; }
+};
+
+/// The whole board of a group: one notice, then a RankBoard a rank.
+class Board {
+ public:
+  Board(std::byte* memory, int rank_count) : memory_(memory), rank_count_(rank_count) {}
+  static int64_t size_bytes(int rank_count) {
+    return static_cast<int64_t>(sizeof(AbortNotice) + sizeof(RankBoard) * static_cast<std::size_t>(rank_count));
+  }
+
+  int rank_count() const { return rank_count_; }
+  AbortNotice& notice() const { return *reinterpret_cast<AbortNotice*>(memory_); }
+  RankBoard& rank(int rank) const { return reinterpret_cast<RankBoard*>(memory_ + sizeof(AbortNotice))[rank]; }
+  LaneBoard& lane(int rank, Lane lane) const { return this->rank(rank).lanes[static_cast<std::size_t>(lane)]; }
+
+  /// Posts the notice and wakes every sleeper.
+  void abort(std::string_view why) const noexcept;
+
+  /// "all-gather of 4096 bytes #12 (h.3, step 118)": the last thing `rank` came to on any lane.
+  std::string last_operation(int rank) const;
+
+ private:
+  std::byte* memory_;
+  int rank_count_;
+};
+
+}  // namespace aliquot

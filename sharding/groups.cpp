@@ -1,0 +1,41 @@
+#include "sharding/groups.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fmt/format.h>
+#include <map>
+
+namespace aliquot {
+
+Group agree_on_group(Exchange& exchange, int color, int key) {
+  struct Member {
+    int key, rank;
+  };
+  std::vector<Member> found;
+  const auto said = exchange.all(fmt::format("{} {}", color, key));
+  for (int r = 0; r < exchange.rank_count(); ++r) {
+    int their_color = 0, their_key = 0;
+    std::sscanf(said[r].c_str(), "%d %d", &their_color, &their_key);
+    if (their_color == color) found.push_back({their_key, r});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Member& a, const Member& b) { return a.key < b.key; });
+  Group group;
+  for (const Member& member : found) {
+    if (member.rank == exchange.rank()) group.rank = static_cast<int>(group.members.size());
+    group.members.push_back(member.rank);
+  }
+  return group;
+}
+
+Topology subset(const Topology& parent, const std::vector<int>& members) {
+  Topology topology;
+  std::map<int, int> new_number;
+  for (const int member : members) {
+    const int node = parent.node_of_rank[member];
+    topology.node_of_rank.push_back(new_number.try_emplace(node, static_cast<int>(new_number.size())).first->second);
+    topology.gpu_of_rank.push_back(parent.gpu_of_rank[member]);
+  }
+  return topology;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,23 @@
+#pragma once
+// Agreeing on who belongs to which group.
+
+#include <vector>
+
+#include "sharding/exchange.h"
+#include "sharding/topology.h"
+
+namespace aliquot {
+
+/// One rank's group: its members, as ranks of the parent, in the group's order, and this rank's place among them.
+struct Group {
+  int rank = 0;
+  std::vector<int> members;
+};
+
+/// Ranks of one color, ordered by key, then by rank. Collective and blocking.
+Group agree_on_group(Exchange& exchange, int color, int key);
+
+/// The topology of a group of `parent`'s ranks; nodes are numbered anew.
+Topology subset(const Topology& parent, const std::vector<int>& members);
+
+}  // namespace aliquot

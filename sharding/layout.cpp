@@ -1,0 +1,77 @@
+#include "sharding/layout.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <unordered_set>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+int64_t blocks(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
+
+void refuse_mixtures(const std::vector<TensorSpec>& tensors) {
+  std::unordered_set<std::string_view> names;
+  for (const TensorSpec& tensor : tensors) {
+    if (!names.insert(tensor.name).second) {
+      throw UsageError(
+          fmt::format("two tensors of one unit are both named {}; give each a name of its own", tensor.name));
+    }
+    if (tensor.dtype != tensors.front().dtype || tensor.trainable != tensors.front().trainable) {
+      throw UsageError(
+          fmt::format("tensors {} and {} differ in element type or in being trainable and cannot share a flat buffer",
+                      tensors.front().name, tensor.name));
+    }
+  }
+}
+
+}  // namespace
+
+int64_t TensorSpec::element_count() const {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  int64_t count = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0) throw UsageError(fmt::format("tensor {} has the negative extent {}", name, extent));
+    if (extent > 0 && count > kMost / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
+    count *= extent;
+  }
+  return count;
+}
+
+FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count)
+    : tensors_(std::move(tensors)), rank_count_(rank_count) {
+  if (rank_count < 1) throw UsageError(fmt::format("a layout needs at least one rank, not {}", rank_count));
+  refuse_mixtures(tensors_);
+  int64_t block_count = 0;
+  for (const TensorSpec& tensor : tensors_) {
+    tensor_offsets_.push_back(block_count * kBlockElements);
+    block_count += blocks(tensor.element_count());
+    element_count_ += tensor.element_count();
+  }
+  shard_count_ = (block_count + rank_count - 1) / rank_count * kBlockElements;
+}
+
+std::vector<Piece> FlatLayout::pieces(int rank) const {
+  const int64_t begin = rank * shard_count_, end = begin + shard_count_;
+  std::vector<Piece> pieces;
+  // The first tensor that can reach into the shard is the last that starts at or before it.
+  auto first = std::upper_bound(tensor_offsets_.begin(), tensor_offsets_.end(), begin);
+  if (first != tensor_offsets_.begin()) --first;
+  for (auto t = static_cast<int32_t>(first - tensor_offsets_.begin()); t < static_cast<int32_t>(tensors_.size()); ++t) {
+    const int64_t tensor_begin = tensor_offsets_[t];
+    if (tensor_begin >= end) break;
+    const int64_t piece_begin = std::max(begin, tensor_begin);
+    const int64_t piece_end = std::min(end, tensor_begin + tensors_[t].element_count());
+    if (piece_begin >= piece_end) continue;
+    pieces.push_back({t, piece_begin - tensor_begin, piece_begin - begin, piece_end - piece_begin});
+  }
+  return pieces;
+}
+
+Place FlatLayout::place(int32_t tensor, int64_t element) const {
+  const int64_t flat = tensor_offsets_[tensor] + element;
+  return {static_cast<int>(flat / shard_count_), flat % shard_count_};
+}
+
+}  // namespace aliquot

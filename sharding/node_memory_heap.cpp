@@ -1,0 +1,71 @@
+#include <cstring>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/error.h"
+#include "sharding/node_memory.h"
+
+namespace aliquot {
+namespace {
+
+/// Anonymous pages that all threads see; unmapped with the last of them.
+class Pages {
+ public:
+  explicit Pages(int64_t size_bytes) : size_bytes_(size_bytes) {
+    if (size_bytes_ == 0) return;
+    void* data = mmap(nullptr, static_cast<std::size_t>(size_bytes_), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
+  }
+  ~Pages() {
+    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_bytes_));
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::byte* data() const { return data_; }
+  bool failed() const { return data_ == nullptr && size_bytes_ > 0; }
+
+ private:
+  int64_t size_bytes_;
+  std::byte* data_ = nullptr;
+};
+
+struct HeapMapping final : NodeMapping {
+  std::shared_ptr<Pages> pages;
+};
+
+class HeapNodeMemory final : public NodeMemory {
+ public:
+  explicit HeapNodeMemory(Exchange& exchange) : exchange_(exchange) {}
+
+  std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
+    std::shared_ptr<Pages> pages;
+    if (exchange_.rank() == 0) pages = std::make_shared<Pages>(size_bytes);
+    // Rank 0's pointer object lives on its stack until all have copied it: the second round holds it there.
+    const auto addresses = exchange_.all(std::to_string(reinterpret_cast<uintptr_t>(&pages)));
+    if (exchange_.rank() != 0) pages = *reinterpret_cast<std::shared_ptr<Pages>*>(std::stoull(addresses[0]));
+    exchange_.all("copied");
+    if (pages->failed()) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
+    auto mapping = std::make_unique<HeapMapping>();
+    mapping->pages = pages;
+    mapping->writable = pages->data();
+    mapping->readable = pages->data();
+    mapping->size_bytes = size_bytes;
+    return mapping;
+  }
+
+  std::string_view describe() const override { return "one heap"; }
+
+ private:
+  Exchange& exchange_;
+};
+
+}  // namespace
+
+std::unique_ptr<NodeMemory> make_heap_node_memory(Exchange& exchange) {
+  return std::make_unique<HeapNodeMemory>(exchange);
+}
+
+}  // namespace aliquot

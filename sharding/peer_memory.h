@@ -1,0 +1,33 @@
+#pragma once
+// Memory of one rank's device that its peers' loops can read.
+
+#include <memory>
+#include <optional>
+
+#include "kernels/device.h"
+#include "sharding/node_memory.h"
+
+namespace aliquot {
+
+/// What a communicator's allocate() stands on. Calls are collective and block.
+class PeerMemory {
+ public:
+  PeerMemory() = default;
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+  virtual ~PeerMemory() = default;
+
+  virtual SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
+  virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
+                                                     std::string_view owner) = 0;
+};
+
+struct PeerRanks {
+  int rank = 0;
+  int rank_count = 1;
+};
+
+/// Host memory, booked in `ledger`. Both must outlive it, and its buffers the ledger.
+std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, PeerRanks ranks);
+
+}  // namespace aliquot

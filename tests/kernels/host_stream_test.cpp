@@ -1,0 +1,168 @@
+// Order, events, gates and failures of the host's streams.
+#include "kernels/host_stream.h"
+
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace aliquot {
+namespace {
+
+void pause(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+class HostStreams : public testing::Test {
+ protected:
+  std::unique_ptr<Stream> stream(Lane lane) { return device_->make_stream(lane); }
+  std::unique_ptr<Event> event() { return device_->make_event(); }
+  std::unique_ptr<Device> device_ = make_host_device(1);
+};
+
+TEST_F(HostStreams, WorkRunsInOrderOnAnotherThread) {
+  const auto gather = stream(Lane::kGather);
+  std::vector<int> order;
+  std::thread::id where;
+  for (int i = 0; i < 5000; ++i)
+    host(*gather).run([&order, &where, i] { order.push_back(i), where = std::this_thread::get_id(); });
+  gather->synchronize();
+  ASSERT_EQ(order.size(), 5000u);
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(order[i], i);
+  EXPECT_NE(where, std::this_thread::get_id());
+}
+
+TEST_F(HostStreams, TheComputeLaneIsTheCaller) {
+  const auto compute = stream(Lane::kCompute);
+  std::thread::id where;
+  host(*compute).run([&where] { where = std::this_thread::get_id(); });
+  EXPECT_EQ(where, std::this_thread::get_id());
+}
+
+TEST_F(HostStreams, AStreamWaitsForAnEventOfAnother) {
+  const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce);
+  const auto done = event();
+  std::atomic<int> value{0};
+  int seen = -1;
+  host(*gather).run([&value] { pause(30), value = 7; });
+  gather->record(*done);
+  EXPECT_FALSE(done->passed());
+  reduce->wait(*done);
+  host(*reduce).run([&value, &seen] { seen = value; });
+  reduce->synchronize();
+  EXPECT_EQ(seen, 7);
+  EXPECT_TRUE(done->passed());
+}
+
+TEST_F(HostStreams, WaitingSeesTheEventAsItWasRecordedThen) {
+  const auto gather = stream(Lane::kGather), compute = stream(Lane::kCompute);
+  const auto mark = event();
+  std::atomic<bool> let_go{false};
+  gather->record(*mark);
+  const auto early = event();
+  gather->record(*early);
+  host(*gather).run([&let_go] {
+    while (!let_go) pause(1);
+  });
+  compute->wait(*early);  // must not wait for the work enqueued after it was recorded
+  gather->record(*mark);
+  EXPECT_FALSE(mark->passed());
+  let_go = true;
+  compute->wait(*mark);
+  EXPECT_TRUE(mark->passed());
+}
+
+TEST_F(HostStreams, AnEventNeverRecordedHasPassed) {
+  EXPECT_TRUE(event()->passed());
+  stream(Lane::kCompute)->wait(*event());
+}
+
+struct IsSet {
+  std::atomic<bool>* flag;
+  bool open() const { return flag->load(); }
+  void block() const {
+    while (!open()) pause(1);
+  }
+};
+
+TEST_F(HostStreams, WorkWaitsForAGate) {
+  const auto gather = stream(Lane::kGather);
+  std::atomic<bool> flag{false}, ran{false};
+  host(*gather).wait_for(Gate(IsSet{&flag}));
+  host(*gather).run([&ran] { ran = true; });
+  pause(20);
+  EXPECT_FALSE(ran);
+  flag = true;
+  gather->synchronize();
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(HostStreams, AFailurePoisonsItsStreamAndWhoWaitsForIt) {
+  const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce), compute = stream(Lane::kCompute);
+  const auto done = event(), after = event();
+  std::atomic<int> ran{0};
+  host(*gather).run([] { throw std::runtime_error("no such peer"); });
+  host(*gather).run([&ran] { ++ran; });
+  gather->record(*done);
+  reduce->wait(*done);
+  host(*reduce).run([&ran] { ++ran; });
+  reduce->record(*after);
+  EXPECT_THROW(compute->wait(*after), std::runtime_error);
+  EXPECT_THROW(gather->synchronize(), std::runtime_error);
+  EXPECT_THROW(reduce->synchronize(), std::runtime_error);
+  EXPECT_EQ(ran, 0);
+  EXPECT_TRUE(done->passed() && after->passed());
+}
+
+TEST_F(HostStreams, DestructionFinishesWhatIsQueued) {
+  std::atomic<int> ran{0};
+  {
+    const auto gather = stream(Lane::kGather);
+    for (int i = 0; i < 100; ++i) host(*gather).run([&ran] { ++ran; });
+  }
+  EXPECT_EQ(ran, 100);
+}
+
+struct Never {
+  bool open() const { return false; }
+  void block() const {
+    while (!work_cancelled()) pause(1);
+    throw WorkCancelled{};
+  }
+};
+
+TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
+  std::atomic<int> ran{0};
+  EXPECT_THROW(
+      {
+        const auto gather = stream(Lane::kGather);
+        host(*gather).wait_for(Gate(Never{}));
+        host(*gather).run([&ran] { ++ran; });
+        throw std::runtime_error("unwinding");
+      },
+      std::runtime_error);
+  EXPECT_EQ(ran, 0);
+}
+
+TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
+  const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce);
+  const auto ping = event(), pong = event();
+  int64_t value = 0;  // not atomic: the events alone order it
+  constexpr int kRounds = 20'000;
+  for (int i = 0; i < kRounds; ++i) {
+    host(*gather).run([&value] { ++value; });
+    gather->record(*ping);
+    reduce->wait(*ping);
+    host(*reduce).run([&value] { value += 2; });
+    reduce->record(*pong);
+    gather->wait(*pong);
+  }
+  gather->synchronize();
+  reduce->synchronize();
+  EXPECT_EQ(value, 3 * kRounds);
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,75 @@
+// The adversary over several ranks: a wait that is left out becomes a wrong answer; with all waits no seed finds one.
+#include <atomic>
+#include <gtest/gtest.h>
+
+#include "kernels/device_adversarial.h"
+#include "kernels/kernels.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kSeeds = 20;
+constexpr int kRounds = 6;
+constexpr int64_t kCount = 512;
+
+struct Waits {
+  bool compute_waits_for_gather = true;
+  bool writer_waits_for_all_gathers = true;
+};
+
+/// Gathers a number from every rank, round after round, as a unit is gathered, used and updated. True if every number read
+/// was the right one.
+bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits) {
+  Adversary adversary(seed);
+  std::atomic<int> wrong_count{0};
+  const auto body = [&](World& world) {
+    auto& ranks = world.communicator();
+    const auto own = ranks.allocate(kCount * 4, Category::kParameters, "own");
+    const auto whole = ranks.allocate(kCount * 4 * rank_count, Category::kSlots, "whole");
+    auto* mine = reinterpret_cast<float*>(own.local());
+    const auto* all = reinterpret_cast<const float*>(whole.local());
+    const auto compute = world.device().make_stream(Lane::kCompute);
+    const auto gather = world.device().make_stream(Lane::kGather);
+    const auto event = world.device().make_event();
+    for (int round = 0; round < kRounds; ++round) {
+      if (waits.writer_waits_for_all_gathers) ranks.await(*compute, Lane::kGather, round, {"rewrite", round});
+      std::fill_n(mine, kCount, static_cast<float>(100 * round + world.rank()));
+      compute->record(*event);
+      gather->wait(*event);
+      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, kCount * 4, {"h.0", round});
+      ranks.publish(*gather, round + 1);
+      gather->record(*event);
+      if (waits.compute_waits_for_gather) compute->wait(*event);
+      for (int64_t i = 0; i < kCount * rank_count; ++i) {
+        wrong_count += all[i] != static_cast<float>(100 * round + i / kCount);
+      }
+    }
+    gather->synchronize();
+    ranks.gather_objects("end");
+  };
+  World::threads(rank_count, body,
+                 {.timeout_seconds = 30, .make_device = [&](int) { return adversary.make_device(); }});
+  return wrong_count == 0;
+}
+
+int seeds_that_find_it(int rank_count, Waits waits) {
+  int found = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) found += !gathers_the_right_numbers(seed, rank_count, waits);
+  return found;
+}
+
+TEST(AdversaryOverRanks, FindsNothingWhereNothingIsMissing) {
+  for (const int ranks : {1, 2, 3}) EXPECT_EQ(seeds_that_find_it(ranks, {}), 0) << ranks << " ranks";
+}
+
+TEST(AdversaryOverRanks, FindsAMissingWaitOnTheSameRank) {
+  EXPECT_GE(seeds_that_find_it(2, {.compute_waits_for_gather = false}), kSeeds / 4);
+}
+
+TEST(AdversaryOverRanks, FindsAMissingWaitForOtherRanks) {
+  EXPECT_GE(seeds_that_find_it(2, {.writer_waits_for_all_gathers = false}), kSeeds / 4);
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,144 @@
+// Operations that move bytes: gathers, all-to-all, broadcast, views.
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "tests/sharding/conformance.h"
+
+namespace aliquot::conformance {
+namespace {
+
+std::vector<float> part_of(int rank, int part, int64_t count) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = value(rank, part, i);
+  return values;
+}
+
+void write_part(World& world, std::byte* to, int rank, int part, int64_t count) {
+  const std::vector<float> values = part_of(rank, part, count);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  write(world, to, bytes);
+}
+
+/// Compares one part on the device with what value() says; one failure a part, naming the first wrong element.
+void expect_part(World& world, const std::byte* from, int rank, int part, int64_t count) {
+  const auto bytes = read(world, from, count * static_cast<int64_t>(sizeof(float)));
+  const std::vector<float> expected = part_of(rank, part, count);
+  if (count == 0 || std::memcmp(bytes.data(), expected.data(), bytes.size()) == 0) return;
+  for (int64_t i = 0; i < count; ++i) {
+    float found;
+    std::memcpy(&found, bytes.data() + i * sizeof(float), sizeof(float));
+    if (found != expected[i]) {
+      ADD_FAILURE() << "rank " << world.rank() << ": element " << i << " of part " << part << " from rank " << rank
+                    << " is " << found << ", not " << expected[i];
+      return;
+    }
+  }
+}
+
+void finish(World& world, Stream& stream) {
+  world.communicator().barrier(stream, {"end of test"});
+  stream.synchronize();
+}
+
+TEST_P(EveryWorld, AllGather) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto own = ranks.allocate(part_bytes, Category::kParameters, "own");
+    const auto whole = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+    write_part(world, own.local(), ranks.rank(), 0, count());
+    const auto stream = world.device().make_stream(Lane::kGather);
+    ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, part_bytes, {"test"});
+    finish(world, *stream);
+    for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, whole.local() + r * part_bytes, r, 0, count());
+  });
+}
+
+TEST_P(EveryWorld, AllGatherInPlaceAtAnOffset) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4, offset = 256;
+    const auto whole = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+    const int64_t own = offset + ranks.rank() * part_bytes;
+    write_part(world, whole.local() + own, ranks.rank(), 3, count());
+    const auto stream = world.device().make_stream(Lane::kGather);
+    // In place, each rank's own part lies at another offset: the same range, said by the whole.
+    ranks.all_gather_in_place(*stream, {&whole, offset}, part_bytes, {"test"});
+    finish(world, *stream);
+    for (int r = 0; r < ranks.rank_count(); ++r)
+      expect_part(world, whole.local() + offset + r * part_bytes, r, 3, count());
+  });
+}
+
+TEST_P(EveryWorld, AllToAll) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto from = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "from");
+    const auto to = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "to");
+    for (int p = 0; p < ranks.rank_count(); ++p)
+      write_part(world, from.local() + p * part_bytes, ranks.rank(), p, count());
+    const auto stream = world.device().make_stream(Lane::kReduce);
+    ranks.all_to_all(*stream, {&to, 0}, {&from, 0}, part_bytes, {"test"});
+    finish(world, *stream);
+    for (int r = 0; r < ranks.rank_count(); ++r)
+      expect_part(world, to.local() + r * part_bytes, r, ranks.rank(), count());
+  });
+}
+
+TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t size_bytes = count() * 4;
+    const auto buffer = ranks.allocate(size_bytes * ranks.rank_count(), Category::kSlots, "buffer");
+    const auto stream = world.device().make_stream(Lane::kGather);
+    for (int root = 0; root < ranks.rank_count(); ++root) {
+      if (ranks.rank() == root) write_part(world, buffer.local() + root * size_bytes, root, 1, count());
+      ranks.broadcast(*stream, {&buffer, root * size_bytes}, size_bytes, root, {"test"});
+    }
+    finish(world, *stream);
+    for (int root = 0; root < ranks.rank_count(); ++root)
+      expect_part(world, buffer.local() + root * size_bytes, root, 1, count());
+  });
+}
+
+TEST_P(EveryWorld, SharedRangeIsSeenWholeWithNoByteMoved) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto range =
+        ranks.allocate_shared(part_bytes * ranks.rank_count(), part_bytes, Category::kParameters, "shards");
+    if (!range) return;  // ranks that do not share memory
+    write_part(world, range->writable() + ranks.rank() * part_bytes, ranks.rank(), 2, count());
+    const auto stream = world.device().make_stream(Lane::kGather);
+    finish(world, *stream);
+    for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, range->readable() + r * part_bytes, r, 2, count());
+    finish(world, *stream);
+  });
+}
+
+TEST_P(EveryWorld, AWaitForAllRanksLetsABufferBeUsedAgain) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto own = ranks.allocate(part_bytes, Category::kParameters, "own");
+    const auto whole = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+    const auto gather = world.device().make_stream(Lane::kGather);
+    const auto compute = world.device().make_stream(Lane::kCompute);
+    for (int round = 0; round < 3; ++round) {
+      // Nobody overwrites its part before all have gathered the last round's.
+      ranks.await(*compute, Lane::kGather, round, {"all gathered", round});
+      write_part(world, own.local(), ranks.rank(), round, count());
+      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, part_bytes, {"test", round});
+      ranks.publish(*gather, round + 1);
+      gather->synchronize();
+      for (int r = 0; r < ranks.rank_count(); ++r)
+        expect_part(world, whole.local() + r * part_bytes, r, round, count());
+    }
+    finish(world, *gather);
+  });
+}
+
+}  // namespace
+}  // namespace aliquot::conformance

@@ -1,0 +1,161 @@
+// Operations that add: reduce-scatter in every element type, and all-reduce.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/host_loops.h"
+#include "kernels/kernels.h"
+#include "sharding/tree.h"
+#include "tests/sharding/conformance.h"
+
+namespace aliquot::conformance {
+namespace {
+
+struct Format {
+  DType from, to;
+  float factor;
+  bool in_place;
+};
+
+/// count values of one rank and part, as bytes of `dtype`.
+std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * element_bytes(dtype));
+  host_loops(Isa::kPlain)
+      .cast(bytes.data(), dtype, values.data(), DType::kFloat32, static_cast<int64_t>(values.size()));
+  return bytes;
+}
+
+std::vector<float> decode(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> values(bytes.size() / element_bytes(dtype));
+  host_loops(Isa::kPlain)
+      .cast(values.data(), DType::kFloat32, bytes.data(), dtype, static_cast<int64_t>(values.size()));
+  return values;
+}
+
+std::vector<float> leaf(int rank, int part, int64_t count, DType dtype) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = value(rank, part, i);
+  return decode(encode(values, dtype), dtype);
+}
+
+/// Part `part` of the sum over ranks, in the tree's order, before it is rounded to its element type.
+std::vector<float> expected_sum(int rank_count, int part, int64_t count, const Format& format) {
+  std::vector<std::vector<float>> leaves;
+  for (int r = 0; r < rank_count; ++r) leaves.push_back(leaf(r, part, count, format.from));
+  std::vector<float> sum(count);
+  for (int64_t i = 0; i < count; ++i) {
+    sum[i] = combine_in_tree<float>(
+        rank_count, [&](int r) { return leaves[r][i]; }, [](float a, float b) { return a + b; });
+    if (format.factor != 1.0f) sum[i] *= format.factor;
+  }
+  return sum;
+}
+
+void expect_equal(int rank, const std::vector<float>& found, const std::vector<float>& expected, float tolerance) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool same = tolerance == 0 ? std::memcmp(&found[i], &expected[i], sizeof(float)) == 0
+                                     : std::abs(found[i] - expected[i]) <= tolerance;
+    if (same) continue;
+    ADD_FAILURE() << "rank " << rank << ": element " << i << " is " << found[i] << ", not " << expected[i];
+    return;
+  }
+}
+
+void check_reduce_scatter(World& world, int64_t count, const Format& format) {
+  auto& ranks = world.communicator();
+  const int64_t part_bytes = count * element_bytes(format.from);
+  const auto from = ranks.allocate(part_bytes * ranks.rank_count(), Category::kGradients, "from");
+  for (int p = 0; p < ranks.rank_count(); ++p) {
+    write(world, from.local() + p * part_bytes, encode(leaf(ranks.rank(), p, count, format.from), format.from));
+  }
+  const auto own = world.device().allocate(count * element_bytes(format.to), Category::kGradients, "shard");
+  const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
+  const auto squares = world.device().allocate(block_count * 8, Category::kCommunication, "squares");
+  std::byte* to = format.in_place ? from.local() + ranks.rank() * part_bytes : own.data();
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  ranks.reduce_scatter(*stream,
+                       {.from = {&from, 0},
+                        .from_dtype = format.from,
+                        .to = to,
+                        .to_dtype = format.to,
+                        .part_count = count,
+                        .factor = format.factor,
+                        .block_squares = squares.as<double>()},
+                       {"test"});
+  ranks.barrier(*stream, {"end of test"});
+  stream->synchronize();
+
+  const auto sum = expected_sum(ranks.rank_count(), ranks.rank(), count, format);
+  const float tolerance = sums_are_exact() ? 0.0f : 1e-3f * static_cast<float>(ranks.rank_count());
+  expect_equal(ranks.rank(), decode(read(world, to, count * element_bytes(format.to)), format.to),
+               decode(encode(sum, format.to), format.to), tolerance);
+  if (!sums_are_exact()) return;
+  std::vector<double> expected_squares(block_count);
+  host_loops(Isa::kPlain).block_squares(expected_squares.data(), sum.data(), count);
+  const auto found_squares = read(world, squares.data(), block_count * 8);
+  EXPECT_TRUE(block_count == 0 || std::memcmp(found_squares.data(), expected_squares.data(), found_squares.size()) == 0)
+      << "rank " << ranks.rank() << ": sums of squares differ";
+}
+
+constexpr DType kF32 = DType::kFloat32, kB16 = DType::kBFloat16, kF16 = DType::kFloat16;
+
+TEST_P(EveryWorld, ReduceScatterSumsFloats) {
+  run([&](World& world) { check_reduce_scatter(world, count(), {kF32, kF32, 1.0f, false}); });
+}
+TEST_P(EveryWorld, ReduceScatterInItsOwnPart) {
+  run([&](World& world) { check_reduce_scatter(world, count(), {kF32, kF32, 1.0f, true}); });
+}
+TEST_P(EveryWorld, ReduceScatterOfTheMean) {
+  run([&](World& world) {
+    check_reduce_scatter(world, count(), {kF32, kF32, 1.0f / static_cast<float>(world.rank_count()), false});
+  });
+}
+TEST_P(EveryWorld, ReduceScatterAddsBfloat16InFloat) {
+  run([&](World& world) { check_reduce_scatter(world, count(), {kB16, kF32, 1.0f, false}); });
+}
+TEST_P(EveryWorld, ReduceScatterRoundsOnceToBfloat16) {
+  run([&](World& world) { check_reduce_scatter(world, count(), {kB16, kB16, 0.5f, true}); });
+}
+TEST_P(EveryWorld, ReduceScatterAddsFloat16InFloat) {
+  run([&](World& world) { check_reduce_scatter(world, count(), {kF16, kF32, 1.0f, false}); });
+}
+
+TEST_P(EveryWorldOnce, AllReduceOfSmallNumbers) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    for (const int64_t count : {int64_t{0}, int64_t{1}, Communicator::kSmallCount}) {
+      std::vector<double> sum(count), most(count), least(count);
+      for (int64_t i = 0; i < count; ++i) sum[i] = most[i] = least[i] = value(ranks.rank(), 0, i);
+      ranks.all_reduce(*stream, sum, Reduction::kSum, {"sum"});
+      ranks.all_reduce(*stream, most, Reduction::kMax, {"max"});
+      ranks.all_reduce(*stream, least, Reduction::kMin, {"min"});
+      stream->synchronize();
+      for (int64_t i = 0; i < count; ++i) {
+        const auto leaf = [&](int r) { return static_cast<double>(value(r, 0, i)); };
+        const int n = ranks.rank_count();
+        ASSERT_EQ(sum[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return a + b; }));
+        ASSERT_EQ(most[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::max(a, b); }));
+        ASSERT_EQ(least[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::min(a, b); }));
+      }
+    }
+  });
+}
+
+TEST_P(EveryWorldOnce, WhatIsNoNumberOnOneRankIsNoNumberOnAll) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    for (const Reduction reduction : {Reduction::kSum, Reduction::kMax, Reduction::kMin}) {
+      for (int bad = 0; bad < ranks.rank_count(); ++bad) {
+        double number = ranks.rank() == bad ? std::numeric_limits<double>::quiet_NaN() : ranks.rank();
+        ranks.all_reduce(*stream, {&number, 1}, reduction, {"test"});
+        stream->synchronize();
+        EXPECT_TRUE(std::isnan(number)) << "rank " << ranks.rank() << ", bad rank " << bad;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace aliquot::conformance
