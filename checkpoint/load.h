@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/state.h"
-#include "kernels/error.h"
 #include "kernels/ledger.h"
 #include "sharding/communicator.h"
 
@@ -17,16 +17,9 @@ namespace aliquot {
 
 class FileSystem;
 
-/// A checkpoint that is absent, damaged or not what it claims to be.
-class CheckpointError : public Error {
- public:
-  explicit CheckpointError(const std::string& sentence) : Error(ExitCode::kCheckpoint, sentence) {}
-};
-
 struct LoadOptions {
   bool allow_missing = false;         // zeros where the checkpoint lacks a tensor of the state
   bool allow_extra = false;           // leave what the state does not ask for: weights without their optimizer
-  bool direct_io = true;              // where the file system has it
   Ledger* ledger = nullptr;           // where the staging memory is booked
   FileSystem* file_system = nullptr;  // null: the system's own
 };

@@ -51,7 +51,7 @@ struct StateTensor {
   const PieceAccess* access = nullptr;  // null: plain host memory
 
   /// The product of the shape, 1 for a scalar. Throws UsageError, naming the tensor, for a negative extent or a product
-  /// whose bytes pass 2^62.
+  /// that passes 2^58.
   int64_t element_count() const;
   int64_t size_bytes() const { return element_count() * element_bytes(dtype); }
 };

@@ -1,0 +1,16 @@
+#pragma once
+// The error of a checkpoint that cannot be used.
+
+#include <string>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+
+/// A checkpoint that is absent, damaged or not what it claims to be.
+class CheckpointError : public Error {
+ public:
+  explicit CheckpointError(const std::string& sentence) : Error(ExitCode::kCheckpoint, sentence) {}
+};
+
+}  // namespace aliquot

@@ -1,0 +1,101 @@
+#include "checkpoint/commit.h"
+
+#include <fmt/format.h>
+#include <span>
+
+#include "checkpoint/find.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+/// Makes a directory and those above it that are not there, each durable.
+void make_directories(FileSystem& file_system, const std::filesystem::path& path) {
+  std::error_code error;
+  if (path.empty() || std::filesystem::is_directory(path, error)) return;
+  const auto parent = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  if (path.filename().empty()) return make_directories(file_system, parent);  // a trailing slash
+  make_directories(file_system, parent);
+  const Directory above = Directory::open(file_system, parent);
+  above.make_directory(path.filename());
+  above.sync();
+}
+
+}  // namespace
+
+Commit::Commit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt)
+    : file_system_(file_system),
+      directory_(std::move(directory)),
+      final_name_(checkpoint_name(step)),
+      attempt_name_(fmt::format("{}{:08}-{}", kAttemptPrefix, step, attempt)),
+      aside_name_(kAsidePrefix + final_name_) {}
+
+void Commit::prepare(int64_t file_bytes) {
+  make_directories(file_system_, directory_);
+  const Directory parent = Directory::open(file_system_, directory_);
+  const int64_t free_bytes = parent.free_bytes();
+  if (free_bytes < file_bytes) {
+    throw FaultError(
+        fmt::format("a checkpoint needs {} in {} and {} are free: free some, keep fewer, or save elsewhere",
+                    readable_bytes(file_bytes), directory_.string(), readable_bytes(free_bytes)));
+  }
+  parent.make_directory(attempt_name_);
+  File file = parent.open_directory(attempt_name_).create(kStateFile);
+  if (!file.allocate(file_bytes)) file.resize(file_bytes);
+  file.close();
+}
+
+File Commit::open(bool direct) const {
+  return Directory::open(file_system_, directory_).open_directory(attempt_name_).open_for_writing(kStateFile, direct);
+}
+
+void Commit::publish(const std::string& manifest) {
+  Directory parent = Directory::open(file_system_, directory_);
+  {
+    Directory attempt = parent.open_directory(attempt_name_);
+    File file = attempt.create(kManifestFile);
+    file.write(std::as_bytes(std::span(manifest)), 0);
+    file.sync();
+    file.close();
+    attempt.sync();
+  }
+  show(parent);
+}
+
+void Commit::show(const Directory& parent) const {
+  const bool replaces = parent.exists(final_name_);
+  if (replaces) {
+    parent.exchange(attempt_name_, final_name_, aside_name_);
+  } else {
+    parent.rename(attempt_name_, final_name_);
+  }
+  try {
+    parent.sync();
+  } catch (const FaultError&) {
+    // The new name may not outlive a power cut, so it must not be announced, nor stand where the old one did.
+    if (!replaces) {
+      parent.rename(final_name_, attempt_name_);
+    } else if (parent.exists(aside_name_)) {
+      parent.rename(final_name_, attempt_name_);
+      parent.rename(aside_name_, final_name_);
+    } else {
+      parent.exchange(attempt_name_, final_name_, aside_name_);
+    }
+    throw;
+  }
+  if (replaces) {
+    parent.remove(attempt_name_);
+    parent.remove(aside_name_);
+  }
+}
+
+void Commit::abandon() noexcept {
+  try {
+    Directory::open(file_system_, directory_).remove(attempt_name_);
+  } catch (...) {  // it stays, under a name that nothing takes for a checkpoint
+  }
+}
+
+}  // namespace aliquot

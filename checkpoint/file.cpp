@@ -1,0 +1,226 @@
+#include "checkpoint/file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <utility>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+[[noreturn]] void fail_call(const char* what, const std::filesystem::path& path, int error) {
+  throw FaultError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+}
+
+/// Calls again while a signal interrupts.
+template <typename Call>
+auto retried(Call&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+}  // namespace
+
+void File::swap(File& other) noexcept {
+  std::swap(file_system_, other.file_system_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(direct_, other.direct_);
+  path_.swap(other.path_);
+}
+
+File::~File() {
+  if (descriptor_ >= 0) file_system_->close(descriptor_);
+}
+
+void File::fail(const char* what, int error) const { fail_call(what, path_, error); }
+
+void File::write(std::span<const std::byte> bytes, int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        retried([&] { return file_system_->pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
+    if (written < 0 && errno == EINVAL && direct_) {
+      // The file system took the flag and then refuses the transfer (its blocks are larger, or a short write left an
+      // odd rest).
+      const int flags = ::fcntl(descriptor_, F_GETFL);
+      if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) < 0) fail("write", errno);
+      direct_ = false;
+      continue;
+    }
+    if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+}
+
+void File::read(std::span<std::byte> to, int64_t offset) const {
+  while (!to.empty()) {
+    const ssize_t count = retried([&] { return file_system_->pread(descriptor_, to.data(), to.size(), offset); });
+    if (count < 0) fail("read", errno);
+    if (count == 0) throw FaultError(fmt::format("cannot read {}: it ends at byte {}", path_.string(), offset));
+    to = to.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+}
+
+bool File::allocate(int64_t size_bytes) {
+  if (size_bytes == 0) return true;
+  if (retried([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
+  if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
+  const int error = errno;
+  fail(fmt::format("reserve {} for", readable_bytes(size_bytes)).c_str(), error);
+}
+
+void File::resize(int64_t size_bytes) {
+  if (retried([&] { return file_system_->truncate(descriptor_, size_bytes); }) != 0) fail("resize", errno);
+}
+
+void File::sync() {
+  if (retried([&] { return file_system_->sync(descriptor_); }) != 0) fail("flush to disk", errno);
+}
+
+void File::close() {
+  // Never again after EINTR: on Linux the descriptor is gone, and may be another file's by then.
+  if (descriptor_ >= 0 && file_system_->close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
+    fail("close", errno);
+}
+
+int64_t File::size_bytes() const {
+  struct stat status {};
+  if (file_system_->status(descriptor_, &status) != 0) fail("ask the size of", errno);
+  return status.st_size;
+}
+
+bool File::is_regular() const {
+  struct stat status {};
+  if (file_system_->status(descriptor_, &status) != 0) fail("ask the kind of", errno);
+  return S_ISREG(status.st_mode);
+}
+
+int64_t File::free_bytes() const {
+  struct statvfs space {};
+  if (retried([&] { return file_system_->space(descriptor_, &space); }) != 0) fail("ask the free space of", errno);
+  return static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
+}
+
+Directory Directory::open(FileSystem& file_system, const std::filesystem::path& path) {
+  const int descriptor =
+      retried([&] { return file_system.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
+  if (descriptor < 0) fail_call("open directory", path, errno);
+  return Directory(File(file_system, descriptor, path));
+}
+
+File Directory::open_file(const std::string& name, int flags) const {
+  const int descriptor = retried([&] {
+    return file_.file_system_->open_at(file_.descriptor_, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644);
+  });
+  if (descriptor < 0) {
+    const int error = errno;
+    fail_call((flags & O_CREAT) != 0 ? "create" : "open", path() / name, error);
+  }
+  return File(*file_.file_system_, descriptor, path() / name);
+}
+
+Directory Directory::open_directory(const std::string& name) const {
+  return Directory(open_file(name, O_RDONLY | O_DIRECTORY));
+}
+
+File Directory::create(const std::string& name) const { return open_file(name, O_WRONLY | O_CREAT | O_EXCL); }
+
+File Directory::open_for_writing(const std::string& name, bool direct) const {
+  if (direct) {
+    const int descriptor = retried([&] {
+      return file_.file_system_->open_at(file_.descriptor_, name.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC,
+                                         0);
+    });
+    if (descriptor >= 0) {
+      File file(*file_.file_system_, descriptor, path() / name);
+      file.direct_ = true;
+      return file;
+    }
+    if (errno != EINVAL) fail_call("open", path() / name, errno);  // EINVAL: this file system has no direct I/O
+  }
+  return open_file(name, O_WRONLY);
+}
+
+File Directory::open_for_reading(const std::string& name) const { return open_file(name, O_RDONLY | O_NONBLOCK); }
+
+void Directory::make_directory(const std::string& name) const {
+  if (retried([&] { return file_.file_system_->make_directory_at(file_.descriptor_, name.c_str(), 0755); }) != 0) {
+    fail_call("create directory", path() / name, errno);
+  }
+}
+
+void Directory::rename(const std::string& from, const std::string& to) const {
+  const auto call = [&](unsigned flags) {
+    return retried([&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), flags); });
+  };
+  int result = call(RENAME_NOREPLACE);
+  if (result != 0 && errno == EINVAL) result = call(0);  // no such flag here; a directory replaces no full one anyway
+  if (result != 0) fail_call(fmt::format("rename to {}", to).c_str(), path() / from, errno);
+}
+
+void Directory::exchange(const std::string& from, const std::string& to, const std::string& aside) const {
+  const int result = retried(
+      [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), RENAME_EXCHANGE); });
+  if (result == 0) return;
+  if (errno != EINVAL) fail_call(fmt::format("exchange with {}", to).c_str(), path() / from, errno);
+  rename(to, aside);
+  try {
+    rename(from, to);
+  } catch (...) {
+    rename(aside, to);
+    throw;
+  }
+}
+
+void Directory::sync() const { file_.sync(); }
+
+bool Directory::remove(const std::string& name) const noexcept {
+  try {
+    FileSystem& file_system = *file_.file_system_;
+    const int file = file_.descriptor_;
+    if (file_system.unlink_at(file, name.c_str(), 0) == 0 || errno == ENOENT) return true;
+    {
+      const Directory inner = open_directory(name);
+      for (const auto& entry : std::filesystem::directory_iterator(inner.path())) {
+        if (!inner.remove(entry.path().filename())) return false;
+      }
+    }
+    return file_system.unlink_at(file, name.c_str(), AT_REMOVEDIR) == 0;
+  } catch (...) {
+    return false;
+  }
+}
+
+bool Directory::exists(const std::string& name) const {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path() / name, error));
+}
+
+std::vector<std::string> Directory::names() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(path())) {
+    if (entry.symlink_status().type() == std::filesystem::file_type::directory)
+      names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string readable_bytes(int64_t size_bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  if (size_bytes < 1024) return fmt::format("{} bytes", size_bytes);
+  double value = static_cast<double>(size_bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+}  // namespace aliquot

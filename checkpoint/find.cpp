@@ -1,0 +1,111 @@
+#include "checkpoint/find.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+
+#include "checkpoint/checkpoint_error.h"
+#include "checkpoint/file.h"
+#include "checkpoint/save.h"
+#include "checkpoint/verify.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kStepPrefix = "step-";
+constexpr size_t kStepDigits = 8;
+
+std::optional<Directory> open_if_there(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return std::nullopt;
+  return Directory::open(FileSystem::system(), path);
+}
+
+std::string sweep_one(const Directory& directory, const std::string& name) {
+  const std::string full = (directory.path() / name).string();
+  const std::string original = name.substr(std::string_view(kAsidePrefix).size());
+  if (name.starts_with(kAsidePrefix) && checkpoint_step(original) && !directory.exists(original)) {
+    directory.rename(name, original);
+    directory.sync();
+    return fmt::format("{} was caught in mid-replacement and is back", (directory.path() / original).string());
+  }
+  if (directory.remove(name)) return fmt::format("removed {}, left by a save that was killed", full);
+  return fmt::format("could not remove {}, left by a save that was killed; remove it by hand", full);
+}
+
+}  // namespace
+
+std::string checkpoint_name(int64_t step) { return fmt::format("{}{:0{}}", kStepPrefix, step, kStepDigits); }
+
+std::optional<int64_t> checkpoint_step(const std::string& name) {
+  if (!name.starts_with(kStepPrefix) || name.size() < kStepPrefix.size() + kStepDigits) return std::nullopt;
+  int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
+  // The name must be the one that step gets: no sign, no superfluous zero.
+  if (error != std::errc() || stop != end || step < 0 || checkpoint_name(step) != name) return std::nullopt;
+  return step;
+}
+
+std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory) {
+  std::vector<FoundCheckpoint> found;
+  const auto opened = open_if_there(directory);
+  if (!opened) return found;
+  for (const std::string& name : opened->names()) {
+    if (const auto step = checkpoint_step(name)) found.push_back({*step, directory / name});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+  return found;
+}
+
+NewestValid newest_valid(const std::filesystem::path& directory) {
+  NewestValid result;
+  auto candidates = list_checkpoints(directory);
+  for (; !candidates.empty(); candidates.pop_back()) {
+    try {
+      verify(candidates.back().path);
+      result.found = candidates.back();
+      break;
+    } catch (const CheckpointError& error) {
+      result.refused.emplace_back(error.what());
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
+                                           std::optional<int64_t> always_keep) {
+  std::vector<std::string> failures;
+  const auto opened = open_if_there(directory);
+  if (!opened) return failures;
+  auto candidates = list_checkpoints(directory);
+  int left = keep_count;
+  const auto is_kept = [&](const FoundCheckpoint& each) { return each.step == always_keep; };
+  if (std::any_of(candidates.begin(), candidates.end(), is_kept)) --left;
+  std::erase_if(candidates, is_kept);
+  candidates.resize(candidates.size() - std::min(candidates.size(), static_cast<size_t>(std::max(left, 0))));
+  for (const FoundCheckpoint& old : candidates) {
+    const std::string name = old.path.filename(), aside = std::string(kAttemptPrefix) + "pruned-" + name;
+    try {
+      if (!opened->remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
+      opened->rename(name, aside);
+      opened->sync();
+      if (!opened->remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
+    } catch (const FaultError& error) {
+      failures.push_back(fmt::format("the old checkpoint {} is still there: {}", old.path.string(), error.what()));
+    }
+  }
+  return failures;
+}
+
+std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory) {
+  std::vector<std::string> said;
+  const auto opened = open_if_there(directory);
+  if (!opened) return said;
+  for (const std::string& name : opened->names()) {
+    if (name.starts_with(kAttemptPrefix) || name.starts_with(kAsidePrefix)) said.push_back(sweep_one(*opened, name));
+  }
+  return said;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,46 @@
+#pragma once
+// Checkpoints in a directory: which there are, which to drop, and what a killed save left behind.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aliquot {
+
+class Directory;
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::filesystem::path path;
+};
+
+/// The step of a directory called that; nothing for any other name. The inverse of checkpoint_name().
+std::optional<int64_t> checkpoint_step(const std::string& name);
+
+/// Every checkpoint of the directory by its name, oldest first, none verified. Empty when there is no such directory.
+std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
+
+struct NewestValid {
+  std::optional<FoundCheckpoint> found;
+  std::vector<std::string> refused;  // newer ones that are bad, a sentence each
+};
+
+/// The newest checkpoint of which every byte verifies. One process; load_newest() is for ranks.
+NewestValid newest_valid(const std::filesystem::path& directory);
+
+/// Removes all but the newest `keep_count` checkpoints, and never that of step `always_keep`: renames first, so that
+/// none is ever seen in part. Returns a sentence for each that could not be removed.
+std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
+                                           std::optional<int64_t> always_keep = std::nullopt);
+
+/// Removes what killed saves left, and puts back a checkpoint that was caught in mid-replacement. Only while nobody
+/// saves into the directory. Returns a sentence for each thing done or left undone.
+std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory);
+
+/// How a save's names begin before the commit, and how a checkpoint's that is being replaced does.
+inline constexpr const char* kAttemptPrefix = ".tmp-";
+inline constexpr const char* kAsidePrefix = ".old-";
+
+}  // namespace aliquot

@@ -1,0 +1,77 @@
+#include "checkpoint/io_lane.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <new>
+
+#include "checkpoint/structure.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+
+IoLane::IoLane() : thread_([this] { work(); }) {}
+
+IoLane::~IoLane() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+IoLane::Ticket IoLane::submit(std::function<void()> job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(job));
+  changed_.notify_all();
+  return ++submitted_;
+}
+
+void IoLane::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= ticket || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void IoLane::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && !failure_); });
+    if (stopping_) return;
+    const auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      job();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    ++done_;
+    if (failure) failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+StagingRing::StagingRing(Ledger* ledger) : ledger_(ledger) {
+  constexpr int64_t kBytes = kChunks * kStagingChunkBytes;
+  if (ledger_ != nullptr) ledger_->hold(kBytes, "checkpoint staging");
+  memory_ = static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kBytes));
+  if (memory_ == nullptr) {
+    if (ledger_ != nullptr) ledger_->let_go(kBytes);
+    throw UnavailableError(
+        fmt::format("there is no memory for a checkpoint's staging ({} MiB); free some", kBytes >> 20));
+  }
+  if (ledger_ != nullptr) entry_ = ledger_->acquire(Category::kStaging, kBytes, "checkpoint staging");
+}
+
+StagingRing::~StagingRing() {
+  std::free(memory_);
+  if (ledger_ == nullptr) return;
+  ledger_->release(entry_);
+  ledger_->let_go(kChunks * kStagingChunkBytes);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,46 @@
+#pragma once
+// A checkpoint opened for reading: nothing in it is believed before it is verified.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "checkpoint/file.h"
+#include "checkpoint/manifest.h"
+#include "kernels/ledger.h"
+
+namespace aliquot {
+
+/// The text of path/manifest.json, not yet verified. Throws CheckpointError: absent, no regular file, too large.
+std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path);
+
+/// state.h5 of one checkpoint, held open from verification to the last read. Throws CheckpointError.
+class CheckpointReader {
+ public:
+  /// Opens the file and checks that it is a regular one of exactly the manifest's size.
+  CheckpointReader(FileSystem& file_system, const std::filesystem::path& path, Manifest manifest);
+
+  const Manifest& manifest() const { return manifest_; }
+
+  /// Verifies this rank's share of the tiles, one rank_count-th. `progress` is told the bytes done, from this thread.
+  void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {}) const;
+
+  /// Compares all that is no tensor's, byte for byte, with what this build writes for such a manifest: no link, filter
+  /// or foreign storage can hide there, and HDF5 never parses what a stranger wrote. Where another version of HDF5 laid
+  /// the file out there is nothing to compare with, and nothing is: tensors are read where the (checked) manifest says.
+  void verify_structure() const;
+
+  /// Bytes that lie in the file.
+  void read(std::span<std::byte> to, int64_t offset) const;
+
+ private:
+  [[noreturn]] void fail_tile(int64_t tile) const;
+
+  std::filesystem::path path_;
+  Manifest manifest_;
+  File file_;
+};
+
+}  // namespace aliquot

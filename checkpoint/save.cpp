@@ -1,0 +1,163 @@
+#include "checkpoint/save.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <fmt/format.h>
+#include <random>
+#include <unistd.h>
+
+#include "checkpoint/commit.h"
+#include "checkpoint/crc32c.h"
+#include "checkpoint/file.h"
+#include "checkpoint/file_image.h"
+#include "checkpoint/find.h"
+#include "checkpoint/io_lane.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/together.h"
+
+namespace aliquot {
+namespace {
+
+/// The checksum of bytes [begin, begin + count) of the file, which lie in one tile.
+struct TilePart {
+  int64_t begin, count;
+  uint32_t crc;
+};
+
+/// Where rank 0's structure puts every tensor, told to all.
+FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {
+  FileStructure structure;
+  const std::string told = from_rank_0(communicator, [&] {
+    structure = make_structure(catalogue.tensors, state.step, state.scalars);
+    std::vector<int64_t> offsets{structure.file_bytes};
+    for (const TensorEntry& tensor : catalogue.tensors) offsets.push_back(tensor.file_offset);
+    return to_bytes<int64_t>(offsets);
+  });
+  const auto offsets = from_bytes<int64_t>(told);
+  structure.file_bytes = offsets.at(0);
+  for (size_t i = 0; i < catalogue.tensors.size(); ++i) catalogue.tensors[i].file_offset = offsets.at(i + 1);
+  return structure;
+}
+
+/// Copies this rank's pages into staging a tile at a time, hashes them there, and has the lane write them.
+class PageWriter {
+ public:
+  PageWriter(const FileImage& image, File& file, Ledger* ledger) : image_(image), file_(file), ring_(ledger) {}
+
+  std::vector<TilePart> write() {
+    for (const PageRun& run : image_.own_runs()) {
+      for (int64_t begin = run.begin; begin < run.end;) {
+        const int64_t end = std::min(run.end, (begin / kTileBytes + 1) * kTileBytes);
+        write_part(begin, end - begin);
+        begin = end;
+      }
+    }
+    if (!tickets_.empty()) lane_.wait(tickets_.back());
+    return std::move(parts_);
+  }
+
+ private:
+  void write_part(int64_t begin, int64_t count) {
+    const auto index = static_cast<int64_t>(tickets_.size());
+    if (index >= StagingRing::kChunks) lane_.wait(tickets_[static_cast<size_t>(index - StagingRing::kChunks)]);
+    const auto bytes = ring_.chunk(index).first(static_cast<size_t>(count));
+    image_.read(bytes, begin);
+    parts_.push_back({begin, count, crc32c(bytes)});
+    tickets_.push_back(lane_.submit([this, bytes, begin] { file_.write(bytes, begin); }));
+  }
+
+  const FileImage& image_;
+  File& file_;
+  StagingRing ring_;
+  std::vector<TilePart> parts_;
+  std::vector<IoLane::Ticket> tickets_;
+  IoLane lane_;  // last, so that it has come to rest before what it uses goes
+};
+
+/// Every rank's parts to one checksum a tile; they must tile the file.
+std::vector<uint32_t> combine(const std::vector<std::string>& gathered, int64_t file_bytes) {
+  std::vector<TilePart> parts;
+  for (const std::string& bytes : gathered) {
+    const auto own = from_bytes<TilePart>(bytes);
+    parts.insert(parts.end(), own.begin(), own.end());
+  }
+  std::sort(parts.begin(), parts.end(), [](const TilePart& a, const TilePart& b) { return a.begin < b.begin; });
+  std::vector<uint32_t> tiles(static_cast<size_t>(tile_count(file_bytes)), 0);
+  int64_t end = 0;
+  for (const TilePart& part : parts) {
+    if (part.begin != end) throw FaultError("what the ranks wrote does not tile the file");
+    auto& tile = tiles[static_cast<size_t>(part.begin / kTileBytes)];
+    tile = crc32c_combine(tile, part.crc, part.count);
+    end += part.count;
+  }
+  if (end != file_bytes) throw FaultError("what the ranks wrote does not fill the file");
+  return tiles;
+}
+
+std::string make_attempt_id() {
+  static std::atomic<uint64_t> count{0};
+  std::random_device random;
+  const auto now = static_cast<uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+  return fmt::format("{:016x}", now ^ (uint64_t{random()} << 32) ^ (static_cast<uint64_t>(::getpid()) << 16) ^ ++count);
+}
+
+Manifest make_manifest(const State& state, const Catalogue& catalogue, const SaveOptions& options, int rank_count) {
+  Manifest manifest;
+  manifest.step = state.step;
+  manifest.hdf5_version = structure_writer();
+  manifest.tensors = catalogue.tensors;
+  manifest.scalars = state.scalars;
+  manifest.written_by = options.written_by;
+  manifest.written_by["ranks"] = int64_t{rank_count};
+  return manifest;
+}
+
+}  // namespace
+
+SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
+                const SaveOptions& options) {
+  const auto begun = std::chrono::steady_clock::now();
+  Catalogue catalogue = agree_on_catalogue(state, communicator, directory);
+  const FileStructure structure = agree_on_structure(state, catalogue, communicator);
+  FileImage image(catalogue, structure.file_bytes, structure.gaps, communicator.rank());
+  image.exchange_fragments(communicator);
+  const std::string id = from_rank_0(communicator, make_attempt_id);
+
+  FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
+  Commit commit(file_system, directory, state.step, id);
+  SaveReport report{directory / checkpoint_name(state.step), structure.file_bytes, 0, false, {}};
+  try {
+    const bool leads = communicator.rank() == 0;
+    all_or_none(communicator, [&] {
+      if (leads) commit.prepare(structure.file_bytes);
+    });
+    const auto parts = together(communicator, [&] {
+      File file = commit.open(options.direct_io);
+      const auto written = PageWriter(image, file, options.ledger).write();
+      report.direct_io = file.direct();
+      file.sync();
+      file.close();
+      return to_bytes<TilePart>(written);
+    });
+    all_or_none(communicator, [&] {
+      if (!leads) return;
+      Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());
+      manifest.attempt = id;
+      manifest.file_bytes = structure.file_bytes;
+      manifest.tile_crcs = combine(parts, structure.file_bytes);
+      commit.publish(manifest_text(manifest));
+      if (options.keep_count > 0) report.warnings = prune_checkpoints(directory, options.keep_count, state.step);
+    });
+  } catch (const CommunicationError&) {
+    throw;  // nobody can agree on anything any more; the attempt is swept at the next start
+  } catch (const Error&) {
+    if (communicator.rank() == 0) commit.abandon();
+    communicator.gather_objects({});  // no rank tells of the failure before the attempt is gone
+    throw;
+  }
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  return report;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,39 @@
+#pragma once
+// SHA-256, for digests and for the manifest's own hash.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace aliquot {
+
+/// Hashes bytes as they come. The processor's own instructions where it has them, chosen at run time.
+class Sha256 {
+ public:
+  using Digest = std::array<std::byte, 32>;
+  enum class Path { kFastest, kPortable };
+
+  explicit Sha256(Path path = Path::kFastest);
+
+  void update(std::span<const std::byte> bytes);
+  void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
+  /// The digest of all bytes so far; nothing may be added after it.
+  Digest finish();
+
+ private:
+  using Update = void (*)(uint32_t state[8], const std::byte* blocks, size_t block_count);
+
+  Update blocks_;
+  std::array<uint32_t, 8> state_;
+  std::array<std::byte, 64> pending_{};
+  uint64_t total_bytes_ = 0;
+};
+
+/// 64 lower-case hex digits.
+std::string hex(const Sha256::Digest& digest);
+std::string sha256_hex(std::string_view text);
+
+}  // namespace aliquot

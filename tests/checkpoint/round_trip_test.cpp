@@ -1,0 +1,222 @@
+#include <bit>
+#include <gtest/gtest.h>
+#include <set>
+
+#include "checkpoint/file_system.h"
+#include "checkpoint/find.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "checkpoint/verify.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::awkward_tensors;
+using test::Cut;
+using test::on_ranks;
+using test::Shard;
+using test::TemporaryDirectory;
+
+const std::vector<std::string> kNone;
+
+void save_from(int rank_count, const std::filesystem::path& directory, Cut cut, const SaveOptions& options = {},
+               const std::vector<test::TensorShape>& tensors = awkward_tensors(), int64_t step = 100) {
+  const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
+    Shard shard(tensors, rank_count, communicator.rank(), cut, 5);
+    shard.fill(1);
+    shard.state().step = step;
+    save(shard.state(), communicator, directory, options);
+  });
+  for (const std::string& failure : failures) ASSERT_EQ(failure, "");
+}
+
+bool same(const std::map<std::string, Scalar>& a, const std::map<std::string, Scalar>& b) {
+  const auto bits = [](const std::vector<double>& list) {
+    std::vector<uint64_t> all;
+    for (double each : list) all.push_back(std::bit_cast<uint64_t>(each));
+    return all;
+  };
+  if (a.size() != b.size()) return false;
+  for (const auto& [name, value] : a) {
+    const auto other = b.find(name);
+    if (other == b.end() || other->second.index() != value.index()) return false;
+    if (const auto* list = std::get_if<std::vector<double>>(&value)) {
+      if (bits(*list) != bits(std::get<std::vector<double>>(other->second))) return false;
+    } else if (other->second != value) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void load_on(int rank_count, const std::filesystem::path& path, Cut cut,
+             const std::vector<test::TensorShape>& tensors = awkward_tensors()) {
+  const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
+    Shard shard(tensors, rank_count, communicator.rank(), cut, 9);
+    shard.poison();
+    shard.state().step = -1;
+    shard.state().scalars.clear();
+    load(shard.state(), communicator, path);
+    if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
+    if (shard.state().step != 100 || !same(shard.state().scalars, test::test_scalars()))
+      throw std::runtime_error("other scalars");
+  });
+  for (const std::string& failure : failures) EXPECT_EQ(failure, "");
+}
+
+TEST(RoundTrip, TheSameStateGivesTheSameFileWhateverTheRanks) {
+  TemporaryDirectory directory;
+  save_from(1, directory.path() / "1", Cut::kBlocks);
+  const std::string expected = test::read_file(directory.path() / "1" / "step-00000100" / "state.h5");
+  ASSERT_FALSE(expected.empty());
+  for (int rank_count : {1, 2, 3, 4, 5}) {
+    for (Cut cut : {Cut::kBlocks, Cut::kAnywhere}) {
+      for (bool direct : {true, false}) {
+        const auto place =
+            directory.path() / (std::to_string(rank_count) + (cut == Cut::kBlocks ? "b" : "a") + (direct ? "d" : "o"));
+        SaveOptions options;
+        options.direct_io = direct;
+        save_from(rank_count, place, cut, options);
+        EXPECT_TRUE(test::read_file(place / "step-00000100" / "state.h5") == expected) << place;
+      }
+    }
+  }
+}
+
+TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
+  for (int writers : {1, 2, 3, 4, 5, 7, 8}) {
+    TemporaryDirectory directory;
+    save_from(writers, directory.path(), writers % 2 == 0 ? Cut::kBlocks : Cut::kAnywhere);
+    for (int readers : {1, 2, 3, 4, 5, 7, 8})
+      load_on(readers, directory.path() / "step-00000100", readers % 3 == 0 ? Cut::kAnywhere : Cut::kBlocks);
+  }
+}
+
+TEST(RoundTrip, NothingButTheCheckpointIsLeft) {
+  TemporaryDirectory directory;
+  const int before = test::open_descriptors();
+  save_from(3, directory.path() / "deep" / "er", Cut::kBlocks);
+  load_on(2, directory.path() / "deep" / "er" / "step-00000100", Cut::kBlocks);
+  EXPECT_EQ(test::open_descriptors(), before);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path() / "deep" / "er"))
+    names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"step-00000100", "state.h5", "manifest.json"}));
+}
+
+TEST(RoundTrip, AStateWithoutTensorsAndAScalarAlone) {
+  TemporaryDirectory directory;
+  save_from(2, directory.path(), Cut::kBlocks, {}, {});
+  load_on(3, directory.path() / "step-00000100", Cut::kBlocks, {});
+}
+
+TEST(RoundTrip, SavingAStepAgainReplacesIt) {
+  TemporaryDirectory directory;
+  save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors());
+  save_from(3, directory.path(), Cut::kBlocks);
+  load_on(2, directory.path() / "step-00000100", Cut::kBlocks);
+  EXPECT_EQ(list_checkpoints(directory.path()).size(), 1u);
+  EXPECT_EQ(sweep_leftovers(directory.path()), kNone);
+}
+
+TEST(RoundTrip, WhoWroteItStandsInTheManifestAlone) {
+  TemporaryDirectory directory;
+  SaveOptions options;
+  options.written_by["zero_stage"] = int64_t{3};
+  save_from(4, directory.path(), Cut::kBlocks, options);
+  const Manifest manifest = verify(directory.path() / "step-00000100");
+  EXPECT_EQ(std::get<int64_t>(manifest.written_by.at("ranks")), 4);
+  EXPECT_EQ(std::get<int64_t>(manifest.written_by.at("zero_stage")), 3);
+  EXPECT_EQ(manifest.step, 100);
+  EXPECT_EQ(manifest.tensors.size(), awkward_tensors().size());
+}
+
+TEST(RoundTrip, RetentionKeepsTheNewest) {
+  TemporaryDirectory directory;
+  for (int64_t step : {1, 2, 3, 4}) save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors(), step);
+  SaveOptions options;
+  options.keep_count = 2;
+  save_from(2, directory.path(), Cut::kBlocks, options, test::small_tensors(), 5);
+  std::vector<int64_t> steps;
+  for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{4, 5}));
+  // A run that went back and saves an older step keeps what it just saved.
+  save_from(2, directory.path(), Cut::kBlocks, options, test::small_tensors(), 3);
+  steps.clear();
+  for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{3, 5}));
+}
+
+TEST(RoundTrip, CopiesAreLoadedAndNotSaved) {
+  TemporaryDirectory directory;
+  const auto failures = on_ranks(3, [&](Communicator& communicator) {
+    Shard whole(test::small_tensors(), 1, 0, Cut::kBlocks, 1);
+    whole.fill(1);
+    for (StateTensor& tensor : whole.state().tensors) {
+      for (StatePiece& piece : tensor.pieces) piece.copy = communicator.rank() != 1;
+    }
+    save(whole.state(), communicator, directory.path());
+    whole.poison();
+    load(whole.state(), communicator, directory.path() / "step-00000100");
+    if (!whole.holds(1)) throw std::runtime_error("a copy was not loaded");
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(3));
+}
+
+/// Every byte of a piece inverted, as an example of memory that is not plain.
+class InvertedAccess final : public PieceAccess {
+ public:
+  explicit InvertedAccess(int64_t width) : width_(width) {}
+  void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override {
+    for (int64_t i = 0; i < count * width_; ++i) to[i] = ~piece.bytes[first * width_ + i];
+  }
+  void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
+    for (int64_t i = 0; i < count * width_; ++i) piece.bytes[first * width_ + i] = ~from[i];
+  }
+
+ private:
+  int64_t width_;
+};
+
+TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
+  TemporaryDirectory plain, inverted;
+  save_from(1, plain.path(), Cut::kBlocks);
+  const auto failures = on_ranks(3, [&](Communicator& communicator) {
+    const InvertedAccess widths[] = {InvertedAccess(1), InvertedAccess(2), InvertedAccess(4), InvertedAccess(8)};
+    Shard shard(awkward_tensors(), 3, communicator.rank(), Cut::kAnywhere, 4);
+    shard.fill(1);
+    for (StateTensor& tensor : shard.state().tensors) {
+      for (const StatePiece& piece : tensor.pieces) {
+        for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+      }
+      tensor.access = &widths[std::countr_zero(static_cast<uint64_t>(element_bytes(tensor.dtype)))];
+    }
+    save(shard.state(), communicator, inverted.path());
+    shard.poison();
+    load(shard.state(), communicator, inverted.path() / "step-00000100");
+    for (StateTensor& tensor : shard.state().tensors) {
+      for (const StatePiece& piece : tensor.pieces) {
+        for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+      }
+    }
+    if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(3));
+  EXPECT_TRUE(test::read_file(plain.path() / "step-00000100" / "state.h5") ==
+              test::read_file(inverted.path() / "step-00000100" / "state.h5"));
+}
+
+TEST(RoundTrip, StagingIsBookedAndGivenBack) {
+  TemporaryDirectory directory;
+  Ledger ledger;
+  SaveOptions options;
+  options.ledger = &ledger;
+  save_from(1, directory.path(), Cut::kBlocks, options);
+  EXPECT_EQ(ledger.peak()[static_cast<size_t>(Category::kStaging)], kStagingBytes);
+  EXPECT_EQ(ledger.held_bytes(), 0);
+  EXPECT_EQ(ledger.in_use_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace aliquot

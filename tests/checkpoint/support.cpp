@@ -1,0 +1,250 @@
+#include "tests/checkpoint/support.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <unistd.h>
+
+namespace aliquot::test {
+namespace {
+
+struct Meeting {
+  explicit Meeting(int rank_count) : objects(static_cast<size_t>(rank_count)), barrier(rank_count) {}
+  std::vector<std::string> objects;
+  std::barrier<> barrier;
+};
+
+/// Only what checkpoints use; anything else is a mistake of the test.
+class GatheringCommunicator final : public Communicator {
+ public:
+  GatheringCommunicator(Meeting& meeting, int rank, const Topology& topology)
+      : meeting_(meeting), rank_(rank), topology_(topology) {}
+
+  int rank() const override { return rank_; }
+  int rank_count() const override { return static_cast<int>(meeting_.objects.size()); }
+  const Topology& topology() const override { return topology_; }
+  std::string describe() const override { return "test"; }
+  std::vector<std::string> gather_objects(std::string_view own) override {
+    meeting_.objects[static_cast<size_t>(rank_)] = own;
+    meeting_.barrier.arrive_and_wait();
+    std::vector<std::string> all = meeting_.objects;
+    meeting_.barrier.arrive_and_wait();
+    return all;
+  }
+
+  SymmetricBuffer allocate(int64_t, Category, std::string_view) override { refuse(); }
+  std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override { refuse(); }
+  void all_gather(Stream&, SymmetricRange, SymmetricRange, int64_t, Label) override { refuse(); }
+  void reduce_scatter(Stream&, const ReduceScatter&, Label) override { refuse(); }
+  void all_to_all(Stream&, SymmetricRange, SymmetricRange, int64_t, Label) override { refuse(); }
+  void broadcast(Stream&, SymmetricRange, int64_t, int, Label) override { refuse(); }
+  void all_reduce(Stream&, std::span<double>, Reduction, Label) override { refuse(); }
+  void barrier(Stream&, Label) override { refuse(); }
+  void publish(Stream&, uint64_t) override { refuse(); }
+  void await(Stream&, Lane, uint64_t, Label) override { refuse(); }
+  std::unique_ptr<Communicator> split(int, int) override { refuse(); }
+  void abort(std::string_view) noexcept override {}
+
+ private:
+  [[noreturn]] static void refuse() { throw std::logic_error("the test's communicator only gathers objects"); }
+  Meeting& meeting_;
+  int rank_;
+  const Topology& topology_;
+};
+
+int64_t count_of(const TensorShape& tensor) {
+  int64_t count = 1;
+  for (int64_t extent : tensor.shape) count *= extent;
+  return count;
+}
+
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+TemporaryDirectory::TemporaryDirectory(const std::filesystem::path& beneath) {
+  std::string name = (beneath / "aliquot-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  path_ = name;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code error;
+  std::filesystem::remove_all(path_, error);
+}
+
+std::vector<std::string> on_ranks(int rank_count, const std::function<void(Communicator&)>& body) {
+  Meeting meeting(rank_count);
+  const Topology topology{std::vector<int>(static_cast<size_t>(rank_count), 0),
+                          std::vector<int>(static_cast<size_t>(rank_count), -1)};
+  std::vector<std::string> failures(static_cast<size_t>(rank_count));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < rank_count; ++rank) {
+    threads.emplace_back([&, rank] {
+      GatheringCommunicator communicator(meeting, rank, topology);
+      try {
+        body(communicator);
+      } catch (const std::exception& error) {
+        failures[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failures;
+}
+
+std::vector<TensorShape> awkward_tensors() {
+  return {{"parameters/wte.weight", {257, 96}, DType::kFloat32},
+          {"parameters/h.0.ln.bias", {128}, DType::kFloat32},
+          {"parameters/h.0.w", {31, 33}, DType::kBFloat16},
+          {"parameters/one", {1}, DType::kFloat32},
+          {"parameters/scalar", {}, DType::kFloat64},
+          {"parameters/empty", {0, 7}, DType::kFloat32},
+          {"parameters/half", {1021}, DType::kFloat16},
+          {"parameters/big", {1200, 1001}, DType::kFloat32},
+          {"optimizer/wte.weight/exp_avg", {257, 96}, DType::kFloat32},
+          {"optimizer/wte.weight/exp_avg_sq", {257, 96}, DType::kBFloat16},
+          {"optimizer/h.0.w/codes", {4097}, DType::kUInt8},
+          {"optimizer/h.0.w/odd", {3}, DType::kUInt8},
+          {"optimizer/h.0.w/low", {511}, DType::kInt16},
+          {"optimizer/h.0.w/wide", {515}, DType::kFloat64},
+          {"loader/page", {1024}, DType::kFloat32},
+          {"loader/almost", {1023}, DType::kFloat32}};
+}
+
+std::vector<TensorShape> small_tensors() {
+  return {{"parameters/w", {13, 7}, DType::kFloat32},
+          {"parameters/b", {13}, DType::kBFloat16},
+          {"optimizer/w/exp_avg", {13, 7}, DType::kFloat32},
+          {"optimizer/w/codes", {91}, DType::kUInt8}};
+}
+
+std::vector<std::byte> whole_bytes(const TensorShape& tensor, uint64_t seed) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count_of(tensor) * element_bytes(tensor.dtype)));
+  const uint64_t key = mix(std::hash<std::string>{}(tensor.path) + seed);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix(key + i / 8) >> (8 * (i % 8)));
+  return bytes;
+}
+
+Shard::Shard(const std::vector<TensorShape>& tensors, int rank_count, int rank, Cut cut, uint64_t seed) {
+  shapes_ = tensors;
+  std::mt19937_64 order(seed + static_cast<uint64_t>(rank));
+  if (cut == Cut::kAnywhere) std::shuffle(shapes_.begin(), shapes_.end(), order);
+  int64_t flat_blocks = 0;
+  for (const TensorShape& tensor : tensors) flat_blocks += (count_of(tensor) + kBlockElements - 1) / kBlockElements;
+  const int64_t shard_count = (flat_blocks + rank_count - 1) / rank_count * kBlockElements;
+  for (const TensorShape& shape : shapes_) {
+    StateTensor tensor{shape.path, shape.shape, shape.dtype, {}, nullptr};
+    const int64_t count = count_of(shape);
+    if (cut == Cut::kBlocks) {
+      int64_t start = 0;
+      for (const TensorShape& before : tensors) {
+        if (before.path == shape.path) break;
+        start += (count_of(before) + kBlockElements - 1) / kBlockElements * kBlockElements;
+      }
+      const int64_t begin = std::max(start, rank * shard_count),
+                    end = std::min(start + count, (rank + 1) * shard_count);
+      if (begin < end) add_piece(tensor, begin - start, end - begin);
+    } else {
+      std::mt19937_64 random(seed * 31 + std::hash<std::string>{}(shape.path));
+      for (int64_t begin = 0; begin < count;) {
+        const int64_t length =
+            std::min<int64_t>(count - begin, 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(count)));
+        if (random() % static_cast<uint64_t>(rank_count) == static_cast<uint64_t>(rank))
+          add_piece(tensor, begin, length);
+        begin += length;
+      }
+    }
+    state_.tensors.push_back(std::move(tensor));
+  }
+  state_.step = 100;
+  state_.scalars = test_scalars();
+}
+
+void Shard::add_piece(StateTensor& tensor, int64_t offset, int64_t count) {
+  memory_.emplace_back(new std::byte[static_cast<size_t>(count * element_bytes(tensor.dtype))]);
+  tensor.pieces.push_back({offset, count, memory_.back().get(), false});
+}
+
+void Shard::fill(uint64_t seed) {
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    const auto whole = whole_bytes(shapes_[i], seed);
+    const int64_t width = element_bytes(shapes_[i].dtype);
+    for (const StatePiece& piece : state_.tensors[i].pieces) {
+      std::memcpy(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width));
+    }
+  }
+}
+
+void Shard::poison() {
+  for (const StateTensor& tensor : state_.tensors) {
+    for (const StatePiece& piece : tensor.pieces) {
+      std::memset(piece.bytes, 0xa5, static_cast<size_t>(piece.count * element_bytes(tensor.dtype)));
+    }
+  }
+}
+
+bool Shard::is_poisoned() const {
+  for (const StateTensor& tensor : state_.tensors) {
+    for (const StatePiece& piece : tensor.pieces) {
+      const auto* end = piece.bytes + piece.count * element_bytes(tensor.dtype);
+      if (!std::all_of(static_cast<const std::byte*>(piece.bytes), end,
+                       [](std::byte b) { return b == std::byte{0xa5}; }))
+        return false;
+    }
+  }
+  return true;
+}
+
+bool Shard::holds(uint64_t seed) const {
+  for (size_t i = 0; i < shapes_.size(); ++i) {
+    const auto whole = whole_bytes(shapes_[i], seed);
+    const int64_t width = element_bytes(shapes_[i].dtype);
+    for (const StatePiece& piece : state_.tensors[i].pieces) {
+      if (std::memcmp(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width)) != 0)
+        return false;
+    }
+  }
+  return true;
+}
+
+std::map<std::string, Scalar> test_scalars() {
+  return {{"seed", int64_t{-7}},
+          {"loss_scale", 65536.0},
+          {"best_loss", std::numeric_limits<double>::infinity()},
+          {"schedule", std::string("cosine")},
+          {"note", std::string()},
+          {"loader_position", std::vector<int64_t>{1, 2, int64_t{1} << 62}},
+          {"history", std::vector<double>{0.1, -0.0, 1e-310, std::numeric_limits<double>::quiet_NaN()}},
+          {"nothing", std::vector<double>{}}};
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::runtime_error("cannot read " + path.string());
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+int open_descriptors() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+}  // namespace aliquot::test
