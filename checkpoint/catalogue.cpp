@@ -144,7 +144,6 @@ void prove_tiling(const Catalogue& catalogue) {
 }  // namespace
 
 Catalogue own_catalogue(const State& state) {
-  check_scalars(state);
   Catalogue catalogue;
   std::vector<const StateTensor*> sorted;
   for (const StateTensor& tensor : state.tensors) sorted.push_back(&tensor);
@@ -161,6 +160,7 @@ Catalogue agree_on_catalogue(const State& state, Communicator& communicator, con
   Catalogue catalogue;
   std::string text;
   const auto digests = together(communicator, [&] {
+    check_scalars(state);
     catalogue = own_catalogue(state);
     text = common_text(state, catalogue, directory);
     return sha256_hex(text);

@@ -27,7 +27,7 @@ struct Catalogue {
 };
 
 /// The tensors of one rank's state, in order of path. Throws UsageError for one that no file could hold: a path that is
-/// bad, there twice or a group of another; a shape too large; a piece outside its tensor; scalars that are too many.
+/// bad, there twice or a group of another; a shape too large; a piece outside its tensor.
 Catalogue own_catalogue(const State& state);
 
 /// Agrees with all ranks on what is saved, and where. Throws UsageError, on every rank the same, when a rank's state is

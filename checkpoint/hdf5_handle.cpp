@@ -47,18 +47,12 @@ hid_t hdf5_checked(hid_t result, const std::string& what) {
 Hdf5Handle hdf5_type(DType dtype) {
   const auto standard = [](hid_t type) { return Hdf5Handle(H5Tcopy(type), H5Tclose, "copy a type"); };
   switch (dtype) {
-    case DType::kFloat64:
-      return standard(H5T_IEEE_F64LE);
-    case DType::kFloat32:
-      return standard(H5T_IEEE_F32LE);
-    case DType::kBFloat16:
-      return float_of_16_bits(8, 7, 127);
-    case DType::kFloat16:
-      return float_of_16_bits(5, 10, 15);
-    case DType::kInt16:
-      return standard(H5T_STD_I16LE);
-    case DType::kUInt8:
-      return standard(H5T_STD_U8LE);
+    case DType::kFloat64: return standard(H5T_IEEE_F64LE);
+    case DType::kFloat32: return standard(H5T_IEEE_F32LE);
+    case DType::kBFloat16: return float_of_16_bits(8, 7, 127);
+    case DType::kFloat16: return float_of_16_bits(5, 10, 15);
+    case DType::kInt16: return standard(H5T_STD_I16LE);
+    case DType::kUInt8: return standard(H5T_STD_U8LE);
   }
   throw FaultError("a dtype that checkpoints do not know");
 }

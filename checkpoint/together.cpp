@@ -32,16 +32,11 @@ std::string run(const std::function<std::string()>& step) {
 
 [[noreturn]] void throw_as(ExitCode code, const std::string& sentence) {
   switch (code) {
-    case ExitCode::kUsage:
-      throw UsageError(sentence);
-    case ExitCode::kUnavailable:
-      throw UnavailableError(sentence);
-    case ExitCode::kFault:
-      throw FaultError(sentence);
-    case ExitCode::kCheckpoint:
-      throw CheckpointError(sentence);
-    default:
-      throw Error(code, sentence);
+    case ExitCode::kUsage: throw UsageError(sentence);
+    case ExitCode::kUnavailable: throw UnavailableError(sentence);
+    case ExitCode::kFault: throw FaultError(sentence);
+    case ExitCode::kCheckpoint: throw CheckpointError(sentence);
+    default: throw Error(code, sentence);
   }
 }
 

@@ -7,55 +7,12 @@
 #include <random>
 #include <sstream>
 #include <stdexcept>
-#include <thread>
 #include <unistd.h>
+
+#include "sharding/world.h"
 
 namespace aliquot::test {
 namespace {
-
-struct Meeting {
-  explicit Meeting(int rank_count) : objects(static_cast<size_t>(rank_count)), barrier(rank_count) {}
-  std::vector<std::string> objects;
-  std::barrier<> barrier;
-};
-
-/// Only what checkpoints use; anything else is a mistake of the test.
-class GatheringCommunicator final : public Communicator {
- public:
-  GatheringCommunicator(Meeting& meeting, int rank, const Topology& topology)
-      : meeting_(meeting), rank_(rank), topology_(topology) {}
-
-  int rank() const override { return rank_; }
-  int rank_count() const override { return static_cast<int>(meeting_.objects.size()); }
-  const Topology& topology() const override { return topology_; }
-  std::string describe() const override { return "test"; }
-  std::vector<std::string> gather_objects(std::string_view own) override {
-    meeting_.objects[static_cast<size_t>(rank_)] = own;
-    meeting_.barrier.arrive_and_wait();
-    std::vector<std::string> all = meeting_.objects;
-    meeting_.barrier.arrive_and_wait();
-    return all;
-  }
-
-  SymmetricBuffer allocate(int64_t, Category, std::string_view) override { refuse(); }
-  std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override { refuse(); }
-  void all_gather(Stream&, SymmetricRange, SymmetricRange, int64_t, Label) override { refuse(); }
-  void reduce_scatter(Stream&, const ReduceScatter&, Label) override { refuse(); }
-  void all_to_all(Stream&, SymmetricRange, SymmetricRange, int64_t, Label) override { refuse(); }
-  void broadcast(Stream&, SymmetricRange, int64_t, int, Label) override { refuse(); }
-  void all_reduce(Stream&, std::span<double>, Reduction, Label) override { refuse(); }
-  void barrier(Stream&, Label) override { refuse(); }
-  void publish(Stream&, uint64_t) override { refuse(); }
-  void await(Stream&, Lane, uint64_t, Label) override { refuse(); }
-  std::unique_ptr<Communicator> split(int, int) override { refuse(); }
-  void abort(std::string_view) noexcept override {}
-
- private:
-  [[noreturn]] static void refuse() { throw std::logic_error("the test's communicator only gathers objects"); }
-  Meeting& meeting_;
-  int rank_;
-  const Topology& topology_;
-};
 
 int64_t count_of(const TensorShape& tensor) {
   int64_t count = 1;
@@ -83,22 +40,21 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 std::vector<std::string> on_ranks(int rank_count, const std::function<void(Communicator&)>& body) {
-  Meeting meeting(rank_count);
-  const Topology topology{std::vector<int>(static_cast<size_t>(rank_count), 0),
-                          std::vector<int>(static_cast<size_t>(rank_count), -1)};
   std::vector<std::string> failures(static_cast<size_t>(rank_count));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < rank_count; ++rank) {
-    threads.emplace_back([&, rank] {
-      GatheringCommunicator communicator(meeting, rank, topology);
-      try {
-        body(communicator);
-      } catch (const std::exception& error) {
-        failures[static_cast<size_t>(rank)] = error.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  WorldOptions options;
+  options.device = DeviceChoice::kHost;
+  options.threads_per_rank = 1;
+  options.timeout_seconds = 60;
+  World::threads(
+      rank_count,
+      [&](World& world) {
+        try {
+          body(world.communicator());
+        } catch (const std::exception& error) {
+          failures[static_cast<size_t>(world.rank())] = error.what();
+        }
+      },
+      options);
   return failures;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // What the tests of checkpoints share: ranks, states cut in any way, directories that go away.
 
-#include <barrier>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -28,8 +27,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// Runs `body` on that many ranks, threads whose communicator can do what checkpoints ask: gather objects. Returns what
-/// each rank threw, empty strings where nothing.
+/// Runs `body` on that many ranks, as threads. Returns what each rank threw, empty strings where nothing.
 std::vector<std::string> on_ranks(int rank_count, const std::function<void(Communicator&)>& body);
 
 /// What a tensor is, without its bytes.
