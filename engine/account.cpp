@@ -1,0 +1,31 @@
+#include <algorithm>
+
+#include "engine/schedule.h"
+
+namespace aliquot {
+
+Account account(const Schedule& schedule) {
+  const std::size_t count = schedule.operations.size();
+  std::vector<BytesByCategory> change(count + 1);
+  for (const PlannedBuffer& buffer : schedule.buffers) {
+    change[buffer.first][static_cast<std::size_t>(buffer.category)] += buffer.size_bytes;
+    change[static_cast<std::size_t>(buffer.last) + 1][static_cast<std::size_t>(buffer.category)] -= buffer.size_bytes;
+  }
+  Account account;
+  BytesByCategory now{};
+  for (std::size_t i = 0; i < count; ++i) {
+    int64_t total = 0;
+    for (std::size_t c = 0; c < now.size(); ++c) {
+      now[c] += change[i][c];
+      account.peak[c] = std::max(account.peak[c], now[c]);
+      total += now[c];
+    }
+    account.at.push_back(now);
+    if (total <= account.peak_bytes) continue;
+    account.peak_bytes = total;
+    account.peak_operation = static_cast<OperationId>(i);
+  }
+  return account;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,67 @@
+#include "engine/model_spec.h"
+
+#include <fmt/format.h>
+#include <unordered_set>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+void check_names(const ModelSpec& model) {
+  std::unordered_set<std::string_view> units, parameters;
+  for (const UnitSpec& unit : model.units) {
+    if (!units.insert(unit.name).second) throw UsageError(fmt::format("two units are both named {}", unit.name));
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (!parameters.insert(parameter.tensor.name).second) {
+        throw UsageError(
+            fmt::format("two parameters are both named {}; a tied tensor is declared once, in a unit of its own",
+                        parameter.tensor.name));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void ModelSpec::check() const {
+  check_names(*this);
+  std::vector<bool> used(units.size(), false);
+  for (const auto& use : uses) {
+    if (use.empty()) throw UsageError("the declared order has a use of no unit");
+    for (const UnitId unit : use) {
+      if (unit < 0 || unit >= static_cast<UnitId>(units.size())) {
+        throw UsageError(fmt::format("the declared order uses unit {}, but there are {} units", unit, units.size()));
+      }
+      used[unit] = true;
+    }
+  }
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (!used[u]) throw UsageError(fmt::format("unit {} is never used in the declared order", units[u].name));
+  }
+}
+
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count) {
+  std::vector<FlatSpec> all;
+  for (UnitId u = 0; u < static_cast<UnitId>(model.units.size()); ++u) {
+    const auto& parameters = model.units[u].parameters;
+    std::vector<bool> taken(parameters.size(), false);
+    for (std::size_t first = 0; first < parameters.size(); ++first) {
+      if (taken[first]) continue;
+      const TensorSpec& leader = parameters[first].tensor;
+      std::vector<int32_t> members;
+      std::vector<TensorSpec> tensors;
+      for (std::size_t p = first; p < parameters.size(); ++p) {
+        const TensorSpec& tensor = parameters[p].tensor;
+        if (tensor.dtype != leader.dtype || tensor.trainable != leader.trainable) continue;
+        taken[p] = true;
+        members.push_back(static_cast<int32_t>(p));
+        tensors.push_back(tensor);
+      }
+      all.push_back({u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count)});
+    }
+  }
+  return all;
+}
+
+}  // namespace aliquot

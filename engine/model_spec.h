@@ -1,0 +1,52 @@
+#pragma once
+// What a model is, to the planner: units of parameters and the order they are used in.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sharding/layout.h"
+
+namespace aliquot {
+
+using UnitId = int32_t;
+
+/// What a unit's gradient kernels do to the memory they are handed: add to what is there (it starts as zeros), or write it.
+enum class GradientMode : uint8_t { kAdd, kAssign };
+
+struct ParameterSpec {
+  TensorSpec tensor;  // its name is the parameter's full name
+  bool decayed = true;
+  float lr_scale = 1.0f;
+};
+
+/// What is gathered together: a transformer block.
+struct UnitSpec {
+  std::string name;
+  std::vector<ParameterSpec> parameters;
+  GradientMode gradients = GradientMode::kAdd;
+};
+
+/// `uses` is the order of forward: in each use the units named are whole together; a unit may be used again (a tied
+/// embedding). Backward is the same order reversed.
+struct ModelSpec {
+  std::vector<UnitSpec> units;
+  std::vector<std::vector<UnitId>> uses;
+
+  /// Throws UsageError, naming unit and parameter, for names used twice, a unit never used, a use of nothing or of a unit
+  /// that is not there.
+  void check() const;
+};
+
+/// Parameters of one unit that can share a flat buffer: one element type, all trainable or none.
+struct FlatSpec {
+  UnitId unit;
+  std::vector<int32_t> parameters;  // indices in the unit, in its order
+  bool trainable;
+  FlatLayout layout;
+};
+
+/// The flat buffers of every unit over `rank_count` ranks, in the order of units.
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count);
+
+}  // namespace aliquot

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "engine/writer.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kAlignmentBytes = 256;
+
+int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+
+bool live_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }
+
+/// Buffers that are always there come first, one after the other; returns the end.
+int64_t place_standing(std::vector<BufferUse>& buffers, Schedule& schedule, int rank_count) {
+  int64_t end = 0;
+  for (auto& [buffer, ends] : buffers) {
+    if (!buffer.always) continue;
+    int64_t& cursor = buffer.in_shared_range ? schedule.shared_range_bytes : end;
+    buffer.offset_bytes = cursor;
+    // In the shared range a flat's shards lie side by side, so that together they are the whole.
+    cursor += buffer.in_shared_range ? aligned(buffer.size_bytes * rank_count) : aligned(buffer.size_bytes);
+  }
+  return end;
+}
+
+/// The largest first, each at the lowest offset that is free while it lives.
+int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base) {
+  std::vector<std::size_t> order = transient;
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return buffers[a].buffer.size_bytes > buffers[b].buffer.size_bytes;
+  });
+  std::vector<const PlannedBuffer*> placed;  // by offset
+  int64_t end = base;
+  for (const std::size_t index : order) {
+    PlannedBuffer& buffer = buffers[index].buffer;
+    int64_t offset = base;
+    for (const PlannedBuffer* other : placed) {
+      if (!live_together(buffer, *other)) continue;
+      if (other->offset_bytes >= offset + aligned(buffer.size_bytes)) break;
+      offset = std::max(offset, other->offset_bytes + aligned(other->size_bytes));
+    }
+    buffer.offset_bytes = offset;
+    end = std::max(end, offset + aligned(buffer.size_bytes));
+    const auto after =
+        std::upper_bound(placed.begin(), placed.end(), offset,
+                         [](int64_t at, const PlannedBuffer* other) { return at < other->offset_bytes; });
+    placed.insert(after, &buffer);
+  }
+  return end;
+}
+
+/// In the order of first use, each at the lowest offset that is free at that moment: linear where the above is not.
+int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base) {
+  std::multimap<OperationId, std::size_t> ending;         // by last operation
+  std::map<int64_t, int64_t> free = {{base, INT64_MAX}};  // offset -> end
+  int64_t end = base;
+  const auto give_back = [&free](int64_t begin, int64_t stop) {
+    auto next = free.lower_bound(begin);
+    if (next != free.end() && next->first == stop) stop = next->second, next = free.erase(next);
+    if (next != free.begin()) {
+      const auto before = std::prev(next);
+      if (before->second == begin) {
+        before->second = stop;
+        return;
+      }
+    }
+    free.emplace(begin, stop);
+  };
+  for (const std::size_t index : transient) {
+    PlannedBuffer& buffer = buffers[index].buffer;
+    while (!ending.empty() && ending.begin()->first < buffer.first) {
+      const PlannedBuffer& gone = buffers[ending.begin()->second].buffer;
+      give_back(gone.offset_bytes, gone.offset_bytes + aligned(gone.size_bytes));
+      ending.erase(ending.begin());
+    }
+    const int64_t size = aligned(buffer.size_bytes);
+    auto room = free.begin();
+    while (room->second - room->first < size) ++room;
+    buffer.offset_bytes = room->first;
+    if (size > 0) {
+      const int64_t stop = room->second;
+      free.erase(room);
+      if (buffer.offset_bytes + size < stop) free.emplace(buffer.offset_bytes + size, stop);
+      ending.emplace(buffer.last, index);
+    }
+    end = std::max(end, buffer.offset_bytes + size);
+  }
+  return end;
+}
+
+/// Who held each byte last, as the step goes by. Walking it twice makes the second walk's first answers those of the
+/// step before.
+class Holders {
+ public:
+  /// Calls visit(index) for each buffer that holds a byte of [begin, end), then lets `index` hold them all.
+  template <typename Visit>
+  void take(int64_t begin, int64_t end, std::size_t index, Visit visit) {
+    cut(begin);
+    cut(end);
+    for (auto it = held_.lower_bound(begin); it != held_.end() && it->first < end; it = held_.erase(it))
+      visit(it->second.index);
+    held_.emplace(begin, Held{end, index});
+  }
+
+ private:
+  struct Held {
+    int64_t end;
+    std::size_t index;
+  };
+  void cut(int64_t at) {
+    auto it = held_.upper_bound(at);
+    if (it == held_.begin()) return;
+    --it;
+    if (it->first == at || it->second.end <= at) return;
+    held_.emplace(at, it->second);
+    it->second.end = at;
+  }
+  std::map<int64_t, Held> held_;
+};
+
+void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient,
+                              std::vector<Operation>& operations) {
+  Holders holders;
+  for (const bool second_walk : {false, true}) {
+    for (const std::size_t index : transient) {
+      const PlannedBuffer& buffer = buffers[index].buffer;
+      if (buffer.size_bytes == 0) continue;
+      holders.take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, index, [&](std::size_t earlier) {
+        if (!second_walk) return;
+        const bool of_previous_step = buffers[earlier].buffer.first >= buffer.first;
+        for (Wait wait : buffers[earlier].ends) {
+          wait.of_previous_step = of_previous_step;
+          operations[buffer.first].after.push_back(wait);
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+
+void place(Draft draft, Schedule& schedule, int rank_count) {
+  constexpr std::size_t kMostForLargestFirst = 4000;
+  const int64_t base = place_standing(draft.buffers, schedule, rank_count);
+  std::vector<std::size_t> transient;
+  for (std::size_t i = 0; i < draft.buffers.size(); ++i) {
+    if (!draft.buffers[i].buffer.always) transient.push_back(i);
+  }
+  std::stable_sort(transient.begin(), transient.end(), [&](std::size_t a, std::size_t b) {
+    return draft.buffers[a].buffer.first < draft.buffers[b].buffer.first;
+  });
+  std::vector<BufferUse> other = draft.buffers;
+  schedule.arena_bytes = place_in_order(draft.buffers, transient, base);
+  if (transient.size() <= kMostForLargestFirst) {
+    const int64_t bytes = place_largest_first(other, transient, base);
+    if (bytes < schedule.arena_bytes) {
+      schedule.arena_bytes = bytes;
+      draft.buffers = std::move(other);
+    }
+  }
+  wait_for_earlier_holders(draft.buffers, transient, draft.operations);
+  schedule.operations = std::move(draft.operations);
+  for (auto& use : draft.buffers) schedule.buffers.push_back(use.buffer);
+}
+
+}  // namespace aliquot

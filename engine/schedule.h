@@ -1,0 +1,122 @@
+#pragma once
+// A training step as data: what one rank does, in the order it is issued, on which lane, after what.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model_spec.h"
+#include "engine/policy.h"
+#include "kernels/ledger.h"
+#include "kernels/stream.h"
+#include "sharding/topology.h"
+
+namespace aliquot {
+
+using OperationId = int32_t;
+using BufferId = int32_t;
+inline constexpr BufferId kNoBuffer = -1;
+
+enum class Verb : uint8_t {
+  kGather,   // make a unit whole, in a slot or as a view
+  kForward,  // the model's own code, between the opening and the closing of a scope
+  kBackward,
+  kRelease,  // let a unit go
+  kReduce,   // reduce-scatter a unit's gradients
+  kSpread,   // all-gather the reduced gradients (stage 0)
+  kNorm,     // exchange the parts of the norm, decide clip factor and skip
+  kUpdate,
+  kPublish,  // all-gather updated parameters (stages 1 and 2)
+};
+std::string_view name(Verb verb);
+
+/// What an operation waits for: `operation`, of this step or the one before, on this rank or on all. Waits for an earlier
+/// operation of the same lane of this rank are never listed: lanes keep order.
+struct Wait {
+  OperationId operation;
+  bool on_all = false;
+  bool of_previous_step = false;
+
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+/// One operation. `place` is the unit for gather, release, reduce, spread, update and publish, the use for forward and
+/// backward, and 0 for norm.
+struct Operation {
+  Verb verb;
+  Lane lane;
+  int32_t place;
+  int32_t micro_batch;
+  std::vector<Wait> after;
+};
+
+/// What a buffer is for.
+enum class Role : uint8_t {
+  kParameters,  // stage 3: the own shard; else the whole, own shard in its place. Always there
+  kOptimizer,   // all states of the own shard (stage 0: of the whole). Always there
+  kGathered,    // slot: the whole unit, from its gather to its release
+  kGradients,   // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
+  kReduced,     // the own shard of the sum, from the first reduce to the update
+  kPartial,     // the own shard of one micro-batch's sum, added to kReduced
+  kSquares,     // a sum of squares a block of the own shard, for the norm
+  kNormParts,   // every rank's parts of the norm
+};
+std::string_view name(Role role);
+
+/// A place in the arena, or in the range that ranks share, from its first operation to its last. `first` of an operation
+/// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
+struct PlannedBuffer {
+  Role role;
+  Category category;
+  int32_t flat;          // whose; -1: nobody's
+  bool in_shared_range;  // offset_bytes counts from the start of the whole flat's place in the shared range
+  bool always;
+  int64_t size_bytes;
+  int64_t offset_bytes;
+  OperationId first, last;
+};
+
+struct Schedule {
+  std::vector<Operation> operations;
+  std::vector<PlannedBuffer> buffers;
+  int64_t arena_bytes = 0;         // of each rank
+  int64_t shared_range_bytes = 0;  // of all ranks together; 0: none
+  bool view = false;               // gathers are views of the shared range
+  bool accumulate_into_shard = false;
+  int zero_stage = 0;
+  int micro_batch_count = 1;
+};
+
+/// Bytes that each rank brings to the norm: room for every subtree its shards can hold, a bound that needs no look at ranks.
+int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
+
+/// Everything a schedule is about, checked and laid out once.
+struct Plan {
+  ModelSpec model;
+  Policy policy;
+  Topology topology;
+  std::vector<FlatSpec> flats;
+  Schedule schedule;
+};
+
+/// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
+Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
+
+/// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
+std::string text(const Plan& plan);
+
+/// Bytes in use by category at each operation, in issue order, and their peaks.
+struct Account {
+  BytesByCategory peak{};  // each category's own
+  int64_t peak_bytes = 0;  // of the sum
+  OperationId peak_operation = 0;
+  std::vector<BytesByCategory> at;  // by operation
+};
+Account account(const Schedule& schedule);
+
+/// What the ranks must agree on, line by line: the model, the choices, then text().
+std::string description(const Plan& plan);
+/// Of description() and every place: what ranks compare at start.
+uint64_t hash(const Plan& plan);
+
+}  // namespace aliquot

@@ -1,0 +1,127 @@
+#include <array>
+#include <fmt/format.h>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "engine/schedule.h"
+
+namespace aliquot {
+namespace {
+
+/// Places of one role, named by a letter and the order of their offsets: g0, g1, ...
+class PlaceNames {
+ public:
+  explicit PlaceNames(const Schedule& schedule) {
+    for (const PlannedBuffer& buffer : schedule.buffers) {
+      if (!buffer.always) offsets_[buffer.role].insert(buffer.offset_bytes);
+    }
+  }
+  std::string of(const PlannedBuffer& buffer) const {
+    static constexpr std::array<char, 8> kLetters = {'p', 'o', 'w', 'g', 'r', 't', 'q', 'n'};
+    const auto& offsets = offsets_.at(buffer.role);
+    const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
+    return fmt::format("{}{}", kLetters[static_cast<std::size_t>(buffer.role)], index);
+  }
+
+ private:
+  std::map<Role, std::set<int64_t>> offsets_;
+};
+
+std::string place_name(const Plan& plan, const Operation& operation) {
+  if (operation.verb == Verb::kNorm) return "";
+  if (operation.verb != Verb::kForward && operation.verb != Verb::kBackward)
+    return plan.model.units[operation.place].name;
+  std::string names;
+  for (const UnitId unit : plan.model.uses[operation.place]) {
+    names += (names.empty() ? "" : "+") + plan.model.units[unit].name;
+  }
+  return names;
+}
+
+std::string waits(const Operation& operation) {
+  std::string line;
+  for (const Wait& wait : operation.after) {
+    line += fmt::format(" {}{}{}", wait.operation, wait.on_all ? "*" : "", wait.of_previous_step ? "'" : "");
+  }
+  return line.empty() ? line : "after" + line;
+}
+
+}  // namespace
+
+std::string_view name(Verb verb) {
+  static constexpr std::array<std::string_view, 9> kNames = {"gather", "forward", "backward", "release", "reduce",
+                                                             "spread", "norm",    "update",   "publish"};
+  return kNames[static_cast<std::size_t>(verb)];
+}
+
+std::string_view name(Role role) {
+  static constexpr std::array<std::string_view, 8> kNames = {"parameters", "optimizer", "gathered", "gradients",
+                                                             "reduced",    "partial",   "squares",  "norm parts"};
+  return kNames[static_cast<std::size_t>(role)];
+}
+
+std::string text(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  const PlaceNames names(schedule);
+  std::vector<std::string> begins(schedule.operations.size()), ends(schedule.operations.size());
+  for (const PlannedBuffer& buffer : schedule.buffers) {
+    if (buffer.always || buffer.role == Role::kSquares) continue;
+    begins[buffer.first] += " +" + names.of(buffer);
+    ends[buffer.last] += " -" + names.of(buffer);
+  }
+  std::string lines =
+      "# number operation what micro-batch lane; +place taken, -place given back; after: * on all ranks, ' of the step "
+      "before\n";
+  for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
+    const Operation& operation = schedule.operations[i];
+    std::string line =
+        fmt::format("{:4}  {:<8} {:<12} m{} {:<7} {:<12} {}", i, name(operation.verb), place_name(plan, operation),
+                    operation.micro_batch, name(operation.lane), begins[i] + ends[i], waits(operation));
+    while (line.back() == ' ') line.pop_back();
+    lines += line + "\n";
+  }
+  return lines;
+}
+
+namespace {
+
+/// FNV-1a: names a difference, guards against none that is meant.
+class Hash {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+    value_ = (value_ ^ 0xFFu) * 0x100000001B3u;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+}  // namespace
+
+std::string description(const Plan& plan) {
+  std::string lines =
+      fmt::format("{} on stage {}, {} micro-batches, {} bytes of state a parameter\n", plan.topology.describe(),
+                  plan.schedule.zero_stage, plan.schedule.micro_batch_count, plan.policy.state_bytes_per_parameter);
+  for (const UnitSpec& unit : plan.model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      lines += fmt::format("unit {}: {} {} [{}]{}{} lr x {}\n", unit.name, parameter.tensor.name,
+                           name(parameter.tensor.dtype), fmt::join(parameter.tensor.shape, ", "),
+                           parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
+                           parameter.lr_scale);
+    }
+  }
+  return lines + text(plan);
+}
+
+uint64_t hash(const Plan& plan) {
+  Hash hash;
+  hash.add(description(plan));
+  for (const PlannedBuffer& buffer : plan.schedule.buffers)
+    hash.add(fmt::format("{} {}", buffer.offset_bytes, buffer.size_bytes));
+  return hash.value();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,32 @@
+#pragma once
+// Writing the operations of a step, before any of its buffers has a place.
+
+#include <vector>
+
+#include "engine/schedule.h"
+
+namespace aliquot {
+
+/// When a buffer may be overwritten: after these have finished.
+struct BufferUse {
+  PlannedBuffer buffer;  // without its offset
+  std::vector<Wait> ends;
+};
+
+struct Draft {
+  std::vector<Operation> operations;
+  std::vector<BufferUse> buffers;
+};
+
+/// The operations of one step and the lifetimes of its buffers. `schedule` brings the resolved choices (view,
+/// accumulate_into_shard); model, policy and flats are read from `plan`.
+Draft write(const Plan& plan);
+
+/// Gives every buffer of `draft` an offset in `schedule`'s arena or shared range, and lets the first operation of each
+/// wait for whatever held its bytes before, in this step or the one before.
+void place(Draft draft, Schedule& schedule, int rank_count);
+
+/// Drops waits that an earlier wait of the same lane implies.
+void prune(std::vector<Operation>& operations);
+
+}  // namespace aliquot
