@@ -220,12 +220,12 @@ class Writer {
     }
   }
 
-  /// A gradient slot is not handed to the very next backward, which would have to wait for its reduce: one more slot, and
-  /// each reduce runs beside the backward that follows it.
+  /// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
+  /// slot, and each reduce runs beside the backward that follows it.
   void spare_a_gradient_slot() {
     const auto count = static_cast<OperationId>(draft_.operations.size());
     for (auto& [buffer, ends] : draft_.buffers) {
-      if (buffer.role != Role::kGradients) continue;
+      if (buffer.role != Role::kGradients && buffer.role != Role::kPartial) continue;
       OperationId next = buffer.last;
       while (next < count && draft_.operations[next].verb != Verb::kBackward) ++next;
       if (next < count) buffer.last = next;
