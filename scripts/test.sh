@@ -55,20 +55,6 @@ run_sanitized() {
   timed test_seconds run_suite "$preset" "$preset" "${fixed[@]}"
 }
 
-# skipped_cases FILE: the GoogleTest cases that skipped themselves, by reason.
-skipped_cases() {
-  awk -F'"' '
-    /<testcase / { split($0, part, "classname=\""); split(part[2], class, "\"") }
-    /<skipped message=/ {
-      reason = $2
-      sub(/^[^&]*&#x0A;/, "", reason)
-      gsub(/&#x0A;/, " ", reason); gsub(/&apos;/, "\047", reason); gsub(/&quot;/, "\"", reason)
-      gsub(/&lt;/, "<", reason); gsub(/&gt;/, ">", reason); gsub(/&amp;/, "\\&", reason)
-      count[class[1] ": " reason]++
-    }
-    END { for (key in count) printf "  %d cases of %s\n", count[key], key }' "$1" | sort -k4
-}
-
 # What this machine lacks, whether or not a test asked for it.
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
@@ -86,15 +72,11 @@ if [ -n "$long" ]; then
 fi
 
 echo
-echo "Skipped, and why"
+echo "Not run here, and why"
 lacks
 for log in "$results"/*.log; do
-  name=$(basename "$log" .log)
-  found=$(skipped_cases "$results/$name.xml"; grep -hE '^\s+[0-9]+ - .*\((Skipped|Disabled|Not Run)\)' "$log" || true)
-  if [ -n "$found" ]; then printf '  in the suite %s:\n%s\n' "$name" "$found"; fi
-done
-for log in "$results"/*.log; do
-  printf '\nThe suite %s\n' "$(basename "$log" .log)"
+  printf '\nThe suite %s: ' "$(basename "$log" .log)"
+  awk -f scripts/cases.awk "${log%.log}.xml"
   sed -n '/tests passed, /,$p' "$log"
 done
 echo
