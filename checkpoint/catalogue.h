@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "checkpoint/tensor_entry.h"
 #include "sharding/communicator.h"
 

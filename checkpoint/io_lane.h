@@ -12,7 +12,7 @@
 #include <span>
 #include <thread>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "kernels/ledger.h"
 
 namespace aliquot {

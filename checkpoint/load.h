@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_error.h"
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "kernels/ledger.h"
 #include "sharding/communicator.h"
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "checkpoint/tensor_entry.h"
 
 namespace aliquot {

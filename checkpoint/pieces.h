@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

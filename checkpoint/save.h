@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "kernels/ledger.h"
 #include "sharding/communicator.h"
 

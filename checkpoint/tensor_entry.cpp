@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "kernels/error.h"
 
 namespace aliquot {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/state.h"
+#include "sharding/state.h"
 #include "sharding/communicator.h"
 
 namespace aliquot::test {
