@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/element.h"
 #include "kernels/float16.h"
 #include "kernels/host_loops.h"
 #include "kernels/host_loops_tables.h"
@@ -17,29 +18,13 @@ namespace {
   throw std::logic_error(std::string(loop) + " does not take " + std::string(name(dtype)));
 }
 
-struct Fp32 {
-  using Storage = float;
-  static float load(float x) { return x; }
-  static float store(float x) { return x; }
-};
-struct Bf16 {
-  using Storage = uint16_t;
-  static float load(uint16_t x) { return bf16_to_float(x); }
-  static uint16_t store(float x) { return float_to_bf16(x); }
-};
-struct Fp16 {
-  using Storage = uint16_t;
-  static float load(uint16_t x) { return fp16_to_float(x); }
-  static uint16_t store(float x) { return float_to_fp16(x); }
-};
-
 // Calls work(Type{}) for the floating-point type that a loop computes with.
 template <typename Work>
 void with_type(std::string_view loop, DType dtype, Work work) {
   switch (dtype) {
-    case DType::kFloat32: return work(Fp32{});
-    case DType::kBFloat16: return work(Bf16{});
-    case DType::kFloat16: return work(Fp16{});
+    case DType::kFloat32: return work(Fp32Element{});
+    case DType::kBFloat16: return work(Bf16Element{});
+    case DType::kFloat16: return work(Fp16Element{});
     default: refuse(loop, dtype);
   }
 }
@@ -152,7 +137,7 @@ void sum_tree(const TreeSum& sum, int64_t begin, int64_t end) {
         sum_block<decltype(from)>(block, sum, first, count);
         if (sum.factor != 1.0f) scale(block, sum.factor, count);
         if (sum.block_squares != nullptr) block_squares(sum.block_squares + first / kBlockElements, block, count);
-        cast_range<To, Fp32>(static_cast<typename To::Storage*>(sum.to) + first, block, count);
+        cast_range<To, Fp32Element>(static_cast<typename To::Storage*>(sum.to) + first, block, count);
       }
     });
   });
