@@ -24,7 +24,7 @@ struct TreeSum {
 
 /// Enqueues loops on a stream of the device that the table came from. Pointers are that device's memory, need only the
 /// alignment of their element, and must stay valid until the work has run; counts are elements; a count of 0 is no work.
-/// Nothing allocates. All paths, plain, vector and CUDA, give the same bits.
+/// Nothing allocates. All paths, plain, vector and CUDA, give the same bits, but for the payload of a NaN that arithmetic made.
 struct Kernels {
   void (*copy)(Stream&, void* to, const void* from, int64_t size_bytes);
   void (*fill)(Stream&, void* to, DType, float value, int64_t count);

@@ -13,12 +13,16 @@ const HostLoops& loops() {
   return best;
 }
 
+// Whole blocks, and enough of them that what is too short to be shared (16 grains, a quarter of a megabyte of fp32) costs
+// less than waking a thread.
+constexpr int64_t kGrainElements = 16 * kBlockElements;
+
 /// Enqueues body(begin, end) over ranges of whole blocks that tile [0, count).
 template <typename Body>
 void run(Stream& stream, int64_t count, Body body) {
   if (count == 0) return;
   HostStream& lane = host(stream);
-  lane.run([&pool = lane.pool(), count, body] { pool.for_ranges(count, kBlockElements, body); });
+  lane.run([&pool = lane.pool(), count, body] { pool.for_ranges(count, kGrainElements, body); });
 }
 
 void* at(void* base, DType dtype, int64_t element) {

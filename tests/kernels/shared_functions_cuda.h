@@ -1,0 +1,14 @@
+#pragma once
+// Functions that host and GPU share, called on the GPU for a test of the host.
+
+#include <cstdint>
+
+#include "kernels/philox.h"
+#include "kernels/stream.h"
+
+namespace aliquot {
+
+/// to[i] = random_normal(key, i), on the GPU of `stream`.
+void draw_normals_cuda(Stream& stream, float* to, RandomKey key, int64_t count);
+
+}  // namespace aliquot
