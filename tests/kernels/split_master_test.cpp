@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+#if defined(ALIQUOT_SAMPLED) || !defined(NDEBUG)
 constexpr uint64_t kStep = 257;  // a sample where every pattern would take minutes
 #else
 constexpr uint64_t kStep = 1;
