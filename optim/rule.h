@@ -5,7 +5,7 @@
 //   static constexpr int kStateCount;          // values kept beside each weight, at most kMaxStates
 //   Rule at(float lr_scale, float decay_scale) const;                // the rule for one segment
 //   float update(float weight, float gradient, float* state) const;  // the new weight; state is updated in place
-// `gradient` is already unscaled and clipped. Both functions are ALIQUOT_RULE, so the host loops, the CUDA kernels and
+// `gradient` is already unscaled and clipped. Both functions are ALIQUOT_HOST_DEVICE, so the host loops, the CUDA kernels and
 // the tests run this one text. They use + - * / sqrt and comparisons only, each IEEE exact and rounded once, so all
 // give the same bits; what is costlier (bias corrections) is computed once a step on the host, in double, and rounded
 // once. Rules over more than one element (8-bit state: a block; Muon: a matrix) have doors of their own.
@@ -14,14 +14,8 @@
 #include <math.h>
 #include <variant>
 
+#include "kernels/host_device.h"
 #include "optim/optimizer.h"
-
-/// Inlined always, so that no object file compiled for a newer processor offers the linker a copy of it.
-#ifdef __CUDACC__
-#define ALIQUOT_RULE __host__ __device__ __forceinline__
-#else
-#define ALIQUOT_RULE [[gnu::always_inline]] inline
-#endif
 
 namespace aliquot {
 
@@ -31,7 +25,7 @@ struct AdamMoments {
   float inverse_root;              // 1 / sqrt(1 - beta2^t)
   float eps;
 
-  ALIQUOT_RULE float direction(float gradient, float* state) const {
+  ALIQUOT_HOST_DEVICE float direction(float gradient, float* state) const {
     state[0] = beta1 * state[0] + new1 * gradient;
     state[1] = beta2 * state[1] + new2 * (gradient * gradient);
     return state[0] / (sqrtf(state[1]) * inverse_root + eps);
@@ -44,10 +38,10 @@ struct AdamWRule {
   float step_size;  // lr / (1 - beta1^t)
   float decay;      // lr * weight_decay
 
-  ALIQUOT_RULE AdamWRule at(float lr_scale, float decay_scale) const {
+  ALIQUOT_HOST_DEVICE AdamWRule at(float lr_scale, float decay_scale) const {
     return {moments, step_size * lr_scale, decay * lr_scale * decay_scale};
   }
-  ALIQUOT_RULE float update(float weight, float gradient, float* state) const {
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     const float direction = moments.direction(gradient, state);
     return weight * (1.0f - decay) - step_size * direction;
   }
@@ -59,10 +53,10 @@ struct AdamRule {
   float step_size;
   float decay;  // weight_decay
 
-  ALIQUOT_RULE AdamRule at(float lr_scale, float decay_scale) const {
+  ALIQUOT_HOST_DEVICE AdamRule at(float lr_scale, float decay_scale) const {
     return {moments, step_size * lr_scale, decay * decay_scale};
   }
-  ALIQUOT_RULE float update(float weight, float gradient, float* state) const {
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     return weight - step_size * moments.direction(gradient + decay * weight, state);
   }
 };
@@ -72,8 +66,10 @@ struct SgdRule {
   float lr;
   float decay;  // weight_decay
 
-  ALIQUOT_RULE SgdRule at(float lr_scale, float decay_scale) const { return {lr * lr_scale, decay * decay_scale}; }
-  ALIQUOT_RULE float update(float weight, float gradient, float*) const {
+  ALIQUOT_HOST_DEVICE SgdRule at(float lr_scale, float decay_scale) const {
+    return {lr * lr_scale, decay * decay_scale};
+  }
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float*) const {
     return weight - lr * (gradient + decay * weight);
   }
 };
@@ -86,10 +82,10 @@ struct MomentumRule {
   float of_gradient;  // what moves the weight: of_gradient * gradient + of_buffer * buffer
   float of_buffer;    // Nesterov: 1 and momentum; else 0 and 1
 
-  ALIQUOT_RULE MomentumRule at(float lr_scale, float decay_scale) const {
+  ALIQUOT_HOST_DEVICE MomentumRule at(float lr_scale, float decay_scale) const {
     return {lr * lr_scale, decay * decay_scale, momentum, damped, of_gradient, of_buffer};
   }
-  ALIQUOT_RULE float update(float weight, float gradient, float* state) const {
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     const float whole = gradient + decay * weight;
     state[0] = momentum * state[0] + damped * whole;
     return weight - lr * (of_gradient * whole + of_buffer * state[0]);
@@ -102,10 +98,10 @@ struct LionRule {
   float beta1, new1, beta2, new2;
   float decay;  // lr * weight_decay
 
-  ALIQUOT_RULE LionRule at(float lr_scale, float decay_scale) const {
+  ALIQUOT_HOST_DEVICE LionRule at(float lr_scale, float decay_scale) const {
     return {lr * lr_scale, beta1, new1, beta2, new2, decay * lr_scale * decay_scale};
   }
-  ALIQUOT_RULE float update(float weight, float gradient, float* state) const {
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     const float blend = beta1 * state[0] + new1 * gradient;
     state[0] = beta2 * state[0] + new2 * gradient;
     const float towards = blend > 0.0f ? lr : (blend < 0.0f ? -lr : 0.0f);

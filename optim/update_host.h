@@ -5,7 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "optim/isa.h"
+#include "kernels/host_loops.h"
+#include "kernels/philox.h"
 #include "optim/update.h"
 
 namespace aliquot {
@@ -17,13 +18,16 @@ struct UpdateRun {
   void* states[kMaxStates];
   int64_t count;
   float gradient_factor, lr_scale, decay_scale;
+  RandomKey key;
+  int64_t global_offset;
 };
 
 /// Runs one. `rule` points at the rule's own type, for which the function was chosen.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-/// By gradient (fp32, bf16) and master (whole, whole and bf16 copy, whole and fp16 copy, split).
-using RunsOfRule = std::array<std::array<RunFunction, 4>, 2>;
+using RunsByMoments = std::array<RunFunction, 2>;   // fp32, bf16
+using RunsByMaster = std::array<RunsByMoments, 4>;  // whole, whole and bf16 copy, whole and fp16 copy, split
+using RunsOfRule = std::array<RunsByMaster, 2>;     // by gradient: fp32, bf16
 /// By the index of the rule in Rule.
 using UpdateRuns = std::array<RunsOfRule, std::variant_size_v<Rule>>;
 
@@ -32,6 +36,14 @@ const UpdateRuns& update_runs(Isa isa);
 const UpdateRuns& update_runs_plain();
 const UpdateRuns& update_runs_avx2();
 const UpdateRuns& update_runs_avx512();
+
+/// What the words of stochastic rounding are drawn for.
+inline RandomKey rounding_key(const UpdateStep& step, const Segment& segment) {
+  return {.seed = step.seed,
+          .step = static_cast<uint32_t>(step.step),
+          .parameter = static_cast<uint32_t>(segment.parameter),
+          .use = RandomUse::kStochasticRounding};
+}
 
 /// What update_kernels() gives for hosts and for GPUs.
 const UpdateKernels& host_update_kernels();

@@ -1,117 +1,51 @@
 #pragma once
 // The host's loop over one run of elements. Included by one source file for each instruction set, after it has defined
-// stream_block() and stream_end(); everything here has internal linkage or is always inlined, so that no code compiled
+// stream_block() and stream_end(); everything here and in update_streams.h has internal linkage or is always inlined, so that no code compiled
 // for a newer processor can be picked by the linker for an older one. Not a header for anybody else.
 
-#include "optim/convert.h"
-#include "optim/update_host.h"
-
-// The arrays of a step never overlap (UpdateArgs), which the compiler cannot know.
-#ifdef __clang__
-#define ALIQUOT_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define ALIQUOT_INDEPENDENT _Pragma("GCC ivdep")
-#endif
+#include "optim/update_streams.h"
 
 namespace aliquot {
 namespace {
 
-struct Fp32Gradient {
-  const float* data;
-  explicit Fp32Gradient(const UpdateRun& run) : data(static_cast<const float*>(run.gradient)) {}
-  ALIQUOT_RULE float load(int64_t i) const { return data[i]; }
-};
-
-struct Bf16Gradient {
-  const uint16_t* data;
-  explicit Bf16Gradient(const UpdateRun& run) : data(static_cast<const uint16_t*>(run.gradient)) {}
-  ALIQUOT_RULE float load(int64_t i) const { return from_bf16(data[i]); }
-};
-
-struct WholeMaster {
-  float* data;
-  explicit WholeMaster(const UpdateRun& run) : data(run.master.whole) {}
-  ALIQUOT_RULE float load(int64_t i) const { return data[i]; }
-  ALIQUOT_RULE void store(int64_t i, int64_t, float value) { data[i] = value; }
-  ALIQUOT_RULE void end_block(int64_t, int64_t) {}
-};
-
-/// A whole master and its working copy. The copy is never read here, so it goes past the caches, a block at a time.
-template <typename Format>
-struct CopiedMaster {
-  float* data;
-  uint16_t* copy;
-  alignas(64) uint16_t staged[kBlockElements];
-  explicit CopiedMaster(const UpdateRun& run) : data(run.master.whole), copy(static_cast<uint16_t*>(run.master.copy)) {}
-  ALIQUOT_RULE float load(int64_t i) const { return data[i]; }
-  ALIQUOT_RULE void store(int64_t i, int64_t in_block, float value) {
-    data[i] = value;
-    staged[in_block] = Format::of(value);
-  }
-  ALIQUOT_RULE void end_block(int64_t block, int64_t count) {
-    if (count == kBlockElements) {
-      stream_block(copy + block, staged);
-    } else {
-      for (int64_t i = 0; i < count; ++i) copy[block + i] = staged[i];
-    }
-  }
-};
-
-struct Bf16Format {
-  ALIQUOT_RULE static uint16_t of(float value) { return high_half(value); }
-};
-struct Fp16Format {
-  ALIQUOT_RULE static uint16_t of(float value) { return to_fp16(value); }
-};
-
-struct SplitMaster {
-  uint16_t* high;
-  int16_t* low;
-  explicit SplitMaster(const UpdateRun& run) : high(run.master.high), low(run.master.low) {}
-  ALIQUOT_RULE float load(int64_t i) const { return merged(high[i], low[i]); }
-  ALIQUOT_RULE void store(int64_t i, int64_t, float value) {
-    high[i] = high_half(value);
-    low[i] = low_half(value);
-  }
-  ALIQUOT_RULE void end_block(int64_t, int64_t) {}
-};
-
-template <int kCount>
-struct Fp32States {
-  float* data[kCount > 0 ? kCount : 1] = {};
-  explicit Fp32States(const UpdateRun& run) {
-    for (int k = 0; k < kCount; ++k) data[k] = static_cast<float*>(run.states[k]);
-  }
-  ALIQUOT_RULE void load(int64_t i, float* state) const {
-    for (int k = 0; k < kCount; ++k) state[k] = data[k][i];
-  }
-  ALIQUOT_RULE void store(int64_t i, const float* state) {
-    for (int k = 0; k < kCount; ++k) data[k][i] = state[k];
-  }
-};
-
 template <typename R, typename Gradient, typename Weights, typename States>
-ALIQUOT_RULE void update_block(const R& rule, float factor, const Gradient& gradient, Weights& weights, States& states,
-                               int64_t block, int64_t count) {
+ALIQUOT_HOST_DEVICE void update_chunk(const R& rule, float factor, const Gradient& gradient, Weights& weights,
+                                      States& states, int64_t block, int64_t begin, int64_t end) {
   ALIQUOT_INDEPENDENT
-  for (int64_t in_block = 0; in_block < count; ++in_block) {
+  for (int64_t in_block = begin; in_block < end; ++in_block) {
     const int64_t i = block + in_block;
     float state[kMaxStates];
     states.load(i, state);
     const float weight = rule.update(weights.load(i), gradient.load(i) * factor, state);
-    states.store(i, state);
+    states.store(i, in_block, state);
     weights.store(i, in_block, weight);
+  }
+}
+
+template <typename R, typename Gradient, typename Weights, typename States>
+ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradient& gradient, Weights& weights,
+                                      States& states, int64_t block, int64_t count) {
+  states.begin_block(block);
+  if (count == kBlockElements) {
+    for (int64_t chunk = 0; chunk < kBlockElements; chunk += kChunk) {
+      gradient.ahead(block + chunk);
+      weights.ahead(block + chunk);
+      states.ahead(block + chunk);
+      update_chunk(rule, factor, gradient, weights, states, block, chunk, chunk + kChunk);
+    }
+  } else {
+    update_chunk(rule, factor, gradient, weights, states, block, 0, count);
   }
   weights.end_block(block, count);
 }
 
-template <typename R, typename Gradient, typename Weights>
+template <typename R, typename Gradient, typename Weights, typename States>
 void update_run(const void* rule_of_step, const UpdateRun& run) {
   // Copies that nothing points at, so that the compiler keeps them in registers.
   const R rule = static_cast<const R*>(rule_of_step)->at(run.lr_scale, run.decay_scale);
   const Gradient gradient(run);
   Weights weights(run);
-  Fp32States<R::kStateCount> states(run);
+  States states(run);
   const float factor = run.gradient_factor;
   int64_t block = 0;
   for (; block + kBlockElements <= run.count; block += kBlockElements) {
@@ -121,12 +55,22 @@ void update_run(const void* rule_of_step, const UpdateRun& run) {
   stream_end();
 }
 
+template <typename R, typename Gradient, typename Weights>
+consteval RunsByMoments runs_by_moments() {
+  // Without a state there is nothing to keep in bf16.
+  using Narrow = std::conditional_t<R::kStateCount == 0, Fp32States<0>, Bf16States<R::kStateCount>>;
+  return {update_run<R, Gradient, Weights, Fp32States<R::kStateCount>>, update_run<R, Gradient, Weights, Narrow>};
+}
+
+template <typename R, typename Gradient>
+consteval RunsByMaster runs_by_master() {
+  return {runs_by_moments<R, Gradient, WholeMaster>(), runs_by_moments<R, Gradient, CopiedMaster<Bf16Format>>(),
+          runs_by_moments<R, Gradient, CopiedMaster<Fp16Format>>(), runs_by_moments<R, Gradient, SplitMaster>()};
+}
+
 template <typename R>
 consteval RunsOfRule runs_of_rule() {
-  return {{{update_run<R, Fp32Gradient, WholeMaster>, update_run<R, Fp32Gradient, CopiedMaster<Bf16Format>>,
-            update_run<R, Fp32Gradient, CopiedMaster<Fp16Format>>, update_run<R, Fp32Gradient, SplitMaster>},
-           {update_run<R, Bf16Gradient, WholeMaster>, update_run<R, Bf16Gradient, CopiedMaster<Bf16Format>>,
-            update_run<R, Bf16Gradient, CopiedMaster<Fp16Format>>, update_run<R, Bf16Gradient, SplitMaster>}}};
+  return {runs_by_master<R, Fp32Gradient>(), runs_by_master<R, Bf16Gradient>()};
 }
 
 constexpr UpdateRuns kRuns = {{runs_of_rule<AdamWRule>(), runs_of_rule<AdamRule>(), runs_of_rule<SgdRule>(),

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <fmt/format.h>
 #include <stdexcept>
 
 #include "optim/update_host.h"
@@ -8,10 +9,11 @@
 namespace aliquot {
 namespace {
 
-size_t gradient_index(const UpdateArgs& args) {
-  if (args.gradient_dtype == DType::kFloat32) return 0;
-  if (args.gradient_dtype == DType::kBFloat16) return 1;
-  throw std::logic_error("update: gradients are float32 or bfloat16");
+/// 0 for fp32, 1 for bf16.
+size_t dtype_index(DType dtype, const char* what) {
+  if (dtype == DType::kFloat32) return 0;
+  if (dtype == DType::kBFloat16) return 1;
+  throw std::logic_error(fmt::format("update: {} are float32 or bfloat16, not {}", what, name(dtype)));
 }
 
 size_t master_index(const Master& master) {
@@ -23,8 +25,9 @@ size_t master_index(const Master& master) {
 }
 
 RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
-  if (args.moments != DType::kFloat32) throw std::logic_error("update: moments are float32");
-  return update_runs(isa)[rule.index()][gradient_index(args)][master_index(args.master)];
+  const RunsOfRule& runs = update_runs(isa)[rule.index()];
+  return runs[dtype_index(args.gradient_dtype, "gradients")][master_index(args.master)]
+             [dtype_index(args.moments, "moments")];
 }
 
 /// `from + offset`, or null.
@@ -46,7 +49,9 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
                 .count = end - begin,
                 .gradient_factor = step.gradient_factor,
                 .lr_scale = segment.lr_scale,
-                .decay_scale = segment.decay_scale};
+                .decay_scale = segment.decay_scale,
+                .key = rounding_key(step, segment),
+                .global_offset = segment.global_offset + (begin - segment.offset)};
   run.master.whole = at(args.master.whole, begin);
   run.master.copy = at_bytes(args.master.copy, begin * 2);
   run.master.high = at(args.master.high, begin);

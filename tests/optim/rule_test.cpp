@@ -6,8 +6,6 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "optim/convert.h"
-
 namespace aliquot {
 namespace {
 
@@ -119,35 +117,6 @@ TEST(Rule, ScalesOfASegment) {
   EXPECT_NEAR(rule.at(1.0f, 0.0f).update(1.0f, 0.5f, state), 0.9f, 1e-6f);
   float fresh[kMaxStates] = {};
   EXPECT_NEAR(rule.at(0.5f, 2.0f).update(1.0f, 0.5f, fresh), 0.94f, 1e-6f);  // 1 - 0.1 * 0.5 * 0.1 * 2 - 0.05
-}
-
-TEST(Convert, HalvesMergeToTheSameBits) {
-  for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 40961) {
-    const float value = float_of(static_cast<uint32_t>(bits));
-    ASSERT_EQ(bits_of(merged(high_half(value), low_half(value))), bits);
-  }
-  EXPECT_EQ(high_half(float_of(0x3f808000u)), 0x3f81);  // a tie goes up in magnitude, where nearest-even goes down
-  EXPECT_EQ(high_half(float_of(0xbf808000u)), 0xbf81);
-}
-
-TEST(Convert, Fp16ToTheNearestEven) {
-  EXPECT_EQ(to_fp16(0.0f), 0x0000);
-  EXPECT_EQ(to_fp16(-0.0f), 0x8000);
-  EXPECT_EQ(to_fp16(1.0f), 0x3c00);
-  EXPECT_EQ(to_fp16(-2.5f), 0xc100);
-  EXPECT_EQ(to_fp16(65504.0f), 0x7bff);
-  EXPECT_EQ(to_fp16(65519.99f), 0x7bff);
-  EXPECT_EQ(to_fp16(65520.0f), 0x7c00);
-  EXPECT_EQ(to_fp16(1e30f), 0x7c00);
-  EXPECT_EQ(to_fp16(0x1p-24f), 0x0001);
-  EXPECT_EQ(to_fp16(0x1p-25f), 0x0000);  // a tie, to even
-  EXPECT_EQ(to_fp16(0x1.8p-24f), 0x0002);
-  EXPECT_EQ(to_fp16(0x1.ff8p-15f), 0x03ff);  // the largest subnormal
-  EXPECT_EQ(to_fp16(0x1.ffap-15f), 0x03ff);
-  EXPECT_EQ(to_fp16(0x1.ffcp-15f), 0x0400);
-  EXPECT_EQ(to_fp16(1.0f + 0x1p-11f), 0x3c00);
-  EXPECT_EQ(to_fp16(1.0f + 0x1.8p-10f), 0x3c02);
-  EXPECT_EQ(to_fp16(NAN) & 0x7fff, 0x7e00);
 }
 
 }  // namespace

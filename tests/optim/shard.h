@@ -4,7 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "optim/convert.h"
+#include "kernels/float16.h"
+#include "kernels/split_master.h"
 #include "optim/update_host.h"
 
 namespace aliquot {
@@ -40,10 +41,10 @@ struct Shard {
   std::vector<uint16_t> copy, high, bf16_gradient;
   std::vector<int16_t> low;
   std::vector<float> gradient;
-  std::vector<float> states[kMaxStates];
+  std::vector<float> states[kMaxStates];  // the first half holds bf16 moments
   UpdateArgs args;
 
-  Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype)
+  Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype, DType moments = DType::kFloat32)
       : segments(std::move(table)), form(master_form), gradient_dtype(dtype) {
     const auto n = static_cast<size_t>(count);
     Noise noise{7};
@@ -51,9 +52,10 @@ struct Shard {
     for (auto& state : states) state.resize(n);
     for (size_t i = 0; i < n; ++i) {
       whole[i] = noise.next();
-      high[i] = high_half(whole[i]), low[i] = low_half(whole[i]);
+      high[i] = master_high(whole[i]), low[i] = master_low(whole[i]);
     }
     args.count = count;
+    args.moments = moments;
     point();
   }
   Shard(const Shard&) = delete;
@@ -78,8 +80,8 @@ struct Shard {
     Noise noise{100 + step};
     for (size_t i = 0; i < gradient.size(); ++i) {
       const float scale = i % 17 == 0 ? 1e-20f : (i % 19 == 0 ? 1e10f : 1.0f);
-      bf16_gradient[i] = i % 23 == 0 ? uint16_t{0} : high_half(noise.next() * scale);
-      gradient[i] = from_bf16(bf16_gradient[i]);
+      bf16_gradient[i] = i % 23 == 0 ? uint16_t{0} : master_high(noise.next() * scale);
+      gradient[i] = bf16_to_float(bf16_gradient[i]);
     }
   }
 
@@ -95,7 +97,7 @@ struct Shard {
             .step = number};
   }
 
-  float weight(size_t i) const { return form == MasterForm::kSplit ? merged(high[i], low[i]) : whole[i]; }
+  float weight(size_t i) const { return form == MasterForm::kSplit ? merge_master(high[i], low[i]) : whole[i]; }
 };
 
 template <typename T>
