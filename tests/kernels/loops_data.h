@@ -2,6 +2,7 @@
 // What the tests of loops share: values that find mistakes, arrays that start where alignment ends, comparisons by
 // bits.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,11 +54,10 @@ class Elements {
   }
 
   bool guards_intact() const {
-    for (std::size_t i = 0; i < storage_.size(); ++i) {
-      const bool inside = i >= start_ && i < start_ + static_cast<std::size_t>(size_bytes());
-      if (!inside && storage_[i] != kGuard) return false;
-    }
-    return true;
+    const auto intact = [](std::byte b) { return b == kGuard; };
+    const auto begin = storage_.begin() + static_cast<std::ptrdiff_t>(start_);
+    return std::all_of(storage_.begin(), begin, intact) &&
+           std::all_of(begin + static_cast<std::ptrdiff_t>(size_bytes()), storage_.end(), intact);
   }
 
  private:
