@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "sharding/state.h"
 #include "checkpoint/tensor_entry.h"
 #include "sharding/communicator.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

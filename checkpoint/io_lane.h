@@ -12,8 +12,8 @@
 #include <span>
 #include <thread>
 
-#include "sharding/state.h"
 #include "kernels/ledger.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_error.h"
-#include "sharding/state.h"
 #include "kernels/ledger.h"
 #include "sharding/communicator.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

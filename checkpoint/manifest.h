@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/state.h"
 #include "checkpoint/tensor_entry.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

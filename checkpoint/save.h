@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "sharding/state.h"
 #include "kernels/ledger.h"
 #include "sharding/communicator.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "sharding/state.h"
 #include "checkpoint/tensor_entry.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 

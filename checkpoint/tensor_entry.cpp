@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include "sharding/state.h"
 #include "kernels/error.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 namespace {

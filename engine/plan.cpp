@@ -85,7 +85,10 @@ int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
   refuse_what_does_not_compose(model, policy);
-  Plan plan{model, policy, topology, flats(model, topology.rank_count()), resolve(model, policy, topology)};
+  Plan plan{model, policy, topology, flats(model, topology.rank_count()), {}, resolve(model, policy, topology)};
+  plan.flats_of_unit.resize(model.units.size());
+  for (std::size_t f = 0; f < plan.flats.size(); ++f)
+    plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
   place(write(plan), plan.schedule, topology.rank_count());
   prune(plan.schedule.operations);
   return plan;

@@ -96,6 +96,7 @@ struct Plan {
   Policy policy;
   Topology topology;
   std::vector<FlatSpec> flats;
+  std::vector<std::vector<int32_t>> flats_of_unit;
   Schedule schedule;
 };
 

@@ -35,9 +35,8 @@ class Writer {
         flats_(plan.flats),
         one_node_(plan.topology.one_node()),
         rank_count_(plan.topology.rank_count()),
-        units_(plan.model.units.size()),
-        flats_of_(plan.model.units.size()) {
-    for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) flats_of_[flats_[f].unit].push_back(f);
+        flats_of_(plan.flats_of_unit),
+        units_(plan.model.units.size()) {
     list_visits();
   }
 
@@ -277,9 +276,9 @@ class Writer {
   const std::vector<FlatSpec>& flats_;
   bool one_node_;
   int rank_count_;
+  const std::vector<std::vector<int32_t>>& flats_of_;
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
-  std::vector<std::vector<int32_t>> flats_of_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<std::pair<OperationId, UnitId>>
       standing_writes_;  // first backwards into gradients that always have a place

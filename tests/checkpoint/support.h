@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "sharding/state.h"
 #include "sharding/communicator.h"
+#include "sharding/state.h"
 
 namespace aliquot::test {
 

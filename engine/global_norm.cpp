@@ -1,0 +1,95 @@
+#include "engine/global_norm.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/host_stream.h"
+
+namespace aliquot {
+namespace {
+
+int64_t block_count(int64_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
+
+/// The blocks of one flat that `rank` holds; places count from the start of its shard.
+std::vector<NormSpan> spans_of(const FlatSpec& flat, int32_t first_tensor, int rank) {
+  std::vector<NormSpan> spans;
+  for (const Piece& piece : flat.layout.pieces(rank)) {
+    spans.push_back({first_tensor + piece.tensor, piece.tensor_offset / kBlockElements, block_count(piece.count),
+                     piece.shard_offset / kBlockElements});
+  }
+  return spans;
+}
+
+}  // namespace
+
+GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator)
+    : plan_(plan), communicator_(communicator), part_bytes_(norm_part_bytes(plan.flats)) {
+  std::vector<NormTensor> tensors;
+  for (const FlatSpec& flat : plan.flats) {
+    first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
+    if (!flat.trainable) continue;
+    for (const TensorSpec& tensor : flat.layout.tensors())
+      tensors.push_back({tensor.name, block_count(tensor.element_count())});
+  }
+  tensor_sums_.resize(tensors.size());
+  tree_ = std::make_unique<NormTree>(std::move(tensors));
+
+  std::vector<NormNode> all;
+  for (int r = 0; r < communicator.rank_count(); ++r) {
+    const auto nodes = nodes_of(r);
+    value_counts_.push_back(static_cast<int64_t>(nodes.size()));
+    all.insert(all.end(), nodes.begin(), nodes.end());
+  }
+  total_ = std::make_unique<NormTotal>(*tree_, all);
+  values_.resize(all.size());
+
+  int64_t first_value = 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (!plan.flats[f].trainable) continue;
+    auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan.flats[f], first_tensor_[f], communicator.rank()));
+    const auto count = static_cast<int64_t>(parts->nodes().size());
+    own_.push_back({f, std::move(parts), first_value});
+    first_value += count;
+  }
+}
+
+std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
+  std::vector<NormNode> nodes;
+  for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
+    if (!plan_.flats[f].trainable) continue;
+    const auto own = tree_->nodes(spans_of(plan_.flats[f], first_tensor_[f], rank));
+    nodes.insert(nodes.end(), own.begin(), own.end());
+  }
+  return nodes;
+}
+
+void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, Label label) {
+  auto* own = reinterpret_cast<double*>(memory.address(Role::kNormParts, -1) + communicator_.rank() * part_bytes_);
+  host(reduce).run([this, &memory, own] {
+    for (const FlatParts& flat : own_) {
+      const auto* squares = reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
+      flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
+    }
+  });
+  communicator_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1), part_bytes_, label);
+}
+
+NormResult GlobalNorm::finish(const StepMemory& memory) {
+  const std::byte* parts = memory.address(Role::kNormParts, -1);
+  int64_t next = 0;
+  for (std::size_t r = 0; r < value_counts_.size(); ++r) {
+    std::memcpy(values_.data() + next, parts + static_cast<int64_t>(r) * part_bytes_,
+                static_cast<std::size_t>(value_counts_[r]) * sizeof(double));
+    next += value_counts_[r];
+  }
+  NormResult result{.sum_of_squares = total_->finish(values_, tensor_sums_), .first_not_finite = {}};
+  if (std::isfinite(result.sum_of_squares)) return result;
+  for (const int32_t tensor : tree_->name_order()) {
+    if (std::isfinite(tensor_sums_[tensor])) continue;
+    result.first_not_finite = tree_->tensors()[tensor].name;
+    break;
+  }
+  return result;
+}
+
+}  // namespace aliquot

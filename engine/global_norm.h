@@ -1,0 +1,50 @@
+#pragma once
+// The gradient norm over all ranks and units, and the first parameter that spoils it.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/step_memory.h"
+#include "optim/norm_tree.h"
+
+namespace aliquot {
+
+struct NormResult {
+  double sum_of_squares = 0;
+  std::string first_not_finite;  // the first parameter, by name, whose gradient is not finite; empty: all are
+};
+
+/// Made collectively, from a plan alone; the plan must outlive it.
+class GlobalNorm {
+ public:
+  GlobalNorm(const Plan& plan, Communicator& communicator);
+
+  /// Enqueues on `reduce`, a host stream, what brings all ranks' parts together. kSquares and kNormParts must be in use.
+  void exchange(Stream& reduce, const StepMemory& memory, Label label);
+  /// When that has run: the norm, the same bits on every rank.
+  NormResult finish(const StepMemory& memory);
+
+ private:
+  /// This rank's values of one flat: its own sums start at the flat's squares.
+  struct FlatParts {
+    int32_t flat;
+    std::unique_ptr<NormParts> parts;
+    int64_t first_value;
+  };
+
+  std::vector<NormNode> nodes_of(int rank) const;
+
+  const Plan& plan_;
+  Communicator& communicator_;
+  std::unique_ptr<NormTree> tree_;
+  std::vector<FlatParts> own_;
+  std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
+  std::vector<int64_t> value_counts_;  // by rank
+  std::unique_ptr<NormTotal> total_;
+  std::vector<double> values_, tensor_sums_;
+  int64_t part_bytes_;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,93 @@
+#include "engine/updater.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace aliquot {
+namespace {
+
+/// Each parameter's place among all, by name: the same whatever the units and the world, so it can key random numbers.
+std::vector<int32_t> order_by_name(const ModelSpec& model) {
+  std::vector<const std::string*> names;
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) names.push_back(&parameter.tensor.name);
+  }
+  std::vector<int32_t> order(names.size()), place(names.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return *names[a] < *names[b]; });
+  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
+  return place;
+}
+
+}  // namespace
+
+Updater::Updater(const Plan& plan, const StepMemory& memory, Device& device, const Optimizer& optimizer, int rank)
+    : plan_(plan),
+      memory_(memory),
+      kernels_(update_kernels(device.kind())),
+      states_(state_specs(optimizer)),
+      rank_(rank),
+      number_of_parameter_(order_by_name(plan.model)),
+      segments_(plan.flats.size()),
+      args_(plan.flats.size()) {
+  int32_t next = 0;
+  for (const UnitSpec& unit : plan.model.units) {
+    first_of_unit_.push_back(next);
+    next += static_cast<int32_t>(unit.parameters.size());
+  }
+  const bool whole = plan.schedule.zero_stage == 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (!plan.flats[f].trainable) continue;
+    segments_[f] = segments_of(f, whole ? 0 : rank, whole ? plan.topology.rank_count() - 1 : rank);
+    UpdateArgs& args = args_[f];
+    args.master.whole = whole ? memory.whole(f) : memory.own_shard(f);
+    for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = state(f, s);
+    args.segments = segments_[f].data();
+    args.segment_count = static_cast<int64_t>(segments_[f].size());
+    args.count = plan.flats[f].layout.shard_count() * (whole ? plan.topology.rank_count() : 1);
+  }
+}
+
+float* Updater::state(int32_t flat, std::size_t state) const {
+  const int64_t count =
+      plan_.flats[flat].layout.shard_count() * (plan_.schedule.zero_stage == 0 ? plan_.topology.rank_count() : 1);
+  return reinterpret_cast<float*>(memory_.address(Role::kOptimizer, flat)) + static_cast<int64_t>(state) * count;
+}
+
+std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
+  const FlatSpec& spec = plan_.flats[flat];
+  std::vector<Segment> segments;
+  for (int r = first_rank; r <= last_rank; ++r) {
+    for (const Piece& piece : spec.layout.pieces(r)) {
+      const int32_t parameter = spec.parameters[piece.tensor];
+      const ParameterSpec& what = plan_.model.units[spec.unit].parameters[parameter];
+      segments.push_back({.offset = (r - first_rank) * spec.layout.shard_count() + piece.shard_offset,
+                          .count = piece.count,
+                          .global_offset = piece.tensor_offset,
+                          .parameter = number_of_parameter_[first_of_unit_[spec.unit] + parameter],
+                          .lr_scale = what.lr_scale,
+                          .decay_scale = what.decayed ? 1.0f : 0.0f});
+    }
+  }
+  return segments;
+}
+
+const std::byte* Updater::gradient(int32_t flat) const {
+  const Schedule& schedule = plan_.schedule;
+  const std::byte* standing = memory_.address(Role::kGradients, flat);
+  if (schedule.zero_stage == 0) return standing;
+  if (schedule.zero_stage == 1 && !schedule.accumulate_into_shard) {
+    return standing + rank_ * plan_.flats[flat].layout.shard_count() * static_cast<int64_t>(sizeof(float));
+  }
+  return memory_.address(Role::kReduced, flat);
+}
+
+void Updater::update(Stream& compute, UnitId unit, const UpdateStep& step) {
+  for (const int32_t f : plan_.flats_of_unit[unit]) {
+    if (!plan_.flats[f].trainable) continue;
+    args_[f].gradient = gradient(f);
+    kernels_.update(compute, args_[f], step);
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,41 @@
+#pragma once
+// The optimizer over the shards of a plan.
+
+#include <vector>
+
+#include "engine/step_memory.h"
+#include "kernels/device.h"
+#include "optim/optimizer.h"
+#include "optim/update.h"
+
+namespace aliquot {
+
+/// Where every flat's weights, states and segments are, for the fused update. Addresses are those of buffers that keep
+/// their place, and of kReduced, which has one place a step. The plan and memory must outlive it.
+class Updater {
+ public:
+  Updater(const Plan& plan, const StepMemory& memory, Device& device, const Optimizer& optimizer, int rank);
+
+  /// Enqueues the update of all flats of `unit` on `compute`.
+  void update(Stream& compute, UnitId unit, const UpdateStep& step);
+
+  /// State `state` of the flat: of the own shard, at stage 0 of the whole.
+  float* state(int32_t flat, std::size_t state) const;
+  const std::vector<StateSpec>& states() const { return states_; }
+
+ private:
+  std::vector<Segment> segments_of(int32_t flat, int first_rank, int last_rank) const;
+  const std::byte* gradient(int32_t flat) const;
+
+  const Plan& plan_;
+  const StepMemory& memory_;
+  const UpdateKernels& kernels_;
+  std::vector<StateSpec> states_;
+  int rank_;
+  std::vector<int32_t> number_of_parameter_;  // by unit's first parameter + index: place in the order of names
+  std::vector<int32_t> first_of_unit_;
+  std::vector<std::vector<Segment>> segments_;  // by flat
+  std::vector<UpdateArgs> args_;                // by flat
+};
+
+}  // namespace aliquot

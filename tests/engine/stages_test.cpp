@@ -1,0 +1,116 @@
+// Every stage, world, accumulation, prefetch and gather gives the bits of a plain loop with no engine; and what was planned
+// is what the ledger counted.
+#include <gtest/gtest.h>
+
+#include "kernels/device_adversarial.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+struct Row {
+  int rank_count, zero_stage, accumulate;
+  AccumulateInto into;
+  int prefetch;
+  GatherMode gather;
+};
+
+std::string row_name(const Row& row) {
+  return std::to_string(row.rank_count) + "Ranks_Stage" + std::to_string(row.zero_stage) + "_Accumulate" +
+         std::to_string(row.accumulate) + (row.into == AccumulateInto::kFull ? "Full" : "Shard") + "_Prefetch" +
+         std::to_string(row.prefetch) + (row.gather == GatherMode::kCopy ? "_Copy" : "_View");
+}
+
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int accumulate : {1, 3}) {
+        for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
+          for (const int prefetch : {0, 1, 3}) {
+            for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+              const bool repeats = stage < 3 && (prefetch == 3 || gather == GatherMode::kView);
+              if (!repeats && (accumulate > 1 || into == AccumulateInto::kFull))
+                all.push_back({ranks, stage, accumulate, into, prefetch, gather});
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+Settings settings_of(const Row& row) {
+  Settings settings;
+  settings.options = {.zero_stage = row.zero_stage,
+                      .accumulate = row.accumulate,
+                      .accumulate_into = row.into,
+                      .prefetch = row.prefetch,
+                      .gather = row.gather,
+                      .clip = 0.5};
+  return settings;
+}
+
+class EveryStage : public testing::TestWithParam<Row> {};
+
+TEST_P(EveryStage, GivesTheBitsOfAPlainLoop) {
+  const Settings settings = settings_of(GetParam());
+  const Outcome plain = train_plainly(GetParam().rank_count, settings);
+  EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
+  EXPECT_LT(plain.losses.back(), plain.losses.front() * 1.5);
+  World::threads(GetParam().rank_count,
+                 [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+TEST_P(EveryStage, UsesTheMemoryThatWasPlanned) {
+  const Settings settings = settings_of(GetParam());
+  World::threads(GetParam().rank_count,
+                 [&](World& world) {
+                   SmallModel model;
+                   Engine engine(world, settings.options);
+                   declare(engine, model);
+                   for (int step = 0; step < 2; ++step) {
+                     for (int m = 0; m < settings.options.accumulate; ++m)
+                       train_micro_batch(engine, model, step, m, world.rank());
+                     engine.step();
+                   }
+                   const Account planned = account(engine.plan().schedule);
+                   EXPECT_EQ(world.device().ledger().peak(), planned.peak);
+                   EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes);
+                   EXPECT_GE(engine.plan().schedule.arena_bytes + engine.plan().schedule.shared_range_bytes,
+                             planned.peak_bytes);
+                 },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(rows()),
+                         [](const auto& test) { return row_name(test.param); });
+
+/// The adversary runs queued work as late, early or strangely as the schedule's waits allow.
+TEST(Stages, AnAdversaryChangesNoBit) {
+  for (const int rank_count : {2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+        Settings settings = settings_of({rank_count, stage, 2, AccumulateInto::kShard, 1, gather});
+        settings.steps = 3;
+        const Outcome plain = train_plainly(rank_count, settings);
+        for (uint64_t seed = 0; seed < 20; ++seed) {
+          Adversary adversary(seed);
+          World::threads(rank_count,
+                         [&](World& world) {
+                           EXPECT_EQ(train(world, settings), plain)
+                               << "seed " << seed << ", stage " << stage << ", rank " << world.rank();
+                         },
+                         {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
