@@ -83,19 +83,7 @@ struct Avx2 {
     return _mm256_movemask_epi8(_mm256_cmpeq_epi16(bits, exponent)) != 0;
   }
 
-  // Whole 64-byte lines from an aligned `to`; how many bytes that was.
-  static int64_t stream_bytes(unsigned char* to, const unsigned char* from, int64_t size_bytes) {
-    int64_t i = 0;
-    for (; i + 64 <= size_bytes; i += 64) {
-      const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-      const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i + 32));
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
-      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
-    }
-    fence();
-    return i;
-  }
-
+  // Whole registers from an aligned `to`; how many bytes that was.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool past_caches) {
     const __m256i x = _mm256_set1_epi64x(static_cast<int64_t>(pattern));
     int64_t i = 0;

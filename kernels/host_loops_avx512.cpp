@@ -76,16 +76,7 @@ struct Avx512 {
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
   }
 
-  // Whole 64-byte lines from an aligned `to`; how many bytes that was.
-  static int64_t stream_bytes(unsigned char* to, const unsigned char* from, int64_t size_bytes) {
-    int64_t i = 0;
-    for (; i + 64 <= size_bytes; i += 64) {
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
-    }
-    fence();
-    return i;
-  }
-
+  // Whole registers from an aligned `to`; how many bytes that was.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool past_caches) {
     const __m512i x = _mm512_set1_epi64(static_cast<int64_t>(pattern));
     int64_t i = 0;
