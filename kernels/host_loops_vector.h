@@ -182,7 +182,7 @@ struct Loops {
     return i + plain_loops().find_nonfinite(rest, dtype, count - i);
   }
 
-  // The C library's, measured 10 to 15 % faster than a loop of streaming stores.
+  // The C library's: a loop of streaming stores was measured no faster.
   static void copy(void* to, const void* from, int64_t size_bytes) { plain_loops().copy(to, from, size_bytes); }
 
   static void fill(void* to, DType dtype, float value, int64_t count) {
