@@ -51,7 +51,7 @@ File Commit::open(bool direct) const {
   return Directory::open(file_system_, directory_).open_directory(attempt_name_).open_for_writing(kStateFile, direct);
 }
 
-void Commit::publish(const std::string& manifest) {
+std::string Commit::publish(const std::string& manifest) {
   Directory parent = Directory::open(file_system_, directory_);
   {
     Directory attempt = parent.open_directory(attempt_name_);
@@ -61,10 +61,10 @@ void Commit::publish(const std::string& manifest) {
     file.close();
     attempt.sync();
   }
-  show(parent);
+  return show(parent);
 }
 
-void Commit::show(const Directory& parent) const {
+std::string Commit::show(const Directory& parent) const {
   const bool replaces = parent.exists(final_name_);
   if (replaces) {
     parent.exchange(attempt_name_, final_name_, aside_name_);
@@ -85,10 +85,9 @@ void Commit::show(const Directory& parent) const {
     }
     throw;
   }
-  if (replaces) {
-    parent.remove(attempt_name_);
-    parent.remove(aside_name_);
-  }
+  if (!replaces || (parent.remove(attempt_name_) && parent.remove(aside_name_))) return {};
+  return fmt::format("the checkpoint that {} replaced is still in {}, under a name that begins with a dot", final_name_,
+                     directory_.string());
 }
 
 void Commit::abandon() noexcept {

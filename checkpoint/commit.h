@@ -19,13 +19,13 @@ class Commit {
   /// The file, for this rank to write its pages.
   File open(bool direct) const;
   /// Writes the manifest last, and makes everything durable and visible under its final name. When that fails the
-  /// directory is as it was before.
-  void publish(const std::string& manifest);
+  /// directory is as it was before. Returns what is left to remove by hand: nothing, or a sentence.
+  std::string publish(const std::string& manifest);
   /// Removes the attempt, as far as that can be done.
   void abandon() noexcept;
 
  private:
-  void show(const Directory& parent) const;
+  std::string show(const Directory& parent) const;
 
   FileSystem& file_system_;
   std::filesystem::path directory_;

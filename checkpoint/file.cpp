@@ -93,13 +93,13 @@ void File::close() {
 
 int64_t File::size_bytes() const {
   struct stat status {};
-  if (file_system_->status(descriptor_, &status) != 0) fail("ask the size of", errno);
+  if (retried([&] { return file_system_->status(descriptor_, &status); }) != 0) fail("ask the size of", errno);
   return status.st_size;
 }
 
 bool File::is_regular() const {
   struct stat status {};
-  if (file_system_->status(descriptor_, &status) != 0) fail("ask the kind of", errno);
+  if (retried([&] { return file_system_->status(descriptor_, &status); }) != 0) fail("ask the kind of", errno);
   return S_ISREG(status.st_mode);
 }
 

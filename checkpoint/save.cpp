@@ -62,9 +62,20 @@ class PageWriter {
     const auto index = static_cast<int64_t>(tickets_.size());
     if (index >= StagingRing::kChunks) lane_.wait(tickets_[static_cast<size_t>(index - StagingRing::kChunks)]);
     const auto bytes = ring_.chunk(index).first(static_cast<size_t>(count));
-    image_.read(bytes, begin);
-    parts_.push_back({begin, count, crc32c(bytes)});
+    parts_.push_back({begin, count, fill(bytes, begin)});
     tickets_.push_back(lane_.submit([this, bytes, begin] { file_.write(bytes, begin); }));
+  }
+
+  /// Copies and hashes by parts that stay in the cache in between.
+  uint32_t fill(std::span<std::byte> bytes, int64_t begin) const {
+    constexpr size_t kPartBytes = 96 << 10;
+    uint32_t crc = 0;
+    for (size_t at = 0; at < bytes.size(); at += kPartBytes) {
+      const auto part = bytes.subspan(at, std::min(kPartBytes, bytes.size() - at));
+      image_.read(part, begin + static_cast<int64_t>(at));
+      crc = crc32c(part, crc);
+    }
+    return crc;
   }
 
   const FileImage& image_;
@@ -146,8 +157,9 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       manifest.attempt = id;
       manifest.file_bytes = structure.file_bytes;
       manifest.tile_crcs = combine(parts, structure.file_bytes);
-      commit.publish(manifest_text(manifest));
+      const std::string warning = commit.publish(manifest_text(manifest));
       if (options.keep_count > 0) report.warnings = prune_checkpoints(directory, options.keep_count, state.step);
+      if (!warning.empty()) report.warnings.push_back(warning);
     });
   } catch (const CommunicationError&) {
     throw;  // nobody can agree on anything any more; the attempt is swept at the next start

@@ -5,13 +5,8 @@
 #include <fmt/ranges.h>
 #include <set>
 
-#include "kernels/error.h"
-#include "sharding/state.h"
-
 namespace aliquot {
 namespace {
-
-constexpr int64_t kCountLimit = int64_t{1} << 58;  // times eight bytes is below 2^62
 
 /// The bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 size_t utf8_length(std::string_view text) {
@@ -33,22 +28,6 @@ size_t utf8_length(std::string_view text) {
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 }  // namespace
-
-std::optional<int64_t> checked_element_count(std::span<const int64_t> shape) {
-  if (shape.size() > static_cast<size_t>(kShapeRankLimit)) return std::nullopt;
-  int64_t product = 1;
-  bool empty = false;
-  for (int64_t extent : shape) {
-    if (extent < 0 || extent > kCountLimit) return std::nullopt;
-    if (extent == 0) {
-      empty = true;
-      continue;
-    }
-    if (product > kCountLimit / extent) return std::nullopt;
-    product *= extent;
-  }
-  return empty ? 0 : product;
-}
 
 std::optional<DType> dtype_named(std::string_view text) {
   for (DType dtype :
@@ -106,14 +85,6 @@ std::string printable(std::string_view text) {
     if (is_control(c) || static_cast<unsigned char>(c) >= 0x80) c = '?';
   }
   return clean;
-}
-
-int64_t StateTensor::element_count() const {
-  const auto count = checked_element_count(shape);
-  if (!count)
-    throw UsageError(
-        fmt::format("tensor {} has a shape no checkpoint can hold: {}", printable(path), describe(dtype, shape)));
-  return *count;
 }
 
 }  // namespace aliquot

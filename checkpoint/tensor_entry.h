@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 
-inline constexpr int kShapeRankLimit = 32;  // HDF5's own
 inline constexpr size_t kPathBytesLimit = 1024;
 
 struct TensorEntry {
@@ -24,10 +24,6 @@ struct TensorEntry {
 
   friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
-
-/// The product of the shape; nothing for a negative extent, more than kShapeRankLimit of them, or when an extent or the
-/// product of those that are not zero passes 2^58.
-std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 
 /// The dtype called that.
 std::optional<DType> dtype_named(std::string_view name);

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +13,12 @@
 #include "kernels/dtype.h"
 
 namespace aliquot {
+
+inline constexpr int kShapeRankLimit = 32;  // HDF5's own
+
+/// The product of the shape; nothing for a negative extent, more than kShapeRankLimit of them, or when an extent or the
+/// product of those that are not zero passes 2^58.
+std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 
 /// `count` elements of a tensor, from its element `offset`, lying at `bytes` in the tensor's dtype (or wherever the
 /// tensor's PieceAccess finds them). Memory is the caller's and outlives the call it is handed to.

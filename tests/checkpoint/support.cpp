@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <unistd.h>
 
+#include "checkpoint/save.h"
 #include "sharding/world.h"
 
 namespace aliquot::test {
@@ -182,6 +183,17 @@ std::map<std::string, Scalar> test_scalars() {
           {"loader_position", std::vector<int64_t>{1, 2, int64_t{1} << 62}},
           {"history", std::vector<double>{0.1, -0.0, 1e-310, std::numeric_limits<double>::quiet_NaN()}},
           {"nothing", std::vector<double>{}}};
+}
+
+void save_test_state(const std::filesystem::path& directory, const std::vector<TensorShape>& tensors, uint64_t seed,
+                     int64_t step, int rank_count) {
+  const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
+    Shard shard(tensors, rank_count, communicator.rank(), Cut::kBlocks, 5);
+    shard.fill(seed);
+    shard.state().step = step;
+    save(shard.state(), communicator, directory);
+  });
+  if (!failures[0].empty()) throw std::runtime_error(failures[0]);
 }
 
 std::string read_file(const std::filesystem::path& path) {

@@ -71,14 +71,9 @@ class Shard {
 /// The scalars every test saves.
 std::map<std::string, Scalar> test_scalars();
 
-/// Saves the tensors from that many ranks; what failed, by rank.
-struct SaveCase {
-  std::vector<TensorShape> tensors;
-  int rank_count = 1;
-  Cut cut = Cut::kBlocks;
-  uint64_t seed = 1;
-  int64_t step = 100;
-};
+/// Saves `tensors`, filled by `seed`, from that many ranks. Throws what the first rank threw.
+void save_test_state(const std::filesystem::path& directory, const std::vector<TensorShape>& tensors, uint64_t seed = 1,
+                     int64_t step = 100, int rank_count = 1);
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);

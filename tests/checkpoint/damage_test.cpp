@@ -1,0 +1,234 @@
+// Accidents: bits, cuts, swaps and things that are not what they seem. Every one must be an error that leaves the state alone.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "checkpoint/find.h"
+#include "checkpoint/load.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
+#include "checkpoint/structure.h"
+#include "checkpoint/verify.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::on_ranks;
+using test::Shard;
+using test::small_tensors;
+using test::TemporaryDirectory;
+
+/// Loads again and again into one poisoned shard of one rank.
+class Loader {
+ public:
+  explicit Loader(Communicator& communicator)
+      : communicator_(communicator), shard_(small_tensors(), 1, 0, test::Cut::kBlocks, 1) {
+    shard_.poison();
+  }
+
+  /// Whether the load was refused as a checkpoint that is bad, with nothing of the state touched.
+  bool refuses(const std::filesystem::path& path) {
+    const State before = shard_.state();
+    try {
+      load(shard_.state(), communicator_, path);
+    } catch (const CheckpointError& error) {
+      sentence_ = error.what();
+      return shard_.is_poisoned() && before.step == shard_.state().step &&
+             before.scalars.size() == shard_.state().scalars.size();
+    }
+    shard_.poison();
+    return false;
+  }
+
+  bool accepts(const std::filesystem::path& path) {
+    shard_.poison();
+    load(shard_.state(), communicator_, path);
+    const bool good = shard_.holds(1);
+    shard_.poison();
+    return good;
+  }
+
+  const std::string& sentence() const { return sentence_; }
+
+ private:
+  Communicator& communicator_;
+  Shard shard_;
+  std::string sentence_;
+};
+
+/// Runs `body` with a checkpoint of the small state, which loads before it and must load after it.
+void with_checkpoint(const std::function<void(Loader&, const std::filesystem::path&)>& body) {
+  TemporaryDirectory directory;
+  test::save_test_state(directory.path(), small_tensors());
+  const auto path = directory.path() / "step-00000100";
+  const auto failures = on_ranks(1, [&](Communicator& communicator) {
+    Loader loader(communicator);
+    EXPECT_TRUE(loader.accepts(path));
+    body(loader, path);
+    EXPECT_TRUE(loader.accepts(path));
+  });
+  EXPECT_EQ(failures[0], "");
+}
+
+/// Flips bits of a file in place.
+class Flipper {
+ public:
+  explicit Flipper(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDWR)) {}
+  ~Flipper() { ::close(file_); }
+  void flip(int64_t bit) const {
+    char byte = 0;
+    ASSERT_EQ(::pread(file_, &byte, 1, bit / 8), 1);
+    byte = static_cast<char>(byte ^ (1 << (bit % 8)));
+    ASSERT_EQ(::pwrite(file_, &byte, 1, bit / 8), 1);
+  }
+
+ private:
+  int file_;
+};
+
+TEST(Damage, EveryBitOfTheManifestIsGuarded) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    const Flipper flipper(path / "manifest.json");
+    const auto bits = static_cast<int64_t>(std::filesystem::file_size(path / "manifest.json")) * 8;
+    for (int64_t bit = 0; bit < bits; ++bit) {
+      flipper.flip(bit);
+      ASSERT_TRUE(loader.refuses(path)) << "bit " << bit;
+      flipper.flip(bit);
+    }
+    std::cout << "flipped " << bits << " bits of manifest.json, all found\n";
+  });
+}
+
+TEST(Damage, EveryBitOfTheStructureAndSampledData) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    const std::string bytes = test::read_file(path / "state.h5");
+    const Manifest manifest = read_manifest(path);
+    std::vector<bool> is_data(bytes.size());
+    for (const TensorEntry& tensor : manifest.tensors) {
+      for (int64_t i = 0; i < tensor.size_bytes; ++i) is_data[static_cast<size_t>(tensor.file_offset + i)] = true;
+    }
+    std::vector<int64_t> bits;
+    for (size_t at = 0; at < bytes.size(); ++at) {
+      // All of HDF5's own bytes that carry something; padding and data are sampled below.
+      if (is_data[at] || bytes[at] == 0) continue;
+      for (int bit = 0; bit < 8; ++bit) bits.push_back(static_cast<int64_t>(at) * 8 + bit);
+    }
+    const size_t structure_bits = bits.size();
+    std::mt19937_64 random(1);
+    for (int i = 0; i < 4000; ++i) bits.push_back(static_cast<int64_t>(random() % (bytes.size() * 8)));
+    const Flipper flipper(path / "state.h5");
+    for (int64_t bit : bits) {
+      flipper.flip(bit);
+      ASSERT_TRUE(loader.refuses(path)) << "bit " << bit;
+      flipper.flip(bit);
+    }
+    std::cout << "flipped " << structure_bits << " bits of structure and 4000 anywhere in state.h5, all found\n";
+    EXPECT_NE(loader.sentence().find("checksum of bytes 0 to"), std::string::npos) << loader.sentence();
+  });
+}
+
+TEST(Damage, EveryTruncationAndAnyGrowth) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    for (const char* name : {"state.h5", "manifest.json"}) {
+      const std::string bytes = test::read_file(path / name);
+      for (size_t size = 0; size < bytes.size(); size += 512) {
+        test::write_file(path / name, bytes.substr(0, size));
+        ASSERT_TRUE(loader.refuses(path)) << name << " cut to " << size;
+      }
+      test::write_file(path / name, bytes + std::string(4096, '\0'));
+      EXPECT_TRUE(loader.refuses(path)) << name;
+      test::write_file(path / name, bytes.substr(0, bytes.size() - 1));
+      EXPECT_TRUE(loader.refuses(path)) << name;
+      std::string zeroed = bytes;
+      std::fill(zeroed.begin(), zeroed.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(512, bytes.size())),
+                '\0');
+      test::write_file(path / name, zeroed);
+      EXPECT_TRUE(loader.refuses(path)) << name;
+      test::write_file(path / name, bytes);
+    }
+  });
+}
+
+TEST(Damage, FilesThatAreMissingOrNotWhatTheySeem) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    EXPECT_TRUE(loader.refuses(path.parent_path() / "step-00000999"));
+    for (const char* name : {"state.h5", "manifest.json"}) {
+      const auto away = path.parent_path() / "away";
+      std::filesystem::rename(path / name, away);
+      EXPECT_TRUE(loader.refuses(path)) << name << " absent";
+      std::filesystem::create_symlink(away, path / name);
+      EXPECT_TRUE(loader.refuses(path)) << name << " a link";
+      std::filesystem::remove(path / name);
+      std::filesystem::create_directory(path / name);
+      EXPECT_TRUE(loader.refuses(path)) << name << " a directory";
+      std::filesystem::remove(path / name);
+      ASSERT_EQ(::mkfifo((path / name).c_str(), 0600), 0);
+      EXPECT_TRUE(loader.refuses(path)) << name << " a pipe";
+      std::filesystem::remove(path / name);
+      std::filesystem::rename(away, path / name);
+    }
+  });
+}
+
+TEST(Damage, FilesOfAnotherCheckpoint) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    test::save_test_state(path.parent_path(), small_tensors(), 2, 101);
+    const auto other = path.parent_path() / "step-00000101";
+    for (const char* name : {"state.h5", "manifest.json"}) {
+      const std::string mine = test::read_file(path / name);
+      test::write_file(path / name, test::read_file(other / name));
+      EXPECT_TRUE(loader.refuses(path)) << name;
+      test::write_file(path / name, mine);
+    }
+  });
+}
+
+TEST(Damage, TheNextNewestIsUsedAndTheBadOneNamed) {
+  TemporaryDirectory directory;
+  for (int64_t step : {100, 200, 300}) test::save_test_state(directory.path(), small_tensors(), 1, step);
+  const auto flip = [&](const char* name) { Flipper(directory.path() / name / "state.h5").flip(800'000 % 4096); };
+  flip("step-00000300");
+  EXPECT_EQ(newest_valid(directory.path()).found->step, 200);
+  const auto failures = on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    const auto report = load_newest(shard.state(), communicator, directory.path());
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(shard.state().step, 200);
+    EXPECT_TRUE(shard.holds(1));
+    ASSERT_EQ(report->refused.size(), 1u);
+    EXPECT_NE(report->refused[0].find("step-00000300"), std::string::npos);
+    EXPECT_FALSE(load_newest(shard.state(), communicator, directory.path() / "none").has_value());
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(2));
+  flip("step-00000200");
+  flip("step-00000100");
+  EXPECT_FALSE(newest_valid(directory.path()).found.has_value());
+  const auto all_bad = on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    EXPECT_THROW(load_newest(shard.state(), communicator, directory.path()), CheckpointError);
+  });
+  EXPECT_EQ(all_bad, std::vector<std::string>(2));
+}
+
+TEST(Damage, LeftoversAreSweptAndNothingElse) {
+  TemporaryDirectory directory;
+  test::save_test_state(directory.path(), small_tensors());
+  test::save_test_state(directory.path(), small_tensors(), 1, 90);
+  std::filesystem::create_directories(directory.path() / ".tmp-00000200-0123456789abcdef");
+  test::write_file(directory.path() / ".tmp-00000200-0123456789abcdef" / "state.h5", "half");
+  std::filesystem::rename(directory.path() / "step-00000090", directory.path() / ".old-step-00000090");
+  std::filesystem::create_directories(directory.path() / "step-1");  // not a name of ours
+  EXPECT_EQ(list_checkpoints(directory.path()).size(), 1u);
+  EXPECT_EQ(sweep_leftovers(directory.path()).size(), 2u);
+  EXPECT_EQ(list_checkpoints(directory.path()).size(), 2u);
+  EXPECT_EQ(newest_valid(directory.path()).found->step, 100);
+  verify(directory.path() / "step-00000090");
+  EXPECT_TRUE(std::filesystem::exists(directory.path() / "step-1"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-00000200-0123456789abcdef"));
+}
+
+}  // namespace
+}  // namespace aliquot

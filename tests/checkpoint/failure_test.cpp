@@ -1,0 +1,278 @@
+// Every system call of a save and of a load, failed in turn, on each rank: the ranks agree, the old checkpoint stands.
+#include <cstring>
+#include <gtest/gtest.h>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "checkpoint/find.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "checkpoint/verify.h"
+#include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::Call;
+using test::Fault;
+using test::FaultyFileSystem;
+using test::Shard;
+using test::TemporaryDirectory;
+
+constexpr int kRanks = 2;
+
+struct Scenario {
+  const char* name;
+  int64_t step;    // beside the old checkpoint at step 90
+  int keep_count;  // 0: all
+};
+
+constexpr Scenario kBeside{"beside an old one", 100, 0};
+constexpr Scenario kReplacing{"replacing one", 90, 0};
+
+struct Outcome {
+  std::vector<std::string> failures;
+  std::array<std::array<int, test::kCallCount>, kRanks> counts{};
+};
+
+Outcome save_with(const Scenario& scenario, const std::filesystem::path& directory, int faulty_rank,
+                  const Fault& fault) {
+  Outcome outcome;
+  outcome.failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    FaultyFileSystem file_system(rank == faulty_rank ? fault : Fault{});
+    Shard shard(test::small_tensors(), kRanks, rank, test::Cut::kAnywhere, 3);
+    shard.fill(2);
+    shard.state().step = scenario.step;
+    SaveOptions options;
+    options.file_system = &file_system;
+    options.keep_count = scenario.keep_count;
+    const auto keep_counts = [&] {
+      for (int call = 0; call < test::kCallCount; ++call) {
+        outcome.counts[static_cast<size_t>(rank)][static_cast<size_t>(call)] =
+            file_system.count(static_cast<Call>(call));
+      }
+    };
+    try {
+      save(shard.state(), communicator, directory, options);
+      keep_counts();
+    } catch (...) {
+      keep_counts();
+      throw;
+    }
+  });
+  return outcome;
+}
+
+/// The seed whose bytes the checkpoint of that step holds; 0 when there is none.
+uint64_t seed_of(const std::filesystem::path& directory, int64_t step) {
+  const auto path = directory / checkpoint_name(step);
+  if (!std::filesystem::exists(path)) return 0;
+  verify(path);
+  uint64_t found = 99;
+  test::on_ranks(1, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 1, 0, test::Cut::kBlocks, 1);
+    load(shard.state(), communicator, path);
+    for (uint64_t seed : {1u, 2u}) {
+      if (shard.holds(seed)) found = seed;
+    }
+  });
+  return found;
+}
+
+std::set<std::string> names_in(const std::filesystem::path& directory) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  return names;
+}
+
+struct Tally {
+  int cases = 0, failed = 0, survived = 0;
+};
+
+/// Makes one call fail in a save and checks all that is promised about it.
+void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tally) {
+  SCOPED_TRACE(testing::Message() << scenario.name << ": rank " << rank << ", " << test::name(fault.call) << " "
+                                  << fault.nth << (fault.from_then_on ? " and on, " : ", ")
+                                  << (fault.short_transfer ? "short" : std::strerror(fault.error)));
+  TemporaryDirectory directory;
+  test::save_test_state(directory.path(), test::small_tensors(), 1, 90);
+  const int descriptors = test::open_descriptors();
+  const Outcome outcome = save_with(scenario, directory.path(), rank, fault);
+  EXPECT_EQ(test::open_descriptors(), descriptors);
+  EXPECT_EQ(outcome.failures[0], outcome.failures[1]) << "the ranks disagree";
+  ++tally.cases;
+  const bool worked = outcome.failures[0].empty();
+  ++(worked ? tally.survived : tally.failed);
+  const bool harmless = fault.error == EINTR || fault.short_transfer;
+  if (harmless) {
+    EXPECT_EQ(outcome.failures[0], "");
+  }
+  const bool matters = fault.call == Call::kWrite || fault.call == Call::kSync || fault.call == Call::kRename ||
+                       fault.call == Call::kMakeDirectory || fault.call == Call::kAllocate;
+  if (matters && !harmless) {
+    EXPECT_FALSE(worked) << "a failure was swallowed";
+  }
+  const uint64_t expected = worked ? 2 : scenario.step == 90 ? 1 : 0;
+  EXPECT_EQ(seed_of(directory.path(), scenario.step), expected);
+  if (scenario.step != 90) {
+    EXPECT_EQ(seed_of(directory.path(), 90), 1u);
+  }
+  // What could not be removed once the new one stood is told, hidden and swept.
+  if (fault.call == Call::kUnlink || (worked && fault.call == Call::kOpen)) sweep_leftovers(directory.path());
+  std::set<std::string> names{"step-00000090"};
+  if (expected != 0) names.insert(checkpoint_name(scenario.step));
+  EXPECT_EQ(names_in(directory.path()), names);
+  if (!worked && rank != 0) {
+    EXPECT_EQ(outcome.failures[0].find("rank 1: "), 0u) << outcome.failures[0];
+  }
+}
+
+/// Every call that a save makes, one at a time.
+void run_all(const Scenario& scenario) {
+  Outcome plain;
+  {
+    TemporaryDirectory directory;
+    test::save_test_state(directory.path(), test::small_tensors(), 1, 90);
+    plain = save_with(scenario, directory.path(), -1, {});
+    ASSERT_EQ(plain.failures, std::vector<std::string>(kRanks));
+  }
+  Tally tally;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    for (int kind = 0; kind < test::kCallCount; ++kind) {
+      const auto call = static_cast<Call>(kind);
+      const int calls = plain.counts[static_cast<size_t>(rank)][static_cast<size_t>(kind)];
+      for (int nth = 0; nth < calls; ++nth) {
+        for (int error : {ENOSPC, EIO, EINTR}) run_case(scenario, rank, {call, nth, error}, tally);
+        if (call == Call::kWrite) run_case(scenario, rank, {call, nth, 0, false, true}, tally);
+        if (call != Call::kUnlink && call != Call::kOpen) run_case(scenario, rank, {call, nth, EIO, true}, tally);
+      }
+    }
+  }
+  std::cout << scenario.name << ": " << tally.cases << " cases, " << tally.failed
+            << " saves failed on all ranks alike, " << tally.survived << " went through\n";
+}
+
+TEST(Failure, EveryCallOfASaveBesideAnOldCheckpoint) { run_all(kBeside); }
+TEST(Failure, EveryCallOfASaveThatReplacesItsStep) { run_all(kReplacing); }
+
+TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
+  TemporaryDirectory directory;
+  test::save_test_state(directory.path(), test::small_tensors());
+  const auto path = directory.path() / "step-00000100";
+  for (Call call : {Call::kOpen, Call::kRead, Call::kStatus}) {
+    for (int rank : {0, 1}) {
+      for (const Fault& fault :
+           {Fault{call, 0, EIO}, Fault{call, 1, EIO}, Fault{call, 0, EINTR}, Fault{call, 0, 0, false, true}}) {
+        if (fault.short_transfer && call != Call::kRead) continue;
+        const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
+          FaultyFileSystem file_system(communicator.rank() == rank ? fault : Fault{});
+          LoadOptions options;
+          options.file_system = &file_system;
+          Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Cut::kBlocks, 1);
+          shard.poison();
+          try {
+            load(shard.state(), communicator, path, options);
+            EXPECT_TRUE(shard.holds(1));
+          } catch (const CheckpointError&) {
+            // A read that fails once everything is verified may leave part of the state; before, nothing.
+            if (file_system.count(Call::kRead) <= 1) {
+              EXPECT_TRUE(shard.is_poisoned());
+            }
+            throw;
+          }
+        });
+        EXPECT_EQ(failures[0], failures[1]);
+        if (fault.error == EINTR || fault.short_transfer) {
+          EXPECT_EQ(failures[0], "");
+        }
+      }
+    }
+  }
+}
+
+TEST(Failure, RanksThatDifferAreToldApart) {
+  TemporaryDirectory directory;
+  const auto save_altered = [&](const std::function<void(State&, int)>& alter) {
+    const auto failures = test::on_ranks(3, [&](Communicator& communicator) {
+      Shard shard(test::small_tensors(), 3, communicator.rank(), test::Cut::kBlocks, 1);
+      shard.fill(1);
+      alter(shard.state(), communicator.rank());
+      try {
+        save(shard.state(), communicator, directory.path());
+      } catch (const UsageError&) {
+        throw;
+      } catch (...) {
+        throw std::runtime_error("another kind of error");
+      }
+    });
+    EXPECT_EQ(failures[0], failures[1]);
+    EXPECT_EQ(failures[0], failures[2]);
+    EXPECT_TRUE(names_in(directory.path()).empty());
+    return failures[0];
+  };
+  const auto says = [&](const std::string& words, const std::function<void(State&, int)>& alter) {
+    const std::string sentence = save_altered(alter);
+    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+  };
+  says("rank 2 has \"step 101\" where rank 0 has \"step 100\"", [](State& state, int rank) { state.step += rank / 2; });
+  says("rank 1 has \"tensor parameters/w float32 7x13\"", [](State& state, int rank) {
+    if (rank == 1) state.tensors[0].shape = {7, 13};
+  });
+  says("\"scalar seed", [](State& state, int rank) { state.scalars["seed"] = int64_t{rank}; });
+  says("rank 2 has \"nothing\"", [](State& state, int rank) {
+    if (rank == 2) state.tensors.erase(state.tensors.begin());
+  });
+  says("held by no rank", [](State& state, int) { state.tensors[0].pieces.clear(); });
+  says("held by rank 0 and by rank 1, and neither says it is a copy", [](State& state, int rank) {
+    static std::byte spare[4];
+    if (rank == 1) state.tensors[0].pieces = {{3, 1, spare}};
+  });
+  says("lies outside it", [](State& state, int rank) {
+    static std::byte spare[4];
+    if (rank == 1) state.tensors[0].pieces = {{91, 1, spare}};
+  });
+  says("named twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
+  says("its path has an empty", [](State& state, int) { state.tensors[0].path = "parameters//w"; });
+  says("is taken", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
+  says("is the most", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
+}
+
+TEST(Failure, AStateThatDoesNotFitIsListedWhole) {
+  TemporaryDirectory directory;
+  test::save_test_state(directory.path(), test::small_tensors());
+  const auto path = directory.path() / "step-00000100";
+  auto wanted = test::small_tensors();
+  wanted[0].shape = {7, 13};
+  wanted[1].path = "parameters/other";
+  const auto attempt = [&](const LoadOptions& options) {
+    return test::on_ranks(2, [&](Communicator& communicator) {
+      Shard shard(wanted, 2, communicator.rank(), test::Cut::kBlocks, 1);
+      shard.poison();
+      try {
+        const LoadReport report = load(shard.state(), communicator, path, options);
+        EXPECT_EQ(report.missing, std::vector<std::string>{"parameters/other"});
+        EXPECT_EQ(report.extra, std::vector<std::string>{"parameters/b"});
+        for (const StatePiece& piece : shard.state().tensors[1].pieces) EXPECT_EQ(piece.bytes[0], std::byte{0});
+      } catch (const UsageError&) {
+        EXPECT_TRUE(shard.is_poisoned());
+        throw;
+      }
+    });
+  };
+  const std::string sentence = attempt({})[1];
+  for (const char* words : {"parameters/w (there float32 13x7, here float32 7x13)", "missing there: parameters/other",
+                            "only there: parameters/b"}) {
+    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+  }
+  LoadOptions options;
+  options.allow_missing = options.allow_extra = true;
+  EXPECT_NE(attempt(options)[0].find("of another shape"), std::string::npos);
+  wanted[0].shape = {13, 7};
+  EXPECT_EQ(attempt(options), std::vector<std::string>(2));
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,128 @@
+// Files that HDF5 takes and we do not.
+#include "checkpoint/structure.h"
+
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <string>
+#include <vector>
+
+#include "kernels/error.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::TemporaryDirectory;
+
+/// A file made with HDF5 itself that holds /w, and what our checks say to it.
+class StructureCheck : public ::testing::Test {
+ protected:
+  void SetUp() override { file_ = H5Fcreate(path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT); }
+
+  std::filesystem::path path() const { return directory_.path() / "x.h5"; }
+
+  void add(hid_t type, std::vector<hsize_t> extents, hid_t creation = H5P_DEFAULT, const char* name = "w") {
+    const hid_t space = H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr);
+    const hid_t dataset = H5Dcreate2(file_, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+    ASSERT_GE(dataset, 0);
+    const std::vector<char> zeros(4096, 0);
+    if (creation == H5P_DEFAULT) H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data());
+    const haddr_t offset = H5Dget_offset(dataset);
+    tensor_.file_offset = offset == HADDR_UNDEF ? 4096 : static_cast<int64_t>(offset);
+    H5Dclose(dataset);
+    H5Sclose(space);
+  }
+
+  /// What check_structure says; empty if it is content.
+  std::string says() {
+    H5Fclose(file_);
+    const std::string bytes = test::read_file(path());
+    try {
+      check_structure({tensor_}, static_cast<int64_t>(bytes.size()), [&](std::span<std::byte> to, int64_t offset) {
+        std::memcpy(to.data(), bytes.data() + offset, to.size());
+      });
+    } catch (const FaultError& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  TemporaryDirectory directory_;
+  hid_t file_ = -1;
+  TensorEntry tensor_{"w", {10, 10}, DType::kFloat32, 400, 0};
+};
+
+TEST_F(StructureCheck, AcceptsAPlainDataset) {
+  add(H5T_IEEE_F32LE, {10, 10});
+  EXPECT_EQ(says(), "");
+}
+
+TEST_F(StructureCheck, RefusesAnotherByteOrder) {
+  add(H5T_IEEE_F32BE, {10, 10});
+  EXPECT_EQ(says(), "dataset w is not exactly float32, little-endian");
+}
+
+TEST_F(StructureCheck, RefusesAnotherShape) {
+  add(H5T_IEEE_F32LE, {100});
+  EXPECT_EQ(says(), "dataset w has another shape than the manifest says");
+}
+
+TEST_F(StructureCheck, RefusesAnotherPlace) {
+  add(H5T_IEEE_F32LE, {10, 10});
+  tensor_.file_offset += 4;
+  EXPECT_EQ(says(), "dataset w lies elsewhere than the manifest says");
+}
+
+TEST_F(StructureCheck, RefusesSoftAndExternalLinks) {
+  add(H5T_IEEE_F32LE, {10, 10}, H5P_DEFAULT, "real");
+  H5Lcreate_soft("/real", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_EQ(says(), "dataset w lies behind a soft or external link");
+  SetUp();
+  H5Lcreate_external("/etc/passwd", "/w", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_EQ(says(), "dataset w lies behind a soft or external link");
+}
+
+TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
+  const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t chunk[] = {5, 5};
+  H5Pset_chunk(chunked, 2, chunk);
+  H5Pset_deflate(chunked, 9);
+  add(H5T_IEEE_F32LE, {10, 10}, chunked);
+  EXPECT_EQ(says(), "dataset w is not contiguous");
+  SetUp();
+  const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_external(external, "/etc/passwd", 0, 400);
+  add(H5T_IEEE_F32LE, {10, 10}, external);
+  EXPECT_EQ(says(), "dataset w keeps its data in another file");
+  SetUp();
+  const hid_t compact = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_layout(compact, H5D_COMPACT);
+  add(H5T_IEEE_F32LE, {10, 10}, compact);
+  EXPECT_EQ(says(), "dataset w is not contiguous");
+  for (hid_t list : {chunked, external, compact}) H5Pclose(list);
+}
+
+TEST_F(StructureCheck, RefusesAGroupAndNothing) {
+  H5Gclose(H5Gcreate2(file_, "w", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  EXPECT_NE(says(), "");
+  SetUp();
+  EXPECT_EQ(says(), "dataset w is absent");
+}
+
+TEST_F(StructureCheck, SurvivesEveryTruncation) {
+  add(H5T_IEEE_F32LE, {10, 10});
+  H5Fclose(file_);
+  const std::string bytes = test::read_file(path());
+  for (size_t size = 0; size < bytes.size(); size += 16) {
+    EXPECT_THROW(check_structure({tensor_}, static_cast<int64_t>(size),
+                                 [&](std::span<std::byte> to, int64_t offset) {
+                                   std::memcpy(to.data(), bytes.data() + offset, to.size());
+                                 }),
+                 FaultError);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
