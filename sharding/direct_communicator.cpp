@@ -4,11 +4,11 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "kernels/host_queue.h"
+#include "kernels/host_stream.h"
 #include "kernels/kernels.h"
 #include "sharding/board.h"
 #include "sharding/groups.h"
-#include "sharding/tree.h"
+#include "sharding/reduction.h"
 
 namespace aliquot {
 namespace {
@@ -34,15 +34,6 @@ class Mailboxes {
   std::unique_ptr<NodeMapping> memory_;
 };
 
-double combine(Reduction reduction, double a, double b) {
-  switch (reduction) {
-    case Reduction::kSum: return a + b;
-    case Reduction::kMax: return a >= b || a != a ? a : b;  // a number that is not one stays
-    case Reduction::kMin: return a <= b || a != a ? a : b;
-  }
-  return a;
-}
-
 class DirectCommunicator final : public Communicator {
  public:
   DirectCommunicator(Device& device, std::unique_ptr<Exchange> exchange, Topology topology, const DirectParts& parts)
@@ -52,7 +43,7 @@ class DirectCommunicator final : public Communicator {
         parts_(parts),
         node_memory_(parts.make_node_memory(*exchange_)),
         peer_memory_(parts.make_peer_memory(*node_memory_, device.ledger(), {rank(), rank_count()})),
-        signals_(parts.make_signals(*node_memory_, {rank(), rank_count(), parts.timeout_seconds})),
+        signals_(parts.make_signals(*node_memory_, {rank(), rank_count(), parts.timeout_seconds, {}})),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")) {}
 
   int rank() const override { return exchange_->rank(); }
@@ -126,11 +117,7 @@ class DirectCommunicator final : public Communicator {
           .count = static_cast<int64_t>(values.size())},
          label);
     lane.run([this, values, at = stream.lane(), sequence, reduction] {
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = combine_in_tree<double>(
-            rank_count(), [&](int r) { return mailboxes_.of(r, at, sequence)[i]; },
-            [reduction](double a, double b) { return combine(reduction, a, b); });
-      }
+      reduce_in_tree(values, rank_count(), reduction, [&](int r) { return mailboxes_.of(r, at, sequence); });
     });
   }
 

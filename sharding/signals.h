@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/stream.h"
 #include "sharding/communicator.h"
@@ -53,6 +54,9 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
+  std::vector<int> names;  // what the ranks are called in messages, where these are part of a larger group
+
+  int name_of(int of_rank) const { return names.empty() ? of_rank : names[of_rank]; }
 };
 
 /// Signals for host streams. `board` is zeroed memory of Board::size_bytes() that all ranks share; taken over.

@@ -80,8 +80,9 @@ class HostSignals final : public Signals {
     if (theirs == wait.what.packed()) return;
     const std::string why = fmt::format(
         "ranks disagree at collective #{} of the {} lane: rank {} is in {}{}, rank {} in {}; no byte was used",
-        wait.value, name(wait.lane), options_.rank, wait.what.text(), label_text(wait.label.what, wait.label.step),
-        rank, OperationDescription::unpack(theirs).text());
+        wait.value, name(wait.lane), options_.name_of(options_.rank), wait.what.text(),
+        label_text(wait.label.what, wait.label.step), options_.name_of(rank),
+        OperationDescription::unpack(theirs).text());
     board_.abort(why);
     throw CommunicationError(why);
   }
@@ -94,12 +95,14 @@ class HostSignals final : public Signals {
     std::string missing;
     for (int r = 0; r < board_.rank_count(); ++r) {
       if (counter(wait, r).reached(wait.value)) continue;
-      missing += fmt::format("; rank {} never arrived, its last operation was {}", r, board_.last_operation(r));
+      missing += fmt::format("; rank {} never arrived, its last operation was {}", options_.name_of(r),
+                             board_.last_operation(r));
     }
     const std::string place = wait.is_arrival ? fmt::format("{} #{}", wait.what.text(), wait.value)
                                               : fmt::format("a wait for the {} lane of all ranks", name(wait.lane));
-    const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options_.rank, options_.timeout_seconds,
-                                        place, label_text(wait.label.what, wait.label.step), missing);
+    const std::string why =
+        fmt::format("rank {} waited {:g} s in {}{}{}", options_.name_of(options_.rank), options_.timeout_seconds, place,
+                    label_text(wait.label.what, wait.label.step), missing);
     board_.abort(why);
     throw CommunicationError(why);
   }

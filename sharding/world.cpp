@@ -9,19 +9,15 @@
 #include "kernels/shared_counter.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/exchange_threads.h"
+#include "sharding/world_parts.h"
 
 namespace aliquot {
 namespace {
 
-std::unique_ptr<Device> make_device(const WorldOptions& options, int rank, int rank_count) {
-  if (options.make_device) return options.make_device(rank);
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, cores / rank_count));
-}
-
 World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
                          const WorldOptions& options) {
-  auto device = make_device(options, rank, rank_count);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  auto device = make_rank_device(options, rank, cores / rank_count);
   DirectParts parts = host_direct_parts(options.timeout_seconds);
   parts.name = "threads";
   parts.make_node_memory = make_heap_node_memory;
@@ -46,17 +42,28 @@ class FirstFailure {
   std::exception_ptr failure_;
 };
 
-std::string reason(int rank, const std::exception_ptr& failure) {
+}  // namespace
+
+std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share) {
+  if (options.make_device) return options.make_device(rank);
+  return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
+}
+
+World make_world_alone(const WorldOptions& options) {
+  return make_threads_world(make_threads_hub(1, options.timeout_seconds), 0, 1, options);
+}
+
+std::string failure_text(int rank) {
   try {
-    std::rethrow_exception(failure);
+    throw;
+  } catch (const CommunicationError& error) {
+    return error.what();  // of others, or known to all
   } catch (const std::exception& error) {
     return fmt::format("rank {} failed: {}", rank, error.what());
   } catch (...) {
     return fmt::format("rank {} failed", rank);
   }
 }
-
-}  // namespace
 
 void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank, not {}", rank_count));
@@ -70,7 +77,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
       body(*world);
     } catch (...) {
       failure.keep(std::current_exception());
-      const std::string why = reason(rank, std::current_exception());
+      const std::string why = failure_text(rank);
       if (world) world->communicator().abort(why);
       abort(*hub, why);
     }

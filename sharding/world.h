@@ -41,6 +41,11 @@ class World {
   /// others leave their collectives, and the first failure is rethrown here.
   static void threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
+  /// Runs `body` on this program's ranks: the one that this process is in the world a launcher started it into, or else
+  /// `rank_count` threads. If a rank throws, the others leave their collectives, told which rank failed and why, and
+  /// throw CommunicationError here; the rank's own failure is rethrown here. What a program's main() calls.
+  static void run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
+
   int rank() const { return communicator_->rank(); }
   int rank_count() const { return communicator_->rank_count(); }
   const Topology& topology() const { return communicator_->topology(); }

@@ -1,0 +1,39 @@
+#pragma once
+// Carries an abort between a node's boards and the other nodes.
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "sharding/abort_channel_mpi.h"
+#include "sharding/board.h"
+
+namespace aliquot {
+
+/// A rank that waits for its node's others looks at the node's boards, one that waits for another node at messages. This
+/// looks at both some fifty times a second, on a thread of its own, and tells the one what the other said.
+class AbortBridge {
+ public:
+  AbortBridge(std::shared_ptr<AbortChannel> aborts, std::vector<Board> boards);
+  ~AbortBridge();
+  AbortBridge(const AbortBridge&) = delete;
+  AbortBridge& operator=(const AbortBridge&) = delete;
+
+  /// Tells everybody now. From any thread.
+  void abort(std::string_view why) noexcept;
+
+ private:
+  void watch();
+  bool carry();
+
+  std::shared_ptr<AbortChannel> aborts_;
+  std::vector<Board> boards_;
+  std::mutex mutex_;
+  std::condition_variable leave_;
+  bool leaving_ = false;
+  std::thread thread_;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,55 @@
+#include "sharding/communicator_mpi.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <map>
+#include <string_view>
+
+#include "sharding/direct_communicator.h"
+#include "sharding/node_communicator_mpi.h"
+#include "sharding/node_memory_mpi.h"
+
+namespace aliquot {
+namespace {
+
+// 0 if nobody says.
+int forced_ranks_per_node() {
+  const char* variable = std::getenv("ALIQUOT_RANKS_PER_NODE");
+  if (variable == nullptr) return 0;
+  const std::string_view text = variable;
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc() || end != text.data() + text.size() || ranks < 1) {
+    throw UsageError(fmt::format("ALIQUOT_RANKS_PER_NODE is '{}': it must be a number of ranks, 1 or more", text));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Topology find_topology(MpiExchange& world) {
+  Topology topology = Topology::one_host(world.rank_count());
+  if (const int ranks = forced_ranks_per_node(); ranks > 0) {
+    for (int r = 0; r < world.rank_count(); ++r) topology.node_of_rank[r] = r / ranks;
+    return topology;
+  }
+  const std::string first = world.split_by_node()->all(std::to_string(world.rank()))[0];
+  std::map<std::string, int> numbers;
+  const auto firsts = world.all(first);
+  for (int r = 0; r < world.rank_count(); ++r) {
+    topology.node_of_rank[r] = numbers.try_emplace(firsts[r], static_cast<int>(numbers.size())).first->second;
+  }
+  return topology;
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(Device& device, std::unique_ptr<MpiExchange> world,
+                                                    Topology topology) {
+  if (!topology.one_node()) return std::make_unique<NodeCommunicator>(device, std::move(world), std::move(topology));
+  DirectParts parts = host_direct_parts(world->timeout_seconds());
+  parts.name = "mpi";
+  parts.make_node_memory = make_process_node_memory;
+  return make_direct_communicator(device, std::move(world), std::move(topology), parts);
+}
+
+}  // namespace aliquot

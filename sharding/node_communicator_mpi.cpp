@@ -1,0 +1,242 @@
+#include "sharding/node_communicator_mpi.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "kernels/kernels.h"
+#include "sharding/communicator_mpi.h"
+#include "sharding/groups.h"
+#include "sharding/node_memory_mpi.h"
+#include "sharding/reduction.h"
+
+namespace aliquot {
+namespace {
+
+using Kind = OperationDescription::Kind;
+
+// Whoever misses a rank of another node knows its name; who waits on the node for such a rank lets it speak first.
+constexpr double kLaterSeconds = 0.5;
+
+// A node's buffer. After a failure a message may still come, so the memory stays.
+struct NodeBuffer final : SymmetricBuffer::Backing {
+  explicit NodeBuffer(SymmetricBuffer taken) : buffer(std::make_unique<SymmetricBuffer>(std::move(taken))) {}
+  ~NodeBuffer() override {
+    if (mpi_failed()) (void)buffer.release();
+  }
+  std::unique_ptr<SymmetricBuffer> buffer;
+};
+
+std::byte* begin_of(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
+
+}  // namespace
+
+NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> world, Topology topology)
+    : device_(device),
+      world_(std::move(world)),
+      topology_(std::move(topology)),
+      plan_(topology_, world_->rank()),
+      node_(world_->split_mpi(plan_.node, world_->rank())),
+      node_memory_(make_process_node_memory(*node_)),
+      peer_memory_(make_host_peer_memory(*node_memory_, device.ledger(), {node_->rank(), node_->rank_count()})) {
+  std::vector<Board> boards;
+  entrance_ = make_signals(world_->timeout_seconds() + kLaterSeconds, &boards);
+  inside_ = make_signals(world_->timeout_seconds() + 2 * kLaterSeconds, &boards);
+  bridge_ = std::make_unique<AbortBridge>(world_->aborts(), std::move(boards));
+  const MpiLane::Parts parts{.world = world_->comm(),
+                             .aborts = world_->aborts().get(),
+                             .abort = [this](std::string_view why) { abort(why); },
+                             .timeout_seconds = world_->timeout_seconds()};
+  for (auto& side : sides_) side = std::make_unique<Side>(parts, plan_);
+  numbers_ = allocate(int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double)),
+                      Category::kCommunication, "all-reduce");
+}
+
+NodeCommunicator::~NodeCommunicator() {
+  // Messages given up may still come into the lanes' memory.
+  if (!mpi_failed()) return;
+  for (auto& side : sides_) (void)side.release();
+}
+
+std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::vector<Board>* boards) {
+  auto memory = node_memory_->map(Board::size_bytes(node_->rank_count()), "signals");
+  boards->emplace_back(memory->writable, node_->rank_count());
+  return make_host_signals(std::move(memory), {.rank = node_->rank(),
+                                               .rank_count = node_->rank_count(),
+                                               .timeout_seconds = timeout_seconds,
+                                               .names = plan_.members});
+}
+
+std::string NodeCommunicator::describe() const {
+  return fmt::format("mpi, {}, {} inside a node", topology_.describe(), node_memory_->describe());
+}
+
+SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
+  std::string problem;
+  SymmetricBuffer mine;
+  try {
+    mine = peer_memory_->allocate(size_bytes, category, owner);
+  } catch (const UnavailableError& error) {
+    problem = error.what();
+  }
+  for (const std::string& theirs : world_->all(problem)) {
+    if (!theirs.empty()) throw UnavailableError(theirs);
+  }
+  std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
+  for (std::size_t i = 0; i < plan_.members.size(); ++i) peers[plan_.members[i]] = mine.peer(static_cast<int>(i));
+  std::byte* local = mine.local();
+  return SymmetricBuffer(std::make_unique<NodeBuffer>(std::move(mine)), local, std::move(peers), size_bytes);
+}
+
+Collective NodeCommunicator::meet(Stream& stream, const OperationDescription& what, Label label) {
+  Side& side = this->side(stream);
+  const Collective collective{stream.lane(), ++side.issued, what, label};
+  host(stream).run([&side, collective] { side.lane.agree(collective); });
+  entrance_->arrive(stream, collective.sequence, what, label);
+  entrance_->await_arrivals(stream, collective.sequence, what, label);
+  return collective;
+}
+
+void NodeCommunicator::meet_inside(Stream& stream, const Collective& collective) {
+  const uint64_t place = ++side(stream).inner;
+  inside_->arrive(stream, place, collective.what, collective.label);
+  inside_->await_arrivals(stream, place, collective.what, collective.label);
+}
+
+void NodeCommunicator::all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
+                                  Label label) {
+  const Collective collective = meet(stream, {.kind = Kind::kAllGather, .count = part_bytes}, label);
+  gather(stream, collective, to, from, part_bytes);
+}
+
+void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) {
+  const Collective collective = meet(stream, {.kind = Kind::kAllGather, .detail = 1, .count = part_bytes}, label);
+  gather(stream, collective, whole, {}, part_bytes);
+}
+
+// `from` has no buffer where every rank's part lies in its place in `to`.
+void NodeCommunicator::gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from,
+                              int64_t part_bytes) {
+  const bool in_place = from.buffer == nullptr;
+  std::byte* whole = begin_of(to);
+  const std::byte* own = in_place ? whole + rank() * part_bytes : begin_of(from);
+  host(stream).run([this, &side = side(stream), move = Move{whole, own, part_bytes}, collective] {
+    gather_from_nodes(side, move, collective);
+  });
+  meet_inside(stream, collective);
+  for (const int member : plan_.members) {
+    if (!in_place) copy(stream, whole + member * part_bytes, from, member, 0, part_bytes);
+    if (in_place && member != rank())
+      copy(stream, whole + member * part_bytes, to, member, member * part_bytes, part_bytes);
+  }
+  for (const int source : plan_.remote) {
+    const int proxy = plan_.proxy(source, plan_.node);
+    if (proxy != rank()) copy(stream, whole + source * part_bytes, to, proxy, source * part_bytes, part_bytes);
+  }
+  // The others have read what came here; the buffer may be used again.
+  meet_inside(stream, collective);
+}
+
+void NodeCommunicator::gather_from_nodes(Side& side, const Move& move, const Collective& collective) {
+  for (const int source : plan_.served) {
+    side.messages.receive(side.lane.at(source), move.to + source * move.part_bytes, move.part_bytes);
+  }
+  for (const int proxy : plan_.proxies) side.messages.send(side.lane.at(proxy), move.from, move.part_bytes);
+  side.lane.finish(side.messages, collective);
+}
+
+void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
+  Side& side = this->side(stream);
+  if (side.reducer == nullptr) side.reducer = std::make_unique<NodeReducer>(device_, plan_, side.lane);
+  const Collective collective =
+      meet(stream, {.kind = Kind::kReduceScatter, .dtype = what.from_dtype, .count = what.part_count}, label);
+  // What is in the task must fit in it: the lane keeps the rest.
+  HostStream& worker = host(stream);
+  worker.run([&side, what] { side.reducer->prepare(what); });
+  worker.run([&side, &worker, collective] { side.reducer->run(worker.pool(), collective); });
+}
+
+void NodeCommunicator::all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
+                                  Label label) {
+  const Collective collective = meet(stream, {.kind = Kind::kAllToAll, .count = part_bytes}, label);
+  const Move move{begin_of(to), begin_of(from), part_bytes};
+  host(stream).run([this, &side = side(stream), move, collective] { swap_with_nodes(side, move, collective); });
+  for (const int member : plan_.members) {
+    copy(stream, move.to + member * part_bytes, from, member, rank() * part_bytes, part_bytes);
+  }
+}
+
+void NodeCommunicator::swap_with_nodes(Side& side, const Move& move, const Collective& collective) {
+  for (const int other : plan_.remote) {
+    side.messages.receive(side.lane.at(other), move.to + other * move.part_bytes, move.part_bytes);
+  }
+  for (const int other : plan_.remote) {
+    side.messages.send(side.lane.at(other), move.from + other * move.part_bytes, move.part_bytes);
+  }
+  side.lane.finish(side.messages, collective);
+}
+
+void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
+  const Collective collective =
+      meet(stream, {.kind = Kind::kBroadcast, .detail = static_cast<uint8_t>(root), .count = size_bytes}, label);
+  const int first = plan_.proxy(root, plan_.node);  // of this node to have it
+  if (first == rank()) {
+    const Move move{begin_of(range), begin_of(range), size_bytes};
+    host(stream).run([this, &side = side(stream), move, root, collective] { pass_on(side, move, root, collective); });
+  }
+  meet_inside(stream, collective);
+  if (first != rank()) copy(stream, begin_of(range), range, first, 0, size_bytes);
+  meet_inside(stream, collective);
+}
+
+// From node to node in a binomial tree, the root's first: node v, so counted, has it from v without its lowest set bit.
+void NodeCommunicator::pass_on(Side& side, const Move& move, int root, const Collective& collective) {
+  const int nodes = plan_.node_count();
+  const int root_node = plan_.node_of_rank[root];
+  const int own = (plan_.node - root_node + nodes) % nodes;
+  const auto rank_at = [&](int place) { return plan_.proxy(root, (place + root_node) % nodes); };
+  const int lowest = own & -own;
+  if (own != 0) {
+    side.messages.receive(side.lane.at(rank_at(own - lowest)), move.to, move.part_bytes);
+    side.lane.finish(side.messages, collective);
+  }
+  for (int bit = 1; (own == 0 || bit < lowest) && own + bit < nodes; bit *= 2) {
+    side.messages.send(side.lane.at(rank_at(own + bit)), move.from, move.part_bytes);
+  }
+  side.lane.finish(side.messages, collective);
+}
+
+void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) {
+  const auto count = static_cast<int64_t>(values.size());
+  if (count > kSmallCount)
+    throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, count));
+  const int64_t part_bytes = count * static_cast<int64_t>(sizeof(double));
+  const SymmetricRange place{&numbers_, static_cast<int64_t>(stream.lane()) * rank_count() * kSmallCount *
+                                            static_cast<int64_t>(sizeof(double))};
+  HostStream& worker = host(stream);
+  auto* all = reinterpret_cast<double*>(begin_of(place));
+  worker.run([values, own = all + rank() * count] { std::copy(values.begin(), values.end(), own); });
+  const Collective collective = meet(
+      stream,
+      {.kind = Kind::kAllReduce, .dtype = DType::kFloat64, .detail = static_cast<uint8_t>(reduction), .count = count},
+      label);
+  gather(stream, collective, place, {}, part_bytes);
+  worker.run([values, all, count, reduction, ranks = rank_count()] {
+    reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
+  });
+}
+
+void NodeCommunicator::barrier(Stream& stream, Label label) { meet(stream, {.kind = Kind::kBarrier}, label); }
+
+std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key) {
+  const Group group = agree_on_group(*world_, color, key);
+  return make_mpi_communicator(device_, world_->split_mpi(color, key), subset(topology_, group.members));
+}
+
+void NodeCommunicator::copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes,
+                            int64_t size_bytes) {
+  if (size_bytes == 0) return;
+  device_.kernels().copy(stream, to, from.buffer->peer(peer) + from.offset_bytes + skip_bytes, size_bytes);
+}
+
+}  // namespace aliquot

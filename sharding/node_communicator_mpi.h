@@ -1,0 +1,92 @@
+#pragma once
+// Ranks of several nodes: shared memory inside a node, messages between.
+
+#include <array>
+#include <memory>
+
+#include "kernels/host_stream.h"
+#include "sharding/abort_bridge_mpi.h"
+#include "sharding/communicator.h"
+#include "sharding/exchange_mpi.h"
+#include "sharding/lane_mpi.h"
+#include "sharding/node_plan.h"
+#include "sharding/peer_memory.h"
+#include "sharding/reduce_mpi.h"
+#include "sharding/signals.h"
+
+namespace aliquot {
+
+/// What make_mpi_communicator() says. A collective goes: agree with the other nodes, meet on the node, move bytes between
+/// nodes, and, where others read what came, meet on the node again before and after they do.
+class NodeCommunicator final : public Communicator {
+ public:
+  NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> world, Topology topology);
+  ~NodeCommunicator() override;
+
+  int rank() const override { return world_->rank(); }
+  int rank_count() const override { return world_->rank_count(); }
+  const Topology& topology() const override { return topology_; }
+  std::string describe() const override;
+
+  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override;
+  std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override { return {}; }
+
+  void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override;
+  void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override;
+  void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override;
+  void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override;
+  void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override;
+  void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override;
+  void barrier(Stream& stream, Label label) override;
+
+  void publish(Stream& stream, uint64_t progress) override { entrance_->publish(stream, progress); }
+  void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
+    entrance_->await_progress(stream, lane, progress, label);
+  }
+
+  std::vector<std::string> gather_objects(std::string_view own) override { return world_->all(own); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view why) noexcept override { bridge_->abort(why); }
+
+ private:
+  /// One lane's side: what it sends with, and what a collective that is running needs.
+  struct Side {
+    Side(MpiLane::Parts parts, const NodePlan& plan) : lane(std::move(parts), plan) {}
+    MpiLane lane;
+    MpiRequests messages;
+    uint64_t issued = 0, inner = 0;        // collectives, and meetings inside them
+    std::unique_ptr<NodeReducer> reducer;  // made when first needed
+  };
+  struct Move {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    int64_t part_bytes = 0;
+  };
+
+  std::unique_ptr<Signals> make_signals(double timeout_seconds, std::vector<Board>* boards);
+  Side& side(const Stream& stream) { return *sides_[static_cast<std::size_t>(stream.lane())]; }
+  /// All ranks have come to the same collective.
+  Collective meet(Stream& stream, const OperationDescription& what, Label label);
+  /// The node's ranks have come to the same place of a collective.
+  void meet_inside(Stream& stream, const Collective& collective);
+
+  void gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from, int64_t part_bytes);
+  void gather_from_nodes(Side& side, const Move& move, const Collective& collective);
+  void swap_with_nodes(Side& side, const Move& move, const Collective& collective);
+  void pass_on(Side& side, const Move& move, int root, const Collective& collective);
+  void copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes, int64_t size_bytes);
+
+  Device& device_;
+  std::unique_ptr<MpiExchange> world_;
+  Topology topology_;
+  NodePlan plan_;
+  std::unique_ptr<MpiExchange> node_;
+  std::unique_ptr<NodeMemory> node_memory_;
+  std::unique_ptr<PeerMemory> peer_memory_;
+  std::unique_ptr<Signals> entrance_, inside_;
+  std::unique_ptr<AbortBridge> bridge_;
+  std::array<std::unique_ptr<Side>, kLaneCount> sides_;
+  SymmetricBuffer numbers_;  // all ranks' numbers of an all-reduce, a place a lane
+};
+
+}  // namespace aliquot

@@ -1,0 +1,118 @@
+#include "sharding/reduce_mpi.h"
+
+#include <algorithm>
+
+#include "kernels/host_loops.h"
+#include "kernels/kernels.h"
+
+namespace aliquot {
+namespace {
+
+// What a slot holds at most on any rank, so that all cut alike. Sums: one for each rank served, to be sent, and one of
+// each node, to be added. Leaves: one of each rank elsewhere. Staged as fp32, the widest that travels.
+int64_t places(const NodePlan& plan) {
+  const auto ranks = static_cast<int64_t>(plan.node_of_rank.size());
+  if (plan.nodes_add) return plan.most_served + plan.node_count();
+  const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+  return ranks - static_cast<int64_t>(std::min_element(plan.nodes.begin(), plan.nodes.end(), smaller)->size());
+}
+
+int64_t piece_elements(const NodePlan& plan) {
+  const int64_t fits = NodeReducer::kStagingBytes / (2 * places(plan) * element_bytes(DType::kFloat32));
+  return std::max(fits / kBlockElements, int64_t{1}) * kBlockElements;
+}
+
+}  // namespace
+
+NodeReducer::NodeReducer(Device& device, const NodePlan& plan, MpiLane& lane)
+    : plan_(plan), lane_(lane), piece_elements_(piece_elements(plan)) {
+  const int64_t slot_bytes = places(plan) * piece_elements_ * element_bytes(DType::kFloat32);
+  staging_ = device.allocate(2 * slot_bytes, Category::kCommunication, "reduce-scatter between nodes");
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].staging = staging_.data() + static_cast<int64_t>(i) * slot_bytes;
+    slots_[i].sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
+  }
+  member_sources_.resize(plan.members.size());
+}
+
+void NodeReducer::run(ThreadPool& pool, const Collective& collective) {
+  pool_ = &pool;
+  const auto piece = [&](int64_t begin) { return Piece{begin, std::min(piece_elements_, what_.part_count - begin)}; };
+  if (what_.part_count > 0) start(slots_[0], piece(0));
+  int current = 0;
+  for (int64_t begin = 0; begin < what_.part_count; begin += piece_elements_, current ^= 1) {
+    const int64_t next = begin + piece_elements_;
+    if (next < what_.part_count) start(slots_[current ^ 1], piece(next));
+    lane_.finish(slots_[current].messages, collective);
+    finish(slots_[current], piece(begin));
+  }
+}
+
+void NodeReducer::start(Slot& slot, Piece piece) {
+  if (plan_.nodes_add) {
+    start_sums(slot, piece);
+  } else {
+    start_leaves(slot, piece);
+  }
+}
+
+void NodeReducer::start_sums(Slot& slot, Piece piece) {
+  const int64_t sum_bytes = piece.count * element_bytes(DType::kFloat32);
+  int64_t place = 0;
+  for (int node = 0; node < plan_.node_count(); ++node) {
+    std::byte* sum = stage(slot, place++);
+    slot.sources[node] = sum;
+    if (node != plan_.node) slot.messages.receive(lane_.at(plan_.proxy(plan_.rank, node)), sum, sum_bytes);
+  }
+  const auto add_members = [&](int part, std::byte* to) {
+    for (std::size_t i = 0; i < plan_.members.size(); ++i) {
+      member_sources_[i] = own_from(plan_.members[i], part, piece.begin);
+    }
+    add({.bases = member_sources_, .from_dtype = what_.from_dtype, .to = to, .count = piece.count});
+  };
+  for (const int destination : plan_.served) {
+    std::byte* sum = stage(slot, place++);
+    add_members(destination, sum);
+    slot.messages.send(lane_.at(destination), sum, sum_bytes);
+  }
+  add_members(plan_.rank, stage(slot, plan_.node));
+}
+
+void NodeReducer::start_leaves(Slot& slot, Piece piece) {
+  const int64_t leaf_bytes = piece.count * element_bytes(what_.from_dtype);
+  for (std::size_t i = 0; i < plan_.remote.size(); ++i) {
+    std::byte* leaf = stage(slot, static_cast<int64_t>(i));
+    slot.sources[plan_.remote[i]] = leaf;
+    slot.messages.receive(lane_.at(plan_.remote[i]), leaf, leaf_bytes);
+  }
+  for (const int member : plan_.members) slot.sources[member] = own_from(member, plan_.rank, piece.begin);
+  for (const int destination : plan_.remote) {
+    slot.messages.send(lane_.at(destination), own_from(plan_.rank, destination, piece.begin), leaf_bytes);
+  }
+}
+
+void NodeReducer::finish(Slot& slot, Piece piece) {
+  add({.bases = slot.sources,
+       .from_dtype = plan_.nodes_add ? DType::kFloat32 : what_.from_dtype,
+       .to = static_cast<std::byte*>(what_.to) + piece.begin * element_bytes(what_.to_dtype),
+       .to_dtype = what_.to_dtype,
+       .count = piece.count,
+       .factor = what_.factor,
+       .block_squares = what_.block_squares == nullptr ? nullptr : what_.block_squares + piece.begin / kBlockElements});
+}
+
+void NodeReducer::add(TreeSum sum) {
+  const HostLoops& loops = host_loops(best_isa());
+  pool_->for_ranges(sum.count, kBlockElements, [&](int64_t begin, int64_t end) { loops.sum_tree(sum, begin, end); });
+}
+
+const std::byte* NodeReducer::own_from(int rank, int part, int64_t begin) const {
+  const int64_t elements = part * what_.part_count + begin;
+  return what_.from.buffer->peer(rank) + what_.from.offset_bytes + elements * element_bytes(what_.from_dtype);
+}
+
+std::byte* NodeReducer::stage(const Slot& slot, int64_t place) const {
+  return slot.staging + place * piece_elements_ * element_bytes(DType::kFloat32);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,60 @@
+#pragma once
+// Reduce-scatter across nodes.
+
+#include <array>
+#include <vector>
+
+#include "kernels/device.h"
+#include "kernels/host_stream.h"
+#include "kernels/kernels.h"
+#include "sharding/lane_mpi.h"
+
+namespace aliquot {
+
+/// The part of a reduce-scatter that comes after all ranks have met, for one lane. Works in pieces, one being added while
+/// the next travels, so that what it holds is the same for any size: at most kStagingBytes, booked as communication.
+/// Where nodes are subtrees of the tree over ranks and hold several, a node's ranks add their node's part for every
+/// rank elsewhere, each for those it serves, and one sum a node travels; elsewhere all leaves travel, and the receiver adds.
+class NodeReducer {
+ public:
+  static constexpr int64_t kStagingBytes = int64_t{16} << 20;
+
+  /// Allocates from `device`, which must outlive it; `plan` and `lane` too.
+  NodeReducer(Device& device, const NodePlan& plan, MpiLane& lane);
+
+  /// Both in the stream's order, one after the other: what to do, and doing it.
+  void prepare(const ReduceScatter& what) { what_ = what; }
+  void run(ThreadPool& pool, const Collective& collective);
+
+ private:
+  /// A piece that is being added or is under way.
+  struct Slot {
+    std::byte* staging = nullptr;
+    MpiRequests messages;
+    std::vector<const std::byte*> sources;  // of the last sum
+  };
+  struct Piece {
+    int64_t begin = 0, count = 0;  // elements of a part
+  };
+
+  void start(Slot& slot, Piece piece);
+  void start_sums(Slot& slot, Piece piece);
+  void start_leaves(Slot& slot, Piece piece);
+  void finish(Slot& slot, Piece piece);
+  void add(TreeSum sum);
+  const std::byte* own_from(int rank, int part, int64_t begin) const;
+  std::byte* stage(const Slot& slot, int64_t place) const;
+
+  const NodePlan& plan_;
+  MpiLane& lane_;
+  int64_t piece_elements_;
+  Buffer staging_;
+  std::array<Slot, 2> slots_;
+  std::vector<const std::byte*> member_sources_;
+
+  // Of the reduce-scatter that is running:
+  ThreadPool* pool_ = nullptr;
+  ReduceScatter what_;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,78 @@
+// Which world a launcher started this process into, from what it left in the environment.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string_view>
+
+#include "sharding/world.h"
+#include "sharding/world_parts.h"
+
+namespace aliquot {
+namespace {
+
+// 0 if it is not set or no number.
+int number_in(const char* variable) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return 0;
+  const std::string_view text = value;
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+
+struct Launcher {
+  std::string_view name;  // empty: none
+  int process_count = 1;
+};
+
+Launcher find_launcher() {
+  constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
+                                 std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
+                                 std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& [name, variable] : kSizes) {
+    if (const int count = number_in(variable); count > 0) return {name, count};
+  }
+  // A batch script and the shell of an allocation know their job's tasks as well, but are not one of them.
+  const bool only_a_job = is_set("SLURM_JOB_ID") && !is_set("SLURM_STEP_ID") && !is_set("SLURM_STEPID");
+  if (const int count = number_in("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
+  // A launcher that says which of its processes this is, but not how many there are: MPI knows.
+  if (is_set("PMIX_RANK") || is_set("PMI_RANK")) return {"the launcher", 0};
+  return {};
+}
+
+}  // namespace
+
+int launched_process_count() { return std::max(1, find_launcher().process_count); }
+
+World World::from_environment(const WorldOptions& options) {
+  const Launcher launcher = find_launcher();
+  const bool launched = launcher.process_count != 1;
+  if (options.kind == WorldChoice::kThreads || options.make_device) {
+    if (launcher.process_count <= 1) return make_world_alone(options);
+    throw UsageError(
+        fmt::format("{} started {} processes, and a world of threads is one process: leave out {}, or the "
+                    "choice of threads",
+                    launcher.name, launcher.process_count, launcher.name));
+  }
+  if (!launched && options.kind == WorldChoice::kAuto) return make_world_alone(options);
+  if (!launched && options.kind == WorldChoice::kNccl) return make_world_alone(options);
+  return make_mpi_world(options, {std::string(launcher.name), launcher.process_count});
+}
+
+void World::run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {
+  const bool as_threads = find_launcher().process_count == 1 && options.kind != WorldChoice::kMpi;
+  if (as_threads) return threads(rank_count, body, options);
+  World world = from_environment(options);
+  try {
+    body(world);
+  } catch (...) {
+    world.communicator().abort(failure_text(world.rank()));
+    throw;
+  }
+}
+
+}  // namespace aliquot

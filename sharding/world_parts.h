@@ -1,0 +1,30 @@
+#pragma once
+// What worlds are made of, for the files that make them.
+
+#include <memory>
+#include <string>
+
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// A host device of options.threads_per_rank threads, or, if that is 0, of `share` of them, or the one the options make.
+std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
+
+/// "rank 2 failed: why", of the exception that is being handled.
+std::string failure_text(int rank);
+
+/// A world of one rank, this thread.
+World make_world_alone(const WorldOptions& options);
+
+/// Who started this process, and as one of how many; 0 if the launcher does not say.
+struct Launch {
+  std::string by;
+  int process_count = 1;
+};
+
+/// The world that MPI makes of the processes started together. Throws UnavailableError if MPI knows fewer than were
+/// started, or in a build without MPI, with what to type.
+World make_mpi_world(const WorldOptions& options, const Launch& launch);
+
+}  // namespace aliquot

@@ -1,0 +1,156 @@
+// Setting up among processes: small strings, and memory that a node's ranks share.
+#include "sharding/exchange_mpi.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "sharding/communicator.h"
+#include "sharding/node_memory_mpi.h"
+
+namespace aliquot {
+namespace {
+
+TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'000}}) {
+    const auto length_of = [most](int rank) { return rank % 2 == 0 ? most : most / 3; };
+    const auto all = exchange.all(std::string(length_of(exchange.rank()), static_cast<char>('a' + exchange.rank())));
+    ASSERT_EQ(static_cast<int>(all.size()), exchange.rank_count());
+    for (int r = 0; r < exchange.rank_count(); ++r) {
+      EXPECT_EQ(all[r], std::string(length_of(r), static_cast<char>('a' + r)));
+    }
+  }
+}
+
+TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto group = exchange.split(exchange.rank() % 2, -exchange.rank());
+  const auto all = group->all(std::to_string(exchange.rank()));
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_EQ(std::stoi(all[i - 1]), std::stoi(all[i]) + 2);
+  EXPECT_EQ(all[group->rank()], std::to_string(exchange.rank()));
+}
+
+using Maker = std::unique_ptr<NodeMemory> (*)(MpiExchange&);
+class EveryNodeMemory : public testing::TestWithParam<Maker> {};
+
+TEST_P(EveryNodeMemory, IsZeroedAlignedAndShared) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto memory = GetParam()(exchange);
+  ASSERT_NE(memory, nullptr);
+  for (const int64_t size_bytes : {int64_t{1}, int64_t{4096}, int64_t{3'000'001}}) {
+    const auto mapping = memory->map(size_bytes, "test");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->writable) % 4096, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->readable) % 4096, 0u);
+    EXPECT_EQ(mapping->size_bytes, size_bytes);
+    for (int64_t i = 0; i < size_bytes; ++i) ASSERT_EQ(mapping->readable[i], std::byte{0});
+    exchange.all("looked");
+    for (int64_t i = exchange.rank(); i < size_bytes; i += exchange.rank_count()) {
+      mapping->writable[i] = static_cast<std::byte>(1 + i % exchange.rank_count());
+    }
+    exchange.all("written");
+    for (int64_t i = 0; i < size_bytes; ++i) {
+      ASSERT_EQ(mapping->readable[i], static_cast<std::byte>(1 + i % exchange.rank_count()));
+    }
+    exchange.all("read");
+  }
+}
+
+TEST_P(EveryNodeMemory, MappingsGoWhenEachRankLikes) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto memory = GetParam()(exchange);
+  auto first = memory->map(1 << 20, "first");
+  auto second = memory->map(1 << 20, "second");
+  if (exchange.rank() % 2 == 0) first.reset();
+  const auto third = memory->map(1 << 20, "third");
+  if (exchange.rank() % 2 == 1) first.reset();
+  second->writable[exchange.rank()] = std::byte{7};
+  exchange.all("written");
+  EXPECT_EQ(second->readable[exchange.rank_count() - 1], std::byte{7});
+  for (int i = 0; i < 50; ++i) memory->map(1 << 20, "again");
+  exchange.all("done");
+}
+
+TEST_P(EveryNodeMemory, MoreThanThereIsIsRefusedOnAllRanks) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto memory = make_memfd_node_memory(exchange);
+  try {
+    memory->map(int64_t{1} << 46, "a model");
+    FAIL() << "64 TiB were granted";
+  } catch (const UnavailableError& error) {
+    EXPECT_NE(std::string(error.what()).find("a model: no 70368744177664 bytes"), std::string::npos) << error.what();
+  }
+  EXPECT_NE(memory->map(1, "still works"), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryNodeMemory,
+                         testing::Values([](MpiExchange& e) { return make_memfd_node_memory(e); },
+                                         [](MpiExchange& e) { return make_window_node_memory(e); }),
+                         [](const auto& test) { return test.index == 0 ? "Memfd" : "Window"; });
+
+sigjmp_buf before_write;
+volatile bool did_fault = false;
+
+TEST(MemfdNodeMemory, AWriteThroughTheReadableSideFaults) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto memory = make_memfd_node_memory(exchange);
+  const auto mapping = memory->map(4096, "test");
+  struct sigaction now {
+  }, before{};
+  now.sa_handler = [](int) {
+    did_fault = true;
+    siglongjmp(before_write, 1);
+  };
+  sigaction(SIGSEGV, &now, &before);
+  if (sigsetjmp(before_write, 1) == 0) *const_cast<volatile std::byte*>(mapping->readable) = std::byte{1};
+  sigaction(SIGSEGV, &before, nullptr);
+  EXPECT_TRUE(did_fault);
+  exchange.all("done");
+}
+
+TEST(MemfdNodeMemory, LeavesNoNameAndNoDescriptor) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto memory = make_memfd_node_memory(exchange);
+  const auto before = descriptors();
+  const auto mapping = memory->map(1 << 20, "test");
+  EXPECT_EQ(descriptors(), before);
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(entry.path().filename().string().find("aliquot"), std::string::npos);
+  }
+  exchange.all("done");
+}
+
+// The last tests: an exchange that was aborted leaves the process for good.
+
+TEST(MpiExchangeTest, ZAMissingRankIsNamedByAll) {
+  MpiExchange exchange(MPI_COMM_WORLD, 0.3);
+  if (exchange.rank_count() < 3) GTEST_SKIP() << "needs three ranks";
+  if (exchange.rank() == 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    exchange.all("here");
+    FAIL() << "nobody was missed";
+  } catch (const CommunicationError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "rank 0 waited 0.3 s for the other ranks to set up together; rank 2 never arrived");
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 1.0);
+  std::string why;
+  EXPECT_TRUE(exchange.aborted(&why));
+  EXPECT_THROW(exchange.all("again"), CommunicationError);
+}
+
+}  // namespace
+}  // namespace aliquot

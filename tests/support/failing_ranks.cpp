@@ -1,0 +1,141 @@
+// A program whose ranks fail as its first argument says; the deadline of collectives, in seconds, is the second.
+// tests/support/expect_failure.sh runs it under mpirun and looks at what it says, how it ends and what it leaves.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <map>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
+void barrier(World& world, Lane lane, Label label) {
+  const auto stream = world.device().make_stream(lane);
+  world.communicator().barrier(*stream, label);
+  stream->synchronize();
+}
+
+void never_arrives(World& world) {
+  barrier(world, Lane::kReduce, {"h.3", 117});
+  if (world.rank() == 1) sleep_seconds(60);
+  barrier(world, Lane::kReduce, {"h.7", 118});
+}
+
+void misses_set_up(World& world) {
+  if (world.rank() == 1) sleep_seconds(60);
+  world.communicator().gather_objects("here");
+}
+
+void throws(World& world) {
+  if (world.rank() == 1) {
+    sleep_seconds(0.1);
+    throw std::runtime_error("the disk is gone");
+  }
+  barrier(world, Lane::kGather, {"h.1", 3});
+}
+
+void throws_wrong_use(World& world) {
+  if (world.rank() == 1) throw UsageError("no model is named gpt9");
+  barrier(world, Lane::kCompute, {});
+}
+
+void throws_while_others_compute(World& world) {
+  if (world.rank() == 1) throw std::runtime_error("the disk is gone");
+  sleep_seconds(60);
+}
+
+void throws_under_queued_work(World& world) {
+  const auto stream = world.device().make_stream(Lane::kGather);
+  const auto whole = world.communicator().allocate(1 << 20, Category::kSlots, "whole");
+  if (world.rank() == 1) world.communicator().all_gather_in_place(*stream, {&whole, 0}, 1 << 16, {"never"});
+  if (world.rank() == 1) throw std::runtime_error("thrown beside it");
+  barrier(world, Lane::kCompute, {});
+}
+
+void is_killed(World& world) {
+  barrier(world, Lane::kReduce, {"h.1", 1});
+  if (world.rank() == 1) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    fmt::print(stderr, "killed at {}\n", std::chrono::nanoseconds(now).count());
+    raise(SIGKILL);
+  }
+  barrier(world, Lane::kReduce, {"h.1", 2});
+}
+
+void is_stopped(World& world) {
+  barrier(world, Lane::kReduce, {"h.1", 1});
+  if (world.rank() == 1) raise(SIGSTOP);
+  barrier(world, Lane::kReduce, {"h.1", 2});
+}
+
+void differ_in_count(World& world) {
+  auto& ranks = world.communicator();
+  const auto whole = ranks.allocate(4096 * ranks.rank_count(), Category::kSlots, "whole");
+  const auto own = ranks.allocate(4096, Category::kSlots, "own");
+  std::fill_n(own.local(), own.size_bytes(), std::byte{1});
+  std::fill_n(whole.local(), whole.size_bytes(), std::byte{0});
+  const auto stream = world.device().make_stream(Lane::kGather);
+  try {
+    ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, world.rank() == 1 ? 2048 : 4096, {"h.1", 5});
+    stream->synchronize();
+  } catch (const CommunicationError&) {
+    const auto touched =
+        std::count_if(whole.local(), whole.local() + whole.size_bytes(), [](std::byte b) { return b != std::byte{0}; });
+    if (touched != 0) fmt::print(stderr, "{} bytes were touched\n", touched);
+    throw;
+  }
+}
+
+void differ_in_operation(World& world) {
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  double number = 1;
+  if (world.rank() == 1) {
+    world.communicator().all_reduce(*stream, {&number, 1}, Reduction::kSum, {"loss", 5});
+  } else {
+    world.communicator().barrier(*stream, {"h.1", 5});
+  }
+  stream->synchronize();
+}
+
+void goes_well(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
+
+int run(const std::string& how, double timeout_seconds) {
+  const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
+                                                       {"misses_set_up", misses_set_up},
+                                                       {"throws", throws},
+                                                       {"throws_wrong_use", throws_wrong_use},
+                                                       {"throws_while_others_compute", throws_while_others_compute},
+                                                       {"throws_under_queued_work", throws_under_queued_work},
+                                                       {"is_killed", is_killed},
+                                                       {"is_stopped", is_stopped},
+                                                       {"differ_in_count", differ_in_count},
+                                                       {"differ_in_operation", differ_in_operation},
+                                                       {"goes_well", goes_well}};
+  try {
+    World::run(1, all.at(how), {.device = DeviceChoice::kHost, .timeout_seconds = timeout_seconds});
+    return 0;
+  } catch (const Error& error) {
+    fmt::print(stderr, "aliquot: {}\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "aliquot: {}\n", error.what());
+    return static_cast<int>(ExitCode::kFault);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 64;
+  return aliquot::run(argv[1], std::atof(argv[2]));
+}

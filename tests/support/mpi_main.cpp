@@ -1,0 +1,36 @@
+// main() of GoogleTest programs under mpirun: every rank runs the same tests in the same order, the first one reports,
+// the others only what went wrong on them.
+#include <gtest/gtest.h>
+
+#include "sharding/handles_mpi.h"
+
+namespace {
+
+class FailuresOnly : public testing::EmptyTestEventListener {
+ public:
+  explicit FailuresOnly(int rank) : rank_(rank) {}
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    std::fprintf(stderr, "rank %d: %s:%d: %s\n", rank_, result.file_name() == nullptr ? "?" : result.file_name(),
+                 result.line_number(), result.message());
+  }
+
+ private:
+  int rank_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  aliquot::start_mpi();
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != 0) unsetenv("GTEST_OUTPUT");  // one report a test
+  testing::InitGoogleTest(&argc, argv);
+  if (rank != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailuresOnly(rank));
+  }
+  return RUN_ALL_TESTS();
+}
