@@ -1,0 +1,83 @@
+// What launchers leave in the environment, and what is made of it without starting MPI.
+#include <atomic>
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+class LauncherTest : public testing::Test {
+ protected:
+  // The tests themselves may have been started by a launcher.
+  void SetUp() override {
+    for (const char* variable :
+         {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+          "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_PROCID"}) {
+      unsetenv(variable);
+    }
+  }
+  static void set(const char* variable, const char* value) { setenv(variable, value, 1); }
+};
+
+TEST_F(LauncherTest, NoLauncherIsOneProcess) { EXPECT_EQ(launched_process_count(), 1); }
+
+TEST_F(LauncherTest, MpirunSaysHowMany) {
+  set("OMPI_COMM_WORLD_SIZE", "4");
+  EXPECT_EQ(launched_process_count(), 4);
+}
+
+TEST_F(LauncherTest, MpirunUnderSlurmCountsMore) {
+  set("SLURM_JOB_ID", "7");
+  set("SLURM_STEP_NUM_TASKS", "2");  // the daemons that mpirun started with srun
+  set("OMPI_COMM_WORLD_SIZE", "16");
+  EXPECT_EQ(launched_process_count(), 16);
+}
+
+TEST_F(LauncherTest, SrunSaysHowMany) {
+  set("SLURM_JOB_ID", "7");
+  set("SLURM_STEP_ID", "0");
+  set("SLURM_NTASKS", "8");
+  EXPECT_EQ(launched_process_count(), 8);
+  set("SLURM_STEP_NUM_TASKS", "3");
+  EXPECT_EQ(launched_process_count(), 3);
+}
+
+TEST_F(LauncherTest, ABatchScriptIsNotOneOfItsTasks) {
+  set("SLURM_JOB_ID", "7");
+  set("SLURM_NTASKS", "8");
+  EXPECT_EQ(launched_process_count(), 1);
+  EXPECT_EQ(World::from_environment({.device = DeviceChoice::kHost}).rank_count(), 1);
+}
+
+TEST_F(LauncherTest, NonsenseIsNoLauncher) {
+  set("OMPI_COMM_WORLD_SIZE", "many");
+  set("SLURM_NTASKS", "-3");
+  EXPECT_EQ(launched_process_count(), 1);
+}
+
+TEST_F(LauncherTest, ThreadsUnderALauncherAreRefused) {
+  set("OMPI_COMM_WORLD_SIZE", "4");
+  try {
+    World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
+    FAIL() << "four worlds of their own would have come";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("mpirun started 4 processes"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(LauncherTest, AloneIsAWorldOfOneRank) {
+  World world = World::from_environment({.device = DeviceChoice::kHost});
+  EXPECT_EQ(world.rank_count(), 1);
+  EXPECT_EQ(world.communicator().gather_objects("here"), std::vector<std::string>{"here"});
+}
+
+TEST_F(LauncherTest, RunMakesThreadsWithoutALauncher) {
+  std::atomic<int> ranks{0};
+  World::run(3, [&](World& world) { ranks += world.rank() + world.rank_count(); }, {.device = DeviceChoice::kHost});
+  EXPECT_EQ(ranks, 3 + 9);
+}
+
+}  // namespace
+}  // namespace aliquot
