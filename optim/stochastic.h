@@ -5,8 +5,14 @@
 
 #include "kernels/float16.h"
 #include "kernels/host_device.h"
+#include "kernels/philox.h"
 
 namespace aliquot {
+
+/// What the words of a step's roundings are drawn for; an element's word is that of its place in the whole parameter.
+ALIQUOT_HOST_DEVICE RandomKey rounding_key(uint64_t seed, int64_t step, int32_t parameter) {
+  return {seed, static_cast<uint32_t>(step), static_cast<uint32_t>(parameter), RandomUse::kStochasticRounding};
+}
 
 /// `value` truncated to bf16 after its low 16 bits of `noise` were added to its magnitude: up or down in proportion to the
 /// distances. Infinities and NaN are truncated. State k of an element takes bits 16 k to 16 k + 15 of the element's word.

@@ -1,5 +1,5 @@
 #include "kernels/error.h"
-#include "optim/update_host.h"
+#include "optim/update_tables.h"
 
 namespace aliquot {
 

@@ -7,7 +7,7 @@
 
 #include "kernels/host_loops.h"
 #include "kernels/philox.h"
-#include "optim/update.h"
+#include "optim/update_tables.h"
 
 namespace aliquot {
 
@@ -36,18 +36,6 @@ const UpdateRuns& update_runs(Isa isa);
 const UpdateRuns& update_runs_plain();
 const UpdateRuns& update_runs_avx2();
 const UpdateRuns& update_runs_avx512();
-
-/// What the words of stochastic rounding are drawn for.
-inline RandomKey rounding_key(const UpdateStep& step, const Segment& segment) {
-  return {.seed = step.seed,
-          .step = static_cast<uint32_t>(step.step),
-          .parameter = static_cast<uint32_t>(segment.parameter),
-          .use = RandomUse::kStochasticRounding};
-}
-
-/// What update_kernels() gives for hosts and for GPUs.
-const UpdateKernels& host_update_kernels();
-const UpdateKernels& cuda_update_kernels();
 
 /// The part [begin, end) of a step, both multiples of kBlockElements or the shard's end, on the calling thread.
 void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end);

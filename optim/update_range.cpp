@@ -1,33 +1,26 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <fmt/format.h>
-#include <stdexcept>
+#include <type_traits>
 
+#include "optim/stochastic.h"
 #include "optim/update_host.h"
 
 namespace aliquot {
 namespace {
 
-/// 0 for fp32, 1 for bf16.
-size_t dtype_index(DType dtype, const char* what) {
-  if (dtype == DType::kFloat32) return 0;
-  if (dtype == DType::kBFloat16) return 1;
-  throw std::logic_error(fmt::format("update: {} are float32 or bfloat16, not {}", what, name(dtype)));
-}
+size_t dtype_index(DType dtype) { return dtype == DType::kBFloat16 ? 1 : 0; }
 
 size_t master_index(const Master& master) {
   if (master.whole == nullptr) return 3;
   if (master.copy == nullptr) return 0;
-  if (master.copy_dtype == DType::kBFloat16) return 1;
-  if (master.copy_dtype == DType::kFloat16) return 2;
-  throw std::logic_error("update: a working copy is bfloat16 or float16");
+  return master.copy_dtype == DType::kBFloat16 ? 1 : 2;
 }
 
 RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
+  check_dtypes(args);
   const RunsOfRule& runs = update_runs(isa)[rule.index()];
-  return runs[dtype_index(args.gradient_dtype, "gradients")][master_index(args.master)]
-             [dtype_index(args.moments, "moments")];
+  return runs[dtype_index(args.gradient_dtype)][master_index(args.master)][dtype_index(args.moments)];
 }
 
 /// `from + offset`, or null.
@@ -50,7 +43,7 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
                 .gradient_factor = step.gradient_factor,
                 .lr_scale = segment.lr_scale,
                 .decay_scale = segment.decay_scale,
-                .key = rounding_key(step, segment),
+                .key = rounding_key(step.seed, step.step, segment.parameter),
                 .global_offset = segment.global_offset + (begin - segment.offset)};
   run.master.whole = at(args.master.whole, begin);
   run.master.copy = at_bytes(args.master.copy, begin * 2);

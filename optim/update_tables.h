@@ -1,0 +1,15 @@
+#pragma once
+// What the devices' updates share. For optim's own sources.
+
+#include "optim/update.h"
+
+namespace aliquot {
+
+/// What update_kernels() gives for hosts and for GPUs.
+const UpdateKernels& host_update_kernels();
+const UpdateKernels& cuda_update_kernels();
+
+/// Throws std::logic_error for a dtype that no update takes.
+void check_dtypes(const UpdateArgs& args);
+
+}  // namespace aliquot
