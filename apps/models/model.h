@@ -1,0 +1,86 @@
+#pragma once
+// What the reference models have in common, seen by whoever trains them: units of tensors to point at memory, and an
+// order of uses to bracket. A model owns neither parameters nor gradients nor activations.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace aliquot {
+
+/// How a tensor's first values are made, element by element; by whom is not the model's business.
+struct Initial {
+  enum class Kind : uint8_t { kZero, kOne, kNormal };
+  Kind kind = Kind::kZero;
+  float deviation = 0.0f;  // of kNormal, whose mean is 0
+
+  friend bool operator==(const Initial&, const Initial&) = default;
+};
+
+/// One tensor. The pointers are the model's own: whoever owns the memory sets them before a use of the unit, and may
+/// set them anew for the next.
+struct ModelTensor {
+  std::string name;  // within its unit: "attn.c_attn.weight"
+  std::vector<int64_t> shape;
+  Initial initial;
+  float** parameter = nullptr;
+  float** gradient = nullptr;
+
+  int64_t element_count() const {
+    int64_t count = 1;
+    for (const int64_t extent : shape) count *= extent;
+    return count;
+  }
+};
+
+/// Tensors that are needed together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
+struct ModelUnit {
+  std::string name;
+  std::vector<ModelTensor> tensors;
+};
+
+/// What a backward pass does with the gradients it is pointed at. kAssign: every element is written, whatever was
+/// there; a unit used twice assigns in its first backward use and adds in the later ones, so its gradient must stay in
+/// place from the first to the last. kAdd: all uses add to what is there.
+enum class GradientMode : uint8_t { kAssign, kAdd };
+
+/// One micro-batch: `batch` sequences, one after the other. Valid until the next set_batch().
+struct TokenBatch {
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> targets;
+};
+
+/// One rank's model. Uses are numbered in the order of forward; backward runs them from last to first, each once, and
+/// returns what was computed with the parameters of its unit alone. Used from one thread; computes on the pool it was
+/// given. The bits of all results depend on neither the number of threads nor where memory lies.
+class Model {
+ public:
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+  virtual ~Model() = default;
+
+  virtual const std::vector<ModelUnit>& units() const = 0;
+  /// The unit of each use, in order of forward; a tied unit comes twice.
+  virtual const std::vector<int>& uses() const = 0;
+
+  /// What activations, their gradients and scratch need, known before anything runs; nothing else is allocated. The
+  /// memory is set once, aligned to 64 bytes, and must live as long as the model computes.
+  virtual int64_t activation_bytes() const = 0;
+  virtual void set_activations(std::byte* memory) = 0;
+
+  /// Throws UsageError naming the place when a token lies outside the vocabulary or the count is not batch x sequence.
+  virtual void set_batch(const TokenBatch& batch) = 0;
+
+  virtual void forward(int use) = 0;
+  virtual void backward(int use) = 0;
+
+  /// The sum over the micro-batch's tokens of the loss, once the last use has run forward.
+  virtual double loss_sum() const = 0;
+  /// Gradients are those of factor * loss_sum(); 1 / token count makes them those of the micro-batch's mean.
+  virtual void set_loss_factor(float factor) = 0;
+};
+
+}  // namespace aliquot

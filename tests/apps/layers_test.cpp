@@ -1,0 +1,227 @@
+#include "apps/models/layers.h"
+
+#include <gtest/gtest.h>
+
+#include "apps/models/attention.h"
+#include "apps/models/loss.h"
+#include "tests/support/closeness.h"
+#include "tests/support/random_values.h"
+#include "tests/support/reference_layers.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr double kForward = 2e-6, kGradient = 2e-5;
+
+// sum(output x direction): a scalar whose gradient is the layer's backward of `direction`.
+double along(const Doubles& output, const std::vector<float>& direction) {
+  double sum = 0;
+  for (size_t i = 0; i < output.size(); ++i) sum += output[i] * static_cast<double>(direction[i]);
+  return sum;
+}
+
+std::vector<float> zeros(int64_t count) { return std::vector<float>(static_cast<size_t>(count)); }
+
+class Layers : public testing::TestWithParam<int> {
+ protected:
+  ThreadPool pool_{GetParam()};
+  RandomValues random_{7};
+};
+INSTANTIATE_TEST_SUITE_P(Threads, Layers, testing::Values(1, 2, 3));
+
+TEST_P(Layers, LayerNormAgainstDifferences) {
+  const int64_t rows = 5, width = 37;
+  const auto x = random_.floats(rows * width, 2), weight = random_.floats(width), bias = random_.floats(width);
+  const auto from = random_.floats(rows * width);
+  auto mean = zeros(rows), rstd = zeros(rows), y = zeros(rows * width);
+  layer_norm_forward(pool_, {x.data(), weight.data(), bias.data(), mean.data(), rstd.data(), y.data(), rows, width});
+  EXPECT_TRUE(close(y, reference_layer_norm(widen(x), widen(weight), widen(bias)), kForward));
+
+  auto dx = random_.floats(rows * width), dw = zeros(width), db = zeros(width);
+  const auto before = dx;
+  layer_norm_backward_weights(pool_, {.x = x.data(),
+                                      .mean = mean.data(),
+                                      .rstd = rstd.data(),
+                                      .from = from.data(),
+                                      .weight = dw.data(),
+                                      .bias = db.data(),
+                                      .rows = rows,
+                                      .width = width});
+  layer_norm_backward(pool_,
+                      {x.data(), weight.data(), mean.data(), rstd.data(), from.data(), dx.data(), rows, width, true});
+  const auto loss = [&](const Doubles& v, const Doubles& w, const Doubles& b) {
+    return along(reference_layer_norm(v, w, b), from);
+  };
+  Doubles expected =
+      difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); });
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(before[i]);
+  EXPECT_TRUE(close(dx, expected, kGradient));
+  EXPECT_TRUE(
+      close(dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
+            kGradient));
+  EXPECT_TRUE(
+      close(db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
+            kGradient));
+}
+
+TEST_P(Layers, LinearAgainstDifferences) {
+  const int64_t rows = 6, inputs = 19, outputs = 23;
+  const auto x = random_.floats(rows * inputs), weight = random_.floats(inputs * outputs),
+             bias = random_.floats(outputs);
+  const auto from = random_.floats(rows * outputs), residual = random_.floats(rows * outputs);
+  const Linear linear{weight.data(), bias.data(), rows, inputs, outputs};
+  auto y = zeros(rows * outputs);
+  linear_forward(pool_, linear, x.data(), residual.data(), y.data());
+  Doubles expected = reference_linear(widen(x), widen(weight), widen(bias));
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(residual[i]);
+  EXPECT_TRUE(close(y, expected, kForward));
+
+  auto dx = zeros(rows * inputs), dw = zeros(inputs * outputs), db = zeros(outputs);
+  linear_backward_input(pool_, linear, from.data(), dx.data());
+  linear_backward_weights(pool_, linear, x.data(), from.data(), {dw.data(), db.data(), false});
+  const auto loss = [&](const Doubles& v, const Doubles& w, const Doubles& b) {
+    return along(reference_linear(v, w, b), from);
+  };
+  EXPECT_TRUE(
+      close(dx, difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); }),
+            kGradient));
+  EXPECT_TRUE(
+      close(dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
+            kGradient));
+  EXPECT_TRUE(
+      close(db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
+            kGradient));
+
+  auto twice = dw, bias_twice = db;
+  linear_backward_weights(pool_, linear, x.data(), from.data(), {twice.data(), bias_twice.data(), true});
+  for (size_t i = 0; i < dw.size(); ++i) EXPECT_FLOAT_EQ(twice[i], 2 * dw[i]);
+  for (size_t i = 0; i < db.size(); ++i) EXPECT_FLOAT_EQ(bias_twice[i], 2 * db[i]);
+}
+
+TEST_P(Layers, GeluAgainstDifferences) {
+  auto x = random_.floats(301, 6);
+  x[0] = -60.0f;
+  x[1] = 60.0f;
+  x[2] = 0.0f;
+  auto y = zeros(301);
+  gelu_forward(pool_, y.data(), x.data(), 301);
+  Doubles expected = widen(x), slope(x.size());
+  auto gradient = random_.floats(301);
+  for (size_t i = 0; i < x.size(); ++i) {
+    slope[i] = (reference_gelu(expected[i] + 1e-5) - reference_gelu(expected[i] - 1e-5)) / 2e-5 *
+               static_cast<double>(gradient[i]);
+    expected[i] = reference_gelu(expected[i]);
+  }
+  gelu_backward(pool_, gradient.data(), x.data(), 301);
+  EXPECT_TRUE(close(y, expected, 1e-7));
+  EXPECT_TRUE(close(gradient, slope, kGradient));
+
+  const int64_t rows = 7, inputs = 43, outputs = 43;
+  const auto input = random_.floats(rows * inputs), weight = random_.floats(inputs * outputs),
+             bias = random_.floats(outputs);
+  auto before = zeros(rows * outputs), after = before;
+  linear_gelu_forward(pool_, {weight.data(), bias.data(), rows, inputs, outputs}, input.data(), before.data(),
+                      after.data());
+  Doubles reference = reference_linear(widen(input), widen(weight), widen(bias));
+  EXPECT_TRUE(close(before, reference, kForward));
+  for (double& value : reference) value = reference_gelu(value);
+  EXPECT_TRUE(close(after, reference, kForward));
+}
+
+TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
+  const int64_t batch = 2, sequence = 5, context = 7, width = 35, entries = 4;
+  const std::vector<int32_t> tokens{3, 1, 1, 0, 3, 3, 3, 1, 0, 1};
+  const auto table = random_.floats(entries * width), positions = random_.floats(context * width);
+  const auto from = random_.floats(batch * sequence * width);
+  auto y = zeros(batch * sequence * width), d_table = zeros(entries * width),
+       d_positions = random_.floats(context * width);
+  const Embedding embedding{tokens.data(), batch * sequence, width, entries};
+  embedding_forward(pool_, embedding, table.data(), y.data());
+  positions_forward(pool_, {batch, sequence, width, context}, positions.data(), y.data());
+  embedding_backward(pool_, embedding, from.data(), d_table.data());
+  positions_backward(pool_, {batch, sequence, width, context}, from.data(), d_positions.data(), false);
+  Doubles want_table(d_table.size()), want_positions(d_positions.size());
+  for (int64_t i = 0; i < batch * sequence * width; ++i) {
+    const int64_t row = i / width, column = i % width;
+    const auto entry = static_cast<size_t>(tokens[static_cast<size_t>(row)] * width + column);
+    const auto position = static_cast<size_t>(row % sequence * width + column);
+    EXPECT_EQ(y[static_cast<size_t>(i)], table[entry] + positions[position]);
+    want_table[entry] += static_cast<double>(from[static_cast<size_t>(i)]);
+    want_positions[position] += static_cast<double>(from[static_cast<size_t>(i)]);
+  }
+  EXPECT_TRUE(close(d_table, want_table, kForward));
+  EXPECT_TRUE(close(d_positions, want_positions, kForward));
+}
+
+TEST_P(Layers, AttentionAgainstDifferences) {
+  const AttentionShape shape{2, 70, 3, 5};  // more than one strip, nothing a multiple of a vector
+  const int64_t rows = shape.batch * shape.sequence;
+  const auto qkv = random_.floats(rows * shape.stride(), 2), from = random_.floats(rows * shape.width());
+  auto y = zeros(rows * shape.width()), log_sums = zeros(rows * shape.heads),
+       d_qkv = random_.floats(rows * shape.stride());
+  auto scratch = zeros(pool_.thread_count() * attention_scratch_elements(shape));
+  attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
+  const auto reference = [&](const Doubles& v) {
+    return reference_attention(v, shape.batch, shape.sequence, shape.heads, shape.head_width);
+  };
+  EXPECT_TRUE(close(y, reference(widen(qkv)), kForward));
+  attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
+  // Every third element is enough, and keeps the test short.
+  Doubles x = widen(qkv), expected;
+  std::vector<float> got;
+  for (size_t i = 0; i < x.size(); i += 3) {
+    const double value = x[i];
+    x[i] = value + 1e-5;
+    const double above = along(reference(x), from);
+    x[i] = value - 1e-5;
+    expected.push_back((above - along(reference(x), from)) / 2e-5);
+    got.push_back(d_qkv[i]);
+    x[i] = value;
+  }
+  EXPECT_TRUE(close(got, expected, kGradient));
+}
+
+TEST_P(Layers, LossAgainstDifferences) {
+  const int64_t rows = 5, width = 6, entries = kLossTileEntries + 11;  // two tiles
+  const auto hidden = random_.floats(rows * width, 4), table = random_.floats(entries * width, 3);
+  const std::vector<int32_t> targets{0, static_cast<int32_t>(entries - 1), 2095, 2096, 77};
+  std::vector<float> kept_hidden, kept_table;
+  for (const bool keep_logits : {true, false}) {
+    const LossShape shape{rows, width, entries, keep_logits};
+    auto logits = zeros(shape.logits_elements()), maxima = zeros(rows), log_sums = zeros(rows),
+         scratch = zeros(2 * rows);
+    const LossBuffers buffers{logits.data(), maxima.data(), log_sums.data(), scratch.data()};
+    const double loss = loss_forward(pool_, shape, hidden.data(), table.data(), targets.data(), buffers);
+    const double expected = reference_loss(widen(hidden), widen(table), targets);
+    EXPECT_NEAR(loss, expected, 1e-6 * expected);
+    auto d_hidden = random_.floats(rows * width), d_table = random_.floats(entries * width);
+    loss_backward(pool_,
+                  {shape, hidden.data(), table.data(), targets.data(), buffers, 0.5f, d_hidden.data(), d_table.data()});
+    if (keep_logits) {
+      kept_hidden = d_hidden;
+      kept_table = d_table;
+    }
+    EXPECT_TRUE(same_bits(d_hidden, kept_hidden));
+    EXPECT_TRUE(same_bits(d_table, kept_table));
+    EXPECT_TRUE(
+        close(d_hidden,
+              difference_gradient(widen(hidden),
+                                  [&](const Doubles& v) { return 0.5 * reference_loss(v, widen(table), targets); }),
+              kGradient));
+    Doubles some = widen(table), want;
+    std::vector<float> got;
+    for (size_t i = 0; i < some.size(); i += 97) {
+      const double value = some[i];
+      some[i] = value + 1e-4;
+      const double above = reference_loss(widen(hidden), some, targets);
+      some[i] = value - 1e-4;
+      want.push_back(0.5 * (above - reference_loss(widen(hidden), some, targets)) / 2e-4);
+      some[i] = value;
+      got.push_back(d_table[i]);
+    }
+    EXPECT_TRUE(close(got, want, kGradient));
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test

@@ -1,0 +1,84 @@
+#include "apps/models/row_loops.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "tests/support/closeness.h"
+#include "tests/support/random_values.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr int64_t kRows = 9;
+
+// Everything one implementation computes from one set of inputs, in one array.
+std::vector<float> everything(const RowLoops& loops, int64_t width) {
+  RandomValues random(static_cast<uint64_t>(width));
+  const int64_t count = kRows * width;
+  const auto x = random.floats(count, 3), w = random.floats(width), b = random.floats(width),
+             from = random.floats(count);
+  const auto size = static_cast<size_t>(count);
+  std::vector<float> all, y(size), mean(kRows), rstd(kRows), dw(static_cast<size_t>(width)), db(dw), dx = from, z = x,
+                                                                                                     s = x;
+  const auto keep = [&all](const std::vector<float>& values) { all.insert(all.end(), values.begin(), values.end()); };
+  loops.layer_norm({x.data(), w.data(), b.data(), mean.data(), rstd.data(), y.data(), kRows, width});
+  loops.layer_norm_backward({x.data(), w.data(), mean.data(), rstd.data(), from.data(), dx.data(), kRows, width, true});
+  loops.layer_norm_weights(
+      {x.data(), mean.data(), rstd.data(), from.data(), dw.data(), db.data(), kRows, width, 0, width, false});
+  for (const auto* values : {&y, &mean, &rstd, &dx, &dw, &db}) keep(*values);
+  loops.sum_columns(db.data(), x.data(), kRows, width, 0, width, true);
+  loops.bias_gelu(y.data(), z.data(), b.data(), kRows, width);
+  loops.gelu_backward(dx.data(), x.data(), count);
+  for (const auto* values : {&y, &z, &dx, &db}) keep(*values);
+  loops.softmax({s.data(), width, kRows, width, 2}, mean.data());
+  loops.softmax_backward({s.data(), width, kRows, width, 2}, dx.data(), rstd.data());
+  std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows);
+  const std::vector<int32_t> targets(kRows, 0);
+  loops.take_logits({z.data(), width, kRows, width, 0}, maxima.data(), sums.data());
+  loops.loss_backward({z.data(), width, kRows, width, 0}, {maxima.data(), mean.data(), targets.data(), 0.25f});
+  for (const auto* values : {&s, &mean, &dx, &maxima, &sums, &z}) keep(*values);
+  all.push_back(loops.dot(x.data(), from.data(), count));
+  return all;
+}
+
+TEST(RowLoops, GiveTheSameBitsOnEveryKindOfProcessor) {
+  for (const int64_t width : {1, 5, 16, 31, 64, 100, 257}) {
+    const auto plain = everything(row_loops_plain(), width);
+    for (const Isa isa : available_isas()) {
+      EXPECT_TRUE(same_bits(everything(row_loops(isa), width), plain)) << name(isa) << ", width " << width;
+    }
+  }
+}
+
+TEST(RowLoops, SoftmaxIsRightAtTheEdges) {
+  // Far apart scores, and a query that sees itself alone.
+  std::vector<float> x{-300.0f, 99.0f, 99.0f, 80.0f, 100.0f, -100.0f};
+  std::vector<float> log_sums(2);
+  row_loops().softmax({x.data(), 3, 2, 3, 0}, log_sums.data());
+  EXPECT_EQ(x[0], 1.0f);
+  EXPECT_EQ(x[1], 0.0f);
+  EXPECT_FLOAT_EQ(log_sums[0], -300.0f);
+  EXPECT_NEAR(x[3], std::exp(-20.0), 1e-14);
+  EXPECT_FLOAT_EQ(x[4], 1.0f);
+  EXPECT_EQ(x[5], 0.0f);
+}
+
+TEST(RowLoops, WhatIsNotFiniteStaysSo) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    std::vector<float> x(40, 1.0f), y(40);
+    x[33] = bad;
+    std::vector<float> log_sums(1);
+    auto strip = x;
+    row_loops().softmax({strip.data(), 40, 1, 40, 39}, log_sums.data());
+    EXPECT_FALSE(std::isfinite(log_sums[0]));
+    float most = -std::numeric_limits<float>::infinity(), sum = 0;
+    row_loops().take_logits({x.data(), 40, 1, 40, 0}, &most, &sum);
+    EXPECT_FALSE(std::isfinite(sum) && std::isfinite(most));
+    row_loops().gelu(y.data(), x.data(), 40);
+    EXPECT_FALSE(std::isfinite(y[33]));
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test

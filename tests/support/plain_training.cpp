@@ -1,0 +1,99 @@
+#include "tests/support/plain_training.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/random_values.h"
+
+namespace aliquot::test {
+namespace {
+
+void initialize(std::vector<float>& values, const Initial& initial, RandomValues random) {
+  for (float& value : values) {
+    switch (initial.kind) {
+      case Initial::Kind::kZero: value = 0.0f; break;
+      case Initial::Kind::kOne: value = 1.0f; break;
+      case Initial::Kind::kNormal: value = initial.deviation * static_cast<float>(random.normal()); break;
+    }
+  }
+}
+
+uint64_t key_of(uint64_t seed, const std::string& name) {
+  for (const char c : name) seed = (seed ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return seed;
+}
+
+}  // namespace
+
+OwnedTensors::OwnedTensors(Model& model, uint64_t seed) {
+  for (const ModelUnit& unit : model.units()) {
+    for (const ModelTensor& declared : unit.tensors) {
+      const std::string name = unit.name + "." + declared.name;
+      Tensor& tensor = tensors_[name];
+      tensor.shape = declared.shape;
+      tensor.parameter.resize(static_cast<size_t>(declared.element_count()));
+      tensor.gradient.resize(tensor.parameter.size());
+      initialize(tensor.parameter, declared.initial, RandomValues(key_of(seed, name)));
+      *declared.parameter = tensor.parameter.data();
+      *declared.gradient = tensor.gradient.data();
+    }
+  }
+}
+
+void OwnedTensors::zero_gradients() {
+  for (auto& [name, tensor] : tensors_) std::ranges::fill(tensor.gradient, 0.0f);
+}
+
+PlainTraining::PlainTraining(const PlainOptions& options)
+    : options_(options),
+      pool_(options.threads),
+      model_(std::make_unique<Gpt2>(options.shape, options.model, pool_)),
+      tensors_(std::make_unique<OwnedTensors>(*model_, options.seed)),
+      activations_(static_cast<size_t>(model_->activation_bytes()) / sizeof(float) + 16),
+      token_count_(options.model.batch *
+                   (options.model.sequence == 0 ? options.shape.context : options.model.sequence)) {
+  auto* memory = reinterpret_cast<std::byte*>(activations_.data());
+  model_->set_activations(memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64);
+  model_->set_loss_factor(1.0f / static_cast<float>(token_count_));
+}
+
+double PlainTraining::evaluate(const TokenBatch& batch) {
+  model_->set_batch(batch);
+  for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) model_->forward(use);
+  return model_->loss_sum() / static_cast<double>(token_count_);
+}
+
+double PlainTraining::pass(const TokenBatch& batch) {
+  const double loss = evaluate(batch);
+  for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) model_->backward(use);
+  return loss;
+}
+
+double PlainTraining::update() {
+  double squares = 0;
+  for (const auto& [name, tensor] : tensors_->tensors()) {
+    for (const float g : tensor.gradient) squares += static_cast<double>(g) * static_cast<double>(g);
+  }
+  const double norm = std::sqrt(squares);
+  const float factor = static_cast<float>(std::min(1.0, static_cast<double>(options_.clip) / (norm + 1e-6)));
+  ++step_;
+  const float correction_1 = 1.0f - std::pow(options_.beta_1, static_cast<float>(step_));
+  const float correction_2 = 1.0f - std::pow(options_.beta_2, static_cast<float>(step_));
+  for (auto& [name, tensor] : tensors_->tensors()) {
+    Moments& moments = moments_[name];
+    moments.first.resize(tensor.parameter.size());
+    moments.second.resize(tensor.parameter.size());
+    const float decay = tensor.shape.size() > 1 ? options_.weight_decay : 0.0f;
+    for (size_t i = 0; i < tensor.parameter.size(); ++i) {
+      const float g = tensor.gradient[i] * factor;
+      float &p = tensor.parameter[i], &m = moments.first[i], &v = moments.second[i];
+      m = options_.beta_1 * m + (1.0f - options_.beta_1) * g;
+      v = options_.beta_2 * v + (1.0f - options_.beta_2) * g * g;
+      p -= options_.learning_rate * decay * p;
+      p -= options_.learning_rate * (m / correction_1) / (std::sqrt(v / correction_2) + options_.epsilon);
+    }
+  }
+  return norm;
+}
+
+}  // namespace aliquot::test

@@ -1,0 +1,71 @@
+#pragma once
+// Training with nothing sharded and nothing shared: the loop that the engine must agree with.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/models/gpt2.h"
+#include "kernels/thread_pool.h"
+
+namespace aliquot::test {
+
+/// Memory for every tensor of a model, each an array of its own; the model points at it while this lives.
+class OwnedTensors {
+ public:
+  /// Parameters get the values their declaration asks for, drawn by seed and name; gradients are zero.
+  OwnedTensors(Model& model, uint64_t seed);
+
+  struct Tensor {
+    std::vector<int64_t> shape;
+    std::vector<float> parameter, gradient;
+  };
+  std::map<std::string, Tensor>& tensors() { return tensors_; }  // by full name
+  Tensor& operator[](const std::string& name) { return tensors_.at(name); }
+  void zero_gradients();
+
+ private:
+  std::map<std::string, Tensor> tensors_;
+};
+
+struct PlainOptions {
+  ModelShape shape;
+  Gpt2Options model;
+  int threads = 1;
+  uint64_t seed = 1;
+  float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
+};
+
+/// A model, its tensors, its activations and AdamW in plain loops.
+class PlainTraining {
+ public:
+  explicit PlainTraining(const PlainOptions& options);
+
+  /// One micro-batch forward and backward; gradients are those of the mean over its tokens. Returns that mean.
+  double pass(const TokenBatch& batch);
+  double evaluate(const TokenBatch& batch);
+  /// Clips by the global norm and updates. Returns the norm before clipping.
+  double update();
+
+  Gpt2& model() { return *model_; }
+  OwnedTensors& tensors() { return *tensors_; }
+  int64_t token_count() const { return token_count_; }
+
+ private:
+  struct Moments {
+    std::vector<float> first, second;
+  };
+
+  PlainOptions options_;
+  ThreadPool pool_;
+  std::unique_ptr<Gpt2> model_;
+  std::unique_ptr<OwnedTensors> tensors_;
+  std::vector<float> activations_;
+  std::map<std::string, Moments> moments_;
+  int64_t token_count_;
+  int step_ = 0;
+};
+
+}  // namespace aliquot::test
