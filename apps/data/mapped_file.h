@@ -1,0 +1,26 @@
+#pragma once
+// A file in memory, read-only.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+namespace aliquot {
+
+/// The whole file, mapped while this lives. Throws UsageError, saying what the system said, when it cannot be.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,72 @@
+#include <cstdio>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <vector>
+
+#include "apps/data/token_source.h"
+#include "kernels/error.h"
+
+namespace aliquot::test {
+namespace {
+
+// A file with one dataset; gone when the test is.
+class TokensFile {
+ public:
+  TokensFile(const char* name, hid_t type, const std::vector<int64_t>& tokens, hsize_t chunk = 0)
+      : path_(testing::TempDir() + "aliquot_tokens.h5") {
+    const hid_t file = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    const hsize_t count = tokens.size();
+    const hid_t space = H5Screate_simple(1, &count, nullptr), how = H5Pcreate(H5P_DATASET_CREATE);
+    if (chunk > 0) H5Pset_chunk(how, 1, &chunk);
+    const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, how, H5P_DEFAULT);
+    H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data());
+    H5Dclose(dataset);
+    H5Pclose(how);
+    H5Sclose(space);
+    H5Fclose(file);
+  }
+  ~TokensFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(Hdf5Tokens, IntegersOfAnyWidth) {
+  const std::vector<int64_t> tokens{0, 7, 100, 3};
+  for (const hid_t type : {H5T_STD_U8LE, H5T_STD_I16LE, H5T_STD_U16LE, H5T_STD_I32LE, H5T_STD_I64LE, H5T_STD_U64LE}) {
+    const TokensFile file("tokens", type, tokens);
+    const auto source = open_token_source(file.path());
+    ASSERT_EQ(source->token_count(), 4);
+    std::vector<int32_t> read(3);
+    source->read(1, read, 101);
+    EXPECT_EQ(read, (std::vector<int32_t>{7, 100, 3}));
+    EXPECT_THROW(source->read(1, read, 100), UsageError);
+  }
+}
+
+TEST(Hdf5Tokens, NegativeAndHugeTokensAreRefused) {
+  std::vector<int32_t> read(2);
+  const TokensFile file("tokens", H5T_STD_I32LE, {-1, 5});
+  EXPECT_THROW(open_token_source(file.path())->read(0, read, 1 << 30), UsageError);
+  const TokensFile huge("tokens", H5T_STD_I64LE, {5, int64_t{1} << 40});
+  EXPECT_THROW(open_token_source(huge.path())->read(0, read, 1 << 30), UsageError);
+}
+
+TEST(Hdf5Tokens, WhatIsNoTokensFileIsRefused) {
+  EXPECT_THROW(open_token_source("/no/such/file.h5"), UsageError);
+  const TokensFile other("text", H5T_STD_U8LE, {1});
+  EXPECT_THROW(open_token_source(other.path()), UsageError);
+  const TokensFile real("tokens", H5T_IEEE_F32LE, {1});
+  EXPECT_THROW(open_token_source(real.path()), UsageError);
+  const TokensFile big_endian("tokens", H5T_STD_U16BE, {1});
+  EXPECT_THROW(open_token_source(big_endian.path()), UsageError);
+  const TokensFile chunked("tokens", H5T_STD_U16LE, {1, 2, 3}, 2);
+  EXPECT_THROW(open_token_source(chunked.path()), UsageError);
+  std::ofstream(chunked.path()) << "no HDF5 at all";
+  EXPECT_THROW(open_token_source(chunked.path()), UsageError);
+}
+
+}  // namespace
+}  // namespace aliquot::test
