@@ -1,0 +1,71 @@
+#pragma once
+// One table of options a command, from which its parser, its --help, its configuration file and the record of a run are
+// made, so that they cannot differ.
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/options/values.h"
+
+namespace aliquot {
+
+using Json = nlohmann::ordered_json;
+
+/// One option, bound to a variable whose value at the time is the default.
+struct Option {
+  std::string name;     // without dashes
+  std::string hint;     // "N"; empty for a switch
+  std::string meaning;  // one line or two
+  bool is_switch = false;
+  std::function<void(std::string_view)> set;  // throws UsageError without saying where
+  std::function<Json()> get;                  // null where nothing was given and nothing is resolved yet
+};
+
+class OptionTable {
+ public:
+  /// What follows belongs under this heading in --help.
+  void heading(std::string title);
+
+  void count(std::string name, int64_t& value, WholeRange range, std::string meaning);
+  void count(std::string name, std::optional<int64_t>& value, WholeRange range, std::string meaning);
+  void bytes(std::string name, std::optional<int64_t>& value, std::string meaning);
+  void real(std::string name, double& value, RealRange range, std::string meaning);
+  void choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning);
+  void text(std::string name, std::string hint, std::string& value, std::string meaning);
+  /// --name alone, or with on or off.
+  void toggle(std::string name, bool& value, std::string meaning);
+  void add(Option option);
+
+  struct Entry {
+    std::string heading;  // of the group it opens; else empty
+    Option option;
+    std::string default_text;  // empty: none
+  };
+  const std::vector<Entry>& entries() const { return entries_; }
+  const Option* find(std::string_view name) const;
+  std::vector<std::string> names() const;
+
+  /// Every option with its value, in the table's order.
+  Json values() const;
+  /// What --help prints of the options, 100 columns wide.
+  std::string help() const;
+
+ private:
+  std::vector<Entry> entries_;
+  std::string next_heading_;
+};
+
+/// Sets what the arguments (without program and command) say: first the configuration file that an option `config`
+/// names, if the table has one, then the command line, which wins. Names are never abbreviated. Throws UsageError, one
+/// sentence that names the flag, or the file and its line, and what to do.
+void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
+
+/// Sets what a file of `name = value` lines says; # begins a comment, underscores do for dashes, a switch may stand alone,
+/// and an empty value leaves what there was.
+void parse_config_file(const OptionTable& table, const std::string& path);
+
+}  // namespace aliquot

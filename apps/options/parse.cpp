@@ -1,0 +1,116 @@
+// Command line and configuration file onto a table of options.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <fstream>
+
+#include "apps/options/nearest.h"
+#include "apps/options/option_table.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kStray = "an argument of no option";  // no flag can be called that
+
+po::options_description describe(const OptionTable& table) {
+  po::options_description description;
+  for (const auto& entry : table.entries()) {
+    auto* value = po::value<std::string>();
+    if (entry.option.is_switch) value->implicit_value("on");
+    description.add_options()(entry.option.name.c_str(), value, "");
+  }
+  description.add_options()(kStray, po::value<std::vector<std::string>>(), "");
+  return description;
+}
+
+void set(const Option& option, const std::string& where, const std::string& value) {
+  try {
+    option.set(value);
+  } catch (const UsageError& error) {
+    throw UsageError(where + ": " + error.what());
+  }
+}
+
+[[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given) {
+  const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
+  throw UsageError("Unknown option " + given + "." + did_you_mean(name, table.names(), "--") +
+                   " --help lists them all; none may be abbreviated.");
+}
+
+// What Boost found wrong, in the house's words.
+po::parsed_options parse_line(const OptionTable& table, const std::vector<std::string>& arguments) {
+  const po::options_description description = describe(table);
+  namespace style = po::command_line_style;
+  constexpr int kStyle = style::allow_long | style::long_allow_adjacent | style::long_allow_next;
+  try {
+    return po::command_line_parser(arguments)
+        .options(description)
+        .positional(po::positional_options_description().add(kStray, -1))
+        .style(kStyle)
+        .run();
+  } catch (const po::unknown_option& error) {
+    refuse_unknown(table, error.get_option_name());
+  } catch (const po::error_with_option_name& error) {
+    throw UsageError(error.get_option_name() + " wants a value. --help says which.");
+  } catch (const po::error& error) {
+    throw UsageError(std::string("The command line cannot be read: ") + error.what() + ".");
+  }
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+void apply_config_line(const OptionTable& table, const std::string& line, const std::string& where) {
+  const size_t equals = line.find('=');
+  std::string name = trimmed(line.substr(0, equals));
+  std::ranges::replace(name, '_', '-');
+  if (name.starts_with("--")) name.erase(0, 2);
+  const Option* option = table.find(name);
+  if (option == nullptr || name == "config") {
+    throw UsageError(where + ": unknown key '" + name + "'." + did_you_mean(name, table.names(), "") +
+                     " Keys are the options of --help without their dashes.");
+  }
+  const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
+  if (equals != std::string::npos && value.empty()) return;  // as --dry-run prints what was not given
+  if (equals == std::string::npos && !option->is_switch) {
+    throw UsageError(where + ": '" + name + "' has no value: write " + name + " = VALUE.");
+  }
+  set(*option, where + ": " + name, value.empty() ? "on" : value);
+}
+
+}  // namespace
+
+void parse_config_file(const OptionTable& table, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw UsageError("--config " + path + ": the file cannot be read.");
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    line = trimmed(line.substr(0, line.find('#')));
+    const bool section = line.starts_with('[') && line.ends_with(']');  // ini files have them; they mean nothing here
+    if (!line.empty() && !section) apply_config_line(table, line, path + ":" + std::to_string(number));
+  }
+  if (!file.eof()) throw UsageError("--config " + path + ": the file cannot be read.");
+}
+
+void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
+  const po::parsed_options parsed = parse_line(table, arguments);
+  for (const po::option& given : parsed.options) {
+    if (given.string_key == kStray) {
+      throw UsageError("'" + given.value.front() +
+                       "' belongs to no option: every value follows its --option. --help lists them.");
+    }
+    if (given.string_key == "config") parse_config_file(table, given.value.front());
+  }
+  for (const po::option& given : parsed.options) {
+    const Option* option = table.find(given.string_key);
+    if (option == nullptr) refuse_unknown(table, given.string_key);
+    set(*option, "--" + option->name, given.value.empty() ? "on" : given.value.front());
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,129 @@
+// What follows from the options together.
+#include <array>
+#include <string_view>
+
+#include "apps/options/train_options.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+// The options that this program knows and does not carry out yet, with the values that it does. One line leaves as the
+// work it stands for is done. "*" stands for nothing given.
+struct Unfinished {
+  std::string_view option;
+  std::string_view works;  // separated by blanks
+};
+constexpr std::array kUnfinished{
+    Unfinished{"device", "auto host"},
+    Unfinished{"world", "auto threads mpi"},
+    Unfinished{"replicas", "1"},
+    Unfinished{"init", "*"},
+    Unfinished{"eval-data", "*"},
+    Unfinished{"eval-every", "0"},
+    Unfinished{"optimizer", "adamw adam lion sgd"},
+    Unfinished{"scale-lr", "none"},
+    Unfinished{"base-batch", "*"},
+    Unfinished{"precision", "* fp32"},
+    Unfinished{"gradients", "fp32"},
+    Unfinished{"reduce-precision", "* fp32"},
+    Unfinished{"state", "fp32"},
+    Unfinished{"memory-budget", "*"},
+    Unfinished{"offload", "none"},
+    Unfinished{"offload-parameters", "none"},
+    Unfinished{"quantize", "none"},
+    Unfinished{"update-in-backward", "false"},
+    Unfinished{"reproducible", "false"},
+    Unfinished{"save", "auto blocking"},
+    Unfinished{"trace", "*"},
+    Unfinished{"deepspeed", "*"},
+};
+
+bool works(const Unfinished& unfinished, const std::string& value) {
+  const std::string padded = " " + std::string(unfinished.works) + " ";
+  return padded.find(" " + (value.empty() ? "*" : value) + " ") != std::string::npos;
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void resolve_batch(TrainOptions& o, int rank_count) {
+  const int64_t at_once = rank_count * o.micro_batch;
+  if (!o.global_batch) {
+    o.global_batch = at_once * o.accumulate;
+    return;
+  }
+  if (*o.global_batch % at_once != 0) {
+    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " is not a multiple of " +
+                     std::to_string(rank_count) + " ranks x --micro-batch " + std::to_string(o.micro_batch) +
+                     ": change one of the three.");
+  }
+  const int64_t accumulate = *o.global_batch / at_once;
+  if (o.accumulate != 1 && o.accumulate != accumulate) {
+    throw UsageError("--accumulate " + std::to_string(o.accumulate) + " contradicts --global-batch " +
+                     std::to_string(*o.global_batch) + ", which makes it " + std::to_string(accumulate) +
+                     ": leave one of them out.");
+  }
+  o.accumulate = accumulate;
+}
+
+void check_together(const TrainOptions& o) {
+  if (o.update_in_backward && (o.clip != 0 || o.precision == "fp16")) {
+    throw UsageError("--update-in-backward cannot know the global norm in time: it needs --clip 0, and not fp16.");
+  }
+  if (o.scale_lr != "none" && !o.base_batch)
+    throw UsageError("--scale-lr needs --base-batch, the batch --lr was chosen for.");
+  if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
+    throw UsageError("--checkpoint-every needs --checkpoint-dir.");
+  if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
+  if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
+  if (o.min_lr > o.lr)
+    throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(o.lr) + ": change one.");
+  if (o.warmup > o.steps)
+    throw UsageError("--warmup " + std::to_string(o.warmup) + " is longer than --steps " + std::to_string(o.steps) +
+                     ".");
+}
+
+}  // namespace
+
+void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
+  const ModelShape shape = model_shape(o);
+  o.layers = shape.layers;
+  o.width = shape.width;
+  o.heads = shape.heads;
+  o.kv_heads = shape.kv_heads;
+  o.hidden = shape.hidden;
+  o.context = shape.context;
+  o.vocabulary = shape.vocabulary;
+  if (!o.sequence) o.sequence = shape.context;
+  if (*o.sequence > shape.context) {
+    throw UsageError("--sequence " + std::to_string(*o.sequence) + " is longer than the model's context of " +
+                     std::to_string(shape.context) + ": give less, or a larger --context.");
+  }
+  o.ranks = rank_count;
+  if (o.precision.empty()) o.precision = on_gpu ? "bf16" : "fp32";
+  if (o.reduce_precision.empty()) o.reduce_precision = o.gradients;
+  if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 ? "shard" : "full";
+  resolve_batch(o, rank_count);
+  check_together(o);
+}
+
+void refuse_unfinished(const TrainOptions& options) {
+  TrainOptions copy = options;
+  const OptionTable table = train_option_table(copy);
+  for (const Unfinished& unfinished : kUnfinished) {
+    const std::string value = text_of(table.find(unfinished.option)->get());
+    if (works(unfinished, value)) continue;
+    std::string usable(unfinished.works);
+    throw UsageError(
+        "--" + std::string(unfinished.option) + " " + value + " is not built yet: " +
+        (usable == "*" ? "leave the flag out." : "what works today is " + usable + " (* is without the flag)."));
+  }
+  if (find_model_preset(options.model)->shape.family != ModelFamily::kGpt2) {
+    throw UsageError("--model " + options.model + " is not built yet: take one of the gpt2 models.");
+  }
+}
+
+}  // namespace aliquot

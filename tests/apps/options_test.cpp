@@ -1,0 +1,169 @@
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "apps/options/nearest.h"
+#include "apps/options/train_options.h"
+#include "kernels/error.h"
+
+namespace aliquot::test {
+namespace {
+
+TrainOptions parsed(const std::vector<std::string>& arguments) {
+  TrainOptions options;
+  parse_arguments(train_option_table(options), arguments);
+  return options;
+}
+
+// What a user reads when the arguments will not do.
+std::string complaint(const std::vector<std::string>& arguments) {
+  try {
+    parsed(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+testing::AssertionResult says(const std::string& text, const std::string& part) {
+  if (text.find(part) != std::string::npos && text.find('\n') == std::string::npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << text << "' does not say '" << part << "' in one line";
+}
+
+TEST(Values, CountsAndBytesTakeTheirSuffixes) {
+  EXPECT_EQ(parse_count("4096", {}), 4096);
+  EXPECT_EQ(parse_count("7.5b", {}), 7'500'000'000);
+  EXPECT_EQ(parse_count("12k", {}), 12000);
+  EXPECT_EQ(parse_count("0.3M", {}), 300000);
+  EXPECT_EQ(parse_bytes("24GiB"), int64_t{24} << 30);
+  EXPECT_EQ(parse_bytes("1.5 MiB"), 3 << 19);
+  EXPECT_EQ(parse_bytes("80GB"), 80'000'000'000);
+  EXPECT_EQ(parse_bytes("7"), 7);
+  for (const char* bad : {"", "x", "-1", "1.5", "1e3", "3 q", "9999999999999999999999", "5GiB", "0x10"}) {
+    EXPECT_THROW(parse_count(bad, {}), UsageError) << bad;
+  }
+  for (const char* bad : {"", "-1KB", "1.5", "3 km", "nan"}) EXPECT_THROW(parse_bytes(bad), UsageError) << bad;
+  for (const char* bad : {"", "1,2", "nan", "inf", "1e999", "0.1x"})
+    EXPECT_THROW(parse_real(bad, {}), UsageError) << bad;
+  EXPECT_EQ(exact_text(0.1f), "0.1");
+  EXPECT_EQ(exact_text(1.0 / 3), "0.3333333333333333");
+  EXPECT_EQ(exact_text(std::nan("")), "null");
+}
+
+TEST(Nearest, FindsWhatWasMeant) {
+  EXPECT_EQ(edit_distance("stage", "stage"), 0);
+  EXPECT_EQ(edit_distance("stgae", "stage"), 1);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(nearest_names("zero-stag", {"steps", "zero-stage", "world"}), (std::vector<std::string>{"zero-stage"}));
+  EXPECT_TRUE(nearest_names("quantum", {"steps", "zero-stage", "world"}).empty());
+  EXPECT_EQ(did_you_mean("step", {"steps"}, "--"), " Did you mean --steps?");
+}
+
+TEST(TrainOptions, TakesValuesInBothSpellings) {
+  const TrainOptions o = parsed({"--zero-stage", "2", "--lr=1e-3", "--betas", "0.8,0.99", "--memory-budget", "24GiB",
+                                 "--quiet", "--nesterov=off", "--offload", "disk:/scratch", "--seed", "0"});
+  EXPECT_EQ(o.stage(), 2);
+  EXPECT_EQ(o.lr, 1e-3);
+  EXPECT_EQ(o.beta_1, 0.8);
+  EXPECT_EQ(o.beta_2, 0.99);
+  EXPECT_EQ(o.memory_budget, int64_t{24} << 30);
+  EXPECT_TRUE(o.quiet);
+  EXPECT_FALSE(o.nesterov);
+  EXPECT_EQ(o.offload, "disk:/scratch");
+  EXPECT_EQ(o.seed, 0);
+}
+
+TEST(TrainOptions, ComplainInOneLineThatNamesFlagAndRemedy) {
+  EXPECT_TRUE(says(complaint({"--zero-stag", "2"}), "--zero-stage?"));
+  EXPECT_TRUE(says(complaint({"--zero", "2"}), "Unknown option"));
+  EXPECT_TRUE(says(complaint({"--zero-stage", "5"}), "--zero-stage: '5' will not do: give one of 0, 1, 2, 3."));
+  EXPECT_TRUE(says(complaint({"--optimizer", "adamv"}), "Did you mean adam"));
+  EXPECT_TRUE(says(complaint({"--model", "gpt-124m"}), "gpt2-124m"));
+  EXPECT_TRUE(says(complaint({"--steps", "0"}), "--steps: '0' will not do"));
+  EXPECT_TRUE(says(complaint({"--steps"}), "--steps"));
+  EXPECT_TRUE(says(complaint({"--lr", "fast"}), "--lr"));
+  EXPECT_TRUE(says(complaint({"--lr", "-1"}), "--lr"));
+  EXPECT_TRUE(says(complaint({"nano"}), "'nano' belongs to no option"));
+  EXPECT_TRUE(says(complaint({"--betas", "0.9"}), "--betas"));
+  EXPECT_TRUE(says(complaint({"--offload", "disk:"}), "--offload"));
+  EXPECT_TRUE(says(complaint({"-z"}), "-z"));
+  EXPECT_TRUE(says(complaint({"--steps", "5", "--steps", "6"}), "none"));  // the last one wins
+}
+
+class ConfigFile : public testing::Test {
+ protected:
+  ~ConfigFile() override { std::filesystem::remove(path_); }
+  std::string write(const std::string& text) {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  std::string path_ = testing::TempDir() + "aliquot_options.ini";
+};
+
+TEST_F(ConfigFile, IsReadBeforeTheCommandLine) {
+  const std::string path =
+      write("# a run\nzero-stage = 1\n[section]\nmicro_batch=2  # two\n\nquiet\nmodel = gpt2-124m\r\n");
+  const TrainOptions o = parsed({"--zero-stage", "2", "--config", path});
+  EXPECT_EQ(o.stage(), 2);
+  EXPECT_EQ(o.micro_batch, 2);
+  EXPECT_EQ(o.model, "gpt2-124m");
+  EXPECT_TRUE(o.quiet);
+}
+
+TEST_F(ConfigFile, ComplaintsNameFileAndLine) {
+  EXPECT_TRUE(says(complaint({"--config", write("steps = 3\nzero_stge = 2\n")}),
+                   path_ + ":2: unknown key 'zero-stge'. Did you mean zero-stage?"));
+  EXPECT_TRUE(says(complaint({"--config", write("steps = many\n")}), path_ + ":1: steps: 'many'"));
+  EXPECT_TRUE(says(complaint({"--config", write("steps\n")}), "write steps = VALUE"));
+  EXPECT_TRUE(says(complaint({"--config", "/no/such.ini"}), "cannot be read"));
+  EXPECT_TRUE(says(complaint({"--config", testing::TempDir()}), "cannot be read"));
+}
+
+TEST(TrainOptions, HelpListsEveryOptionWithItsDefaultInAHundredColumns) {
+  TrainOptions options;
+  const OptionTable table = train_option_table(options);
+  const std::string help = table.help();
+  for (const std::string& name : table.names()) EXPECT_NE(help.find("  --" + name), std::string::npos) << name;
+  EXPECT_NE(help.find("--zero-stage 0|1|2|3  (3)"), std::string::npos);
+  EXPECT_NE(help.find("--betas X,Y  (0.9,0.95)"), std::string::npos);
+  for (size_t at = 0; at < help.size();) {
+    const size_t end = help.find('\n', at);
+    EXPECT_LE(end - at, 120u) << help.substr(at, end - at);
+    at = end + 1;
+  }
+}
+
+TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
+  TrainOptions o = parsed({"--width", "64", "--global-batch", "32"});
+  resolve(o, 2, false);
+  EXPECT_EQ(o.hidden, 256);
+  EXPECT_EQ(o.sequence, 128);
+  EXPECT_EQ(o.accumulate, 4);
+  EXPECT_EQ(o.precision, "fp32");
+  EXPECT_EQ(o.accumulate_into, "shard");
+  TrainOptions uneven = parsed({"--global-batch", "30"});
+  EXPECT_THROW(resolve(uneven, 2, false), UsageError);
+  TrainOptions crooked = parsed({"--heads", "3"});
+  EXPECT_THROW(resolve(crooked, 1, false), UsageError);
+  TrainOptions lonely = parsed({"--resume", "auto"});
+  EXPECT_THROW(resolve(lonely, 1, false), UsageError);
+}
+
+TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {
+  EXPECT_NO_THROW(refuse_unfinished(parsed({})));
+  for (const char* option : {"--trace", "--deepspeed", "--init"}) {
+    EXPECT_THROW(refuse_unfinished(parsed({option, "file"})), UsageError) << option;
+  }
+  EXPECT_THROW(refuse_unfinished(parsed({"--precision", "bf16"})), UsageError);
+  EXPECT_THROW(refuse_unfinished(parsed({"--model", "llama-nano"})), UsageError);
+  EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp32", "--zero-stage", "1"})));
+}
+
+TEST(TrainOptions, EveryUnfinishedOptionIsOfTheTable) {
+  TrainOptions options;
+  EXPECT_NO_THROW(refuse_unfinished(options));  // looks each of them up
+}
+
+}  // namespace
+}  // namespace aliquot::test
