@@ -1,0 +1,92 @@
+// The `aliquot` command: finds the command meant, and turns what it throws into one line and an exit code.
+#include <array>
+#include <exception>
+#include <fmt/format.h>
+#include <new>
+
+#include "apps/commands.h"
+#include "apps/options/nearest.h"
+#include "apps/version.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view summary;
+  int (*run)(const Arguments&);  // null: known and not built yet
+};
+
+constexpr std::array kCommands{
+    Command{"train", "train a model, sharded over ranks", run_train},
+    Command{"plan", "what a run would cost, without running it", nullptr},
+    Command{"sweep", "memory per rank against model size, as a table and a picture", nullptr},
+    Command{"report", "a page about one run or several", nullptr},
+    Command{"checkpoint", "list, show, verify, compare, export, import and prune checkpoints", nullptr},
+    Command{"doctor", "what this build and this machine offer", run_doctor},
+};
+
+std::string help() {
+  std::string text =
+      "aliquot trains models that no single rank can hold.\n\n  aliquot COMMAND [--option value ...]\n\n";
+  for (const Command& command : kCommands) {
+    text +=
+        fmt::format("  {:<12}{}{}\n", command.name, command.summary, command.run == nullptr ? " (not built yet)" : "");
+  }
+  return text + "\naliquot COMMAND --help says what a command can be told; aliquot --version, which build this is.\n";
+}
+
+[[noreturn]] void refuse_unknown(const std::string& given) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.emplace_back(command.name);
+  throw UsageError("there is no command '" + given + "'." + did_you_mean(given, names, "") +
+                   " aliquot --help lists them.");
+}
+
+int dispatch(const Arguments& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    fmt::print(words.empty() ? stderr : stdout, "{}", help());
+    return static_cast<int>(words.empty() ? ExitCode::kUsage : ExitCode::kDone);
+  }
+  if (words[0] == "--version") {
+    fmt::print("aliquot {}\n", version());
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name != words[0]) continue;
+    if (command.run != nullptr) return command.run({words.begin() + 1, words.end()});
+    throw UnavailableError("'aliquot " + words[0] + "' is not built yet.");
+  }
+  refuse_unknown(words[0]);
+}
+
+int fail(ExitCode code, const std::string& sentence) {
+  fmt::print(stderr, "aliquot: {}\n", sentence);
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+bool wants_help(const Arguments& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") return true;
+  }
+  return false;
+}
+
+}  // namespace aliquot
+
+int main(int argc, char** argv) {
+  using aliquot::ExitCode;
+  try {
+    return aliquot::dispatch({argv + 1, argv + argc});
+  } catch (const aliquot::Error& error) {
+    return aliquot::fail(error.exit_code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return aliquot::fail(ExitCode::kUnavailable,
+                         "the system has no more memory: a smaller --micro-batch or a higher --zero-stage needs less.");
+  } catch (const std::exception& error) {
+    return aliquot::fail(ExitCode::kFault, std::string("an error that should not happen: ") + error.what());
+  }
+}

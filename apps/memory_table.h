@@ -1,0 +1,26 @@
+#pragma once
+// Memory by rank and category, planned beside measured, as people read it.
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernels/ledger.h"
+
+namespace aliquot {
+
+/// One rank's peaks.
+struct RankMemory {
+  BytesByCategory planned{}, measured{};
+  int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // of the sum, not the sum of peaks
+  int64_t outside_bytes = 0;                                // what the system counts and the ledger does not
+};
+
+/// A line a rank for its plan and one for what was measured, a column for each category in use, at most 100 columns wide;
+/// a last sentence says whether all figures agree. Ranks beyond `most_ranks` are counted, not shown.
+std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
+
+/// "512 B", "1.50 KiB", "183 MiB", "12.4 GiB": three figures.
+std::string bytes_text(int64_t bytes);
+
+}  // namespace aliquot

@@ -1,0 +1,54 @@
+#include "apps/metrics.h"
+
+#include "kernels/error.h"
+
+namespace aliquot {
+
+Json json(const BytesByCategory& bytes) {
+  Json object = Json::object();
+  for (int i = 0; i < kCategoryCount; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (category != Category::kArena) object[std::string(name(category))] = bytes[static_cast<size_t>(i)];
+  }
+  return object;
+}
+
+Json json(const StepRecord& r, const Json& extra) {
+  Json memory = json(r.memory.by_category);
+  memory["peak"] = r.memory.peak_bytes;
+  memory["outside"] = r.memory.outside_bytes;
+  Json object = {{"step", r.step},
+                 {"loss", r.loss},
+                 {"grad_norm", r.grad_norm},
+                 {"lr", r.lr},
+                 {"tokens", r.tokens},
+                 {"step_seconds", r.step_seconds},
+                 {"tokens_per_second", r.tokens_per_second},
+                 {"skipped", r.skipped},
+                 {"memory", std::move(memory)}};
+  if (extra.is_object()) object.update(extra);
+  return object;
+}
+
+Json json(const DoneRecord& r) {
+  return {{"done",
+           {{"digest", r.digest},
+            {"steps", r.steps},
+            {"planned", json(r.planned)},
+            {"measured", json(r.measured)},
+            {"planned_peak", r.planned_peak_bytes},
+            {"measured_peak", r.measured_peak_bytes}}}};
+}
+
+MetricsFile::MetricsFile(std::string path, Mode mode)
+    : path_(std::move(path)), file_(path_, mode == Mode::kAnew ? std::ios::trunc : std::ios::app) {
+  if (!file_)
+    throw UsageError("--metrics " + path_ + ": the file cannot be written; give another, or make its directory.");
+}
+
+void MetricsFile::write(const Json& object) {
+  file_ << object.dump() << '\n' << std::flush;
+  if (!file_) throw FaultError("Writing metrics to " + path_ + " failed: is the disk full?");
+}
+
+}  // namespace aliquot

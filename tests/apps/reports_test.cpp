@@ -1,0 +1,98 @@
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "apps/memory_table.h"
+#include "apps/metrics.h"
+#include "apps/progress.h"
+#include "kernels/error.h"
+
+namespace aliquot::test {
+namespace {
+
+TEST(Metrics, NumbersReadBackToTheSameBits) {
+  StepRecord record{
+      .step = 7, .loss = 0.1 + 0.2, .grad_norm = std::nan(""), .lr = static_cast<double>(3e-4f), .tokens = 4096};
+  const auto back = nlohmann::json::parse(json(record).dump());
+  EXPECT_EQ(back["loss"].get<double>(), record.loss);
+  EXPECT_EQ(back["lr"].get<double>(), record.lr);
+  EXPECT_TRUE(back["grad_norm"].is_null());
+  EXPECT_EQ(back["skipped"], false);
+  EXPECT_EQ(back["memory"].size(), 9u);  // seven categories, peak and outside
+}
+
+TEST(Metrics, TheLineIsTheManuals) {
+  StepRecord record{.step = 1,
+                    .loss = 10.82,
+                    .grad_norm = 1.2,
+                    .lr = 0.0003,
+                    .tokens = 4096,
+                    .step_seconds = 0.8,
+                    .tokens_per_second = 5120};
+  EXPECT_EQ(
+      json(record, {{"digest", "00"}}).dump(),
+      R"({"step":1,"loss":10.82,"grad_norm":1.2,"lr":0.0003,"tokens":4096,"step_seconds":0.8,)"
+      R"("tokens_per_second":5120.0,"skipped":false,"memory":{"parameters":0,"gradients":0,"optimizer":0,"slots":0,)"
+      R"("communication":0,"staging":0,"activations":0,"peak":0,"outside":0},"digest":"00"})");
+}
+
+TEST(Metrics, AppendsOrBeginsAnew) {
+  const std::string path = testing::TempDir() + "aliquot_metrics.jsonl";
+  const auto line_count = [&path] {
+    std::ifstream file(path);
+    return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  };
+  MetricsFile(path, MetricsFile::Mode::kAnew).write(json(DoneRecord{.digest = "00"}));
+  MetricsFile(path, MetricsFile::Mode::kAppend).write(json(DoneRecord{}));
+  EXPECT_EQ(line_count(), 2);
+  MetricsFile(path, MetricsFile::Mode::kAnew).write(json(DoneRecord{}));
+  EXPECT_EQ(line_count(), 1);
+  std::filesystem::remove(path);
+  EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kAnew), UsageError);
+}
+
+TEST(Progress, LinesAndBarsFit) {
+  const ProgressStep step{.step = 12, .loss = 3.21, .tokens_per_second = 5120, .grad_norm = 0.81, .lr = 3e-4};
+  EXPECT_EQ(progress_line(step, 100), "step 12/100  loss 3.2100  norm 0.81  lr 0.0003  5120 tokens/s");
+  EXPECT_EQ(progress_bar(step, 100, 61, 80).substr(0, 8), "[###....");
+  for (const int columns : {10, 40, 60, 80, 200})
+    EXPECT_LT(progress_bar(step, 100, 61, columns).size(), static_cast<size_t>(columns));
+  EXPECT_EQ(duration_text(41.2), "42 s");
+  EXPECT_EQ(duration_text(200), "3 min 20 s");
+  EXPECT_EQ(duration_text(7500), "2 h 05 min");
+  EXPECT_EQ(duration_text(NAN), "?");
+}
+
+TEST(Progress, IsSilentWhenAsked) {
+  EXPECT_EQ(progress_style("lines", true, stdout), ProgressStyle::kNone);
+  EXPECT_EQ(progress_style("none", false, stdout), ProgressStyle::kNone);
+  EXPECT_EQ(progress_style("bar", false, stdout), ProgressStyle::kBar);
+}
+
+TEST(MemoryTable, ShowsPlannedBesideMeasured) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1536), "1.50 KiB");
+  EXPECT_EQ(bytes_text(int64_t{183} << 20), "183 MiB");
+  EXPECT_EQ(bytes_text((int64_t{1} << 30) - 1), "1.00 GiB");
+  RankMemory rank;
+  rank.planned[0] = rank.measured[0] = 1 << 20;
+  rank.planned[2] = rank.measured[2] = 3 << 20;
+  rank.planned_peak_bytes = rank.measured_peak_bytes = 4 << 20;
+  std::vector<RankMemory> ranks(10, rank);
+  const std::string table = memory_table(ranks);
+  EXPECT_NE(table.find("agree to the byte"), std::string::npos);
+  EXPECT_NE(table.find("and 2 more ranks"), std::string::npos);
+  EXPECT_NE(table.find("4.00 MiB"), std::string::npos);
+  EXPECT_EQ(table.find("gradients"), std::string::npos);  // a category that nobody uses
+  ranks[9].measured[0] += 1;
+  EXPECT_NE(memory_table(ranks).find("planned and measured differ"), std::string::npos);
+  RankMemory full;
+  full.planned.fill(1000 << 20);
+  const std::string wide = memory_table(std::vector<RankMemory>{full});
+  EXPECT_LE(wide.find('\n'), 110u);
+}
+
+}  // namespace
+}  // namespace aliquot::test
