@@ -1,40 +1,21 @@
 // The dataset `tokens` of an HDF5 file: found by the library once, then read as mapped memory.
-#include <hdf5.h>
-#include <mutex>
 #include <string>
 
 #include "apps/data/mapped_tokens.h"
+#include "checkpoint/hdf5_handle.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
-
-// One handle of the library's, closed on every way out.
-class Handle {
- public:
-  Handle(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  ~Handle() {
-    if (id_ >= 0) close_(id_);
-  }
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-
-  hid_t get() const { return id_; }
-  explicit operator bool() const { return id_ >= 0; }
-
- private:
-  hid_t id_;
-  herr_t (*close_)(hid_t);
-};
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& why) {
   throw UsageError("--data " + file.string() + ": " + why + ".");
 }
 
 TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
-  const Handle space(H5Dget_space(dataset), H5Sclose), type(H5Dget_type(dataset), H5Tclose);
-  const Handle how(H5Dget_create_plist(dataset), H5Pclose);
-  if (!space || !type || !how) refuse(file, "the dataset 'tokens' cannot be examined; the file may be damaged");
+  const Hdf5Handle space(H5Dget_space(dataset), H5Sclose, "read the extents of 'tokens'");
+  const Hdf5Handle type(H5Dget_type(dataset), H5Tclose, "read the type of 'tokens'");
+  const Hdf5Handle how(H5Dget_create_plist(dataset), H5Pclose, "read the layout of 'tokens'");
   if (H5Sget_simple_extent_ndims(space.get()) != 1) refuse(file, "the dataset 'tokens' is to have one dimension");
   const size_t bytes = H5Tget_size(type.get());
   if (H5Tget_class(type.get()) != H5T_INTEGER || bytes > 8 || (bytes & (bytes - 1)) != 0 ||
@@ -57,14 +38,14 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
 }
 
 TokenLayout find_tokens(const std::filesystem::path& path) {
-  static std::mutex one_at_a_time;  // the library may have been built for one thread
-  const std::lock_guard guard(one_at_a_time);
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // its errors become ours
-  const Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose);
-  if (!file) refuse(path, "it cannot be opened as an HDF5 file");
-  const Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose);
-  if (!dataset) refuse(path, "it has no dataset 'tokens'");
-  return layout_of(path, dataset.get());
+  const Hdf5Lock lock;
+  try {
+    const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
+    const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find the dataset 'tokens' in it");
+    return layout_of(path, dataset.get());
+  } catch (const FaultError& error) {
+    throw UsageError("--data " + path.string() + ": " + error.what());
+  }
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr Initial kOne{Initial::Kind::kOne};
 }  // namespace
 
 Gpt2::Gpt2(const ModelShape& shape, const Gpt2Options& options, ThreadPool& pool)
-    : shape_(shape), options_(options), pool_(pool), add_(options.gradients == GradientMode::kAdd) {
+    : shape_(shape), options_(options), pool_(pool), add_(options.gradients == GradientWrite::kAdd) {
   check(shape_);
   if (options_.sequence == 0) options_.sequence = shape_.context;
   if (options_.sequence < 1 || options_.sequence > shape_.context) {

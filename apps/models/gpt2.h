@@ -19,7 +19,7 @@ namespace aliquot {
 struct Gpt2Options {
   int64_t batch = 1;
   int64_t sequence = 0;  // 0: the context
-  GradientMode gradients = GradientMode::kAssign;
+  GradientWrite gradients = GradientWrite::kAssign;
   bool keep_logits = true;        // else one tile of the vocabulary at a time, twice
   bool recompute_blocks = false;  // keep a block's input alone, and run it again in backward
 };

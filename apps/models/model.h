@@ -44,7 +44,7 @@ struct ModelUnit {
 /// What a backward pass does with the gradients it is pointed at. kAssign: every element is written, whatever was
 /// there; a unit used twice assigns in its first backward use and adds in the later ones, so its gradient must stay in
 /// place from the first to the last. kAdd: all uses add to what is there.
-enum class GradientMode : uint8_t { kAssign, kAdd };
+enum class GradientWrite : uint8_t { kAssign, kAdd };
 
 /// One micro-batch: `batch` sequences, one after the other. Valid until the next set_batch().
 struct TokenBatch {

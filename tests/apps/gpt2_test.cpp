@@ -122,17 +122,17 @@ TEST(Gpt2, BitsDoNotDependOnThreadsAtNano) {
 
 TEST(Gpt2, AssignsOrAddsAsDeclared) {
   const Result once = run(odd_model());
-  for (const GradientMode mode : {GradientMode::kAssign, GradientMode::kAdd}) {
+  for (const GradientWrite mode : {GradientWrite::kAssign, GradientWrite::kAdd}) {
     PlainOptions options = odd_model();
     options.model.gradients = mode;
     PlainTraining training(options);
     enlarge(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
-    if (mode == GradientMode::kAssign) {  // whatever was there
+    if (mode == GradientWrite::kAssign) {  // whatever was there
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
     }
     training.pass(t.batch());
-    if (mode == GradientMode::kAssign) {
+    if (mode == GradientWrite::kAssign) {
       EXPECT_TRUE(same_bits(all_gradients(training), once.gradients));
     } else {
       training.pass(t.batch());

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "apps/digest.h"
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
 #include "apps/progress.h"
@@ -51,6 +52,19 @@ TEST(Metrics, AppendsOrBeginsAnew) {
   EXPECT_EQ(line_count(), 1);
   std::filesystem::remove(path);
   EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kAnew), UsageError);
+}
+
+TEST(Digest, IsThatOfSortedLines) {
+  const auto hash = [](const std::vector<float>& values) {
+    Sha256 sha;
+    sha.update(std::as_bytes(std::span(values)));
+    return sha.finish();
+  };
+  WeightDigest digest;
+  digest.add("b.weight", DType::kFloat32, {2, 2}, hash({1, 2, 3, 4}));
+  digest.add("a.bias", DType::kFloat32, {3}, hash({0.5f, -0.0f, 1e30f}));
+  // Python's hashlib over the same lines.
+  EXPECT_EQ(digest.finish(), "4256f2e50d2d6b25ec6abc93d9544522d1862cf63a1281b88f0238aead17bb7d");
 }
 
 TEST(Progress, LinesAndBarsFit) {
