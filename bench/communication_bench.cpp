@@ -1,0 +1,117 @@
+// Collectives on one host, over thread-ranks and over MPI, each beside its references: ratio_to_floor and ratio_to_memcpy
+// to plain loops over the same bytes with as many threads, ratio_to_mpi to Open MPI's own collective. All of one line were
+// measured in turn, round by round, by bench/communication_worker*.cpp, which is started with the ranks it needs.
+#include <benchmark/benchmark.h>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/communication_team.h"
+#include "bench/paired.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRounds = 21;
+
+struct Case {
+  std::string operation, world;
+  int rank_count;
+};
+
+/// Seconds of each way of doing it, round by round.
+using Rounds = std::map<std::string, std::vector<double>>;
+
+Rounds start_worker(const std::string& operation, int rank_count) {
+  const std::string launcher = ALIQUOT_BENCH_MPIEXEC;
+  std::string command = fmt::format("{} {} {} {}", ALIQUOT_BENCH_WORKER, operation, rank_count, kRounds);
+  if (!launcher.empty()) {
+    command = fmt::format(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} -n {} --oversubscribe --bind-to none {}",
+        launcher, rank_count, command);
+  }
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) throw std::runtime_error("cannot start " + command);
+  Rounds rounds;
+  char line[512];
+  while (std::fgets(line, sizeof line, pipe) != nullptr) {
+    std::istringstream words(line);
+    double microseconds = 0;
+    for (std::string way; words >> way >> microseconds;) rounds[way].push_back(microseconds * 1e-6);
+  }
+  if (pclose(pipe) != 0) throw std::runtime_error("failed: " + command);
+  return rounds;
+}
+
+const Rounds& rounds_of(const std::string& operation, int rank_count) {
+  static std::map<std::pair<std::string, int>, Rounds> done;
+  const auto [place, is_new] = done.try_emplace({operation, rank_count});
+  if (is_new) place->second = start_worker(operation, rank_count);
+  return place->second;
+}
+
+void add_ratio(benchmark::State& state, const std::string& name, const std::vector<double>& ours, const Rounds& rounds,
+               const std::string& reference) {
+  const auto found = rounds.find(reference);
+  if (found == rounds.end()) return;
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / found->second[i]);
+  state.counters[name] = median(ratios);
+}
+
+void measure(benchmark::State& state, const Case& one) {
+  const bool is_view = one.operation == "view";
+  Rounds rounds;
+  try {
+    rounds = rounds_of(one.operation, one.rank_count);
+  } catch (const std::exception& error) {
+    state.SkipWithError(error.what());
+    return;
+  }
+  const std::vector<double>& ours = rounds[one.world];
+  if (ours.empty()) {
+    state.SkipWithError("no figures came");
+    return;
+  }
+  std::size_t round = 0;
+  for (auto _ : state) state.SetIterationTime(ours[round++ % ours.size()] / (is_view ? bench::kViewCount : 1));
+  if (is_view) {
+    state.counters["microseconds"] = median(ours) / bench::kViewCount * 1e6;
+    return;
+  }
+  const bool is_sum = one.operation == "reduce_scatter";
+  // Read: every rank's part of every rank. Written: a part each, or a whole each.
+  const double whole = static_cast<double>(bench::kWholeBytes);
+  const double moved = is_sum ? whole * one.rank_count + whole : 2 * whole * one.rank_count;
+  state.counters["GB/s"] = moved / median(ours) * 1e-9;
+  add_ratio(state, is_sum ? "ratio_to_floor" : "ratio_to_memcpy", ours, rounds, "plain");
+  add_ratio(state, "ratio_to_mpi", ours, rounds, "open_mpi");
+}
+
+const bool registered = [] {
+  const std::vector<std::string> worlds = std::string(ALIQUOT_BENCH_MPIEXEC).empty()
+                                              ? std::vector<std::string>{"threads"}
+                                              : std::vector<std::string>{"threads", "mpi"};
+  for (const char* operation : {"reduce_scatter", "all_gather", "view"}) {
+    for (const int rank_count : {2, 4}) {
+      for (const std::string& world : worlds) {
+        const Case one{operation, world, rank_count};
+        const std::string thing = one.operation == "view" ? "all_gather_view" : one.operation;
+        benchmark::RegisterBenchmark(fmt::format("{}/host/{}_{}_ranks", thing, world, rank_count).c_str(),
+                                     [one](benchmark::State& state) { measure(state, one); })
+            ->UseManualTime()
+            ->Iterations(kRounds)
+            ->Unit(benchmark::kMicrosecond);
+      }
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,95 @@
+// communication_worker OPERATION RANKS ROUNDS, under mpirun -n RANKS: one round a line, "threads T mpi T plain T
+// open_mpi T", microseconds. In each round every way of doing the same thing runs once: thread-ranks in the first process,
+// while the others sleep; the processes over our communicator; plain threads; the processes over Open MPI's own call.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/communication_team.h"
+#include "sharding/handles_mpi.h"
+
+namespace aliquot::bench {
+namespace {
+
+// Whoever waits here leaves the cores to the others.
+void sleep_until_all_come() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
+  for (int done = 0; done == 0;) {
+    check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+double run_on_all(World& world, const std::function<void()>& work) {
+  sleep_until_all_come();
+  check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+  const Span own = time(work);
+  sleep_until_all_come();  // the result below must not disturb those who are still at it
+  std::vector<Span> all;
+  for (const auto& span : world.communicator().gather_objects({reinterpret_cast<const char*>(&own), sizeof own})) {
+    all.push_back(*reinterpret_cast<const Span*>(span.data()));
+  }
+  return seconds_of(all);
+}
+
+// Open MPI's own collective on the same bytes; empty where it has none.
+std::function<void()> open_mpi(const std::string& name, int rank_count) {
+  const auto whole = std::make_shared<std::vector<float>>(kWholeBytes / 4, 1.0f);
+  const auto part = std::make_shared<std::vector<float>>(kWholeBytes / 4 / rank_count, 1.0f);
+  const int count = static_cast<int>(part->size());
+  if (name == "reduce_scatter") {
+    return [=] {
+      check_mpi(MPI_Reduce_scatter_block(whole->data(), part->data(), count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+                "MPI_Reduce_scatter_block");
+    };
+  }
+  if (name == "all_gather") {
+    return [=] {
+      check_mpi(MPI_Allgather(part->data(), count, MPI_FLOAT, whole->data(), count, MPI_FLOAT, MPI_COMM_WORLD),
+                "MPI_Allgather");
+    };
+  }
+  return {};
+}
+
+void run(const std::string& name, int rank_count, int round_count) {
+  World world = World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kMpi});
+  const bool first = world.rank() == 0;
+  const auto ours = operation(name)(world);
+  const auto theirs = open_mpi(name, rank_count);
+  std::unique_ptr<Team> threads, reference;
+  if (first) threads = std::make_unique<Team>(rank_count, operation(name));
+  if (first && plain(name)) reference = std::make_unique<Team>(rank_count, plain(name));
+  for (int round = -1; round < round_count; ++round) {
+    std::string line;
+    const auto say = [&](const char* what, double seconds) {
+      line += std::string(what) + " " + std::to_string(seconds * 1e6) + " ";
+    };
+    sleep_until_all_come();
+    if (threads) say("threads", threads->run());
+    say("mpi", run_on_all(world, ours));
+    if (reference) say("plain", reference->run());
+    if (theirs) say("open_mpi", run_on_all(world, theirs));
+    if (first && round >= 0) std::printf("%s\n", line.c_str());  // the first round touches pages and loads code
+  }
+  sleep_until_all_come();
+}
+
+}  // namespace
+}  // namespace aliquot::bench
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 1;
+  try {
+    aliquot::bench::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]));
+    return 0;
+  } catch (const aliquot::Error& error) {
+    std::fprintf(stderr, "communication_worker: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  }
+}
