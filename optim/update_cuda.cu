@@ -99,12 +99,21 @@ struct SegmentUpdate {
       float state[kMaxStates];
       for (int s = 0; s < kStates; ++s) state[s] = widened(moments[s].lane[k]);
       weights[k] = rule.update(weights[k], widened(gradient.lane[k]) * factor, state);
-      for (int s = 0; s < kStates; ++s) moments[s].lane[k] = narrowed(state[s], words.word[(i + k) % 4] >> (16 * s));
+      for (int s = 0; s < kStates; ++s)
+        moments[s].lane[k] = narrowed(state[s], word_of<kCount>(words, i, k) >> (16 * s));
     }
 
     store_master<kSplit, kCount>(args.master, i, weights);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) store_pack(static_cast<Moment*>(args.states[s]) + i, moments[s]);
+  }
+
+  /// Chosen, not indexed: an index that is known only at run time would put the words into memory.
+  template <int kCount>
+  __device__ static uint32_t word_of(const RandomWords& words, int64_t i, int k) {
+    if constexpr (kCount == kPackElements) return words.word[k];
+    const int64_t place = i % 4;
+    return place < 2 ? (place == 0 ? words.word[0] : words.word[1]) : (place == 2 ? words.word[2] : words.word[3]);
   }
 
   __device__ static Moment narrowed(float value, uint32_t noise) {
