@@ -1,7 +1,7 @@
 # Fails if an object file offers code that the linker may take for others: what a file compiled with AVX flags must not do.
 # -DNM=nm -DOBJECTS=a.o;b.o
 foreach(object IN LISTS OBJECTS)
-  if(NOT object MATCHES "host_loops_avx")
+  if(NOT object MATCHES "(host_loops|update)_avx")
     continue()
   endif()
   execute_process(COMMAND "${NM}" -C "${object}" OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)

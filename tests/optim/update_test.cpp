@@ -203,23 +203,6 @@ TEST(Update, StochasticRoundingKeepsWhatIsExact) {
   EXPECT_EQ(stochastic_bf16(float_from_bits(0xbf804000u), 0xc000u), 0xbf81);
 }
 
-TEST(Update, OnAStreamWithThreads) {
-  const auto device = make_host_device(3);
-  const auto segments = segments_of({40000, 5, 768, 60000, 256000});
-  for (const Lane lane : {Lane::kCompute, Lane::kIo}) {
-    const auto stream = device->make_stream(lane);
-    Shard alone(segments, count_of(segments), MasterForm::kSplit, DType::kBFloat16);
-    Shard threads(segments, count_of(segments), MasterForm::kSplit, DType::kBFloat16);
-    for (int step = 1; step <= 3; ++step) {
-      alone.step(highest(), AdamW{}, step);
-      threads.draw_gradient(static_cast<unsigned>(step));
-      update_kernels(device->kind()).update(*stream, threads.args, Shard::step_of(AdamW{}, step));
-      stream->synchronize();
-    }
-    EXPECT_TRUE(same_bits(alone, threads));
-  }
-}
-
 TEST(Update, RefusesDtypesItDoesNotKnow) {
   const auto segments = segments_of({10});
   Shard shard(segments, count_of(segments), MasterForm::kBf16Copy, DType::kFloat32);
