@@ -41,18 +41,29 @@ File::~File() {
 
 void File::fail(const char* what, int error) const { fail_call(what, path_, error); }
 
+/// A file system may take the flag and then refuse a transfer: its blocks are larger, or a short one left an odd rest.
+bool File::fall_back() const {
+  if (!direct_) return false;
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) < 0) return false;
+  direct_ = false;
+  return true;
+}
+
+void File::set_direct(bool on) {
+  if (!on) {
+    fall_back();
+    return;
+  }
+  const int flags = ::fcntl(descriptor_, F_GETFL);
+  direct_ = flags >= 0 && ::fcntl(descriptor_, F_SETFL, flags | O_DIRECT) == 0;
+}
+
 void File::write(std::span<const std::byte> bytes, int64_t offset) {
   while (!bytes.empty()) {
     const ssize_t written =
         retried([&] { return file_system_->pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
-    if (written < 0 && errno == EINVAL && direct_) {
-      // The file system took the flag and then refuses the transfer (its blocks are larger, or a short write left an
-      // odd rest).
-      const int flags = ::fcntl(descriptor_, F_GETFL);
-      if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) < 0) fail("write", errno);
-      direct_ = false;
-      continue;
-    }
+    if (written < 0 && errno == EINVAL && fall_back()) continue;
     if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(written));
     offset += written;
@@ -62,6 +73,7 @@ void File::write(std::span<const std::byte> bytes, int64_t offset) {
 void File::read(std::span<std::byte> to, int64_t offset) const {
   while (!to.empty()) {
     const ssize_t count = retried([&] { return file_system_->pread(descriptor_, to.data(), to.size(), offset); });
+    if (count < 0 && errno == EINVAL && fall_back()) continue;
     if (count < 0) fail("read", errno);
     if (count == 0) throw FaultError(fmt::format("cannot read {}: it ends at byte {}", path_.string(), offset));
     to = to.subspan(static_cast<size_t>(count));

@@ -38,6 +38,8 @@ class File {
   void resize(int64_t size_bytes);
   void sync();
   void close();
+  /// Turns direct I/O on or off, as far as the file system can: direct() tells.
+  void set_direct(bool on);
   int64_t size_bytes() const;
   bool is_regular() const;
   int64_t free_bytes() const;  // left to this user on the file's file system
@@ -45,11 +47,12 @@ class File {
  private:
   friend class Directory;
   void swap(File& other) noexcept;
+  bool fall_back() const;
   [[noreturn]] void fail(const char* what, int error) const;
 
   FileSystem* file_system_ = nullptr;
   int descriptor_ = -1;
-  bool direct_ = false;
+  mutable bool direct_ = false;  // turned off when the file system refuses a transfer
   std::filesystem::path path_;
 };
 

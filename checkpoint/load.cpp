@@ -8,6 +8,7 @@
 #include "checkpoint/catalogue.h"
 #include "checkpoint/find.h"
 #include "checkpoint/io_lane.h"
+#include "checkpoint/one_pass.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
@@ -15,12 +16,6 @@
 
 namespace aliquot {
 namespace {
-
-/// A tensor of the state and the one of the checkpoint that fills it, or null: zeros do.
-struct Match {
-  const StateTensor* tensor;
-  const TensorEntry* entry;
-};
 
 struct Comparison {
   std::vector<Match> matches;
@@ -137,10 +132,15 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
     comparison = compare(own_catalogue(state), reader->manifest());
     refuse_differences(comparison, path, options);
   });
-  all_or_none(communicator, [&] {
-    reader->verify_tiles(communicator.rank(), communicator.rank_count(), options.ledger);
-    if (communicator.rank() == 0) reader->verify_structure();
-  });
+  if (options.state_is_fresh) {
+    OnePassLoad(*reader, comparison.matches, communicator).run(options.ledger);
+    std::erase_if(comparison.matches, [](const Match& match) { return match.entry != nullptr; });
+  } else {
+    all_or_none(communicator, [&] {
+      reader->verify_tiles(communicator.rank(), communicator.rank_count(), options.ledger);
+      if (communicator.rank() == 0) reader->verify_structure();
+    });
+  }
   all_or_none(communicator, [&] {
     PieceReader pieces(*reader, options.ledger);
     for (const Match& match : comparison.matches) pieces.read(match);

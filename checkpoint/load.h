@@ -18,8 +18,11 @@ namespace aliquot {
 class FileSystem;
 
 struct LoadOptions {
-  bool allow_missing = false;         // zeros where the checkpoint lacks a tensor of the state
-  bool allow_extra = false;           // leave what the state does not ask for: weights without their optimizer
+  bool allow_missing = false;  // zeros where the checkpoint lacks a tensor of the state
+  bool allow_extra = false;    // leave what the state does not ask for: weights without their optimizer
+  /// What the state holds is worth nothing yet (a run that starts): bytes go in while they are verified, in one pass over
+  /// the file instead of two. After a CheckpointError the state is not to be used, but may be loaded again.
+  bool state_is_fresh = false;
   Ledger* ledger = nullptr;           // where the staging memory is booked
   FileSystem* file_system = nullptr;  // null: the system's own
 };

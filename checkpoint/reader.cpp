@@ -81,6 +81,12 @@ void CheckpointReader::verify_tiles(int rank, int rank_count, Ledger* ledger,
   });
 }
 
+void CheckpointReader::check_tiles(const std::vector<uint32_t>& crcs) const {
+  for (size_t tile = 0; tile < crcs.size(); ++tile) {
+    if (crcs[tile] != manifest_.tile_crcs[tile]) fail_tile(static_cast<int64_t>(tile));
+  }
+}
+
 void CheckpointReader::fail_tile(int64_t tile) const {
   const int64_t begin = tile * kTileBytes, end = begin + kTileBytes;
   std::string names;

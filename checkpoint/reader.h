@@ -27,6 +27,12 @@ class CheckpointReader {
   /// Verifies this rank's share of the tiles, one rank_count-th. `progress` is told the bytes done, from this thread.
   void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {}) const;
 
+  /// The same of all tiles, from checksums made elsewhere.
+  void check_tiles(const std::vector<uint32_t>& crcs) const;
+
+  /// Has the next reads go past the page cache, where the file system can; they are of whole pages then.
+  void set_direct(bool on) { file_.set_direct(on); }
+
   /// Compares all that is no tensor's, byte for byte, with what this build writes for such a manifest: no link, filter
   /// or foreign storage can hide there, and HDF5 never parses what a stranger wrote. Where another version of HDF5 laid
   /// the file out there is nothing to compare with, and nothing is: tensors are read where the (checked) manifest says.

@@ -14,16 +14,11 @@
 #include "checkpoint/find.h"
 #include "checkpoint/io_lane.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/tile_parts.h"
 #include "checkpoint/together.h"
 
 namespace aliquot {
 namespace {
-
-/// The checksum of bytes [begin, begin + count) of the file, which lie in one tile.
-struct TilePart {
-  int64_t begin, count;
-  uint32_t crc;
-};
 
 /// Where rank 0's structure puts every tensor, told to all.
 FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {
@@ -47,11 +42,7 @@ class PageWriter {
 
   std::vector<TilePart> write() {
     for (const PageRun& run : image_.own_runs()) {
-      for (int64_t begin = run.begin; begin < run.end;) {
-        const int64_t end = std::min(run.end, (begin / kTileBytes + 1) * kTileBytes);
-        write_part(begin, end - begin);
-        begin = end;
-      }
+      for (const TilePart& part : cut_at_tiles(run.begin, run.end)) write_part(part.begin, part.count);
     }
     if (!tickets_.empty()) lane_.wait(tickets_.back());
     return std::move(parts_);
@@ -85,26 +76,6 @@ class PageWriter {
   std::vector<IoLane::Ticket> tickets_;
   IoLane lane_;  // last, so that it has come to rest before what it uses goes
 };
-
-/// Every rank's parts to one checksum a tile; they must tile the file.
-std::vector<uint32_t> combine(const std::vector<std::string>& gathered, int64_t file_bytes) {
-  std::vector<TilePart> parts;
-  for (const std::string& bytes : gathered) {
-    const auto own = from_bytes<TilePart>(bytes);
-    parts.insert(parts.end(), own.begin(), own.end());
-  }
-  std::sort(parts.begin(), parts.end(), [](const TilePart& a, const TilePart& b) { return a.begin < b.begin; });
-  std::vector<uint32_t> tiles(static_cast<size_t>(tile_count(file_bytes)), 0);
-  int64_t end = 0;
-  for (const TilePart& part : parts) {
-    if (part.begin != end) throw FaultError("what the ranks wrote does not tile the file");
-    auto& tile = tiles[static_cast<size_t>(part.begin / kTileBytes)];
-    tile = crc32c_combine(tile, part.crc, part.count);
-    end += part.count;
-  }
-  if (end != file_bytes) throw FaultError("what the ranks wrote does not fill the file");
-  return tiles;
-}
 
 std::string make_attempt_id() {
   static std::atomic<uint64_t> count{0};
@@ -156,7 +127,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());
       manifest.attempt = id;
       manifest.file_bytes = structure.file_bytes;
-      manifest.tile_crcs = combine(parts, structure.file_bytes);
+      manifest.tile_crcs = combine_tiles(parts, structure.file_bytes);
       const std::string warning = commit.publish(manifest_text(manifest));
       if (options.keep_count > 0) report.warnings = prune_checkpoints(directory, options.keep_count, state.step);
       if (!warning.empty()) report.warnings.push_back(warning);

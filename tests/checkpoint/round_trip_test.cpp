@@ -51,13 +51,15 @@ bool same(const std::map<std::string, Scalar>& a, const std::map<std::string, Sc
 }
 
 void load_on(int rank_count, const std::filesystem::path& path, Cut cut,
-             const std::vector<test::TensorShape>& tensors = awkward_tensors()) {
+             const std::vector<test::TensorShape>& tensors = awkward_tensors(), bool fresh = false) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
     Shard shard(tensors, rank_count, communicator.rank(), cut, 9);
     shard.poison();
     shard.state().step = -1;
     shard.state().scalars.clear();
-    load(shard.state(), communicator, path);
+    LoadOptions options;
+    options.state_is_fresh = fresh;
+    load(shard.state(), communicator, path, options);
     if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
     if (shard.state().step != 100 || !same(shard.state().scalars, test::test_scalars()))
       throw std::runtime_error("other scalars");
@@ -88,8 +90,12 @@ TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
   for (int writers : {1, 2, 3, 4, 5, 7, 8}) {
     TemporaryDirectory directory;
     save_from(writers, directory.path(), writers % 2 == 0 ? Cut::kBlocks : Cut::kAnywhere);
-    for (int readers : {1, 2, 3, 4, 5, 7, 8})
-      load_on(readers, directory.path() / "step-00000100", readers % 3 == 0 ? Cut::kAnywhere : Cut::kBlocks);
+    for (int readers : {1, 2, 3, 4, 5, 7, 8}) {
+      for (bool fresh : {false, true}) {
+        load_on(readers, directory.path() / "step-00000100", readers % 3 == 0 ? Cut::kAnywhere : Cut::kBlocks,
+                awkward_tensors(), fresh);
+      }
+    }
   }
 }
 
@@ -157,9 +163,13 @@ TEST(RoundTrip, CopiesAreLoadedAndNotSaved) {
       for (StatePiece& piece : tensor.pieces) piece.copy = communicator.rank() != 1;
     }
     save(whole.state(), communicator, directory.path());
-    whole.poison();
-    load(whole.state(), communicator, directory.path() / "step-00000100");
-    if (!whole.holds(1)) throw std::runtime_error("a copy was not loaded");
+    for (bool fresh : {false, true}) {
+      whole.poison();
+      LoadOptions options;
+      options.state_is_fresh = fresh;
+      load(whole.state(), communicator, directory.path() / "step-00000100", options);
+      if (!whole.holds(1)) throw std::runtime_error("a copy was not loaded");
+    }
   });
   EXPECT_EQ(failures, std::vector<std::string>(3));
 }
@@ -182,27 +192,31 @@ class InvertedAccess final : public PieceAccess {
 TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
   TemporaryDirectory plain, inverted;
   save_from(1, plain.path(), Cut::kBlocks);
-  const auto failures = on_ranks(3, [&](Communicator& communicator) {
-    const InvertedAccess widths[] = {InvertedAccess(1), InvertedAccess(2), InvertedAccess(4), InvertedAccess(8)};
-    Shard shard(awkward_tensors(), 3, communicator.rank(), Cut::kAnywhere, 4);
-    shard.fill(1);
-    for (StateTensor& tensor : shard.state().tensors) {
-      for (const StatePiece& piece : tensor.pieces) {
-        for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+  for (bool fresh : {false, true}) {
+    const auto failures = on_ranks(3, [&](Communicator& communicator) {
+      const InvertedAccess widths[] = {InvertedAccess(1), InvertedAccess(2), InvertedAccess(4), InvertedAccess(8)};
+      Shard shard(awkward_tensors(), 3, communicator.rank(), Cut::kAnywhere, 4);
+      shard.fill(1);
+      for (StateTensor& tensor : shard.state().tensors) {
+        for (const StatePiece& piece : tensor.pieces) {
+          for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+        }
+        tensor.access = &widths[std::countr_zero(static_cast<uint64_t>(element_bytes(tensor.dtype)))];
       }
-      tensor.access = &widths[std::countr_zero(static_cast<uint64_t>(element_bytes(tensor.dtype)))];
-    }
-    save(shard.state(), communicator, inverted.path());
-    shard.poison();
-    load(shard.state(), communicator, inverted.path() / "step-00000100");
-    for (StateTensor& tensor : shard.state().tensors) {
-      for (const StatePiece& piece : tensor.pieces) {
-        for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+      save(shard.state(), communicator, inverted.path());
+      shard.poison();
+      LoadOptions options;
+      options.state_is_fresh = fresh;
+      load(shard.state(), communicator, inverted.path() / "step-00000100", options);
+      for (StateTensor& tensor : shard.state().tensors) {
+        for (const StatePiece& piece : tensor.pieces) {
+          for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
+        }
       }
-    }
-    if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
-  });
-  EXPECT_EQ(failures, std::vector<std::string>(3));
+      if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(3));
+  }
   EXPECT_TRUE(test::read_file(plain.path() / "step-00000100" / "state.h5") ==
               test::read_file(inverted.path() / "step-00000100" / "state.h5"));
 }
