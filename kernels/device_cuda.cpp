@@ -7,6 +7,7 @@
 
 #include "kernels/booking.h"
 #include "kernels/error.h"
+#include "kernels/poll_until.h"
 
 namespace aliquot {
 namespace {
@@ -35,15 +36,24 @@ std::string_view advice(cudaError_t result) {
   }
 }
 
-void free_buffer(void* context, std::byte* data, int64_t) noexcept {
-  const std::unique_ptr<Booking> booking(static_cast<Booking*>(context));
-  report(cudaFree(data), "freeing GPU memory");
-}
+/// What a buffer of a GPU is: memory and its line in the ledger.
+struct BookedMemory {
+  BookedMemory(CudaDevice& device, int64_t size_bytes, Category category, std::string_view owner)
+      : booking(device.ledger(), size_bytes, category, owner), memory(device, size_bytes, owner) {}
+  Booking booking;
+  GpuMemory memory;
+};
 
-void free_pinned(void* context, std::byte* data, int64_t) noexcept {
-  const std::unique_ptr<Booking> booking(static_cast<Booking*>(context));
-  report(cudaFreeHost(data), "freeing pinned host memory");
-}
+void free_buffer(void* context, std::byte*, int64_t) noexcept { delete static_cast<BookedMemory*>(context); }
+
+struct BookedPinned {
+  BookedPinned(Ledger& ledger, int64_t size_bytes, Category category, std::string_view owner)
+      : booking(ledger, size_bytes, category, owner), memory(size_bytes, owner) {}
+  Booking booking;
+  PinnedMemory memory;
+};
+
+void free_pinned(void* context, std::byte*, int64_t) noexcept { delete static_cast<BookedPinned*>(context); }
 
 }  // namespace
 
@@ -87,19 +97,9 @@ std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, o
 void CudaDevice::use() const { check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_)); }
 
 Buffer CudaDevice::allocate(int64_t size_bytes, Category category, std::string_view owner) {
-  auto booking = std::make_unique<Booking>(ledger(), size_bytes, category, owner);
-  if (size_bytes == 0) return Buffer(nullptr, 0, free_buffer, booking.release());
-  use();
-  void* data = nullptr;
-  const cudaError_t result = cudaMalloc(&data, static_cast<std::size_t>(size_bytes));
-  if (result == cudaErrorMemoryAllocation) {
-    (void)cudaGetLastError();
-    const Memory now = memory();
-    throw UnavailableError(fmt::format("{} has no {} bytes for {}: {} of its {} bytes are free", describe(), size_bytes,
-                                       owner, now.free_bytes, now.total_bytes));
-  }
-  check(result, fmt::format("taking {} bytes of GPU memory for {}", size_bytes, owner));
-  return Buffer(static_cast<std::byte*>(data), size_bytes, free_buffer, booking.release());
+  auto booked = std::make_unique<BookedMemory>(*this, size_bytes, category, owner);
+  std::byte* data = booked->memory.data();
+  return Buffer(data, size_bytes, free_buffer, booked.release());
 }
 
 std::unique_ptr<Stream> CudaDevice::make_stream(Lane lane) {
@@ -135,6 +135,17 @@ void CudaDevice::poll_watches() {
   for (Watch* watch : watches_) watch->poll();
 }
 
+void CudaDevice::drain_watches() noexcept {
+  for (Watch* watch : watches_) {
+    try {
+      poll_until([&] { return watch->idle(); }, [&] { watch->poll(); });
+    } catch (const std::exception& error) {
+      // It has left the device, which is all that is asked for here; whoever waits for its results is told again.
+      std::fprintf(stderr, "aliquot: %s\n", error.what());
+    }
+  }
+}
+
 void CudaDevice::fail(std::exception_ptr failure) noexcept {
   const std::lock_guard lock(failure_mutex_);
   if (failure_ == nullptr) failure_ = std::move(failure);
@@ -145,13 +156,39 @@ void CudaDevice::throw_if_failed() {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
-Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner) {
-  auto booking = std::make_unique<Booking>(books.ledger(), size_bytes, category, owner);
-  if (size_bytes == 0) return Buffer(nullptr, 0, free_pinned, booking.release());
+std::byte* take_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner) {
+  if (size_bytes == 0) return nullptr;
+  device.use();
   void* data = nullptr;
-  check(cudaHostAlloc(&data, static_cast<std::size_t>(size_bytes), cudaHostAllocPortable),
+  const cudaError_t result = cudaMalloc(&data, static_cast<std::size_t>(size_bytes));
+  if (result == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    const CudaDevice::Memory now = device.memory();
+    throw UnavailableError(fmt::format("{} has no {} bytes for {}: {} of its {} bytes are free", device.describe(),
+                                       size_bytes, owner, now.free_bytes, now.total_bytes));
+  }
+  check(result, fmt::format("taking {} bytes of GPU memory for {}", size_bytes, owner));
+  return static_cast<std::byte*>(data);
+}
+
+GpuMemory::~GpuMemory() {
+  if (data_ == nullptr) return;
+  device_.drain_watches();
+  report(cudaFree(data_), "freeing GPU memory");
+}
+
+PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
+  if (size_bytes == 0) return;
+  check(cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable),
         fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
-  return Buffer(static_cast<std::byte*>(data), size_bytes, free_pinned, booking.release());
+}
+
+PinnedMemory::~PinnedMemory() { report(cudaFreeHost(data_), "freeing pinned host memory"); }
+
+Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner) {
+  auto booked = std::make_unique<BookedPinned>(books.ledger(), size_bytes, category, owner);
+  std::byte* data = booked->memory.data();
+  return Buffer(data, size_bytes, free_pinned, booked.release());
 }
 
 int cuda_device_count() noexcept {

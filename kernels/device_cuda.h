@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/device.h"
-#include "kernels/task.h"
 
 namespace aliquot {
 
@@ -38,6 +37,8 @@ class Watch {
   /// Called again and again, by the rank's own thread. Throws once the work can no longer come to its end, having made
   /// sure that it leaves the device.
   virtual void poll() = 0;
+  /// True when nothing that could hang is on the device.
+  virtual bool idle() = 0;
 };
 
 /// An event without timing.
@@ -66,9 +67,8 @@ class CudaStream final : public Stream {
   /// Polls the device's watches while it waits; without any, sleeps in the driver.
   void synchronize() override;
 
-  /// Host work in the stream's order, on a thread of the driver: short, never waiting for a stream or a rank, never
-  /// calling CUDA. What it throws is thrown by synchronize() of any stream of the device.
-  void run(Task work);
+  /// On a thread of the driver. What it throws is thrown by synchronize() of any stream of the device.
+  void run(Task work) override;
 
   CudaDevice& device() { return device_; }
   cudaStream_t get() const { return stream_; }
@@ -108,6 +108,8 @@ class CudaDevice final : public Device {
   void remove_watch(Watch& watch) noexcept;
   bool watched() const { return !watches_.empty(); }
   void poll_watches();
+  /// Polls until all are idle. Before what the driver would wait in for ever: freeing memory, destroying streams.
+  void drain_watches() noexcept;
 
   /// Keeps the first failure of host work, to be thrown where the rank waits. fail() from any thread.
   void fail(std::exception_ptr failure) noexcept;
@@ -124,7 +126,41 @@ class CudaDevice final : public Device {
   std::exception_ptr failure_;
 };
 
-/// Host memory that a GPU reads and writes without a detour; all GPUs of the process reach it. Booked with `books`.
+/// Memory of the driver's, null for no bytes; to be given to cudaFree. Throws UnavailableError, naming owner, size and what
+/// the driver says is free, when there is not enough.
+std::byte* take_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
+
+/// The same, owned: with no line in a ledger, for who books it otherwise. Freed by the rank's own thread.
+class GpuMemory {
+ public:
+  GpuMemory(CudaDevice& device, int64_t size_bytes, std::string_view owner)
+      : device_(device), data_(take_gpu_memory(device, size_bytes, owner)) {}
+  ~GpuMemory();
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  CudaDevice& device_;
+  std::byte* data_;
+};
+
+/// Host memory that GPUs read and write without a detour, all of the process. In no ledger.
+class PinnedMemory {
+ public:
+  PinnedMemory(int64_t size_bytes, std::string_view owner);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
+/// The same, booked with `books`.
 Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner);
 
 }  // namespace aliquot

@@ -1,9 +1,8 @@
 #pragma once
-// What a stream of a host device can do besides: run host work.
+// What a stream of a host device can do besides: wait for gates.
 
 #include "kernels/gate.h"
 #include "kernels/stream.h"
-#include "kernels/task.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot {
@@ -14,7 +13,6 @@ class HostStream : public Stream {
  public:
   HostStream(Lane lane, ThreadPool& pool) : Stream(lane), pool_(pool) {}
 
-  virtual void run(Task work) = 0;
   /// Work enqueued after this starts only when the gate is open.
   virtual void wait_for(Gate gate) = 0;
 

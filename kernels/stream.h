@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/task.h"
+
 namespace aliquot {
 
 /// What a stream is for. A rank has one stream a lane, and collectives keep one order a lane.
@@ -52,6 +54,8 @@ class Stream {
   virtual void record(Event& event) = 0;
   /// Work enqueued after this starts only when `event`, as last recorded, has passed.
   virtual void wait(const Event& event) = 0;
+  /// Host work in the stream's order. On a GPU's stream it is short, waits for no stream and no rank, and calls no CUDA.
+  virtual void run(Task work) = 0;
   /// Blocks the caller until all work has finished. Throws what the work threw.
   virtual void synchronize() = 0;
 

@@ -1,27 +1,12 @@
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <stdexcept>
-#include <thread>
 
 #include "kernels/device_cuda.h"
+#include "kernels/poll_until.h"
 
 namespace aliquot {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-/// Asks `finished` until it says yes: at first again and again, then in naps, so that a short wait is short and a long
-/// one costs no core. In between `look_after` is called.
-template <typename Finished, typename LookAfter>
-void poll_until(Finished&& finished, LookAfter&& look_after) {
-  constexpr std::chrono::microseconds kSpin{200}, kNap{50};
-  const auto spin_until = Clock::now() + kSpin;
-  while (!finished()) {
-    look_after();
-    if (Clock::now() > spin_until) std::this_thread::sleep_for(kNap);
-  }
-}
 
 /// True when finished; throws for a fault. "Not ready" is an answer, not an error for the next launch to be blamed
 /// with.
@@ -83,9 +68,12 @@ CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t of_the_user)
     : Stream(lane), device_(device), stream_(of_the_user), owned_(false) {}
 
 CudaStream::~CudaStream() {
-  // Tasks hold pointers into what the caller frees next, and their slots go with this object. A failure was thrown by
-  // synchronize() to whoever asked; here the work only has to be over.
-  if (host_work_ != nullptr) report(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
+  // Tasks hold pointers into what the caller frees next, and their slots go with this object. A failure is thrown by
+  // synchronize() to whoever asks; here the work only has to be over.
+  if (host_work_ != nullptr) {
+    device_.drain_watches();
+    report(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
+  }
   if (owned_) report(cudaStreamDestroy(stream_), "destroying a stream");
 }
 

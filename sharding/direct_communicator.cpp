@@ -4,7 +4,6 @@
 #include <array>
 #include <fmt/format.h>
 
-#include "kernels/host_stream.h"
 #include "kernels/kernels.h"
 #include "sharding/board.h"
 #include "sharding/groups.h"
@@ -42,8 +41,8 @@ class DirectCommunicator final : public Communicator {
         topology_(std::move(topology)),
         parts_(parts),
         node_memory_(parts.make_node_memory(*exchange_)),
-        peer_memory_(parts.make_peer_memory(*node_memory_, device.ledger(), {rank(), rank_count()})),
-        signals_(parts.make_signals(*node_memory_, {rank(), rank_count(), parts.timeout_seconds, {}})),
+        peer_memory_(parts.make_peer_memory(*exchange_, *node_memory_, device)),
+        signals_(parts.make_signals(*exchange_, *node_memory_, {rank(), rank_count(), parts.timeout_seconds, {}})),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")) {}
 
   int rank() const override { return exchange_->rank(); }
@@ -105,9 +104,8 @@ class DirectCommunicator final : public Communicator {
     if (static_cast<int64_t>(values.size()) > kSmallCount) {
       throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
     }
-    HostStream& lane = host(stream);
     const uint64_t sequence = issued_[static_cast<std::size_t>(stream.lane())] + 1;
-    lane.run([this, values, at = stream.lane(), sequence] {
+    stream.run([this, values, at = stream.lane(), sequence] {
       std::copy(values.begin(), values.end(), mailboxes_.of(rank(), at, sequence));
     });
     meet(stream,
@@ -116,7 +114,7 @@ class DirectCommunicator final : public Communicator {
           .detail = static_cast<uint8_t>(reduction),
           .count = static_cast<int64_t>(values.size())},
          label);
-    lane.run([this, values, at = stream.lane(), sequence, reduction] {
+    stream.run([this, values, at = stream.lane(), sequence, reduction] {
       reduce_in_tree(values, rank_count(), reduction, [&](int r) { return mailboxes_.of(r, at, sequence); });
     });
   }
@@ -174,10 +172,12 @@ class DirectCommunicator final : public Communicator {
 
 DirectParts host_direct_parts(double timeout_seconds) {
   DirectParts parts;
-  parts.make_signals = [](NodeMemory& memory, const SignalsOptions& options) {
+  parts.make_signals = [](Exchange&, NodeMemory& memory, const SignalsOptions& options) {
     return make_host_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), options);
   };
-  parts.make_peer_memory = make_host_peer_memory;
+  parts.make_peer_memory = [](Exchange& exchange, NodeMemory& memory, Device& device) {
+    return make_host_peer_memory(memory, device.ledger(), {exchange.rank(), exchange.rank_count()});
+  };
   parts.timeout_seconds = timeout_seconds;
   return parts;
 }

@@ -17,14 +17,18 @@ namespace aliquot {
 struct DirectParts {
   std::string name;  // "threads", "mpi"
   std::function<std::unique_ptr<NodeMemory>(Exchange&)> make_node_memory;
-  std::function<std::unique_ptr<Signals>(NodeMemory&, const SignalsOptions&)> make_signals;
-  std::function<std::unique_ptr<PeerMemory>(NodeMemory&, Ledger&, PeerRanks)> make_peer_memory;
+  std::function<std::unique_ptr<Signals>(Exchange&, NodeMemory&, const SignalsOptions&)> make_signals;
+  std::function<std::unique_ptr<PeerMemory>(Exchange&, NodeMemory&, Device&)> make_peer_memory;
   double timeout_seconds = 600;
 };
 
 /// Parts for a host device: signals on a shared board, buffers in the node's memory. `name` and `make_node_memory` remain
 /// to be set.
 DirectParts host_direct_parts(double timeout_seconds);
+
+/// Parts for thread-ranks on GPUs, one shared or several of one node: buffers in GPU memory that the peers' kernels read.
+/// Complete. Throws UnavailableError in a build without CUDA.
+DirectParts cuda_direct_parts(double timeout_seconds);
 
 /// Gathers copy from the peers' memory, reductions read it and write their own part: no byte is moved twice. Collective
 /// over `exchange`, which is taken over. `device` must outlive it.

@@ -9,6 +9,7 @@
 #include "kernels/shared_counter.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/exchange_threads.h"
+#include "sharding/gpu_ranks.h"
 #include "sharding/world_parts.h"
 
 namespace aliquot {
@@ -17,12 +18,17 @@ namespace {
 World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
                          const WorldOptions& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  auto device = make_rank_device(options, rank, cores / rank_count);
+  const bool on_gpu = !options.make_device && use_gpus(options);
+  auto device = on_gpu ? make_cuda_device(gpu_for(rank)) : make_rank_device(options, rank, cores / rank_count);
+  auto exchange = make_threads_exchange(hub, rank);
+  if (device->kind() == DeviceKind::kCuda) {
+    auto communicator = make_gpu_threads_communicator(*device, std::move(exchange), options);
+    return World(std::move(device), std::move(communicator));
+  }
   DirectParts parts = host_direct_parts(options.timeout_seconds);
   parts.name = "threads";
   parts.make_node_memory = make_heap_node_memory;
-  auto communicator =
-      make_direct_communicator(*device, make_threads_exchange(hub, rank), Topology::one_host(rank_count), parts);
+  auto communicator = make_direct_communicator(*device, std::move(exchange), Topology::one_host(rank_count), parts);
   return World(std::move(device), std::move(communicator));
 }
 

@@ -4,6 +4,9 @@
 
 #include "kernels/shared_counter.h"
 #include "sharding/communicator_mpi.h"
+#include "sharding/communicator_nccl.h"
+#include "sharding/gpu_ranks.h"
+#include "sharding/node_memory_mpi.h"
 #include "sharding/world_parts.h"
 
 namespace aliquot {
@@ -37,16 +40,30 @@ double share_of_cores(Exchange& node) {
   return share + 1e-6;  // thirds and sevenths must add up to whole cores
 }
 
+/// One GPU a rank, over NCCL; MPI carries what sets it up.
+World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiExchange> world) {
+  Topology topology = find_topology(*world);
+  std::vector<int> ranks_on_node(static_cast<std::size_t>(topology.node_count()), 0);
+  std::vector<int> places;
+  for (const int node : topology.node_of_rank) places.push_back(ranks_on_node[node]++);
+  auto device = make_cuda_device(gpu_for(places[world->rank()]));
+  const auto gpus = world->all(std::to_string(gpu_for(places[world->rank()])));
+  for (int r = 0; r < world->rank_count(); ++r) topology.gpu_of_rank[r] = std::stoi(gpus[r]);
+  NcclSetup setup{.exchange = std::move(world),
+                  .topology = std::move(topology),
+                  .make_node_memory = make_process_node_memory,
+                  .options = {.timeout_seconds = options.timeout_seconds}};
+  auto communicator = make_nccl_communicator(*device, std::move(setup));
+  return World(std::move(device), std::move(communicator));
+}
+
 }  // namespace
 
 World make_mpi_world(const WorldOptions& options, const Launch& launch) {
   start_mpi();
   auto world = std::make_unique<MpiExchange>(MPI_COMM_WORLD, options.timeout_seconds);
   refuse_separate_worlds(launch, world->rank_count());
-  if (options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl) {
-    throw UnavailableError(
-        "ranks that a launcher started compute on hosts in this build: leave out the choice of GPUs");
-  }
+  if (use_gpus(options)) return make_gpu_world(options, std::move(world));
   const double share = share_of_cores(*world->split_by_node());
   if (share < 1) SharedCounter::set_spin_nanoseconds(0);
   auto device = make_rank_device(options, world->rank(), static_cast<int>(share));

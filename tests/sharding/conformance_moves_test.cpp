@@ -129,6 +129,7 @@ TEST_P(EveryWorld, AWaitForAllRanksLetsABufferBeUsedAgain) {
     for (int round = 0; round < 3; ++round) {
       // Nobody overwrites its part before all have gathered the last round's.
       ranks.await(*compute, Lane::kGather, round, {"all gathered", round});
+      compute->synchronize();  // on a GPU it is the stream that waits, and the next line has one of its own
       write_part(world, own.local(), ranks.rank(), round, count());
       ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, part_bytes, {"test", round});
       ranks.publish(*gather, round + 1);

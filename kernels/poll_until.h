@@ -1,0 +1,22 @@
+#pragma once
+// Waiting for something that can only be asked.
+
+#include <chrono>
+#include <thread>
+
+namespace aliquot {
+
+/// Asks `finished` until it says yes: at first again and again, then in naps, so that a short wait is short and a long one
+/// costs no core. In between it calls `look_after`, which may throw to end the wait.
+template <typename Finished, typename LookAfter>
+void poll_until(Finished&& finished, LookAfter&& look_after) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::microseconds kSpin{200}, kNap{50};
+  const auto spin_until = Clock::now() + kSpin;
+  while (!finished()) {
+    look_after();
+    if (Clock::now() > spin_until) std::this_thread::sleep_for(kNap);
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,33 @@
+#pragma once
+// Setting up together: all ranks succeed, or all fail for the same reason.
+
+#include <exception>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "kernels/error.h"
+#include "sharding/exchange.h"
+
+namespace aliquot {
+
+/// Runs `attempt` on every rank and returns what each one's gave, in rank order. If it threw an Error on any rank, all
+/// ranks throw UnavailableError with the first one's sentence. Collective and blocking.
+template <typename Attempt>
+std::vector<std::string> agree(Exchange& exchange, Attempt attempt) {
+  constexpr char kDone = '+', kFailed = '!';
+  std::string own;
+  try {
+    own = kDone + attempt();
+  } catch (const Error& error) {
+    own = kFailed + std::string(error.what());
+  }
+  auto all = exchange.all(own);
+  for (int r = 0; r < exchange.rank_count(); ++r) {
+    if (all[r].front() == kFailed) throw UnavailableError(fmt::format("rank {}: {}", r, all[r].substr(1)));
+    all[r].erase(0, 1);
+  }
+  return all;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,59 @@
+#pragma once
+// One rank's hand on the board: it says where it is, and waits for the others.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "sharding/board.h"
+#include "sharding/node_memory.h"
+#include "sharding/signals.h"
+
+namespace aliquot {
+
+/// Says things on the calling thread, at once. One thread a lane at a time; abort() from any.
+class BoardSide {
+ public:
+  /// `memory` is zeroed memory of Board::size_bytes() that all ranks share; taken over.
+  BoardSide(std::unique_ptr<NodeMapping> memory, const SignalsOptions& options);
+
+  void arrive(Lane lane, uint64_t sequence, const OperationDescription& what, Label label);
+  void publish(Lane lane, uint64_t progress);
+  void abort(std::string_view why) const noexcept { board_.abort(why); }
+
+  const Board& board() const { return board_; }
+  const SignalsOptions& options() const { return options_; }
+  /// Throws CommunicationError with the reason if any rank has called abort().
+  void throw_if_aborted() const;
+
+ private:
+  std::unique_ptr<NodeMapping> memory_;
+  Board board_;
+  SignalsOptions options_;
+};
+
+/// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
+/// throw CommunicationError at the deadline, which starts when first asked, after an abort, and when a rank arrived with
+/// another operation; they post the reason on the board.
+struct Everybody {
+  const BoardSide* side;
+  Lane lane;
+  bool is_arrival;  // or else published progress
+  int next_rank = 0;
+  uint64_t value;
+  OperationDescription what;
+  Label label;
+  int64_t started_nanoseconds = 0;
+
+  bool open();
+  void block();
+
+ private:
+  const SharedCounter& counter(int rank) const;
+  void compare(int rank) const;
+  bool overdue() const;
+  [[noreturn]] void give_up() const;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,44 @@
+#include "sharding/gpu_ranks.h"
+
+#include "sharding/communicator_nccl.h"
+#include "sharding/direct_communicator.h"
+
+namespace aliquot {
+
+bool use_gpus(const WorldOptions& options) {
+  if (options.device == DeviceChoice::kHost) {
+    if (options.kind == WorldChoice::kNccl)
+      throw UsageError("NCCL moves bytes between GPUs: leave out the choice of hosts");
+    return false;
+  }
+  if (options.kind == WorldChoice::kMpi) {
+    if (options.device == DeviceChoice::kAuto) return false;
+    throw UsageError(
+        "MPI moves bytes between hosts here: with GPUs, leave out the choice of the world, or choose nccl");
+  }
+  const bool demanded = options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl;
+  if (cuda_device_count() > 0) return true;
+  if (demanded) make_cuda_device(0);  // throws, saying what is missing
+  return false;
+}
+
+int gpu_for(int index_on_node) { return index_on_node % cuda_device_count(); }
+
+std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Exchange> exchange,
+                                                            const WorldOptions& options) {
+  const int rank_count = exchange->rank_count();
+  Topology topology = Topology::one_host(rank_count);
+  for (int r = 0; r < rank_count; ++r) topology.gpu_of_rank[r] = gpu_for(r);
+  const bool one_each = rank_count > 1 && rank_count <= cuda_device_count();
+  if (options.kind == WorldChoice::kNccl || (options.kind == WorldChoice::kAuto && one_each)) {
+    NcclSetup setup{.exchange = std::move(exchange),
+                    .topology = std::move(topology),
+                    .make_node_memory = make_heap_node_memory,
+                    .options = {.timeout_seconds = options.timeout_seconds}};
+    return make_nccl_communicator(device, std::move(setup));
+  }
+  return make_direct_communicator(device, std::move(exchange), std::move(topology),
+                                  cuda_direct_parts(options.timeout_seconds));
+}
+
+}  // namespace aliquot

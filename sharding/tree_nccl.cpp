@@ -1,0 +1,54 @@
+#include "sharding/tree_nccl.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "kernels/kernels.h"
+
+namespace aliquot {
+
+void exchange_parts(NcclHandle& handle, cudaStream_t stream, Parts from, Parts to, int64_t size_bytes,
+                    const Errand& errand) {
+  const auto size = static_cast<std::size_t>(size_bytes);
+  NcclGroup group(handle);
+  for (int r = 0; r < handle.peers().rank_count(); ++r) {
+    group.add(ncclSend(from.base + r * from.stride_bytes, size, ncclUint8, r, handle.get(), stream));
+    group.add(ncclRecv(to.base + r * to.stride_bytes, size, ncclUint8, r, handle.get(), stream));
+  }
+  group.end(errand.text());
+}
+
+void TreeSums::reduce_scatter(Stream& stream, const ReduceScatter& what, const Errand& errand) {
+  take_scratch();
+  stream.wait(last_use_);
+  const int64_t from_bytes = element_bytes(what.from_dtype), to_bytes = element_bytes(what.to_dtype);
+  const int64_t piece_count = stride_bytes_ / from_bytes;  // whole blocks, as the stride is
+  std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
+  for (int64_t done = 0; done < what.part_count; done += piece_count) {
+    const int64_t count = std::min(piece_count, what.part_count - done);
+    // The scratch is free again: the last piece's sum comes before this in the stream.
+    exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes},
+                   {scratch_.data(), stride_bytes_}, count * from_bytes, errand);
+    handle_.device().kernels().sum_tree(
+        stream,
+        {.bases = arrivals_,
+         .from_dtype = what.from_dtype,
+         .to = static_cast<std::byte*>(what.to) + done * to_bytes,
+         .to_dtype = what.to_dtype,
+         .count = count,
+         .factor = what.factor,
+         .block_squares = what.block_squares == nullptr ? nullptr : what.block_squares + done / kBlockElements});
+  }
+  stream.record(last_use_);
+}
+
+void TreeSums::take_scratch() {
+  if (!arrivals_.empty()) return;
+  const int rank_count = handle_.peers().rank_count();
+  constexpr int64_t kBlockBytes = kBlockElements * static_cast<int64_t>(sizeof(float));
+  stride_bytes_ = std::max(handle_.options().scratch_bytes / rank_count / kBlockBytes, int64_t{1}) * kBlockBytes;
+  scratch_ = handle_.device().allocate(stride_bytes_ * rank_count, Category::kCommunication, "arriving parts");
+  for (int r = 0; r < rank_count; ++r) arrivals_.push_back(scratch_.data() + r * stride_bytes_);
+}
+
+}  // namespace aliquot
