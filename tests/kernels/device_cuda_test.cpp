@@ -1,0 +1,214 @@
+#include "kernels/device_cuda.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "kernels/error.h"
+#include "kernels/kernels.h"
+
+namespace aliquot {
+namespace {
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "there is no GPU here";
+    device_ = std::make_unique<CudaDevice>(0);
+  }
+  CudaDevice& device() { return *device_; }
+
+ private:
+  std::unique_ptr<CudaDevice> device_;
+};
+
+TEST(CudaDevices, AnAbsentOneIsNamed) {
+  try {
+    make_cuda_device(1000);
+    FAIL() << "there is no GPU 1000";
+  } catch (const UnavailableError& error) {
+    EXPECT_STRNE(error.what(), "");
+  }
+}
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  EXPECT_EQ(device().kind(), DeviceKind::kCuda);
+  EXPECT_NE(device().describe().find(" #0"), std::string::npos) << device().describe();
+}
+
+TEST_F(CudaDeviceTest, BooksWhatItAllocates) {
+  {
+    const Buffer shard = device().allocate(1000, Category::kParameters, "shard");
+    const Buffer arena = device().allocate(1 << 20, Category::kArena, "arena");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(shard.data()) % kBufferAlignmentBytes, 0u);
+    EXPECT_EQ(device().ledger().held_bytes(), 1000 + (1 << 20));
+    EXPECT_EQ(device().ledger().in_use_bytes(), 1000);
+  }
+  EXPECT_EQ(device().ledger().held_bytes(), 0);
+  EXPECT_EQ(device().ledger().in_use_bytes(), 0);
+}
+
+TEST_F(CudaDeviceTest, NothingIsAllocatedForNoBytes) {
+  const Buffer none = device().allocate(0, Category::kSlots, "none");
+  EXPECT_EQ(none.data(), nullptr);
+}
+
+TEST_F(CudaDeviceTest, WhatDoesNotFitIsSaidAndNotBooked) {
+  const int64_t too_many = device().memory().total_bytes + (int64_t{1} << 30);
+  try {
+    device().allocate(too_many, Category::kOptimizer, "the moments");
+    FAIL() << "more than the GPU has was allocated";
+  } catch (const UnavailableError& error) {
+    EXPECT_NE(std::string(error.what()).find("the moments"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(std::to_string(too_many)), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(device().ledger().held_bytes(), 0);
+  EXPECT_NO_THROW(device().allocate(256, Category::kSlots, "small"));  // the failure left no error behind
+}
+
+TEST_F(CudaDeviceTest, CopiesThereAndBack) {
+  std::vector<int> numbers(100'003), back(100'003);
+  std::iota(numbers.begin(), numbers.end(), 7);
+  const auto size_bytes = static_cast<int64_t>(numbers.size() * sizeof(int));
+  const Buffer buffer = device().allocate(size_bytes, Category::kSlots, "numbers");
+  const auto stream = device().make_stream(Lane::kIo);
+  device().kernels().copy(*stream, buffer.data(), numbers.data(), size_bytes);
+  device().kernels().copy(*stream, back.data(), buffer.data(), size_bytes);
+  stream->synchronize();
+  EXPECT_EQ(back, numbers);
+}
+
+/// Holds a stream back until let go, so that an order between streams can be seen.
+class Brake {
+ public:
+  explicit Brake(Stream& stream) {
+    stream.run([this] {
+      while (!released_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  }
+  void release() { released_.store(true); }
+  ~Brake() { release(); }
+
+ private:
+  std::atomic<bool> released_{false};
+};
+
+TEST_F(CudaDeviceTest, AnEventPassesWhenTheWorkBeforeItIsDone) {
+  const auto event = device().make_event();
+  EXPECT_TRUE(event->passed());  // never recorded
+  const auto stream = device().make_stream(Lane::kGather);
+  Brake brake(*stream);
+  stream->record(*event);
+  EXPECT_FALSE(event->passed());
+  brake.release();
+  stream->synchronize();
+  EXPECT_TRUE(event->passed());
+}
+
+TEST_F(CudaDeviceTest, AStreamWaitsForAnothersEvent) {
+  const auto first = device().make_stream(Lane::kGather), second = device().make_stream(Lane::kCompute);
+  const auto event = device().make_event(), end = device().make_event();
+  std::atomic<int> seen{-1};
+  int written = 0;
+  Brake brake(*first);
+  first->run([&] { written = 42; });
+  first->record(*event);
+  second->wait(*event);
+  second->run([&] { seen = written; });
+  second->record(*end);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(end->passed());
+  EXPECT_EQ(seen, -1);
+  brake.release();
+  second->synchronize();
+  EXPECT_EQ(seen, 42);
+  first->synchronize();
+}
+
+TEST_F(CudaDeviceTest, HostWorkKeepsTheStreamsOrder) {
+  const auto stream = device().make_stream(Lane::kCompute);
+  std::vector<int> order;
+  order.reserve(2000);
+  for (int i = 0; i < 2000; ++i) stream->run([&order, i] { order.push_back(i); });  // more than are kept at once
+  stream->synchronize();
+  ASSERT_EQ(order.size(), 2000u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+TEST_F(CudaDeviceTest, WhatHostWorkThrowsIsThrownWhereTheRankWaits) {
+  const auto stream = device().make_stream(Lane::kCompute), other = device().make_stream(Lane::kGather);
+  stream->run([] { throw UsageError("wrong"); });
+  EXPECT_THROW(stream->synchronize(), UsageError);
+  EXPECT_THROW(other->synchronize(), UsageError);
+}
+
+TEST_F(CudaDeviceTest, AUsersStreamIsUsedAndKept) {
+  cudaStream_t own = nullptr;
+  check(cudaStreamCreate(&own), "making a stream");
+  {
+    const auto stream = wrap_cuda_stream(device(), Lane::kCompute, own);
+    EXPECT_EQ(cuda_stream(*stream), own);
+    bool done = false;
+    stream->run([&] { done = true; });
+    stream->synchronize();
+    EXPECT_TRUE(done);
+  }
+  EXPECT_EQ(cudaStreamQuery(own), cudaSuccess);
+  check(cudaStreamDestroy(own), "destroying a stream");
+}
+
+TEST_F(CudaDeviceTest, PinnedMemoryIsHostMemory) {
+  const Buffer pinned = allocate_pinned(device(), 4096, Category::kStaging, "staging");
+  std::memset(pinned.data(), 1, 4096);
+  EXPECT_EQ(device().ledger().current()[static_cast<std::size_t>(Category::kStaging)], 4096);
+}
+
+TEST_F(CudaDeviceTest, SeveralDevicesMayStandForOneGpu) {
+  CudaDevice twin(0);
+  const Buffer mine = device().allocate(512, Category::kSlots, "mine");
+  EXPECT_EQ(twin.ledger().held_bytes(), 0);
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < 4; ++r) {
+    ranks.emplace_back([] {
+      CudaDevice own(0);
+      const auto stream = own.make_stream(Lane::kCompute);
+      const Buffer buffer = own.allocate(1 << 20, Category::kSlots, "own");
+      own.kernels().fill(*stream, buffer.data(), DType::kFloat32, 1.0f, 1 << 18);
+      stream->synchronize();
+    });
+  }
+  for (auto& rank : ranks) rank.join();
+}
+
+/// Fails after a while, as if a collective hung.
+class GivesUp final : public Watch {
+ public:
+  explicit GivesUp(Brake& brake) : brake_(brake) {}
+  void poll() override {
+    if (++polls_ < 3) return;
+    brake_.release();  // takes the work off the device
+    throw FaultError("given up");
+  }
+  bool idle() override { return polls_ >= 3; }
+
+ private:
+  Brake& brake_;
+  int polls_ = 0;
+};
+
+TEST_F(CudaDeviceTest, AWatchEndsAWaitThatWouldNotEnd) {
+  const auto stream = device().make_stream(Lane::kGather);
+  Brake brake(*stream);
+  GivesUp watch(brake);
+  device().add_watch(watch);
+  EXPECT_THROW(stream->synchronize(), FaultError);
+  device().remove_watch(watch);
+  stream->synchronize();
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,127 @@
+#include "tests/support/exchange_processes.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <fmt/format.h>
+#include <stdexcept>
+#include <sys/mman.h>
+
+#include "kernels/shared_counter.h"
+#include "sharding/board.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kMostRanks = 8, kMostGroups = 128;
+constexpr std::size_t kMostBytes = 256 * 1024;
+
+/// What one rank says in one round.
+struct Slot {
+  SharedCounter said, heard;  // rounds
+  std::size_t size_bytes;
+  std::array<char, kMostBytes> bytes;
+};
+
+struct GroupSlots {
+  std::array<Slot, kMostRanks> ranks;
+};
+
+}  // namespace
+
+struct ProcessesHub::Shared {
+  AbortNotice notice;
+  std::atomic<int> group_count{1};
+  std::array<GroupSlots, kMostGroups> groups;  // untouched pages cost nothing
+};
+
+namespace {
+
+class ProcessesExchange final : public Exchange {
+ public:
+  ProcessesExchange(ProcessesHub::Shared& shared, int group, int rank, int rank_count, double timeout_seconds)
+      : shared_(shared), group_(group), rank_(rank), rank_count_(rank_count), timeout_seconds_(timeout_seconds) {}
+
+  int rank() const override { return rank_; }
+  int rank_count() const override { return rank_count_; }
+
+  std::vector<std::string> all(std::string_view own) override {
+    if (own.size() > kMostBytes) throw std::length_error("too much is said at once for a test");
+    for (int r = 0; r < rank_count_; ++r) wait(r, slot(r).heard, round_);  // nobody still reads the last round
+    ++round_;
+    slot(rank_).size_bytes = own.size();
+    std::memcpy(slot(rank_).bytes.data(), own.data(), own.size());
+    slot(rank_).said.raise_to(round_);
+    std::vector<std::string> all;
+    for (int r = 0; r < rank_count_; ++r) {
+      wait(r, slot(r).said, round_);
+      all.emplace_back(slot(r).bytes.data(), slot(r).size_bytes);
+    }
+    slot(rank_).heard.raise_to(round_);
+    return all;
+  }
+
+  std::unique_ptr<Exchange> split(int color, int key) override {
+    const Group group = agree_on_group(*this, color, key);
+    const auto numbers = all(group.rank == 0 ? std::to_string(shared_.group_count.fetch_add(1)) : "");
+    const int number = std::stoi(numbers[group.members.front()]);
+    if (number >= kMostGroups) throw std::length_error("too many groups for a test");
+    return std::make_unique<ProcessesExchange>(shared_, number, group.rank, static_cast<int>(group.members.size()),
+                                               timeout_seconds_);
+  }
+
+  void abort(std::string_view why) noexcept override { shared_.notice.post(why); }
+  bool aborted(std::string* why) const override {
+    if (!shared_.notice.posted()) return false;
+    if (why != nullptr) *why = shared_.notice.why();
+    return true;
+  }
+
+ private:
+  Slot& slot(int rank) const {
+    return shared_.groups[static_cast<std::size_t>(group_)].ranks[static_cast<std::size_t>(rank)];
+  }
+
+  void wait(int rank, const SharedCounter& counter, uint64_t round) {
+    constexpr int64_t kPatienceNanoseconds = 20'000'000;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds_);
+    while (!counter.wait(round, kPatienceNanoseconds)) {
+      if (shared_.notice.posted()) throw CommunicationError(shared_.notice.why());
+      if (std::chrono::steady_clock::now() < deadline) continue;
+      const std::string why =
+          fmt::format("rank {} waited {:g} s for the other ranks to set up together; rank {} never arrived", rank_,
+                      timeout_seconds_, rank);
+      abort(why);
+      throw CommunicationError(why);
+    }
+  }
+
+  ProcessesHub::Shared& shared_;
+  int group_, rank_, rank_count_;
+  double timeout_seconds_;
+  uint64_t round_ = 0;
+};
+
+}  // namespace
+
+ProcessesHub::ProcessesHub(int rank_count, double timeout_seconds)
+    : rank_count_(rank_count), timeout_seconds_(timeout_seconds) {
+  if (rank_count > kMostRanks) throw std::length_error("too many ranks for a test");
+  void* memory =
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  // Zeroed memory is a valid Shared but for the first group's number.
+  shared_ = static_cast<Shared*>(memory);
+  shared_->group_count.store(1);
+}
+
+ProcessesHub::~ProcessesHub() { munmap(shared_, sizeof(Shared)); }
+
+std::unique_ptr<Exchange> ProcessesHub::exchange(int rank) {
+  return std::make_unique<ProcessesExchange>(*shared_, 0, rank, rank_count_, timeout_seconds_);
+}
+
+void ProcessesHub::abort(const char* why) noexcept { shared_->notice.post(why); }
+
+}  // namespace aliquot

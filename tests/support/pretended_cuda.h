@@ -1,0 +1,14 @@
+#pragma once
+// A CUDA runtime that only pretends, so that the host side of GPU ranks runs, is tested and is sanitized where there is no
+// GPU: streams are threads that dawdle at random, events are real, GPU memory is host memory. Linked before the real one. The
+// test program says how many GPUs there are: PRETENDED_GPUS.
+
+#include <cuda_runtime_api.h>
+#include <functional>
+
+namespace aliquot::pretended {
+
+/// What a kernel would be: runs in the stream's order, and may wait for other streams.
+void launch(cudaStream_t stream, std::function<void()> work);
+
+}  // namespace aliquot::pretended
