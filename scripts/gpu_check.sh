@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
+# scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
+# The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; compute-sanitizer over a small
+# part; the benchmarks, beside a device copy. With QUICK it leaves out the last two. Results go to $OUT, or build/gpu/:
+# summary.txt, tests.log, sanitizer.log and a JSON file a benchmark. Exit 3 if anything failed, 2 without a GPU or .device/.
+# ALIQUOT_GPU_GENERATION: what --pack builds for (90: H100 and H200). The folder stays under 64 MiB.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+folder=.device
+most_mib=64
+generation=${ALIQUOT_GPU_GENERATION:-90}
+
+# What a GPU machine has already: the C and C++ libraries, the driver, and NVIDIA's libraries in its Python packages.
+left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-ml|nccl|cublas|cublasLt)\.so'
+
+pack() {
+  cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
+  cmake --build build-gpu -j "$(job_count)"
+  rm -rf $folder
+  mkdir -p $folder/bin $folder/lib
+  local program library
+  find build-gpu -type f -perm -u+x \( -name '*cuda*_test' -o -name '*nccl*_test' -o -name '*cuda*_bench' \) |
+    while read -r program; do
+      cp "$program" $folder/bin/
+      strip "$folder/bin/$(basename "$program")"
+      for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do
+        cp -Ln "$library" $folder/lib/
+      done
+    done
+  du -sh $folder
+  if [ "$(du -sm $folder | cut -f1)" -gt $most_mib ]; then fail 1 "$folder is larger than $most_mib MiB"; fi
+}
+
+# The folders of NVIDIA's libraries: the Python packages' and, if there is one, the toolkit's.
+nvidia_folders() {
+  local site
+  for site in $(python3 -c 'import site, sysconfig; print(sysconfig.get_path("purelib"), *site.getsitepackages())' 2>/dev/null); do
+    find "$site/nvidia" \( -name 'libnccl.so.2' -o -name 'libcublas.so.1*' \) -printf '%h\n' 2>/dev/null
+  done | sort -u
+  if [ -d /usr/local/cuda/lib64 ]; then echo /usr/local/cuda/lib64; fi
+}
+
+# step NAME COMMAND...: runs it, keeps its output in $log, says in one line how it went.
+failures=0
+step() {
+  local name=$1 status=0 started=$SECONDS last
+  shift
+  echo "== $name: $*" >>"$log"
+  timeout --kill-after=10 "${step_seconds:-240}" "$@" >"$out/step.txt" 2>&1 || status=$?
+  cat "$out/step.txt" >>"$log"
+  last=$(grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" | tail -2 | tr -s ' \n' ' ')
+  if [ $status -ne 0 ]; then failures=$((failures + 1)); fi
+  printf '%-44s exit %-3d %4d s  %s\n' "$name" $status $((SECONDS - started)) "$last" | tee -a "$out/summary.txt"
+}
+
+tests() {
+  local test
+  log=$out/tests.log
+  for test in "$folder"/bin/*_test; do step "$(basename "$test")" "$test" --gtest_brief=1; done
+  if [ -x $folder/bin/conformance_nccl_test ]; then
+    ALIQUOT_NCCL_RANKS="1 2 3" ALIQUOT_NCCL_EXACT=1 step "conformance_nccl_test, tree order" \
+      $folder/bin/conformance_nccl_test --gtest_brief=1
+  fi
+}
+
+sanitize() {
+  log=$out/sanitizer.log
+  if ! command -v compute-sanitizer >/dev/null; then
+    echo "compute-sanitizer is not here: left out" | tee -a "$out/summary.txt"
+    return
+  fi
+  local test check=(compute-sanitizer --error-exitcode 9)
+  for test in "$folder"/bin/*cuda*_test; do
+    # A few ranks and small counts: a checked kernel is tens of times slower.
+    step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \
+      '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*WhatDoesNotFit*'
+  done
+  for test in "$folder"/bin/*loops*_test; do
+    if [ ! -x "$test" ]; then continue; fi
+    step "racecheck $(basename "$test")" "${check[@]}" --tool racecheck "$test" --gtest_brief=1
+  done
+}
+
+benches() {
+  local bench name
+  log=$out/tests.log
+  for bench in "$folder"/bin/*_bench; do
+    if [ ! -x "$bench" ]; then continue; fi
+    name=$(basename "$bench" _bench)
+    step "bench $name" "$bench" "--benchmark_out=$out/$name.json" --benchmark_out_format=json
+  done
+}
+
+check() {
+  if [ ! -d $folder/bin ]; then fail 2 "there is no $folder/bin here; make it with scripts/gpu_check.sh --pack where it builds"; fi
+  if ! nvidia-smi >/dev/null 2>&1; then fail 2 "this machine shows no GPU (nvidia-smi)"; fi
+  out=${OUT:-build/gpu}
+  mkdir -p "$out"
+  : >"$out/summary.txt"
+  LD_LIBRARY_PATH=$PWD/$folder/lib:$(nvidia_folders | paste -sd:)${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  # Several ranks of four lanes share the GPU: with the usual 8 queues their streams would wait for each other.
+  export LD_LIBRARY_PATH CUDA_DEVICE_MAX_CONNECTIONS=32
+  nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader | tee -a "$out/summary.txt"
+  tests
+  if [ "${1:-}" != QUICK ]; then
+    sanitize
+    benches
+  fi
+  rm -f "$out/step.txt"
+  if [ $failures -gt 0 ]; then fail 3 "$failures of the steps above failed; see $out"; fi
+}
+
+case ${1:-} in
+  --help | -h) usage ;;
+  --pack) pack ;;
+  '' | QUICK) check "$@" ;;
+  *) fail 1 "unknown word $1 (see --help)" ;;
+esac
