@@ -15,7 +15,8 @@ Executor::Executor(const Parts& parts)
       memory_(parts.memory),
       updater_(parts.updater),
       decision_(parts.decision),
-      norm_(parts.plan, parts.world.communicator()) {
+      norm_(parts.plan, parts.world.communicator()),
+      progress_base_(parts.world.progress_base()) {
   const std::size_t count = plan_.schedule.operations.size();
   for (int lane = 0; lane < kLaneCount; ++lane) streams_[lane] = world_.device().make_stream(static_cast<Lane>(lane));
   begins_.resize(count);
@@ -29,6 +30,8 @@ Executor::Executor(const Parts& parts)
   note_observed_operations();
   note_first_writes();
 }
+
+Executor::~Executor() { world_.set_progress_base(progress(0, step_ + 1)); }
 
 void Executor::note_observed_operations() {
   const auto& operations = plan_.schedule.operations;
@@ -100,7 +103,7 @@ void Executor::issue(OperationId id) {
 
 /// Grows from step to step and, within a step, from operation to operation, as progress on a lane must.
 uint64_t Executor::progress(OperationId id, int64_t step) const {
-  return static_cast<uint64_t>(step) * plan_.schedule.operations.size() + static_cast<uint64_t>(id);
+  return progress_base_ + static_cast<uint64_t>(step) * plan_.schedule.operations.size() + static_cast<uint64_t>(id);
 }
 
 Label Executor::label(const Operation& operation) const {

@@ -33,6 +33,7 @@ class Executor {
     StepDecision& decision;
   };
   explicit Executor(const Parts& parts);
+  ~Executor();
 
   /// The operation that comes next; the schedule's end wraps around.
   OperationId next() const { return cursor_; }
@@ -80,6 +81,7 @@ class Executor {
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
   int64_t step_ = 1;
+  uint64_t progress_base_;  // above all that an engine before this one published
 
   // What the schedule says, turned round once: by operation.
   std::vector<bool> observed_here_, observed_by_all_;

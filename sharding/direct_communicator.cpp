@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 
+#include "kernels/booking.h"
 #include "kernels/kernels.h"
 #include "sharding/board.h"
 #include "sharding/groups.h"
@@ -43,7 +44,8 @@ class DirectCommunicator final : public Communicator {
         node_memory_(parts.make_node_memory(*exchange_)),
         peer_memory_(parts.make_peer_memory(*exchange_, *node_memory_, device)),
         signals_(parts.make_signals(*exchange_, *node_memory_, {rank(), rank_count(), parts.timeout_seconds, {}})),
-        mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")) {}
+        mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
+        own_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
 
   int rank() const override { return exchange_->rank(); }
   int rank_count() const override { return exchange_->rank_count(); }
@@ -139,6 +141,11 @@ class DirectCommunicator final : public Communicator {
   }
 
  private:
+  /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.
+  static int64_t own_bytes(int rank_count) {
+    return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
+  }
+
   /// All ranks have come to the same collective, with what they bring to it in place.
   void meet(Stream& stream, const OperationDescription& what, Label label) {
     const uint64_t sequence = ++issued_[static_cast<std::size_t>(stream.lane())];
@@ -165,6 +172,7 @@ class DirectCommunicator final : public Communicator {
   std::unique_ptr<PeerMemory> peer_memory_;
   std::unique_ptr<Signals> signals_;
   Mailboxes mailboxes_;
+  Booking own_memory_;
   std::array<uint64_t, kLaneCount> issued_{};
 };
 

@@ -52,9 +52,14 @@ class World {
   Device& device() { return *device_; }
   Communicator& communicator() { return *communicator_; }
 
+  /// Progress only grows while the communicator lives: whoever publishes begins above this, and moves it when done.
+  uint64_t progress_base() const { return progress_base_; }
+  void set_progress_base(uint64_t base) { progress_base_ = base; }
+
  private:
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
+  uint64_t progress_base_ = 0;
 };
 
 /// How many processes a launcher started together with this one, by its environment variables; 1 without a launcher.

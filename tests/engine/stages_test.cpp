@@ -90,6 +90,20 @@ TEST_P(EveryStage, UsesTheMemoryThatWasPlanned) {
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(rows()),
                          [](const auto& test) { return row_name(test.param); });
 
+/// What the first engine published must not open the second one's waits.
+TEST(Stages, ASecondEngineInTheSameWorldGivesTheSameBits) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Settings settings = settings_of({3, stage, 1, AccumulateInto::kFull, 1, GatherMode::kCopy});
+    const Outcome plain = train_plainly(3, settings);
+    World::threads(3,
+                   [&](World& world) {
+                     for (int engine = 0; engine < 3; ++engine)
+                       EXPECT_EQ(train(world, settings), plain) << "stage " << stage << ", engine " << engine;
+                   },
+                   {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+  }
+}
+
 /// The adversary runs queued work as late, early or strangely as the schedule's waits allow.
 TEST(Stages, AnAdversaryChangesNoBit) {
   for (const int rank_count : {2, 3}) {
