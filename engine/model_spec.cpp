@@ -1,5 +1,6 @@
 #include "engine/model_spec.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <unordered_set>
 
@@ -32,6 +33,9 @@ void ModelSpec::check() const {
     for (const UnitId unit : use) {
       if (unit < 0 || unit >= static_cast<UnitId>(units.size())) {
         throw UsageError(fmt::format("the declared order uses unit {}, but there are {} units", unit, units.size()));
+      }
+      if (std::count(use.begin(), use.end(), unit) > 1) {
+        throw UsageError(fmt::format("one use in the declared order names unit {} twice", units[unit].name));
       }
       used[unit] = true;
     }

@@ -33,8 +33,8 @@ struct ModelSpec {
   std::vector<UnitSpec> units;
   std::vector<std::vector<UnitId>> uses;
 
-  /// Throws UsageError, naming unit and parameter, for names used twice, a unit never used, a use of nothing or of a unit
-  /// that is not there.
+  /// Throws UsageError, naming unit and parameter, for names used twice, a unit never used, a use of nothing, of a unit
+  /// that is not there or of one unit twice.
   void check() const;
 };
 

@@ -1,0 +1,133 @@
+#include "engine/accesses.h"
+
+#include <algorithm>
+
+namespace aliquot {
+
+Accesses::Accesses(const Plan& plan)
+    : plan_(plan),
+      several_nodes_(!plan.topology.one_node()),
+      reduces_in_place_(plan.schedule.zero_stage <= 1 && !plan.schedule.accumulate_into_shard),
+      flats_of_(plan.model.units.size()),
+      first_reduce_(plan.model.units.size(), -1),
+      last_reduce_(plan.model.units.size(), -1) {
+  for (std::size_t f = 0; f < plan.flats.size(); ++f) flats_of_[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
+  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
+    const Operation& operation = plan.schedule.operations[id];
+    if (operation.verb != Verb::kReduce) continue;
+    last_reduce_[operation.place] = static_cast<OperationId>(id);
+    if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = static_cast<OperationId>(id);
+  }
+}
+
+bool Accesses::trains(UnitId unit) const {
+  return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(),
+                     [&](int32_t f) { return plan_.flats[f].trainable; });
+}
+
+const std::vector<Access>& Accesses::of(OperationId id) {
+  accesses_.clear();
+  const Operation& operation = plan_.schedule.operations[id];
+  if (operation.verb == Verb::kForward || operation.verb == Verb::kBackward) {
+    use(operation);
+    return accesses_;
+  }
+  if (operation.verb == Verb::kNorm) {
+    norm();
+    return accesses_;
+  }
+  for (const int32_t flat : flats_of_[operation.place]) {
+    const bool trainable = plan_.flats[flat].trainable;
+    if (operation.verb == Verb::kGather) gather(flat);
+    if (operation.verb == Verb::kRelease) {  // the model's pointers are good until here
+      add({.role = plan_.schedule.view ? Role::kParameters : Role::kGathered,
+           .flat = flat,
+           .by_peers = plan_.schedule.view});
+    }
+    if (!trainable) continue;
+    if (operation.verb == Verb::kReduce) reduce(id, flat);
+    if (operation.verb == Verb::kSpread) spread(flat);
+    if (operation.verb == Verb::kUpdate) update(flat);
+    if (operation.verb == Verb::kPublish) {
+      add({.role = Role::kParameters, .flat = flat, .by_peers = true, .after_meeting = true});
+      add({.role = Role::kParameters, .flat = flat, .writes = true, .after_meeting = true});
+    }
+  }
+  return accesses_;
+}
+
+void Accesses::use(const Operation& operation) {
+  for (const UnitId unit : plan_.model.uses[operation.place]) {
+    for (const int32_t flat : flats_of_[unit]) {
+      const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
+      add({.role = slot ? Role::kGathered : Role::kParameters, .flat = flat, .by_peers = plan_.schedule.view});
+      if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
+        add({.role = Role::kGradients, .flat = flat, .writes = true});
+      }
+    }
+  }
+}
+
+void Accesses::gather(int32_t flat) {
+  if (plan_.schedule.view) {
+    add({.role = Role::kParameters, .flat = flat, .by_peers = true});
+    return;
+  }
+  add({.role = Role::kParameters, .flat = flat, .by_peers = true, .after_meeting = true});
+  add({.role = Role::kGathered, .flat = flat, .writes = true, .by_peers = several_nodes_});
+}
+
+void Accesses::reduce(OperationId id, int32_t flat) {
+  const UnitId unit = plan_.flats[flat].unit;
+  const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReduced;
+  add({.role = Role::kGradients, .flat = flat, .by_peers = true, .after_meeting = true});
+  if (id != first_reduce_[unit]) {
+    add({.role = Role::kPartial, .flat = flat, .writes = true});
+    add({.role = sum, .flat = flat});
+  }
+  add({.role = sum, .flat = flat, .writes = true});
+  if (id == last_reduce_[unit]) add({.role = Role::kSquares, .flat = flat, .writes = true});
+}
+
+void Accesses::spread(int32_t flat) {
+  const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReduced;
+  add({.role = sum, .flat = flat, .by_peers = true, .after_meeting = true});
+  // A part is written when its owner has sent it, and so has read what it needed here.
+  add({.role = Role::kGradients, .flat = flat, .writes = true, .by_peers = several_nodes_, .after_meeting = true});
+}
+
+void Accesses::norm() {
+  for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
+    if (plan_.flats[f].trainable) add({.role = Role::kSquares, .flat = static_cast<int32_t>(f)});
+  }
+  add({.role = Role::kNormParts, .flat = -1, .writes = true, .by_peers = true});
+}
+
+void Accesses::update(int32_t flat) {
+  const bool whole = plan_.schedule.zero_stage == 0 || reduces_in_place_;
+  add({.role = whole ? Role::kGradients : Role::kReduced, .flat = flat});
+  if (plan_.policy.state_bytes_per_parameter > 0) add({.role = Role::kOptimizer, .flat = flat, .writes = true});
+  add({.role = Role::kParameters, .flat = flat, .writes = true});
+}
+
+int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
+  const int ranks = plan.topology.rank_count();
+  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
+  const FlatLayout& layout = plan.flats[flat].layout;
+  const int64_t shard = layout.shard_count() * element_bytes(layout.tensors().front().dtype);
+  const int stage = plan.schedule.zero_stage;
+  switch (role) {
+    case Role::kParameters: return stage == 3 ? shard : shard * ranks;
+    case Role::kOptimizer:
+      return layout.shard_count() * (stage == 0 ? ranks : 1) * plan.policy.state_bytes_per_parameter;
+    case Role::kGathered:
+    case Role::kGradients: return shard * ranks;
+    case Role::kReduced:
+    case Role::kPartial: return shard;
+    case Role::kSquares: return layout.shard_count() / kBlockElements * static_cast<int64_t>(sizeof(double));
+    case Role::kNormParts: break;
+  }
+  return 0;
+}
+
+}  // namespace aliquot

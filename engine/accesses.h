@@ -1,0 +1,52 @@
+#pragma once
+// Which buffers an operation reads and writes, on its own rank and on its peers.
+
+#include <vector>
+
+#include "engine/schedule.h"
+
+namespace aliquot {
+
+/// One operation's touch of the buffer of `role` that is in use for `flat`, on every rank alike. Only its owner writes a
+/// buffer; `by_peers`: the operation of every other rank reads it too.
+struct Access {
+  Role role;
+  int32_t flat;
+  bool writes = false;
+  bool by_peers = false;
+  bool after_meeting = false;  // what the own rank does, too, is done when all ranks have come to the collective
+};
+
+/// The contract between schedules and those who carry them out: an executor touches this and no more.
+class Accesses {
+ public:
+  explicit Accesses(const Plan& plan);
+
+  /// In the order they are made; valid until the next call. What one operation does to the same bytes on two ranks is
+  /// the communicator's own business.
+  const std::vector<Access>& of(OperationId operation);
+
+  const std::vector<int32_t>& flats_of(UnitId unit) const { return flats_of_[unit]; }
+  bool trains(UnitId unit) const;
+
+ private:
+  void use(const Operation& operation);
+  void gather(int32_t flat);
+  void reduce(OperationId operation, int32_t flat);
+  void spread(int32_t flat);
+  void norm();
+  void update(int32_t flat);
+  void add(Access access) { accesses_.push_back(access); }
+
+  const Plan& plan_;
+  bool several_nodes_;     // then a node's ranks read what they received for one another
+  bool reduces_in_place_;  // the sum replaces the own part of the gradients
+  std::vector<std::vector<int32_t>> flats_of_;
+  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
+  std::vector<Access> accesses_;
+};
+
+/// What the buffer of a role must at least hold.
+int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
+
+}  // namespace aliquot

@@ -1,0 +1,304 @@
+#include "tests/engine/brute_force.h"
+
+#include <fmt/format.h>
+#include <map>
+#include <vector>
+
+namespace aliquot::testing {
+namespace {
+
+constexpr int kSteps = 3;
+constexpr int64_t kSharedRange = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
+
+/// Points of an operation on a rank: it starts, all ranks have started it (collectives), it has ended.
+enum Point { kStart, kMeet, kEnd };
+
+/// All points in an order that every edge follows, with the set of points that come before each.
+class Graph {
+ public:
+  explicit Graph(const Plan& plan)
+      : plan_(plan),
+        ranks_(plan.topology.rank_count()),
+        count_(static_cast<int>(plan.schedule.operations.size())),
+        words_((static_cast<std::size_t>(kSteps * count_ * 3 * ranks_) + 63) / 64),
+        before_(static_cast<std::size_t>(kSteps * count_ * 3 * ranks_) * words_, 0) {
+    std::vector<int> lane_end(static_cast<std::size_t>(ranks_) * kLaneCount, -1);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int op = 0; op < count_; ++op) {
+        for (int r = 0; r < ranks_; ++r) start(step, op, r, lane_end);
+        for (int r = 0; r < ranks_; ++r) {
+          for (int q = 0; q < ranks_; ++q) {
+            if (q == r || meets(op)) edge(at(step, op, kStart, q), at(step, op, kMeet, r));
+          }
+          edge(at(step, op, kMeet, r), at(step, op, kEnd, r));
+        }
+      }
+    }
+  }
+
+  int at(int step, int op, Point point, int rank) const { return ((step * count_ + op) * 3 + point) * ranks_ + rank; }
+  bool before(int a, int b) const {
+    return (before_[static_cast<std::size_t>(b) * words_ + static_cast<std::size_t>(a) / 64] >> (a % 64)) & 1;
+  }
+
+ private:
+  bool meets(int op) const {
+    const Operation& operation = plan_.schedule.operations[op];
+    switch (operation.verb) {
+      case Verb::kGather: return !plan_.schedule.view && !plan_.model.units[operation.place].parameters.empty();
+      case Verb::kReduce:
+      case Verb::kSpread:
+      case Verb::kNorm:
+      case Verb::kPublish: return true;
+      default: return false;
+    }
+  }
+  void start(int step, int op, int rank, std::vector<int>& lane_end) {
+    const Operation& operation = plan_.schedule.operations[op];
+    int& last = lane_end[static_cast<std::size_t>(rank * kLaneCount + static_cast<int>(operation.lane))];
+    if (last >= 0) edge(last, at(step, op, kStart, rank));
+    for (const Wait& wait : operation.after) {
+      const int of = step - (wait.of_previous_step ? 1 : 0);
+      for (int q = 0; q < ranks_ && of >= 0; ++q) {
+        if (q == rank || wait.on_all) edge(at(of, wait.operation, kEnd, q), at(step, op, kStart, rank));
+      }
+    }
+    last = at(step, op, kEnd, rank);
+  }
+  void edge(int from, int to) {
+    uint64_t* into = &before_[static_cast<std::size_t>(to) * words_];
+    const uint64_t* more = &before_[static_cast<std::size_t>(from) * words_];
+    for (std::size_t w = 0; w < words_; ++w) into[w] |= more[w];
+    into[from / 64] |= uint64_t{1} << (from % 64);
+  }
+
+  const Plan& plan_;
+  int ranks_, count_;
+  std::size_t words_;
+  std::vector<uint64_t> before_;
+};
+
+struct Touch {
+  int step, op, rank;  // who
+  int64_t begin, end;  // which bytes of the memory it is listed under
+  bool writes;
+  int after, until;  // points
+  bool internal;     // relays between a node's ranks: the communicator's business within one operation
+};
+
+class Search {
+ public:
+  explicit Search(const Plan& plan)
+      : plan_(plan),
+        graph_(plan),
+        ranks_(plan.topology.rank_count()),
+        stage_(plan.schedule.zero_stage),
+        several_nodes_(!plan.topology.one_node()),
+        in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard),
+        gathered_(plan.model.units.size(), 0),
+        memory_(static_cast<std::size_t>(ranks_)) {}
+
+  std::string find() {
+    for (step_ = 0; step_ < kSteps; ++step_) {
+      reduced_.assign(plan_.model.units.size(), 0);
+      for (op_ = 0; op_ < static_cast<int>(plan_.schedule.operations.size()); ++op_) {
+        if (operation().verb == Verb::kGather) ++gathered_[operation().place];
+        for (rank_ = 0; rank_ < ranks_; ++rank_) touch_all();
+        if (operation().verb == Verb::kReduce) ++reduced_[operation().place];
+      }
+    }
+    for (int m = 0; m < ranks_ && found_.empty(); ++m) compare(m);
+    return found_;
+  }
+
+ private:
+  const Operation& operation() const { return plan_.schedule.operations[op_]; }
+
+  const PlannedBuffer* buffer(Role role, int32_t flat) {
+    const PlannedBuffer* found = nullptr;
+    for (const PlannedBuffer& b : plan_.schedule.buffers) {
+      const bool alive = b.always || (b.first <= op_ && op_ <= b.last);
+      if (b.role == role && b.flat == flat && alive && (!found || b.first > found->first)) found = &b;
+    }
+    if (!found) found_ = fmt::format("operation {} touches what has no place", op_);
+    return found;
+  }
+
+  /// Bytes [part, part + parts) of `of` equal parts of a buffer in `memory`.
+  struct Parts {
+    int first = 0, count = 1, of = 1;
+  };
+  void touch(int memory, Role role, int32_t flat, Parts parts, bool writes, Point after, bool internal = false) {
+    const PlannedBuffer* b = buffer(role, flat);
+    if (!b || b->size_bytes == 0) return;
+    const int64_t base = b->offset_bytes + (b->in_shared_range ? kSharedRange : 0);
+    const int64_t part = b->size_bytes / parts.of;
+    note(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal);
+  }
+  void note(int memory, int64_t begin, int64_t end, bool writes, Point after, bool internal) {
+    memory_[memory].push_back({step_, op_, rank_, begin, end, writes, graph_.at(step_, op_, after, rank_),
+                               graph_.at(step_, op_, kEnd, rank_), internal});
+  }
+  void own(Role role, int32_t flat, bool writes, Point after = kStart) { touch(rank_, role, flat, {}, writes, after); }
+  /// The parts of all ranks but the own, in the own memory.
+  void write_others(Role role, int32_t flat) {
+    touch(rank_, role, flat, {0, rank_, ranks_}, true, kMeet);
+    touch(rank_, role, flat, {rank_ + 1, ranks_ - rank_ - 1, ranks_}, true, kMeet);
+  }
+  /// What a node's ranks hand on to one another.
+  void relay(Role role, int32_t flat) {
+    if (!several_nodes_) return;
+    for (int q = 0; q < ranks_; ++q) {
+      if (q != rank_) touch(q, role, flat, {}, false, kMeet, true);
+    }
+  }
+  /// What the model's code follows from a gather to its release; the next gather makes another.
+  void pointer(UnitId unit, bool writes) {
+    const auto units = static_cast<int64_t>(plan_.model.units.size());
+    const int64_t at = kPointers + gathered_[unit] * units + unit;
+    note(rank_, at, at + 1, writes, kStart, false);
+  }
+
+  void touch_all() {
+    for (const PlannedBuffer& b : plan_.schedule.buffers) {
+      if (!b.always && b.first == op_ && b.size_bytes > 0) {
+        note(rank_, b.offset_bytes, b.offset_bytes + b.size_bytes, true, kStart, false);
+      }
+    }
+    if (operation().verb == Verb::kNorm) return norm();
+    if (operation().verb == Verb::kForward || operation().verb == Verb::kBackward) {
+      for (const UnitId unit : plan_.model.uses[operation().place]) {
+        pointer(unit, false);
+        for_flats(unit, [&](int32_t f) { use(f); });
+      }
+      return;
+    }
+    const UnitId unit = operation().place;
+    if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
+    for_flats(unit, [&](int32_t f) { touch_flat(f); });
+  }
+
+  template <typename Visit>
+  void for_flats(UnitId unit, Visit visit) {
+    for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
+      if (plan_.flats[f].unit == unit) visit(static_cast<int32_t>(f));
+    }
+  }
+
+  void use(int32_t f) {
+    const bool whole_here = stage_ < 3;
+    if (whole_here) {
+      own(Role::kParameters, f, false);
+    } else if (plan_.schedule.view) {
+      for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {}, false, kStart);
+    } else {
+      own(Role::kGathered, f, false);
+    }
+    if (operation().verb == Verb::kBackward && plan_.flats[f].trainable) own(Role::kGradients, f, true);
+  }
+
+  void norm() {
+    for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
+      if (plan_.flats[f].trainable) own(Role::kSquares, static_cast<int32_t>(f), false);
+    }
+    for (int q = 0; q < ranks_; ++q) {
+      if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kMeet, true);
+    }
+    write_others(Role::kNormParts, -1);
+    note(rank_, kDecision, kDecision + 1, true, kStart, false);
+  }
+
+  void touch_flat(int32_t f) {
+    const Verb verb = operation().verb;
+    if (verb == Verb::kGather && !plan_.schedule.view) {
+      for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {}, false, kMeet);
+      own(Role::kGathered, f, true);
+      relay(Role::kGathered, f);
+    }
+    const bool looks = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
+    if (looks) use(f);  // the model may, from a view's making to its release
+    if (!plan_.flats[f].trainable) return;
+    if (verb == Verb::kReduce) reduce(f);
+    if (verb == Verb::kSpread) spread(f);
+    if (verb == Verb::kUpdate) update(f);
+    if (verb == Verb::kPublish) {
+      for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {q, 1, ranks_}, false, kMeet);
+      write_others(Role::kParameters, f);
+      relay(Role::kParameters, f);
+    }
+  }
+
+  void reduce(int32_t f) {
+    const bool first = reduced_[plan_.flats[f].unit] == 0;
+    for (int q = 0; q < ranks_; ++q) touch(q, Role::kGradients, f, {rank_, 1, ranks_}, false, kMeet);
+    if (in_place_) {
+      touch(rank_, Role::kGradients, f, {rank_, 1, ranks_}, true, kMeet);
+    } else {
+      own(Role::kReduced, f, true);
+      if (!first) own(Role::kPartial, f, true);
+    }
+    for (const PlannedBuffer& b : plan_.schedule.buffers) {
+      if (b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last) own(Role::kSquares, f, true);
+    }
+  }
+
+  void spread(int32_t f) {
+    for (int q = 0; q < ranks_; ++q) {
+      if (in_place_) {
+        touch(q, Role::kGradients, f, {q, 1, ranks_}, false, kMeet);
+      } else {
+        touch(q, Role::kReduced, f, {}, false, kMeet);
+      }
+    }
+    if (in_place_) {
+      write_others(Role::kGradients, f);
+    } else {
+      own(Role::kGradients, f, true, kMeet);
+    }
+    relay(Role::kGradients, f);
+  }
+
+  void update(int32_t f) {
+    note(rank_, kDecision, kDecision + 1, false, kStart, false);
+    const Parts own_part = stage_ == 3 || stage_ == 0 ? Parts{} : Parts{rank_, 1, ranks_};
+    if (stage_ == 0 || in_place_) {
+      touch(rank_, Role::kGradients, f, own_part, false, kStart);
+    } else {
+      own(Role::kReduced, f, false);
+    }
+    if (plan_.policy.state_bytes_per_parameter > 0) own(Role::kOptimizer, f, true);
+    touch(rank_, Role::kParameters, f, own_part, true, kStart);
+  }
+
+  void compare(int memory) {
+    const auto& touches = memory_[memory];
+    for (std::size_t i = 0; i < touches.size(); ++i) {
+      for (std::size_t j = i + 1; j < touches.size(); ++j) {
+        const Touch &a = touches[i], &b = touches[j];
+        if (!(a.writes || b.writes) || a.begin >= b.end || b.begin >= a.end) continue;
+        const bool same = a.step == b.step && a.op == b.op;
+        if (same && (a.rank == b.rank || a.internal || b.internal)) continue;
+        if (graph_.before(a.until, b.after) || graph_.before(b.until, a.after)) continue;
+        found_ = fmt::format("operation {} of step {} on rank {} and operation {} of step {} on rank {}, memory of {}",
+                             a.op, a.step, a.rank, b.op, b.step, b.rank, memory);
+        return;
+      }
+    }
+  }
+
+  const Plan& plan_;
+  Graph graph_;
+  int ranks_, stage_;
+  bool several_nodes_, in_place_;
+  int step_ = 0, op_ = 0, rank_ = 0;
+  std::vector<int> reduced_;                // by unit, in this step
+  std::vector<int> gathered_;               // by unit, in all
+  std::vector<std::vector<Touch>> memory_;  // by the rank that owns it
+  std::string found_;
+};
+
+}  // namespace
+
+std::string find_race(const Plan& plan) { return Search(plan).find(); }
+
+}  // namespace aliquot::testing

@@ -1,0 +1,119 @@
+#include "tests/engine/random_plan.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <random>
+
+namespace aliquot::testing {
+namespace {
+
+/// Not the library's distributions, which differ from one to the next.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  /// In [least, most].
+  int roll(int least, int most) {
+    return least + static_cast<int>(engine_() % static_cast<uint64_t>(most - least + 1));
+  }
+  bool one_in(int n) { return roll(1, n) == 1; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+std::vector<int64_t> draw_shape(Dice& dice) {
+  static constexpr int64_t kCounts[] = {0, 1, 7, 255, 256, 257, 1000, 4099};
+  if (dice.one_in(8)) return {};
+  const int64_t count = kCounts[dice.roll(0, 7)];
+  if (dice.one_in(3)) return {count, dice.roll(1, 5)};
+  return {count};
+}
+
+UnitSpec draw_unit(Dice& dice, int index) {
+  UnitSpec unit{fmt::format("u{}", index), {}, GradientMode::kAdd};
+  const int tensor_count = dice.one_in(10) ? 0 : dice.roll(1, 4);
+  const bool frozen = dice.one_in(6);
+  for (int t = 0; t < tensor_count; ++t) {
+    ParameterSpec parameter;
+    parameter.tensor = {fmt::format("u{}.t{}", index, t), draw_shape(dice), DType::kFloat32,
+                        !frozen && !dice.one_in(6)};
+    parameter.decayed = !dice.one_in(3);
+    unit.parameters.push_back(std::move(parameter));
+  }
+  return unit;
+}
+
+void draw_uses(Dice& dice, ModelSpec& model) {
+  const auto count = static_cast<UnitId>(model.units.size());
+  for (UnitId unit = 0; unit < count; ++unit) {
+    if (unit > 0 && dice.one_in(5)) {
+      model.uses.back().push_back(unit);  // whole together with the one before
+    } else {
+      model.uses.push_back({unit});
+    }
+  }
+  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // tied, or used twice in a pass
+    const auto unit = static_cast<UnitId>(dice.roll(0, count - 1));
+    const auto at = static_cast<std::size_t>(dice.roll(0, static_cast<int>(model.uses.size())));
+    if (at < model.uses.size() && dice.one_in(2)) {
+      auto& use = model.uses[at];
+      if (std::find(use.begin(), use.end(), unit) == use.end()) use.push_back(unit);
+    } else {
+      model.uses.insert(model.uses.begin() + static_cast<std::ptrdiff_t>(at), {unit});
+    }
+  }
+}
+
+Policy draw_policy(Dice& dice, const Topology& topology) {
+  Policy policy;
+  policy.zero_stage = dice.roll(0, 3);
+  policy.micro_batch_count = dice.roll(1, 4);
+  policy.accumulate_into = static_cast<AccumulateInto>(dice.roll(0, 2));
+  policy.prefetch = dice.roll(0, 4);
+  policy.keep_gathered = dice.roll(0, 3);
+  policy.gather = topology.one_node() ? static_cast<GatherMode>(dice.roll(0, 2)) : GatherMode::kAuto;
+  policy.state_bytes_per_parameter = 4 * dice.roll(0, 3);
+  return policy;
+}
+
+}  // namespace
+
+Topology hosts(int rank_count, int ranks_per_node) {
+  Topology topology = Topology::one_host(rank_count);
+  for (int r = 0; r < rank_count; ++r) topology.node_of_rank[r] = r / ranks_per_node;
+  return topology;
+}
+
+Drawn draw(uint64_t seed, int most_ranks, int most_units) {
+  Dice dice(seed);
+  Drawn drawn;
+  const int rank_count = dice.roll(1, most_ranks);
+  drawn.topology = dice.one_in(2) ? hosts(rank_count, rank_count) : hosts(rank_count, dice.roll(1, rank_count));
+  const int unit_count = dice.roll(1, most_units);
+  for (int u = 0; u < unit_count; ++u) drawn.model.units.push_back(draw_unit(dice, u));
+  draw_uses(dice, drawn.model);
+  drawn.policy = draw_policy(dice, drawn.topology);
+  const bool into_shard = drawn.policy.accumulate_into == AccumulateInto::kShard ||
+                          (drawn.policy.accumulate_into == AccumulateInto::kAuto && drawn.policy.zero_stage >= 2);
+  std::vector<int> use_count(drawn.model.units.size(), 0);
+  for (const auto& use : drawn.model.uses) {
+    for (const UnitId unit : use) ++use_count[unit];
+  }
+  for (std::size_t u = 0; u < drawn.model.units.size(); ++u) {
+    const bool may_assign = use_count[u] == 1 && (into_shard || drawn.policy.micro_batch_count == 1);
+    if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
+  }
+  return drawn;
+}
+
+std::string describe(uint64_t seed, const Drawn& drawn) {
+  const Policy& policy = drawn.policy;
+  return fmt::format(
+      "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
+      "gather {}",
+      seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
+      policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
+      static_cast<int>(policy.gather));
+}
+
+}  // namespace aliquot::testing

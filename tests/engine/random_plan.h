@@ -1,0 +1,26 @@
+#pragma once
+// Models, policies and topologies drawn at random, as odd as users can make them.
+
+#include <cstdint>
+#include <string>
+
+#include "engine/schedule.h"
+
+namespace aliquot::testing {
+
+struct Drawn {
+  ModelSpec model;
+  Policy policy;
+  Topology topology;
+};
+
+/// The same for the same seed, everywhere. What plan() must accept.
+Drawn draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
+
+/// `rank_count` host ranks, in order over nodes of up to `ranks_per_node`.
+Topology hosts(int rank_count, int ranks_per_node);
+
+/// For a failure's message: what it takes to draw it again, and what it is.
+std::string describe(uint64_t seed, const Drawn& drawn);
+
+}  // namespace aliquot::testing

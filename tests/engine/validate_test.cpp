@@ -1,0 +1,144 @@
+#include "engine/validate.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+#include "tests/engine/brute_force.h"
+#include "tests/engine/random_plan.h"
+
+namespace aliquot {
+namespace {
+
+using testing::describe;
+using testing::draw;
+using testing::Drawn;
+
+std::string sentences(const std::vector<Defect>& defects) {
+  std::string lines;
+  for (const Defect& defect : defects) lines += fmt::format("  {}: {}\n", name(defect.kind), defect.sentence);
+  return lines;
+}
+
+/// `unit_count` units of one tensor each, used one after the other.
+ModelSpec chain(int unit_count, int64_t element_count = 1000) {
+  ModelSpec model;
+  for (int u = 0; u < unit_count; ++u) {
+    model.units.push_back(
+        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.w", u), {element_count}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+Plan plan_chain(Policy policy, int unit_count = 3) { return plan(chain(unit_count), policy, Topology::one_host(2)); }
+
+OperationId find(const Plan& plan, Verb verb, int32_t place) {
+  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
+    const Operation& operation = plan.schedule.operations[id];
+    if (operation.verb == verb && operation.place == place) return static_cast<OperationId>(id);
+  }
+  return -1;
+}
+
+TEST(Validate, ProvesThousandsOfRandomPlans) {
+  for (uint64_t seed = 0; seed < 4000 && !HasFailure(); ++seed) {
+    const Drawn drawn = draw(seed);
+    const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
+    const auto defects = validate(planned);
+    EXPECT_TRUE(defects.empty()) << describe(seed, drawn) << "\n" << sentences(defects) << text(planned);
+  }
+}
+
+TEST(Validate, AgreesWithThePlainReference) {
+  int compared = 0;
+  for (uint64_t seed = 5000; seed < 6500 && !HasFailure(); ++seed) {
+    const Drawn drawn = draw(seed, 4, 4);
+    const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
+    if (planned.schedule.operations.size() > 60) continue;
+    ++compared;
+    EXPECT_EQ(testing::find_race(planned), "") << describe(seed, drawn) << "\n" << text(planned);
+    EXPECT_TRUE(validate(planned).empty());
+  }
+  EXPECT_GT(compared, 200);
+}
+
+/// The three waits across ranks that are easy to forget, each dropped where nothing else implies it.
+TEST(Validate, NamesAViewThatAPeersUpdateOvertakes) {
+  Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
+  Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];
+  ASSERT_EQ(gather.after.size(), 1u);
+  gather.after[0].on_all = false;
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_EQ(defects[0].kind, DefectKind::kRace);
+  EXPECT_EQ(defects[0].sentence,
+            "gather of h.0 (operation 0) touches the parameters of h.0, which update of h.0 (operation 20) of the step "
+            "before may on another rank still be writing");
+}
+
+TEST(Validate, NamesAnUpdateThatAPeerStillLooksAt) {
+  Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
+  for (Operation& operation : planned.schedule.operations) {
+    if (operation.verb == Verb::kUpdate) std::erase_if(operation.after, [](const Wait& wait) { return wait.on_all; });
+  }
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_NE(defects[0].sentence.find("release of h.0"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
+}
+
+TEST(Validate, NamesAGradientSlotThatAPeerStillReads) {
+  Plan planned = plan_chain({.zero_stage = 2, .prefetch = 0});
+  Operation& backward = planned.schedule.operations[find(planned, Verb::kBackward, 1)];
+  for (Wait& wait : backward.after) wait.on_all = false;
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_NE(defects[0].sentence.find("backward of h.1"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("reduce of h.2"), std::string::npos) << defects[0].sentence;
+}
+
+TEST(Validate, NamesACycle) {
+  Plan planned = plan_chain({.zero_stage = 1});
+  planned.schedule.operations[0].after.push_back({3});
+  const auto defects = validate(planned);
+  ASSERT_EQ(defects.size(), 1u);
+  EXPECT_EQ(defects[0].kind, DefectKind::kWait);
+  EXPECT_EQ(defects[0].sentence,
+            "forward of h.0 (operation 0) waits for backward of h.2 (operation 3), which is issued after it");
+}
+
+TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
+  const Plan ours = plan_chain({.zero_stage = 2}), theirs = plan_chain({.zero_stage = 1});
+  EXPECT_FALSE(same_collectives(ours, theirs));  // they differ in where gradients lie, not in what ranks exchange
+  const auto difference = same_collectives(ours, plan_chain({.zero_stage = 2}, 2));
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->sentence,
+            "collective 0 of the step is reduce of h.2 on the reduce lane, 4096 bytes here and reduce of h.1 on the "
+            "reduce lane, 4096 bytes there");
+}
+
+TEST(Validate, NumbersThatNameNothingAreRefused) {
+  Plan planned = plan_chain({.zero_stage = 3});
+  planned.schedule.operations[2].place = 77;
+  planned.schedule.operations[3].after.push_back({1000});
+  planned.schedule.buffers[0].last = -1;
+  const auto defects = validate(planned);
+  ASSERT_EQ(defects.size(), 3u);
+  for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
+}
+
+TEST(Plan, RefusesAUseThatNamesAUnitTwice) {
+  ModelSpec model = chain(2);
+  model.uses[1] = {1, 0, 1};
+  EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
+}
+
+TEST(Plan, RefusesOtherElementTypes) {
+  ModelSpec model = chain(2);
+  model.units[1].parameters.push_back({.tensor = {"h.1.b", {8}, DType::kBFloat16}});
+  EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
+}
+
+}  // namespace
+}  // namespace aliquot
