@@ -26,6 +26,13 @@ struct UnitState {
   OperationId first_reduce = kNone, last_reduce = kNone, spread = kNone, update = kNone, publish = kNone;
 };
 
+/// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
+struct StandingWrite {
+  OperationId backward;
+  UnitId unit;
+  OperationId reduce_before;
+};
+
 class Writer {
  public:
   explicit Writer(const Plan& plan)
@@ -147,6 +154,7 @@ class Writer {
     const OperationId reduce = add(Verb::kReduce, Lane::kReduce, unit, micro_batch, {{state.last_backward}});
     const bool adds = state.first_reduce != kNone;
     if (!adds) state.first_reduce = reduce;
+    if (standing_gradients()) standing_writes_.push_back({state.first_backward, unit, state.last_reduce});
     state.last_reduce = reduce;
     for (const int32_t f : flats_of_[unit]) {
       if (!flats_[f].trainable) continue;
@@ -156,7 +164,6 @@ class Writer {
       }
       if (adds) add_buffer(Role::kPartial, Category::kCommunication, f, shard_bytes(f), reduce, reduce, {{reduce}});
     }
-    if (standing_gradients()) standing_writes_.push_back({state.first_backward, unit});
     state.first_backward = kNone;
     if (last_micro_batch && schedule_.zero_stage == 0) {
       state.spread = add(Verb::kSpread, Lane::kReduce, unit, micro_batch);
@@ -207,15 +214,13 @@ class Writer {
       }
     }
     for (UnitState& state : units_) wait(state.update, {state.publish, true, true});
-    std::vector<bool> written(units_.size(), false);
-    for (const auto& [backward, unit] : standing_writes_) {
-      if (written[unit]) {  // a later micro-batch: after the reduce of the one before
-        wait(backward, {reduce_before(backward, unit), true});
+    for (const StandingWrite& write : standing_writes_) {
+      if (write.reduce_before != kNone) {  // a later micro-batch
+        wait(write.backward, {write.reduce_before, true});
         continue;
       }
-      written[unit] = true;
-      wait(backward, {units_[unit].last_reduce, true, true});
-      wait(backward, {units_[unit].spread, true, true});
+      wait(write.backward, {units_[write.unit].last_reduce, true, true});
+      wait(write.backward, {units_[write.unit].spread, true, true});
     }
   }
 
@@ -229,13 +234,6 @@ class Writer {
       while (next < count && draft_.operations[next].verb != Verb::kBackward) ++next;
       if (next < count) buffer.last = next;
     }
-  }
-
-  OperationId reduce_before(OperationId id, UnitId unit) const {
-    while (--id >= 0) {
-      if (draft_.operations[id].verb == Verb::kReduce && draft_.operations[id].place == unit) return id;
-    }
-    return kNone;
   }
 
   void add_standing_buffers() {
@@ -280,8 +278,7 @@ class Writer {
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
-  std::vector<std::pair<OperationId, UnitId>>
-      standing_writes_;  // first backwards into gradients that always have a place
+  std::vector<StandingWrite> standing_writes_;
   Draft draft_;
 };
 
