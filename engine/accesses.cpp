@@ -8,10 +8,8 @@ Accesses::Accesses(const Plan& plan)
     : plan_(plan),
       several_nodes_(!plan.topology.one_node()),
       reduces_in_place_(plan.schedule.zero_stage <= 1 && !plan.schedule.accumulate_into_shard),
-      flats_of_(plan.model.units.size()),
       first_reduce_(plan.model.units.size(), -1),
       last_reduce_(plan.model.units.size(), -1) {
-  for (std::size_t f = 0; f < plan.flats.size(); ++f) flats_of_[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
     if (operation.verb != Verb::kReduce) continue;
@@ -21,8 +19,8 @@ Accesses::Accesses(const Plan& plan)
 }
 
 bool Accesses::trains(UnitId unit) const {
-  return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(),
-                     [&](int32_t f) { return plan_.flats[f].trainable; });
+  const auto& flats = plan_.flats_of_unit[unit];
+  return std::any_of(flats.begin(), flats.end(), [&](int32_t f) { return plan_.flats[f].trainable; });
 }
 
 const std::vector<Access>& Accesses::of(OperationId id) {
@@ -36,7 +34,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     norm();
     return accesses_;
   }
-  for (const int32_t flat : flats_of_[operation.place]) {
+  for (const int32_t flat : plan_.flats_of_unit[operation.place]) {
     const bool trainable = plan_.flats[flat].trainable;
     if (operation.verb == Verb::kGather) gather(flat);
     if (operation.verb == Verb::kRelease) {  // the model's pointers are good until here
@@ -58,7 +56,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
 
 void Accesses::use(const Operation& operation) {
   for (const UnitId unit : plan_.model.uses[operation.place]) {
-    for (const int32_t flat : flats_of_[unit]) {
+    for (const int32_t flat : plan_.flats_of_unit[unit]) {
       const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
       add({.role = slot ? Role::kGathered : Role::kParameters, .flat = flat, .by_peers = plan_.schedule.view});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {

@@ -26,7 +26,6 @@ class Accesses {
   /// the communicator's own business.
   const std::vector<Access>& of(OperationId operation);
 
-  const std::vector<int32_t>& flats_of(UnitId unit) const { return flats_of_[unit]; }
   bool trains(UnitId unit) const;
 
  private:
@@ -39,9 +38,8 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;     // then a node's ranks read what they received for one another
-  bool reduces_in_place_;  // the sum replaces the own part of the gradients
-  std::vector<std::vector<int32_t>> flats_of_;
+  bool several_nodes_;                                   // then a node's ranks read what they received for one another
+  bool reduces_in_place_;                                // the sum replaces the own part of the gradients
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::vector<Access> accesses_;
 };
