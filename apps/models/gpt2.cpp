@@ -17,7 +17,11 @@ constexpr Initial kOne{Initial::Kind::kOne};
 }  // namespace
 
 Gpt2::Gpt2(const ModelShape& shape, const Gpt2Options& options, ThreadPool& pool)
-    : shape_(shape), options_(options), pool_(pool), add_(options.gradients == GradientWrite::kAdd) {
+    : shape_(shape),
+      options_(options),
+      pool_(pool),
+      add_(options.gradients == GradientWrite::kAdd),
+      add_table_(options.table_gradients == GradientWrite::kAdd) {
   check(shape_);
   if (options_.sequence == 0) options_.sequence = shape_.context;
   if (options_.sequence < 1 || options_.sequence > shape_.context) {
@@ -35,10 +39,14 @@ void Gpt2::declare_units() {
   const int64_t width = shape_.width;
   parameters_.blocks.resize(static_cast<size_t>(shape_.layers));
   gradients_.blocks.resize(static_cast<size_t>(shape_.layers));
-  units_.push_back({"wte", {{"weight", {shape_.vocabulary, width}, kNormal, &parameters_.wte, &gradients_.wte}}});
-  units_.push_back({"wpe", {{"weight", {shape_.context, width}, kNormal, &parameters_.wpe, &gradients_.wpe}}});
+  units_.push_back({"wte",
+                    options_.table_gradients,
+                    {{"weight", {shape_.vocabulary, width}, kNormal, &parameters_.wte, &gradients_.wte}}});
+  units_.push_back(
+      {"wpe", options_.gradients, {{"weight", {shape_.context, width}, kNormal, &parameters_.wpe, &gradients_.wpe}}});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
   units_.push_back({"ln_f",
+                    options_.gradients,
                     {{"weight", {width}, kOne, &parameters_.ln_f_weight, &gradients_.ln_f_weight},
                      {"bias", {width}, kZero, &parameters_.ln_f_bias, &gradients_.ln_f_bias}}});
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) uses_.push_back(unit);
@@ -52,6 +60,7 @@ void Gpt2::declare_block(int64_t layer) {
   // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
   const Initial residual{Initial::Kind::kNormal, kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),
+                    options_.gradients,
                     {{"ln_1.weight", {width}, kOne, &p.ln_1_weight, &g.ln_1_weight},
                      {"ln_1.bias", {width}, kZero, &p.ln_1_bias, &g.ln_1_bias},
                      {"attn.c_attn.weight", {width, 3 * width}, kNormal, &p.attn_weight, &g.attn_weight},

@@ -18,10 +18,11 @@ namespace aliquot {
 /// What a run asks of the model besides its shape.
 struct Gpt2Options {
   int64_t batch = 1;
-  int64_t sequence = 0;  // 0: the context
-  GradientWrite gradients = GradientWrite::kAssign;
-  bool keep_logits = true;        // else one tile of the vocabulary at a time, twice
-  bool recompute_blocks = false;  // keep a block's input alone, and run it again in backward
+  int64_t sequence = 0;                                 // 0: the context
+  GradientWrite gradients = GradientWrite::kAssign;     // of all units but wte
+  GradientWrite table_gradients = GradientWrite::kAdd;  // of wte, which is used twice
+  bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
+  bool recompute_blocks = false;                        // keep a block's input alone, and run it again in backward
 };
 
 /// Parameters of one block, or their gradients. Names are Hugging Face's; weights of products are [inputs, outputs].
@@ -89,7 +90,7 @@ class Gpt2 : public Model {
   ModelShape shape_;
   Gpt2Options options_;
   ThreadPool& pool_;
-  bool add_;  // gradients are added to what is there
+  bool add_, add_table_;  // gradients are added to what is there
   std::vector<ModelUnit> units_;
   std::vector<int> uses_;
   Gpt2Tensors parameters_, gradients_;

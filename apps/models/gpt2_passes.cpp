@@ -15,7 +15,7 @@ void Gpt2::forward(int use) {
 
 void Gpt2::backward(int use) {
   const int64_t layer = use - 2;
-  // The head has written the table's gradient whole, or everything adds: either way tokens add to it.
+  // The head has written the table's gradient whole, or added to it: either way tokens add to that.
   if (use == 0) return embedding_backward(pool_, embedding(), gradient_, gradients_.wte);
   if (use == 1) return positions_backward(pool_, positions(), gradient_, gradients_.wpe, add_);
   if (layer < shape_.layers) return backward_block(layer);
@@ -118,7 +118,7 @@ void Gpt2::backward_final_norm() {
 
 void Gpt2::backward_head() {
   loss_backward(pool_, {loss_shape(), final_output_, parameters_.wte, batch_.targets.data(), loss_, loss_factor_,
-                        gradient_, gradients_.wte, add_});
+                        gradient_, gradients_.wte, add_table_});
 }
 
 }  // namespace aliquot

@@ -35,16 +35,17 @@ struct ModelTensor {
   }
 };
 
+/// What a unit's backward does with the gradients it is pointed at. kAssign: every element is written, whatever was there;
+/// a unit used twice writes in its first backward use and adds in the later ones, so its gradient must stay in place
+/// from the first to the last. kAdd: all uses add to what is there.
+enum class GradientWrite : uint8_t { kAssign, kAdd };
+
 /// Tensors that are needed together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
 struct ModelUnit {
   std::string name;
+  GradientWrite gradients = GradientWrite::kAssign;
   std::vector<ModelTensor> tensors;
 };
-
-/// What a backward pass does with the gradients it is pointed at. kAssign: every element is written, whatever was
-/// there; a unit used twice assigns in its first backward use and adds in the later ones, so its gradient must stay in
-/// place from the first to the last. kAdd: all uses add to what is there.
-enum class GradientWrite : uint8_t { kAssign, kAdd };
 
 /// One micro-batch: `batch` sequences, one after the other. Valid until the next set_batch().
 struct TokenBatch {

@@ -124,7 +124,7 @@ TEST(Gpt2, AssignsOrAddsAsDeclared) {
   const Result once = run(odd_model());
   for (const GradientWrite mode : {GradientWrite::kAssign, GradientWrite::kAdd}) {
     PlainOptions options = odd_model();
-    options.model.gradients = mode;
+    options.model.gradients = options.model.table_gradients = mode;
     PlainTraining training(options);
     enlarge(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);

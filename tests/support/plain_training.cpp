@@ -65,6 +65,9 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
 
 double PlainTraining::pass(const TokenBatch& batch) {
   const double loss = evaluate(batch);
+  if (options_.model.table_gradients == GradientWrite::kAdd && options_.model.gradients == GradientWrite::kAssign) {
+    std::ranges::fill((*tensors_)["wte.weight"].gradient, 0.0f);
+  }
   for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) model_->backward(use);
   return loss;
 }

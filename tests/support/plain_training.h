@@ -43,7 +43,8 @@ class PlainTraining {
  public:
   explicit PlainTraining(const PlainOptions& options);
 
-  /// One micro-batch forward and backward; gradients are those of the mean over its tokens. Returns that mean.
+  /// One micro-batch forward and backward; gradients are those of the mean over its tokens, added to what was there if
+  /// all units add. Returns that mean.
   double pass(const TokenBatch& batch);
   double evaluate(const TokenBatch& batch);
   /// Clips by the global norm and updates. Returns the norm before clipping.
