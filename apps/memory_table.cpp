@@ -8,7 +8,10 @@
 namespace aliquot {
 namespace {
 
-constexpr size_t kColumn = 10;  // the widest figure, "1023 MiB", and a gap
+constexpr size_t kFigure = 8;  // the widest, "1023 MiB"
+
+// A column takes its name and a gap.
+size_t width_of(std::string_view heading) { return std::max(kFigure, heading.size()) + 1; }
 
 std::vector<Category> categories_in_use(std::span<const RankMemory> ranks) {
   std::vector<Category> used;
@@ -23,17 +26,16 @@ std::vector<Category> categories_in_use(std::span<const RankMemory> ranks) {
 
 std::string figures(const BytesByCategory& bytes, int64_t peak, const std::vector<Category>& columns) {
   std::string text;
-  for (const Category category : columns)
-    text += fmt::format("{:>{}}", bytes_text(bytes[static_cast<size_t>(category)]), kColumn);
-  return text + fmt::format("{:>{}}", bytes_text(peak), kColumn);
+  for (const Category category : columns) {
+    text += fmt::format("{:>{}}", bytes_text(bytes[static_cast<size_t>(category)]), width_of(name(category)));
+  }
+  return text + fmt::format("{:>{}}", bytes_text(peak), width_of("peak"));
 }
 
-// "parameters" and "activations" fill a column; longer names lose their end.
 std::string header(const std::vector<Category>& columns) {
   std::string text;
-  for (const Category category : columns)
-    text += fmt::format(" {:>{}}", name(category).substr(0, kColumn - 1), kColumn - 1);
-  return text + fmt::format("{:>{}}{:>{}}", "peak", kColumn, "outside", kColumn);
+  for (const Category category : columns) text += fmt::format("{:>{}}", name(category), width_of(name(category)));
+  return text + fmt::format("{:>{}}{:>{}}", "peak", width_of("peak"), "outside", width_of("outside"));
 }
 
 }  // namespace
@@ -52,18 +54,18 @@ std::string bytes_text(int64_t bytes) {
 
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
   const std::vector<Category> columns = categories_in_use(ranks);
-  std::string text = fmt::format("{:<18}{}\n", "memory per rank", header(columns));
+  std::string text = fmt::format("{:<15}{}\n", "memory", header(columns));
   const size_t shown = std::min(ranks.size(), static_cast<size_t>(most_ranks));
   bool agree = true;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankMemory& rank = ranks[i];
     agree = agree && rank.planned == rank.measured && rank.planned_peak_bytes == rank.measured_peak_bytes;
     if (i >= shown) continue;
-    text += fmt::format("{:<9}{:<9}{}\n", fmt::format("rank {}", i), "planned",
+    text += fmt::format("{:<7}{:<8}{}\n", fmt::format("rank {}", i), "planned",
                         figures(rank.planned, rank.planned_peak_bytes, columns));
     text +=
-        fmt::format("{:<9}{:<9}{}{:>{}}\n", "", "measured", figures(rank.measured, rank.measured_peak_bytes, columns),
-                    bytes_text(rank.outside_bytes), kColumn);
+        fmt::format("{:<7}{:<8}{}{:>{}}\n", "", "measured", figures(rank.measured, rank.measured_peak_bytes, columns),
+                    bytes_text(rank.outside_bytes), width_of("outside"));
   }
   if (shown < ranks.size()) text += fmt::format("and {} more ranks\n", ranks.size() - shown);
   return text + (agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n");

@@ -16,7 +16,7 @@ struct RankMemory {
   int64_t outside_bytes = 0;                                // what the system counts and the ledger does not
 };
 
-/// A line a rank for its plan and one for what was measured, a column for each category in use, at most 100 columns wide;
+/// A line a rank for its plan and one for what was measured, a column for each category in use, about 100 columns wide;
 /// a last sentence says whether all figures agree. Ranks beyond `most_ranks` are counted, not shown.
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
 

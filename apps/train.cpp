@@ -1,17 +1,27 @@
 // aliquot train: from the command line to the digest.
+#include <cstdlib>
 #include <fmt/format.h>
+#include <memory>
 
 #include "apps/commands.h"
+#include "apps/data/token_source.h"
 #include "apps/options/train_options.h"
+#include "apps/stop_request.h"
+#include "apps/train_run.h"
+#include "apps/train_settings.h"
+#include "checkpoint/find.h"
+#include "engine/guard_range.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
 
-// As a configuration file takes it: nothing where nothing was given.
-std::string text_of(const Json& value) {
-  if (value.is_null()) return "";
-  return value.is_string() ? value.get<std::string>() : value.dump();
+// Mistakes that every process of a launcher makes alike are told once.
+bool is_first_process() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(variable)) return std::string_view(rank) == "0";
+  }
+  return true;
 }
 
 std::string help(const OptionTable& table) {
@@ -20,6 +30,36 @@ std::string help(const OptionTable& table) {
          "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
          "Sizes take KiB MiB GiB KB MB GB, counts k m b. Defaults stand in brackets.\n\n" +
          table.help();
+}
+
+// What can be said without knowing the world.
+void check_before_ranks(const TrainOptions& options) {
+  refuse_unfinished(options);
+  TrainOptions copy = options;
+  copy.global_batch.reset();  // whether it divides is known with the ranks
+  resolve(copy, static_cast<int>(options.ranks.value_or(1)), false);
+  if (options.resume == "none" && !options.checkpoint_dir.empty() &&
+      !list_checkpoints(options.checkpoint_dir).empty()) {
+    throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
+                     " holds checkpoints already: go on from them with --resume auto, or give another directory.");
+  }
+}
+
+std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
+  if (options.data.empty()) return make_synthetic_language(model_shape(options).vocabulary);
+  return open_token_source(options.data);
+}
+
+ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data) {
+  if (options.ranks && *options.ranks != world.rank_count()) {
+    throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
+                     std::to_string(world.rank_count()) + ": leave --ranks out.");
+  }
+  resolve(options, world.rank_count(), false);
+  TrainRun run(world, options, data);
+  if (!options.dry_run) return run.run();
+  run.print_plan();
+  return ExitCode::kDone;
 }
 
 }  // namespace
@@ -31,17 +71,26 @@ int run_train(const Arguments& arguments) {
     fmt::print("{}", help(table));
     return 0;
   }
-  parse_arguments(table, arguments);
-  refuse_unfinished(options);
-  resolve(options, static_cast<int>(options.ranks.value_or(1)), false);
-  if (options.dry_run) {
-    const Json values = table.values();
-    for (const auto& [name, value] : values.items()) {
-      if (name != "config" && name != "dry-run") fmt::print("{} = {}\n", name, text_of(value));
-    }
-    return 0;
+  std::unique_ptr<TokenSource> data;
+  try {
+    parse_arguments(table, arguments);
+    check_before_ranks(options);
+    data = open_data(options);
+  } catch (const Error& error) {
+    if (is_first_process()) throw;
+    return static_cast<int>(error.exit_code());
   }
-  throw UnavailableError("training is not built yet; --dry-run shows what would run.");
+  listen_for_stop(launched_process_count() > 1);
+  install_fault_names();
+  ExitCode code = ExitCode::kDone;
+  World::run(
+      static_cast<int>(options.ranks.value_or(1)),
+      [&](World& world) {
+        const ExitCode own = train_rank(world, options, *data);
+        if (world.rank() == 0 || launched_process_count() > 1) code = own;
+      },
+      world_options(options));
+  return static_cast<int>(code);
 }
 
 }  // namespace aliquot

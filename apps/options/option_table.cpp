@@ -13,11 +13,6 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-std::string shown(const Json& value) {
-  if (value.is_null()) return "";
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 // `text` in lines of at most `width` letters, each but the first after `indent` blanks.
 std::string wrapped(const std::string& text, size_t width, size_t indent) {
   std::string result;
@@ -41,10 +36,15 @@ std::string wrapped(const std::string& text, size_t width, size_t indent) {
 
 }  // namespace
 
+std::string text_of(const Json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 void OptionTable::heading(std::string title) { next_heading_ = std::move(title); }
 
 void OptionTable::add(Option option) {
-  std::string default_text = option.is_switch ? "" : shown(option.get());
+  std::string default_text = option.is_switch ? "" : text_of(option.get());
   entries_.push_back({std::exchange(next_heading_, {}), std::move(option), std::move(default_text)});
 }
 

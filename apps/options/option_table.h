@@ -59,6 +59,9 @@ class OptionTable {
   std::string next_heading_;
 };
 
+/// A value as a configuration file takes it: nothing where nothing was given.
+std::string text_of(const Json& value);
+
 /// Sets what the arguments (without program and command) say: first the configuration file that an option `config`
 /// names, if the table has one, then the command line, which wins. Names are never abbreviated. Throws UsageError, one
 /// sentence that names the flag, or the file and its line, and what to do.

@@ -44,11 +44,6 @@ bool works(const Unfinished& unfinished, const std::string& value) {
   return padded.find(" " + (value.empty() ? "*" : value) + " ") != std::string::npos;
 }
 
-std::string text_of(const Json& value) {
-  if (value.is_null()) return "";
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
 void resolve_batch(TrainOptions& o, int rank_count) {
   const int64_t at_once = rank_count * o.micro_batch;
   if (!o.global_batch) {

@@ -1,0 +1,69 @@
+// Saving and resuming a run.
+#include <fmt/format.h>
+
+#include "apps/train_run.h"
+#include "checkpoint/find.h"
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+
+namespace aliquot {
+namespace {
+
+// What a resumed run needs besides tensors: where the data stood and what the weights were drawn and ordered by.
+constexpr const char* kConsumed = "sequences_consumed";
+
+int64_t whole(const State& state, const char* name) {
+  const auto found = state.scalars.find(name);
+  const auto* value = found == state.scalars.end() ? nullptr : std::get_if<int64_t>(&found->second);
+  if (value == nullptr)
+    throw UsageError(fmt::format("The checkpoint does not say its {}; it was not written by aliquot train.", name));
+  return *value;
+}
+
+}  // namespace
+
+void TrainRun::save_checkpoint() {
+  if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
+  State state = engine_->state();
+  state.scalars[kConsumed] = consumed_;
+  state.scalars["seed"] = options_.seed;
+  state.scalars["data_seed"] = options_.data_seed;
+  state.scalars["schedule"] = options_.schedule;
+  state.scalars["model"] = options_.model;
+  const SaveReport report = save(
+      state, world_.communicator(), options_.checkpoint_dir,
+      {.keep_count = static_cast<int>(options_.keep),
+       .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())}, {"device", world_.device().describe()}},
+       .ledger = &world_.device().ledger()});
+  saved_step_ = engine_->step_count();
+  if (!leads()) return;
+  for (const std::string& warning : report.warnings) fmt::print(stderr, "aliquot: {}\n", warning);
+}
+
+void TrainRun::resume() {
+  bool resumed = false;
+  if (options_.resume != "none") {
+    State state = engine_->state();
+    const LoadOptions how{
+        .allow_missing = options_.allow_missing, .state_is_fresh = true, .ledger = &world_.device().ledger()};
+    std::optional<LoadReport> report;
+    if (options_.resume == "auto") {
+      report = load_newest(state, world_.communicator(), options_.checkpoint_dir, how);
+    } else {
+      report = load(state, world_.communicator(), options_.resume, how);
+    }
+    if (report) {
+      engine_->adopt(state);
+      consumed_ = whole(state, kConsumed);
+      saved_step_ = engine_->step_count();
+      resumed = true;
+      if (leads()) {
+        for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
+        if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
+      }
+    }
+  }
+  begin_metrics(resumed);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,160 @@
+// What a run tells: plan, metrics, memory and digest.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "apps/digest.h"
+#include "apps/system_memory.h"
+#include "apps/train_run.h"
+#include "apps/version.h"
+#include "checkpoint/save.h"
+
+namespace aliquot {
+namespace {
+
+constexpr size_t kMemoryFigures = kCategoryCount + 2;
+
+// What is there between steps, when checkpoints are written and read.
+int64_t lasting_bytes(const Schedule& schedule) {
+  int64_t bytes = 0;
+  for (const PlannedBuffer& buffer : schedule.buffers) bytes += buffer.always ? buffer.size_bytes : 0;
+  return bytes;
+}
+
+std::string name_of(const StateTensor& tensor) { return tensor.path.substr(tensor.path.find('/') + 1); }
+
+}  // namespace
+
+RankMemory TrainRun::planned_memory() {
+  const Schedule& schedule = engine_->plan().schedule;
+  const Account planned = account(schedule);
+  const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none";
+  const int64_t activation_bytes = model_->activation_bytes(), staging_bytes = has_checkpoints ? kStagingBytes : 0;
+  RankMemory memory;
+  memory.planned = planned.peak;
+  memory.planned[static_cast<size_t>(Category::kActivations)] += activation_bytes;
+  memory.planned[static_cast<size_t>(Category::kStaging)] += staging_bytes;
+  memory.planned_peak_bytes = std::max(planned.peak_bytes, lasting_bytes(schedule) + staging_bytes) + activation_bytes;
+  return memory;
+}
+
+// Ranks that are threads share what their process holds beyond all their ledgers.
+void TrainRun::measure_outside() {
+  double held = static_cast<double>(world_.device().ledger().held_bytes());
+  const bool own_process = launched_process_count() > 1;
+  if (!own_process) {
+    world_.communicator().all_reduce(*stream_, {&held, 1}, Reduction::kSum, {"memory", engine_->step_count()});
+    stream_->synchronize();
+  }
+  const int sharers = own_process ? 1 : world_.rank_count();
+  outside_bytes_ = (process_share_bytes() - static_cast<int64_t>(held)) / sharers;
+}
+
+void TrainRun::print_plan() {
+  const RankMemory memory = planned_memory();
+  const Plan& plan = engine_->plan();
+  if (!leads()) return;
+  TrainOptions shown = options_;
+  const Json values = train_option_table(shown).values();
+  for (const auto& [name, value] : values.items()) {
+    if (name != "config" && name != "dry-run") fmt::print("{} = {}\n", name, text_of(value));
+  }
+  fmt::print("\nplanned memory of each rank\n");
+  for (int i = 0; i < kCategoryCount; ++i) {
+    const int64_t bytes = memory.planned[static_cast<size_t>(i)];
+    if (bytes > 0) fmt::print("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
+  }
+  fmt::print("  {:<14}{:>16}  {}\n\n{}", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes),
+             text(plan));
+}
+
+void TrainRun::begin_metrics(bool append) {
+  if (options_.metrics.empty()) return;
+  const RankMemory memory = planned_memory();
+  if (!leads()) return;
+  metrics_.emplace(options_.metrics, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kAnew);
+  Json planned = json(memory.planned);
+  planned["peak"] = memory.planned_peak_bytes;
+  const Topology& topology = world_.topology();
+  TrainOptions shown = options_;
+  metrics_->write({{"run",
+                    {{"version", version()},
+                     {"options", train_option_table(shown).values()},
+                     {"world",
+                      {{"ranks", world_.rank_count()},
+                       {"nodes", topology.node_count()},
+                       {"transport", world_.communicator().describe()},
+                       {"device", world_.device().describe()}}},
+                     {"plan", {{"memory", planned}, {"operations", engine_->plan().schedule.operations.size()}}}}}});
+}
+
+MemoryRecord TrainRun::most_memory() {
+  const Ledger& ledger = world_.device().ledger();
+  std::array<double, kMemoryFigures> figures{};
+  const BytesByCategory peak = ledger.peak();
+  for (size_t i = 0; i < peak.size(); ++i) figures[i] = static_cast<double>(peak[i]);
+  figures[kCategoryCount] = static_cast<double>(ledger.in_use_peak_bytes());
+  figures[kCategoryCount + 1] = static_cast<double>(outside_bytes_);
+  world_.communicator().all_reduce(*stream_, figures, Reduction::kMax, {"memory", engine_->step_count()});
+  stream_->synchronize();
+  MemoryRecord most;
+  for (size_t i = 0; i < peak.size(); ++i) most.by_category[i] = static_cast<int64_t>(figures[i]);
+  most.peak_bytes = static_cast<int64_t>(figures[kCategoryCount]);
+  most.outside_bytes = static_cast<int64_t>(figures[kCategoryCount + 1]);
+  return most;
+}
+
+std::vector<RankMemory> TrainRun::memory_of_ranks() {
+  RankMemory own = planned_memory();
+  const Ledger& ledger = world_.device().ledger();
+  own.measured = ledger.peak();
+  own.measured_peak_bytes = ledger.in_use_peak_bytes();
+  own.outside_bytes = outside_bytes_;
+  std::vector<RankMemory> ranks;
+  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
+  for (const std::string& from : world_.communicator().gather_objects(bytes)) {
+    std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankMemory));
+  }
+  return ranks;
+}
+
+std::string TrainRun::weight_digest() {
+  WeightDigest digest;
+  for (const StateTensor& tensor : engine_->state().tensors) {
+    if (!tensor.path.starts_with("parameters/")) continue;
+    const std::vector<float> values = engine_->read(name_of(tensor));
+    if (!leads()) continue;
+    Sha256 sha;
+    sha.update(std::as_bytes(std::span(values)));
+    digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
+  }
+  return digest.finish();
+}
+
+ExitCode TrainRun::finish(ExitCode code) {
+  progress_->finish();
+  measure_outside();
+  const std::vector<RankMemory> memory = memory_of_ranks();
+  const std::string digest = weight_digest();
+  if (!leads()) return code;
+  DoneRecord done{.digest = digest, .steps = engine_->step_count()};
+  for (const RankMemory& rank : memory) {
+    for (size_t i = 0; i < done.planned.size(); ++i) {
+      done.planned[i] = std::max(done.planned[i], rank.planned[i]);
+      done.measured[i] = std::max(done.measured[i], rank.measured[i]);
+    }
+    done.planned_peak_bytes = std::max(done.planned_peak_bytes, rank.planned_peak_bytes);
+    done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
+  }
+  if (metrics_) metrics_->write(json(done));
+  if (!options_.quiet) fmt::print("{}", memory_table(memory));
+  fmt::print("digest {}\n", digest);
+  if (code == ExitCode::kNotFinite) {
+    fmt::print(stderr, "aliquot: {} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.\n",
+               skipped_in_a_row_);
+  }
+  return code;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,127 @@
+#include "apps/train_run.h"
+
+#include <chrono>
+#include <fmt/format.h>
+
+#include "apps/stop_request.h"
+#include "apps/train_settings.h"
+#include "apps/wrap.h"
+#include "kernels/host_stream.h"
+
+namespace aliquot {
+namespace {
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+LoaderOptions loader_options(const World& world, const TrainOptions& o) {
+  return {.sequence = *o.sequence,
+          .micro_batch = o.micro_batch,
+          .vocabulary = *o.vocabulary,
+          .shuffle = o.shuffle == "on",
+          .seed = static_cast<uint64_t>(o.data_seed),
+          .rank = world.rank(),
+          .rank_count = world.rank_count()};
+}
+
+}  // namespace
+
+TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data)
+    : world_(world),
+      options_(options),
+      stream_(world.device().make_stream(Lane::kCompute)),
+      model_(std::make_unique<Gpt2>(model_shape(options), gpt2_options(options), host(*stream_).pool())),
+      engine_(std::make_unique<Engine>(world, engine_options(options))),
+      loader_(data, loader_options(world, options)),
+      rates_(rate_schedule(options)) {
+  options_.threads = host(*stream_).pool().thread_count();
+  wrap(*engine_, *model_, options_.decay_all);
+  model_->set_loss_factor(1.0f / static_cast<float>(options_.micro_batch * *options_.sequence));
+}
+
+ExitCode TrainRun::run() {
+  prepare();
+  last_step_ = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
+  progress_.emplace(leads() ? progress_style(options_.progress, options_.quiet, stdout) : ProgressStyle::kNone,
+                    engine_->step_count(), options_.steps, stdout);
+  while (engine_->step_count() < last_step_) {
+    step();
+    if (skipped_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
+    if (anyone_asked_to_stop()) {
+      save_checkpoint();
+      return finish(ExitCode::kStopped);
+    }
+    const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
+    if (due) save_checkpoint();
+  }
+  save_checkpoint();
+  return finish(ExitCode::kDone);
+}
+
+void TrainRun::prepare() {
+  activations_ = world_.device().allocate(model_->activation_bytes(), Category::kActivations, "activations");
+  model_->set_activations(activations_.data());
+  engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
+  resume();
+}
+
+double TrainRun::run_micro_batches() {
+  double loss = 0;
+  for (int64_t micro = 0; micro < options_.accumulate; ++micro) {
+    loader_.load(consumed_, micro);
+    model_->set_batch({loader_.tokens(), loader_.targets()});
+    run_micro_batch(*engine_, *model_);
+    loss += model_->loss_sum();
+  }
+  return loss;
+}
+
+void TrainRun::step() {
+  const double began = now_seconds();
+  engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
+  double loss = run_micro_batches();
+  const StepReport report = engine_->step();
+  world_.communicator().all_reduce(*stream_, {&loss, 1}, Reduction::kSum, {"loss", report.step});
+  stream_->synchronize();
+  consumed_ += *options_.global_batch;
+  if (outside_bytes_ == 0) measure_outside();  // once: everything has been touched now
+  skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  const StepRecord record =
+      record_of(report, loss / static_cast<double>(*options_.global_batch * *options_.sequence), now_seconds() - began);
+  if (metrics_) {
+    const bool digest_due = options_.digest_every > 0 && report.step % options_.digest_every == 0;
+    Json extra;
+    if (digest_due) extra["digest"] = weight_digest();
+    if (leads()) metrics_->write(json(record, extra));
+  }
+  progress_->show({record.step, record.loss, record.tokens_per_second, record.grad_norm, record.lr, record.skipped},
+                  now_seconds());
+  if (report.skipped && leads()) {
+    progress_->finish();
+    fmt::print(stderr, "aliquot: step {} was skipped: the gradient of {} is not finite.\n", report.step,
+               report.first_not_finite);
+  }
+}
+
+StepRecord TrainRun::record_of(const StepReport& report, double loss, double seconds) {
+  const int64_t tokens = *options_.global_batch * *options_.sequence;
+  return {.step = report.step,
+          .loss = loss,
+          .grad_norm = report.gradient_norm,
+          .lr = report.learning_rate,
+          .tokens = tokens,
+          .step_seconds = seconds,
+          .tokens_per_second = static_cast<double>(tokens) / seconds,
+          .skipped = report.skipped,
+          .memory = options_.metrics.empty() ? MemoryRecord{} : most_memory()};
+}
+
+bool TrainRun::anyone_asked_to_stop() {
+  double asked = stop_requested() ? 1 : 0;
+  world_.communicator().all_reduce(*stream_, {&asked, 1}, Reduction::kMax, {"stop", engine_->step_count()});
+  stream_->synchronize();
+  return asked != 0;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,65 @@
+#pragma once
+// One rank's run of `aliquot train`.
+
+#include <memory>
+#include <optional>
+
+#include "apps/data/loader.h"
+#include "apps/memory_table.h"
+#include "apps/metrics.h"
+#include "apps/models/gpt2.h"
+#include "apps/options/train_options.h"
+#include "apps/progress.h"
+#include "engine/engine.h"
+#include "kernels/error.h"
+#include "optim/schedule.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// Made and used by the rank's own thread; all ranks make the same calls. World and data must outlive it.
+class TrainRun {
+ public:
+  /// `options` are resolved. Builds the model and its plan; allocates nothing large yet.
+  TrainRun(World& world, const TrainOptions& options, const TokenSource& data);
+
+  /// Rank 0 prints options, memory and schedule.
+  void print_plan();
+  /// Trains to the end, or until asked to stop, and reports. Returns what the program ends with.
+  ExitCode run();
+
+ private:
+  bool leads() const { return world_.rank() == 0; }
+  void prepare();
+  void resume();
+  void begin_metrics(bool append);
+  void step();
+  double run_micro_batches();
+  StepRecord record_of(const StepReport& report, double loss, double seconds);
+  RankMemory planned_memory();
+  void measure_outside();
+  MemoryRecord most_memory();
+  bool anyone_asked_to_stop();
+  void save_checkpoint();
+  ExitCode finish(ExitCode code);
+  std::string weight_digest();
+  std::vector<RankMemory> memory_of_ranks();
+
+  World& world_;
+  TrainOptions options_;
+  std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
+  std::unique_ptr<Gpt2> model_;
+  std::unique_ptr<Engine> engine_;
+  Loader loader_;
+  RateSchedule rates_;
+  Buffer activations_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+  int64_t consumed_ = 0;  // sequences taken by all ranks before the next step
+  int64_t last_step_ = 0;
+  int64_t saved_step_ = -1;
+  int64_t skipped_in_a_row_ = 0;
+  int64_t outside_bytes_ = 0;
+};
+
+}  // namespace aliquot

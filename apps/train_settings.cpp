@@ -1,0 +1,59 @@
+#include "apps/train_settings.h"
+
+namespace aliquot {
+namespace {
+
+Optimizer optimizer(const TrainOptions& o) {
+  const auto lr = static_cast<float>(o.lr), decay = static_cast<float>(o.weight_decay), eps = static_cast<float>(o.eps);
+  const auto beta_1 = static_cast<float>(o.beta_1), beta_2 = static_cast<float>(o.beta_2);
+  if (o.optimizer == "adam") return Adam{lr, beta_1, beta_2, eps, decay};
+  if (o.optimizer == "lion") return Lion{lr, beta_1, beta_2, decay};
+  if (o.optimizer == "sgd") {
+    return Sgd{.lr = lr, .momentum = static_cast<float>(o.momentum), .weight_decay = decay, .nesterov = o.nesterov};
+  }
+  return AdamW{lr, beta_1, beta_2, eps, decay};
+}
+
+}  // namespace
+
+WorldOptions world_options(const TrainOptions& o) {
+  WorldOptions world;
+  world.device = o.device == "auto" || o.device == "host" ? DeviceChoice::kHost : DeviceChoice::kCuda;
+  if (o.world == "threads") world.kind = WorldChoice::kThreads;
+  if (o.world == "mpi") world.kind = WorldChoice::kMpi;
+  if (o.world == "nccl") world.kind = WorldChoice::kNccl;
+  world.threads_per_rank = static_cast<int>(o.threads.value_or(0));
+  world.timeout_seconds = o.timeout_seconds;
+  return world;
+}
+
+EngineOptions engine_options(const TrainOptions& o) {
+  EngineOptions engine;
+  engine.zero_stage = o.stage();
+  engine.accumulate = static_cast<int>(o.accumulate);
+  engine.accumulate_into = o.accumulate_into == "full" ? AccumulateInto::kFull : AccumulateInto::kShard;
+  engine.prefetch = static_cast<int>(o.prefetch);
+  engine.keep_gathered = static_cast<int>(o.keep_gathered);
+  engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
+  engine.optimizer = optimizer(o);
+  engine.clip = o.clip;
+  engine.seed = static_cast<uint64_t>(o.seed);
+  return engine;
+}
+
+RateSchedule rate_schedule(const TrainOptions& o) {
+  return {.shape = rate_shape(o.schedule), .lr = o.lr, .min_lr = o.min_lr, .warmup_steps = o.warmup, .steps = o.steps};
+}
+
+Gpt2Options gpt2_options(const TrainOptions& o) {
+  // Summing micro-batches where they are written needs kernels that add.
+  const bool sums_whole = o.accumulate > 1 && o.accumulate_into == "full";
+  return {.batch = o.micro_batch,
+          .sequence = *o.sequence,
+          .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
+          .table_gradients = GradientWrite::kAdd,
+          .keep_logits = true,
+          .recompute_blocks = o.recompute == "block"};
+}
+
+}  // namespace aliquot

@@ -1,0 +1,115 @@
+// GPT-2 through the engine's public face against the plain loop, and every stage against the others.
+#include "apps/wrap.h"
+
+#include <gtest/gtest.h>
+
+#include "apps/data/loader.h"
+#include "kernels/host_stream.h"
+#include "tests/support/closeness.h"
+#include "tests/support/plain_training.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr int64_t kBatch = 2, kSequence = 16;
+
+ModelShape small_shape() { return {ModelFamily::kGpt2, 2, 32, 4, 4, 96, 20, 128}; }
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+struct Case {
+  int ranks = 1, stage = 0, accumulate = 1;
+  AccumulateInto into = AccumulateInto::kAuto;
+};
+
+Outcome train_sharded(const Case& c) {
+  Outcome outcome;
+  const auto source = make_synthetic_language(128);
+  World::threads(c.ranks,
+                 [&](World& world) {
+                   const auto stream = world.device().make_stream(Lane::kCompute);
+                   const bool adds =
+                       c.into == AccumulateInto::kFull || (c.into == AccumulateInto::kAuto && c.stage < 2);
+                   Gpt2 model(small_shape(),
+                              {.batch = kBatch,
+                               .sequence = kSequence,
+                               .gradients = adds && c.accumulate > 1 ? GradientWrite::kAdd : GradientWrite::kAssign},
+                              host(*stream).pool());
+                   Engine engine(world, {.zero_stage = c.stage, .accumulate = c.accumulate, .accumulate_into = c.into});
+                   wrap(engine, model);
+                   const Buffer activations =
+                       world.device().allocate(model.activation_bytes(), Category::kActivations, "activations");
+                   model.set_activations(activations.data());
+                   model.set_loss_factor(1.0f / (kBatch * kSequence));
+                   engine.materialize(initial_values(model, 1));
+                   Loader loader(*source, {kSequence, kBatch, 128, true, 1, world.rank(), world.rank_count()});
+                   for (int step = 0; step < kSteps; ++step) {
+                     double loss = 0;
+                     for (int micro = 0; micro < c.accumulate; ++micro) {
+                       loader.load(step * kBatch * c.ranks * c.accumulate, micro);
+                       model.set_batch({loader.tokens(), loader.targets()});
+                       run_micro_batch(engine, model);
+                       loss += model.loss_sum();
+                     }
+                     const StepReport report = engine.step();
+                     if (world.rank() == 0) {
+                       outcome.losses.push_back(loss);
+                       outcome.norms.push_back(report.gradient_norm);
+                     }
+                   }
+                   for (const ModelUnit& unit : model.units()) {
+                     for (const ModelTensor& tensor : unit.tensors) {
+                       const std::string name = unit.name + "." + tensor.name;
+                       auto values = engine.read(name);
+                       if (world.rank() == 0) outcome.weights[name] = std::move(values);
+                     }
+                   }
+                 },
+                 {.device = DeviceChoice::kHost, .threads_per_rank = 1});
+  return outcome;
+}
+
+void expect_same(const Outcome& got, const Outcome& expected, const std::string& what) {
+  EXPECT_EQ(got.losses, expected.losses) << what;
+  EXPECT_EQ(got.norms, expected.norms) << what;
+  for (const auto& [name, values] : expected.weights)
+    EXPECT_TRUE(same_bits(got.weights.at(name), values)) << what << " " << name;
+}
+
+TEST(Wrap, TheEngineTrainsAsThePlainLoopDoes) {
+  const Outcome sharded = train_sharded({});
+  PlainOptions options{.shape = small_shape(), .model = {.batch = kBatch, .sequence = kSequence}};
+  PlainTraining plain(options);
+  const Initialize initialize = initial_values(plain.model(), 1);
+  for (auto& [name, tensor] : plain.tensors().tensors()) {
+    initialize({.tensor = {.name = name, .shape = tensor.shape}}, 0, tensor.parameter);
+  }
+  const auto source = make_synthetic_language(128);
+  Loader loader(*source, {kSequence, kBatch, 128, true, 1, 0, 1});
+  for (int step = 0; step < kSteps; ++step) {
+    loader.load(step * kBatch, 0);
+    const double loss = plain.pass({loader.tokens(), loader.targets()}) * kBatch * kSequence;
+    EXPECT_NEAR(sharded.losses[static_cast<size_t>(step)], loss, 1e-5 * loss) << "step " << step;
+    const double norm = plain.update();
+    EXPECT_NEAR(sharded.norms[static_cast<size_t>(step)], norm, 1e-4 * norm) << "step " << step;
+  }
+}
+
+TEST(Wrap, EveryStageGivesTheSameBits) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const AccumulateInto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
+      const Outcome expected = train_sharded({ranks, 0, 2, into});
+      for (const int stage : {1, 2, 3}) {
+        expect_same(train_sharded({ranks, stage, 2, into}), expected,
+                    std::to_string(ranks) + " ranks, stage " + std::to_string(stage));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test
