@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "sharding/world.h"
+#include "tests/support/mpi_leaks.h"
 
 namespace aliquot {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sharding/handles_mpi.h"
+#include "tests/support/mpi_leaks.h"
 
 namespace {
 
