@@ -89,7 +89,8 @@ class Communicator {
 
   /// Publishes that this rank's `stream` has come to `progress`, which only grows on a lane.
   virtual void publish(Stream& stream, uint64_t progress) = 0;
-  /// Work enqueued on `stream` after this starts only when every rank has published `progress` or more on `lane`.
+  /// Work enqueued on `stream` after this starts only when every rank has published `progress` or more on `lane`: every
+  /// rank, that is, that reads this one's memory; what ranks elsewhere need of it is sent, in the order of the streams.
   virtual void await(Stream& stream, Lane lane, uint64_t progress, Label label) = 0;
 
   /// Blocking, for set-up: every rank's bytes, of any length each, in rank order.
