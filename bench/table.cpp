@@ -85,6 +85,7 @@ void TableReporter::ReportRuns(const std::vector<Run>& runs) {
 
 void PlainJsonReporter::ReportRuns(const std::vector<Run>& runs) {
   std::vector<Run> plain;
+  plain.reserve(runs.size());
   for (const Run& run : runs) plain.push_back(under_plain_name(run));
   JSONReporter::ReportRuns(plain);
 }
