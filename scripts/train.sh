@@ -23,6 +23,6 @@ fi
 
 scripts/setup.sh
 configure release
-if ! has_target release aliquot; then fail 2 "this tree does not hold the aliquot command yet, so there is nothing to train with"; fi
-cmake --build --preset release -j "$(job_count)" --target aliquot
+if ! has_target release aliquot_command; then fail 2 "this tree does not hold the aliquot command yet, so there is nothing to train with"; fi
+cmake --build --preset release -j "$(job_count)" --target aliquot_command
 exec build/aliquot train "${defaults[@]}" "$@"
