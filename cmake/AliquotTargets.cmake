@@ -3,7 +3,7 @@
 
 add_library(aliquot_flags INTERFACE)
 target_compile_features(aliquot_flags INTERFACE cxx_std_20)
-target_include_directories(aliquot_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_include_directories(aliquot_flags INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 # -Wrestrict sees overlaps that are not there in GCC 12 (bug 105651).
 # A contracted a*b+c rounds once instead of twice, so two compilers or two vector widths would give two answers.
 target_compile_options(aliquot_flags INTERFACE

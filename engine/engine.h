@@ -147,6 +147,7 @@ class Engine {
   void refuse_if_running(std::string_view what) const;
   std::string use_text(const Operation& operation) const;
   void agree();
+  void prove() const;
   void initialize_parameters(const Initialize& initialize);
 
   World& world_;

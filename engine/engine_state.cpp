@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
+#include "engine/validate.h"
 
 namespace aliquot {
 namespace {
@@ -37,10 +38,19 @@ void Engine::agree() {
   }
 }
 
+/// Nothing runs that was not proved over all ranks.
+void Engine::prove() const {
+  const auto defects = validate(*plan_);
+  if (defects.empty()) return;
+  throw FaultError(fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
+                               defects.front().sentence));
+}
+
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
   plan();
   agree();
+  prove();
   std::vector<std::vector<PointerSlots>> slots;
   for (const Declared& declared : declared_) slots.push_back(declared.slots);
   running_ = std::make_unique<Running>(*this, std::move(slots));

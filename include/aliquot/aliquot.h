@@ -1,0 +1,8 @@
+#pragma once
+// Everything an engine's user needs: the world, the engine, its options and errors.
+
+#include "engine/engine.h"
+#include "engine/guard_range.h"
+#include "kernels/error.h"
+#include "optim/optimizer.h"
+#include "sharding/world.h"

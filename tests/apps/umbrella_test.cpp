@@ -1,0 +1,112 @@
+// The umbrella headers, used as the README says: a model of raw pointers, wrapped, trained, saved.
+#include <aliquot/aliquot.h>
+#include <aliquot/checkpoint.h>
+#include <cmath>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <vector>
+
+namespace {
+
+/// y = a chain of scalars, each scaled and shifted: enough to have units, values and gradients.
+struct Layer {
+  float *weight, *weight_gradient, *bias, *bias_gradient;
+};
+
+struct Chain {
+  explicit Chain(int depth) : layers(depth), inputs(depth + 1) {}
+  void forward(int l) { inputs[l + 1] = inputs[l] * *layers[l].weight + *layers[l].bias; }
+  void backward(int l) {
+    *layers[l].weight_gradient += slope * inputs[l];
+    *layers[l].bias_gradient += slope;
+    slope *= *layers[l].weight;
+  }
+  std::vector<Layer> layers;
+  std::vector<float> inputs;
+  float slope = 0;
+};
+
+TEST(Umbrella, AChainOfScalarsLearnsAndIsSaved) {
+  std::string directory = (std::filesystem::temp_directory_path() / "aliquot-umbrella-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  aliquot::World::threads(2, [&](aliquot::World& world) {
+    Chain model(3);
+    aliquot::Engine engine(world, {.zero_stage = 3, .optimizer = aliquot::AdamW{.lr = 0.02f}});
+    for (auto& layer : model.layers) {
+      engine.add_unit("layer." + std::to_string(&layer - model.layers.data()))
+          .add("weight", {1, 1}, &layer.weight, &layer.weight_gradient)
+          .add("bias", {1}, &layer.bias, &layer.bias_gradient, {.decayed = false});
+    }
+    engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float> values) {
+      for (float& value : values) value = 0.5f;
+    });
+    float first = 0, last = 0;
+    for (int step = 0; step < 100; ++step) {
+      model.inputs[0] = 1.0f;
+      engine.micro_batch();
+      for (auto& unit : engine.units()) {
+        auto live = unit.forward();
+        model.forward(unit.index());
+      }
+      model.slope = model.inputs.back() - 3.0f;
+      for (auto& unit : reversed(engine.units())) {
+        auto live = unit.backward();
+        model.backward(unit.index());
+      }
+      engine.step();
+      last = std::abs(model.inputs.back() - 3.0f);
+      if (step == 0) first = last;
+    }
+    EXPECT_LT(last, first / 10);
+    aliquot::save(engine.state(), world.communicator(), directory);
+  });
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(directory) / "step-00000100" / "state.h5"));
+  std::filesystem::remove_all(directory);
+}
+
+TEST(Umbrella, AUseOutsideAScopeFaultsWithAName) {
+  const auto touch = [] {
+    aliquot::install_fault_names();
+    aliquot::World::threads(1, [](aliquot::World& world) {
+      Chain model(1);
+      aliquot::Engine engine(world, {});
+      engine.add_unit("layer.0").add("weight", {1, 1}, &model.layers[0].weight, nullptr).add("bias", {1}, &model.layers[0].bias, nullptr);
+      engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
+      model.forward(0);
+    });
+  };
+  EXPECT_DEATH(touch(), "parameter layer.0.weight was touched outside a live scope");
+}
+
+TEST(Umbrella, AScopeOutOfOrderNamesBothUnits) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    aliquot::Engine engine(world, {});
+    engine.add_unit("a").add("w", {1}, nullptr, nullptr);
+    engine.add_unit("b").add("w", {1}, nullptr, nullptr);
+    engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
+    engine.micro_batch();
+    try {
+      auto live = engine.units()[1].forward();
+      FAIL() << "opened out of order";
+    } catch (const aliquot::UsageError& error) {
+      EXPECT_STREQ(error.what(), "forward of b was opened where the declared order has forward of a");
+    }
+  });
+}
+
+TEST(Umbrella, RanksThatWouldRunDifferentThingsAreToldApart) {
+  try {
+    aliquot::World::threads(2, [](aliquot::World& world) {
+      aliquot::Engine engine(world, {});
+      engine.add_unit("a").add("w", {world.rank() == 0 ? 10 : 20}, nullptr, nullptr);
+      engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
+    });
+    FAIL() << "nobody noticed";
+  } catch (const aliquot::UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1 would not run what rank 0 runs"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("[10]"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
