@@ -42,8 +42,9 @@ void Engine::agree() {
 void Engine::prove() const {
   const auto defects = validate(*plan_);
   if (defects.empty()) return;
-  throw FaultError(fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
-                               defects.front().sentence));
+  throw FaultError(
+      fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
+                  defects.front().sentence));
 }
 
 void Engine::materialize(const Initialize& initialize) {

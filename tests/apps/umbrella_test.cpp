@@ -71,7 +71,9 @@ TEST(Umbrella, AUseOutsideAScopeFaultsWithAName) {
     aliquot::World::threads(1, [](aliquot::World& world) {
       Chain model(1);
       aliquot::Engine engine(world, {});
-      engine.add_unit("layer.0").add("weight", {1, 1}, &model.layers[0].weight, nullptr).add("bias", {1}, &model.layers[0].bias, nullptr);
+      engine.add_unit("layer.0")
+          .add("weight", {1, 1}, &model.layers[0].weight, nullptr)
+          .add("bias", {1}, &model.layers[0].bias, nullptr);
       engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
       model.forward(0);
     });
@@ -104,7 +106,8 @@ TEST(Umbrella, RanksThatWouldRunDifferentThingsAreToldApart) {
     });
     FAIL() << "nobody noticed";
   } catch (const aliquot::UsageError& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 would not run what rank 0 runs"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1 would not run what rank 0 runs"), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("[10]"), std::string::npos) << error.what();
   }
 }
