@@ -72,12 +72,14 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
 }  // namespace
 
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
-  // A whole tensor is one subtree. A shard cuts at most two tensors of a flat, each into at most two subtrees a level.
+  // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
+  // is less than a block.
   int64_t node_count = 0;
   for (const FlatSpec& flat : flats) {
     if (!flat.trainable) continue;
-    const auto blocks = static_cast<uint64_t>(flat.layout.shard_count() / kBlockElements);
-    node_count += static_cast<int64_t>(flat.layout.tensors().size()) + 4 * std::bit_width(blocks);
+    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
+    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
+    node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
   }
   return node_count * static_cast<int64_t>(sizeof(double));
 }

@@ -1,0 +1,66 @@
+// Schedules as text, compared with what was read and meant. After a change that is meant:
+//   ALIQUOT_WRITE_GOLDEN=1 build/tests/engine/golden_test
+// and read the difference.
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sstream>
+
+#include "engine/validate.h"
+
+namespace aliquot {
+namespace {
+
+/// An embedding, two blocks (one with a frozen bias) and a head.
+ModelSpec four_units() {
+  ModelSpec model;
+  model.units = {
+      {"embed", {{.tensor = {"embed.weight", {1000, 8}}}}, GradientMode::kAdd},
+      {"h.0",
+       {{.tensor = {"h.0.weight", {64, 64}}}, {.tensor = {"h.0.bias", {64}, DType::kFloat32, /*trainable=*/false}}},
+       GradientMode::kAdd},
+      {"h.1", {{.tensor = {"h.1.weight", {64, 64}}}, {.tensor = {"h.1.bias", {64}}}}, GradientMode::kAdd},
+      {"head", {{.tensor = {"head.weight", {1000, 8}}}}, GradientMode::kAdd}};
+  model.uses = {{0}, {1}, {2}, {3}};
+  return model;
+}
+
+struct Case {
+  std::string file;
+  Policy policy;
+};
+
+class Golden : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Golden, TextIsAsMeant) {
+  const Plan planned = plan(four_units(), GetParam().policy, Topology::one_host(2));
+  EXPECT_TRUE(validate(planned).empty());
+  const std::string path = fmt::format("{}/{}.txt", ALIQUOT_GOLDEN_FOLDER, GetParam().file);
+  if (std::getenv("ALIQUOT_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text(planned);
+  std::ifstream file(path);
+  ASSERT_TRUE(file) << path;
+  std::ostringstream meant;
+  meant << file.rdbuf();
+  EXPECT_EQ(text(planned), meant.str()) << path;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    FourUnitsOnTwoRanks, Golden,
+    ::testing::Values(
+        Case{"stage_0", {.zero_stage = 0}}, Case{"stage_1", {.zero_stage = 1}}, Case{"stage_2", {.zero_stage = 2}},
+        Case{"stage_3_copy", {.zero_stage = 3, .gather = GatherMode::kCopy}},
+        Case{"stage_3_view", {.zero_stage = 3, .gather = GatherMode::kView}},
+        Case{"stage_3_keep_2", {.zero_stage = 3, .keep_gathered = 2, .gather = GatherMode::kCopy}},
+        Case{"stage_0_accumulate_2", {.zero_stage = 0, .micro_batch_count = 2}},
+        Case{"stage_0_accumulate_2_shard",
+             {.zero_stage = 0, .micro_batch_count = 2, .accumulate_into = AccumulateInto::kShard}},
+        Case{"stage_1_accumulate_2", {.zero_stage = 1, .micro_batch_count = 2}},
+        Case{"stage_2_accumulate_2", {.zero_stage = 2, .micro_batch_count = 2}},
+        Case{"stage_3_copy_accumulate_2", {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kCopy}},
+        Case{"stage_3_view_accumulate_2", {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kView}}),
+    [](const auto& of) { return of.param.file; });
+
+}  // namespace
+}  // namespace aliquot
