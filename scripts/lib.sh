@@ -15,10 +15,13 @@ fail() {
 # The comment at the head of the running script, which is its help.
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$script_path"; }
 
+# The cores we may use. nproc alone would answer OMP_NUM_THREADS, which the tests are given.
+core_count() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
+
 # How many compilers to run at once: one a core, but a C++20 or CUDA source wants about 1.5 GiB.
 job_count() {
   local by_cores by_memory
-  by_cores=$(nproc)
+  by_cores=$(core_count)
   by_memory=$(awk '/^MemAvailable:/ {print int($2 / (1536 * 1024))}' /proc/meminfo)
   if [ "$by_memory" -lt 1 ]; then by_memory=1; fi
   echo "${CMAKE_BUILD_PARALLEL_LEVEL:-$((by_cores < by_memory ? by_cores : by_memory))}"

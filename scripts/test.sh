@@ -40,7 +40,7 @@ run_suite() {
   folder=$(build_folder "$2")
   shift 2
   rm -rf "$folder/Testing/cases"
-  "$@" ctest --preset "$name" --no-tests=error -j "$(nproc)" 2>&1 | tee "$results/$name.log" || failed+=("$name")
+  "$@" ctest --preset "$name" --no-tests=error -j "$(core_count)" 2>&1 | tee "$results/$name.log" || failed+=("$name")
   cat "$folder"/Testing/cases/*.xml >"$results/$name.xml" 2>/dev/null || true
 }
 
