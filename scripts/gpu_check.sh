@@ -15,20 +15,25 @@ generation=${ALIQUOT_GPU_GENERATION:-90}
 # What a GPU machine has already: the C and C++ libraries, the driver, and NVIDIA's libraries in its Python packages.
 left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-ml|nccl|cublas|cublasLt)\.so'
 
+# What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks that have
+# GPU cases.
+programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
+  conformance_nccl_test optim_update_device_test kernels_bench optimizer_bench"
+
 pack() {
   cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
-  cmake --build build-gpu -j "$(job_count)"
+  local known=() name program library
+  for name in $programs; do
+    if ninja -C build-gpu -t query "$name" >/dev/null 2>&1; then known+=("$name"); fi
+  done
+  cmake --build build-gpu -j "$(job_count)" --target "${known[@]}"
   rm -rf $folder
   mkdir -p $folder/bin $folder/lib
-  local program library
-  find build-gpu -type f -perm -u+x \( -name '*cuda*_test' -o -name '*nccl*_test' -o -name '*cuda*_bench' \) |
-    while read -r program; do
-      cp "$program" $folder/bin/
-      strip "$folder/bin/$(basename "$program")"
-      for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do
-        cp -Ln "$library" $folder/lib/
-      done
-    done
+  for name in "${known[@]}"; do
+    program=$(find build-gpu -name "$name" -type f -perm -u+x)
+    strip -o "$folder/bin/$name" "$program"
+    for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do cp -Ln "$library" $folder/lib/; done
+  done
   du -sh $folder
   if [ "$(du -sm $folder | cut -f1)" -gt $most_mib ]; then fail 1 "$folder is larger than $most_mib MiB"; fi
 }
@@ -72,15 +77,13 @@ sanitize() {
     return
   fi
   local test check=(compute-sanitizer --error-exitcode 9)
-  for test in "$folder"/bin/*cuda*_test; do
+  for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device}_test; do
+    if [ ! -x "$test" ]; then continue; fi
     # A few ranks and small counts: a checked kernel is tens of times slower.
     step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \
       '--gtest_filter=*:-*8Ranks*:*1000003:*ManySmall*:*WhatDoesNotFit*'
   done
-  for test in "$folder"/bin/*loops*_test; do
-    if [ ! -x "$test" ]; then continue; fi
-    step "racecheck $(basename "$test")" "${check[@]}" --tool racecheck "$test" --gtest_brief=1
-  done
+  step "racecheck kernels_test" "${check[@]}" --tool racecheck $folder/bin/kernels_test --gtest_brief=1
 }
 
 benches() {
