@@ -103,6 +103,9 @@ struct Plan {
 /// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
 
+/// "forward h.0+h.1": the operation and what it is about.
+std::string title(const Plan& plan, OperationId operation);
+
 /// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
 std::string text(const Plan& plan);
 

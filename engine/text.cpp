@@ -61,6 +61,12 @@ std::string_view name(Role role) {
   return kNames[static_cast<std::size_t>(role)];
 }
 
+std::string title(const Plan& plan, OperationId id) {
+  const Operation& operation = plan.schedule.operations[id];
+  const std::string place = place_name(plan, operation);
+  return fmt::format("{}{}{}", name(operation.verb), place.empty() ? "" : " ", place);
+}
+
 std::string text(const Plan& plan) {
   const Schedule& schedule = plan.schedule;
   const PlaceNames names(schedule);

@@ -46,9 +46,7 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
     const Operation& operation = plan.schedule.operations[id];
     if (!is_collective(plan, operation)) continue;
-    const bool of_all = operation.verb == Verb::kNorm;
-    std::string line = fmt::format("{} of {} on the {} lane", name(operation.verb),
-                                   of_all ? "all units" : plan.model.units[operation.place].name, name(operation.lane));
+    std::string line = fmt::format("{} on the {} lane", title(plan, id), name(operation.lane));
     for (const Access& access : accesses.of(id)) {
       if (access.by_peers) line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));
     }
@@ -65,18 +63,7 @@ std::string_view name(DefectKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::string Defects::what(OperationId id) const {
-  const Operation& operation = plan_.schedule.operations[id];
-  std::string of;
-  if (operation.verb == Verb::kForward || operation.verb == Verb::kBackward) {
-    for (const UnitId unit : plan_.model.uses[operation.place]) {
-      of += (of.empty() ? "" : "+") + plan_.model.units[unit].name;
-    }
-  } else if (operation.verb != Verb::kNorm) {
-    of = plan_.model.units[operation.place].name;
-  }
-  return fmt::format("{}{}{} (operation {})", name(operation.verb), of.empty() ? "" : " of ", of, id);
-}
+std::string Defects::what(OperationId id) const { return fmt::format("{} (operation {})", title(plan_, id), id); }
 
 std::string Defects::what(const PlannedBuffer& buffer) const {
   if (buffer.flat < 0) return std::string(name(buffer.role));

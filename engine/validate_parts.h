@@ -16,7 +16,7 @@ class Defects {
     constexpr std::size_t kMost = 200;
     if (found_.size() < kMost) found_.push_back({kind, std::move(operations), std::move(sentence)});
   }
-  /// "update of h.0 (operation 21)".
+  /// "update h.0 (operation 21)".
   std::string what(OperationId operation) const;
   /// "gradients of h.0".
   std::string what(const PlannedBuffer& buffer) const;

@@ -73,7 +73,7 @@ TEST(Validate, NamesAViewThatAPeersUpdateOvertakes) {
   ASSERT_FALSE(defects.empty());
   EXPECT_EQ(defects[0].kind, DefectKind::kRace);
   EXPECT_EQ(defects[0].sentence,
-            "gather of h.0 (operation 0) touches the parameters of h.0, which update of h.0 (operation 20) of the step "
+            "gather h.0 (operation 0) touches the parameters of h.0, which update h.0 (operation 20) of the step "
             "before may on another rank still be writing");
 }
 
@@ -84,7 +84,7 @@ TEST(Validate, NamesAnUpdateThatAPeerStillLooksAt) {
   }
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
-  EXPECT_NE(defects[0].sentence.find("release of h.0"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("release h.0"), std::string::npos) << defects[0].sentence;
   EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
 }
 
@@ -94,8 +94,8 @@ TEST(Validate, NamesAGradientSlotThatAPeerStillReads) {
   for (Wait& wait : backward.after) wait.on_all = false;
   const auto defects = validate(planned);
   ASSERT_FALSE(defects.empty());
-  EXPECT_NE(defects[0].sentence.find("backward of h.1"), std::string::npos) << defects[0].sentence;
-  EXPECT_NE(defects[0].sentence.find("reduce of h.2"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("backward h.1"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("reduce h.2"), std::string::npos) << defects[0].sentence;
 }
 
 TEST(Validate, NamesACycle) {
@@ -105,7 +105,7 @@ TEST(Validate, NamesACycle) {
   ASSERT_EQ(defects.size(), 1u);
   EXPECT_EQ(defects[0].kind, DefectKind::kWait);
   EXPECT_EQ(defects[0].sentence,
-            "forward of h.0 (operation 0) waits for backward of h.2 (operation 3), which is issued after it");
+            "forward h.0 (operation 0) waits for backward h.2 (operation 3), which is issued after it");
 }
 
 TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
@@ -114,7 +114,7 @@ TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
   const auto difference = same_collectives(ours, plan_chain({.zero_stage = 2}, 2));
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->sentence,
-            "collective 0 of the step is reduce of h.2 on the reduce lane, 4096 bytes here and reduce of h.1 on the "
+            "collective 0 of the step is reduce h.2 on the reduce lane, 4096 bytes here and reduce h.1 on the "
             "reduce lane, 4096 bytes there");
 }
 

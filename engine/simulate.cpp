@@ -1,0 +1,228 @@
+#include "engine/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+#include "engine/order.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+/// What one operation takes, and moves.
+struct Price {
+  double seconds = 0;
+  int64_t bytes = 0;  // sent, and received
+};
+
+class Pricing {
+ public:
+  Pricing(const Plan& plan, const CostModel& cost)
+      : plan_(plan), cost_(cost), rank_count_(plan.topology.rank_count()), least_on_a_node_(rank_count_) {
+    if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
+      throw UsageError(
+          fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
+    }
+    std::vector<int> ranks_of_node(static_cast<std::size_t>(plan.topology.node_count()), 0);
+    for (const int node : plan.topology.node_of_rank) ++ranks_of_node[node];
+    for (const int count : ranks_of_node) least_on_a_node_ = std::min(least_on_a_node_, count);
+  }
+
+  /// In the order of issue.
+  Price next(const Operation& operation) {
+    switch (operation.verb) {
+      case Verb::kForward:
+      case Verb::kBackward: return {model_code(operation), 0};
+      case Verb::kRelease: return {};
+      case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false);
+      case Verb::kSpread:
+      case Verb::kPublish: return of_flats(operation.place, true);
+      case Verb::kReduce: return reduce(operation.place);
+      case Verb::kNorm: return collective(norm_part_bytes(plan_.flats));
+      case Verb::kUpdate: return {update(operation.place), 0};
+    }
+    return {};
+  }
+
+ private:
+  double model_code(const Operation& operation) const {
+    const bool forward = operation.verb == Verb::kForward;
+    if (!cost_.uses.empty()) {
+      const UseCost& use = cost_.uses[operation.place];
+      return forward ? use.forward_seconds : use.backward_seconds;
+    }
+    double elements = 0;
+    for (const UnitId unit : plan_.model.uses[operation.place]) {
+      for (const int32_t f : plan_.flats_of_unit[unit]) {
+        elements += static_cast<double>(plan_.flats[f].layout.element_count());
+      }
+    }
+    return elements * cost_.samples_per_micro_batch * (forward ? 2 : 4) / cost_.flops_per_second;
+  }
+
+  /// All ranks' parts to, or from, all ranks: what comes from other nodes comes once to each node, then goes round in it.
+  Price collective(int64_t part_bytes) const {
+    if (rank_count_ == 1) return {};
+    const auto part = static_cast<double>(part_bytes);
+    double seconds = cost_.inside_node.latency_seconds + part * (rank_count_ - 1) / cost_.inside_node.bytes_per_second;
+    if (!plan_.topology.one_node()) {
+      seconds += cost_.between_nodes.latency_seconds +
+                 part * (rank_count_ - least_on_a_node_) / cost_.between_nodes.bytes_per_second;
+    }
+    return {seconds, part_bytes * (rank_count_ - 1)};
+  }
+
+  int64_t shard_bytes(int32_t flat) const {
+    const FlatLayout& layout = plan_.flats[flat].layout;
+    return layout.shard_count() * element_bytes(layout.tensors().front().dtype);
+  }
+
+  Price of_flats(UnitId unit, bool trainable_only) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (trainable_only && !plan_.flats[f].trainable) continue;
+      const Price one = collective(shard_bytes(f));
+      sum.seconds += one.seconds;
+      sum.bytes += one.bytes;
+    }
+    return sum;
+  }
+
+  Price reduce(UnitId unit) {
+    Price price = of_flats(unit, true);
+    reduced_.resize(plan_.model.units.size(), false);
+    const bool adds = reduced_[unit];  // two read and one written, a byte
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (adds && plan_.flats[f].trainable) {
+        price.seconds += 3 * static_cast<double>(shard_bytes(f)) / cost_.copy_bytes_per_second;
+      }
+    }
+    reduced_[unit] = true;
+    return price;
+  }
+
+  double update(UnitId unit) const {
+    double elements = 0;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      const FlatLayout& layout = plan_.flats[f].layout;
+      if (!plan_.flats[f].trainable) continue;
+      elements += static_cast<double>(plan_.schedule.zero_stage == 0 ? layout.flat_count() : layout.shard_count());
+    }
+    return elements * cost_.update_seconds_per_element;
+  }
+
+  const Plan& plan_;
+  const CostModel& cost_;
+  int rank_count_, least_on_a_node_;
+  std::vector<bool> reduced_;  // by unit, in this step
+};
+
+/// Steps one after the other, until nothing of the first one's start is left.
+class Clockwork {
+ public:
+  static constexpr int kSteps = 4;
+  Clockwork(const Plan& plan, const CostModel& cost)
+      : operations_(plan.schedule.operations), compute_issues_(cost.compute_issues) {
+    Pricing pricing(plan, cost);
+    for (const Operation& operation : operations_) prices_.push_back(pricing.next(operation));
+    for (int step = 0; step < kSteps; ++step) run(step);
+  }
+
+  const std::vector<Price>& prices() const { return prices_; }
+  const std::vector<TimeSpan>& spans(int step) const { return spans_[step]; }
+  double compute_end(int step) const { return compute_end_[step]; }
+
+ private:
+  void run(int step) {
+    auto& spans = spans_[step];
+    spans.resize(operations_.size());
+    for (std::size_t id = 0; id < operations_.size(); ++id) {
+      const Operation& operation = operations_[id];
+      const auto lane = static_cast<std::size_t>(operation.lane);
+      double start = std::max(lane_free_[lane], issued_);
+      for (const Wait& wait : operation.after) {
+        const int of = step - (wait.of_previous_step ? 1 : 0);
+        if (of >= 0) start = std::max(start, spans_[of][wait.operation].end_seconds);
+      }
+      spans[id] = {start, start + prices_[id].seconds};
+      lane_free_[lane] = spans[id].end_seconds;
+      // What is issued later starts later: after compute where that is the issuing thread, and after the norm, which
+      // the host waits for to decide.
+      const bool holds_issue = operation.verb == Verb::kNorm || (compute_issues_ && operation.lane == Lane::kCompute);
+      if (holds_issue) issued_ = std::max(issued_, spans[id].end_seconds);
+    }
+    compute_end_[step] = lane_free_[static_cast<std::size_t>(Lane::kCompute)];
+  }
+
+  const std::vector<Operation>& operations_;
+  bool compute_issues_;
+  std::vector<Price> prices_;
+  std::array<std::vector<TimeSpan>, kSteps> spans_;
+  std::array<double, kSteps> compute_end_{};
+  std::array<double, kLaneCount> lane_free_{};
+  double issued_ = 0;
+};
+
+/// Seconds of `span` in which one of `busy`, which are in order and apart, runs.
+double overlap(const TimeSpan& span, const std::vector<TimeSpan>& busy) {
+  double seconds = 0;
+  auto it = std::lower_bound(busy.begin(), busy.end(), span.start_seconds,
+                             [](const TimeSpan& other, double at) { return other.end_seconds <= at; });
+  for (; it != busy.end() && it->start_seconds < span.end_seconds; ++it) {
+    seconds += std::min(span.end_seconds, it->end_seconds) - std::max(span.start_seconds, it->start_seconds);
+  }
+  return seconds;
+}
+
+}  // namespace
+
+CostModel CostModel::typical_host() {
+  CostModel cost;
+  cost.inside_node = {2e10, 5e-6};
+  cost.between_nodes = {1.1e9, 5e-5};
+  cost.copy_bytes_per_second = 2e10;
+  cost.update_seconds_per_element = 28 / 2e10;
+  cost.flops_per_second = 2e11;
+  return cost;
+}
+
+CostModel CostModel::typical_gpu() {
+  CostModel cost;
+  cost.inside_node = {3.5e11, 1e-5};
+  cost.between_nodes = {4.5e10, 2e-5};
+  cost.copy_bytes_per_second = 3e12;
+  cost.update_seconds_per_element = 28 / 3e12;
+  cost.flops_per_second = 4e14;
+  cost.compute_issues = false;
+  return cost;
+}
+
+Timeline simulate(const Plan& plan, const CostModel& cost) {
+  const Clockwork clockwork(plan, cost);
+  const auto& operations = plan.schedule.operations;
+  constexpr int kStep = Clockwork::kSteps - 2;
+  std::vector<TimeSpan> busy;  // what a collective may hide under, which may be the next step's forward
+  for (int step = kStep - 1; step <= kStep + 1; ++step) {
+    for (std::size_t id = 0; id < operations.size(); ++id) {
+      const TimeSpan& span = clockwork.spans(step)[id];
+      if (operations[id].lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
+    }
+  }
+  Timeline timeline;
+  const double begin = clockwork.compute_end(kStep - 1);
+  timeline.step_seconds = clockwork.compute_end(kStep) - begin;
+  for (std::size_t id = 0; id < operations.size(); ++id) {
+    const TimeSpan& span = clockwork.spans(kStep)[id];
+    timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
+    timeline.sent_bytes += clockwork.prices()[id].bytes;
+    timeline.received_bytes += clockwork.prices()[id].bytes;
+    if (operations[id].lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
+    if (!is_collective(plan, operations[id])) continue;
+    timeline.communication_seconds += span.seconds();
+    timeline.hidden_seconds += overlap(span, busy);
+  }
+  return timeline;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,60 @@
+#pragma once
+// What a schedule would take, from rates: a timeline without a single byte moved.
+
+#include <vector>
+
+#include "engine/schedule.h"
+
+namespace aliquot {
+
+/// What moves bytes between ranks.
+struct LinkCost {
+  double bytes_per_second = 1e10;  // into one rank inside a node; into one node between nodes
+  double latency_seconds = 1e-5;   // of one collective
+};
+
+/// The model's own code in one use, in one micro-batch.
+struct UseCost {
+  double forward_seconds = 0, backward_seconds = 0;
+};
+
+/// Rates of a machine, measured or assumed. Two collectives at once are taken not to slow one another down.
+struct CostModel {
+  LinkCost inside_node, between_nodes;
+  double copy_bytes_per_second = 1e10;  // sums and copies in a rank's own memory
+  double update_seconds_per_element = 3e-9;
+  double flops_per_second = 1e11;      // for uses not given: 2 operations a parameter and sample forward, 4 backward
+  double samples_per_micro_batch = 1;  // of a rank; tokens, for a model of text
+  std::vector<UseCost> uses;           // by use; empty: all from flops
+  bool compute_issues = true;  // compute runs on the thread that issues (hosts); false: it is a stream like the others
+
+  /// Round figures of a host whose ranks share memory, over 10 Gbit/s Ethernet; of GPUs with a fast link inside a node
+  /// and 400 Gbit/s between nodes.
+  static CostModel typical_host();
+  static CostModel typical_gpu();
+};
+
+struct TimeSpan {
+  double start_seconds = 0, end_seconds = 0;
+  double seconds() const { return end_seconds - start_seconds; }
+};
+
+/// One step of many, with the one before and the one after around it. Second 0 is when the compute lane has ended the
+/// step before.
+struct Timeline {
+  std::vector<TimeSpan> operations;
+  double step_seconds = 0;
+  double compute_seconds = 0;                  // forward, backward and update
+  double communication_seconds = 0;            // of all collectives, each for itself
+  double hidden_seconds = 0;                   // of that, while the compute lane was busy
+  int64_t sent_bytes = 0, received_bytes = 0;  // by one rank
+
+  /// 1: communication costs no time; 1 too where there is none.
+  double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
+};
+
+/// Every operation starts when its lane is free and its waits are over; all ranks run alike. Throws UsageError when the
+/// uses priced are not the plan's.
+Timeline simulate(const Plan& plan, const CostModel& cost);
+
+}  // namespace aliquot

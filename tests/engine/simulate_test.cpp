@@ -1,0 +1,191 @@
+// Timelines computed by hand. The rates are such that every second is exact: a unit of 512 elements is gathered, reduced
+// or published over two ranks in one second, and updated in one.
+
+#include "engine/simulate.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/trace.h"
+#include "kernels/error.h"
+#include "tests/engine/random_plan.h"
+
+namespace aliquot {
+namespace {
+
+constexpr double kNorm = 1.0 / 64;  // two units' parts: 16 bytes
+
+ModelSpec two_units() {
+  ModelSpec model;
+  for (int u = 0; u < 2; ++u) {
+    model.units.push_back(
+        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.\"w\"", u), {512}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+CostModel seconds_of(double forward, double backward) {
+  CostModel cost;
+  cost.inside_node = {1024, 0};
+  cost.copy_bytes_per_second = 3 * 1024;
+  cost.update_seconds_per_element = 1.0 / 256;
+  cost.uses = {{forward, backward}, {forward, backward}};
+  return cost;
+}
+
+void expect_spans(const Plan& plan, const Timeline& timeline, const std::vector<std::array<double, 2>>& meant) {
+  ASSERT_EQ(timeline.operations.size(), meant.size()) << text(plan);
+  for (std::size_t id = 0; id < meant.size(); ++id) {
+    EXPECT_DOUBLE_EQ(timeline.operations[id].start_seconds, meant[id][0]) << id << "\n" << text(plan);
+    EXPECT_DOUBLE_EQ(timeline.operations[id].end_seconds, meant[id][1]) << id << "\n" << text(plan);
+  }
+}
+
+TEST(Simulate, Stage2HidesAReduceUnderTheNextBackward) {
+  const Plan p = plan(two_units(), {.zero_stage = 2}, Topology::one_host(2));
+  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  constexpr double kUpdates = 61 + kNorm;
+  expect_spans(p, timeline,
+               {{0, 10},                       // forward h.0, although h.1 of the step before is still being published
+                {10, 20},                      // forward h.1
+                {20, 40},                      // backward h.1
+                {40, 41},                      // reduce h.1, hidden
+                {40, 60},                      // backward h.0
+                {60, 61},                      // reduce h.0: nothing left to hide it
+                {61, kUpdates},                // norm
+                {kUpdates, kUpdates + 1},      // update h.0
+                {kUpdates + 1, kUpdates + 2},  // publish h.0, under the next update
+                {kUpdates + 1, kUpdates + 2},  // update h.1
+                {kUpdates + 2, kUpdates + 3}});  // publish h.1, under the next step's forward
+  EXPECT_DOUBLE_EQ(timeline.step_seconds, kUpdates + 2);
+  EXPECT_DOUBLE_EQ(timeline.compute_seconds, 62);
+  EXPECT_DOUBLE_EQ(timeline.communication_seconds, 4 + kNorm);
+  EXPECT_DOUBLE_EQ(timeline.hidden_seconds, 3);
+  EXPECT_DOUBLE_EQ(timeline.hidden_share(), 3 / (4 + kNorm));
+  EXPECT_EQ(timeline.sent_bytes, 4 * 1024 + 16);
+  EXPECT_EQ(timeline.received_bytes, timeline.sent_bytes);
+}
+
+TEST(Simulate, Stage3PrefetchHidesTheGatherOfTheNextUnit) {
+  const Topology ranks = Topology::one_host(2);
+  const Plan ahead = plan(two_units(), {.zero_stage = 3, .prefetch = 1, .gather = GatherMode::kCopy}, ranks);
+  const Plan late = plan(two_units(), {.zero_stage = 3, .prefetch = 0, .gather = GatherMode::kCopy}, ranks);
+  // Gather h.0, both forwards and backwards, reduce h.0, norm and two updates; without prefetch also gather h.1 and,
+  // before its backward, gather h.0 again.
+  const double shown = 1 + 60 + 1 + kNorm + 2;
+  EXPECT_DOUBLE_EQ(simulate(ahead, seconds_of(10, 20)).step_seconds, shown);
+  EXPECT_DOUBLE_EQ(simulate(late, seconds_of(10, 20)).step_seconds, shown + 2 + 1) << text(late);
+  EXPECT_EQ(simulate(ahead, seconds_of(10, 20)).sent_bytes, simulate(late, seconds_of(10, 20)).sent_bytes);
+}
+
+/// Where compute is a stream, the first gather of a step runs under the updates of the step before.
+TEST(Simulate, IssuingAheadHidesTheFirstGather) {
+  const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kCopy}, Topology::one_host(2));
+  CostModel cost = seconds_of(10, 20);
+  const double on_host = simulate(p, cost).step_seconds;
+  cost.compute_issues = false;
+  EXPECT_LT(simulate(p, cost).step_seconds, on_host) << text(p);
+}
+
+TEST(Simulate, AViewMovesNothing) {
+  const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
+  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  EXPECT_DOUBLE_EQ(timeline.step_seconds, 60 + 1 + kNorm + 2);
+  EXPECT_EQ(timeline.sent_bytes, 2 * 1024 + 16);  // two reduces and the norm
+}
+
+/// The second micro-batch's sum is added to the first: 3 x 1,024 bytes at 3 x 1,024 a second.
+TEST(Simulate, AccumulationIntoTheShardIsPriced) {
+  const Plan p = plan(two_units(), {.zero_stage = 2, .micro_batch_count = 2}, Topology::one_host(2));
+  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  EXPECT_DOUBLE_EQ(timeline.step_seconds, 120 + (1 + 1) + kNorm + 2);
+  EXPECT_DOUBLE_EQ(timeline.communication_seconds, 4 + 2 + 2 + kNorm);
+}
+
+/// Two nodes of two: what comes from the other node, 2 of 4 parts, crosses once, then 3 of 4 go round inside.
+TEST(Simulate, BytesBetweenNodesCrossOnce) {
+  const Plan p = plan(two_units(), {.zero_stage = 2}, testing::hosts(4, 2));
+  CostModel cost = seconds_of(0, 0);
+  cost.inside_node = {1024, 0.25};
+  cost.between_nodes = {256, 0.5};
+  const Timeline timeline = simulate(p, cost);
+  const double shard = 1024, seconds = 0.25 + 3 * shard / 1024 + 0.5 + 2 * shard / 256;
+  for (std::size_t id = 0; id < p.schedule.operations.size(); ++id) {
+    if (p.schedule.operations[id].verb != Verb::kReduce) continue;
+    EXPECT_DOUBLE_EQ(timeline.operations[id].seconds(), seconds);
+  }
+}
+
+TEST(Simulate, OneRankMovesNothing) {
+  const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
+  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  EXPECT_DOUBLE_EQ(timeline.step_seconds, 60 + 4);
+  EXPECT_EQ(timeline.sent_bytes, 0);
+  EXPECT_DOUBLE_EQ(timeline.hidden_share(), 1);
+}
+
+TEST(Simulate, UsesAreTakenFromFlopsWhereNotGiven) {
+  const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
+  CostModel cost = seconds_of(0, 0);
+  cost.uses.clear();
+  cost.flops_per_second = 1024;
+  cost.samples_per_micro_batch = 3;
+  EXPECT_DOUBLE_EQ(simulate(p, cost).step_seconds, 2 * 3 * (1 + 2) + 4);
+  cost.uses = {{1, 1}};
+  EXPECT_THROW(simulate(p, cost), UsageError);
+}
+
+/// A timeline is one that the schedule allows: lanes in order, waits over; and never less than what compute alone takes.
+TEST(Simulate, KeepsEveryWaitOfRandomPlans) {
+  for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
+    const testing::Drawn drawn = testing::draw(seed);
+    const Plan p = plan(drawn.model, drawn.policy, drawn.topology);
+    CostModel cost = seed % 2 == 0 ? CostModel::typical_host() : CostModel::typical_gpu();
+    const Timeline timeline = simulate(p, cost);
+    std::array<double, kLaneCount> lane_end;
+    lane_end.fill(-1e9);
+    for (std::size_t id = 0; id < p.schedule.operations.size(); ++id) {
+      const Operation& operation = p.schedule.operations[id];
+      const TimeSpan& span = timeline.operations[id];
+      const double slack = 1e-9;
+      EXPECT_GE(span.start_seconds, lane_end[static_cast<std::size_t>(operation.lane)] - slack);
+      lane_end[static_cast<std::size_t>(operation.lane)] = span.end_seconds;
+      for (const Wait& wait : operation.after) {
+        const double before = wait.of_previous_step ? timeline.step_seconds : 0;
+        EXPECT_GE(span.start_seconds, timeline.operations[wait.operation].end_seconds - before - slack) << text(p);
+      }
+    }
+    EXPECT_GE(timeline.step_seconds, timeline.compute_seconds - 1e-9);
+    EXPECT_LE(timeline.hidden_seconds, timeline.communication_seconds + 1e-9);
+  }
+}
+
+TEST(Trace, IsJsonWithOneTrackALane) {
+  ModelSpec model = two_units();
+  model.units[0].name = "a \"block\"\\\n";
+  const Plan p = plan(model, {.zero_stage = 3, .gather = GatherMode::kCopy}, Topology::one_host(2));
+  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  std::ostringstream out;
+  write_trace(out, p, timeline);
+  const auto trace = nlohmann::json::parse(out.str());
+  int tracks = 0, boxes = 0;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "M") {
+      ++tracks;
+      continue;
+    }
+    ++boxes;
+    const auto id = event["args"]["operation"].get<OperationId>();
+    EXPECT_EQ(event["name"], title(p, id));
+    EXPECT_EQ(event["tid"], static_cast<int>(p.schedule.operations[id].lane));
+    EXPECT_NEAR(event["dur"].get<double>(), timeline.operations[id].seconds() * 1e6, 1e-3);
+  }
+  EXPECT_EQ(tracks, kLaneCount);
+  EXPECT_GT(boxes, 10);
+}
+
+}  // namespace
+}  // namespace aliquot
