@@ -17,6 +17,7 @@ const std::string& Unit::name() const { return engine_.declared_[index_].spec.na
 Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, float** value, float** gradient,
                 const ParameterOptions& options) {
   engine_.refuse_if_running("add a parameter");
+  engine_.plan_.reset();
   const bool bare = name.starts_with('.');
   std::string full_name = bare ? std::string(name.substr(1)) : fmt::format("{}.{}", this->name(), name);
   auto& declared = engine_.declared_[index_];
@@ -29,6 +30,7 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, float** value
 
 Unit& Unit::assigns_gradients() {
   engine_.refuse_if_running("change a unit");
+  engine_.plan_.reset();
   engine_.declared_[index_].spec.gradients = GradientMode::kAssign;
   return *this;
 }
@@ -66,7 +68,7 @@ void Engine::refuse_if_running(std::string_view what) const {
 }
 
 const Plan& Engine::plan() {
-  if (running_) return *plan_;
+  if (plan_) return *plan_;
   ModelSpec model;
   for (const Declared& declared : declared_) model.units.push_back(declared.spec);
   model.uses = uses_;

@@ -107,7 +107,7 @@ class Engine {
   /// Each use names the units that are whole together; units may come again. Only before plan() and materialize().
   void declare_order(std::vector<std::vector<UnitId>> uses);
 
-  /// What will run and what it costs, before anything is allocated.
+  /// What will run and what it costs, before anything is allocated. Valid until something more is declared.
   const Plan& plan();
   /// Allocates, checks that all ranks agree, and lets every rank make its own shards.
   void materialize(const Initialize& initialize);
