@@ -1,7 +1,10 @@
 // aliquot train: from the command line to the digest.
 #include <cstdlib>
+#include <filesystem>
 #include <fmt/format.h>
 #include <memory>
+#include <system_error>
+#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/data/token_source.h"
@@ -32,6 +35,14 @@ std::string help(const OptionTable& table) {
          table.help();
 }
 
+// A run that could not save should not train first.
+void make_checkpoint_directory(const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  if (!failure && access(directory.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
+  if (failure) throw UsageError(fmt::format("--checkpoint-dir {}: {}.", directory, failure.message()));
+}
+
 // What can be said without knowing the world.
 void check_before_ranks(const TrainOptions& options) {
   refuse_unfinished(options);
@@ -43,6 +54,7 @@ void check_before_ranks(const TrainOptions& options) {
     throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
                      " holds checkpoints already: go on from them with --resume auto, or give another directory.");
   }
+  if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
 }
 
 std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
