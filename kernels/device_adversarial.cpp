@@ -154,7 +154,10 @@ class AdversarialCompute final : public HostStream {
   AdversarialCompute(ThreadPool& pool, std::shared_ptr<Adversary::State> state)
       : HostStream(Lane::kCompute, pool), state_(std::move(state)) {}
 
-  void run(Task work) override { work(); }
+  void run(Task work) override {
+    const std::lock_guard lock(state_->mutex);  // one piece at a time: a missing wait is a wrong answer, not a race
+    work();
+  }
   void wait_for(Gate gate) override {
     state_->force(nullptr, [&gate] { return gate.open(); });
   }

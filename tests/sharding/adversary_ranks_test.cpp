@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/device_adversarial.h"
+#include "kernels/host_stream.h"
 #include "kernels/kernels.h"
 #include "sharding/world.h"
 
@@ -34,16 +35,18 @@ bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits) {
     const auto event = world.device().make_event();
     for (int round = 0; round < kRounds; ++round) {
       if (waits.writer_waits_for_all_gathers) ranks.await(*compute, Lane::kGather, round, {"rewrite", round});
-      std::fill_n(mine, kCount, static_cast<float>(100 * round + world.rank()));
+      host(*compute).run(
+          [mine, value = static_cast<float>(100 * round + world.rank())] { std::fill_n(mine, kCount, value); });
       compute->record(*event);
       gather->wait(*event);
       ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, kCount * 4, {"h.0", round});
       ranks.publish(*gather, round + 1);
       gather->record(*event);
       if (waits.compute_waits_for_gather) compute->wait(*event);
-      for (int64_t i = 0; i < kCount * rank_count; ++i) {
-        wrong_count += all[i] != static_cast<float>(100 * round + i / kCount);
-      }
+      host(*compute).run([all, round, rank_count, &wrong_count] {
+        for (int64_t i = 0; i < kCount * rank_count; ++i)
+          wrong_count += all[i] != static_cast<float>(100 * round + i / kCount);
+      });
     }
     gather->synchronize();
     ranks.gather_objects("end");
