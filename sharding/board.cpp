@@ -12,7 +12,8 @@ void SharedText::write(std::string_view text) {
   for (std::size_t i = 0; i < kWordCount; ++i) {
     uint64_t word = 0;
     const std::size_t begin = std::min(i * sizeof(word), text.size());
-    std::memcpy(&word, text.data() + begin, std::min(sizeof(word), text.size() - begin));
+    const std::size_t length = std::min(sizeof(word), text.size() - begin);
+    if (length > 0) std::memcpy(&word, text.data() + begin, length);  // an empty label has no address
     words_[i].store(word, std::memory_order_relaxed);
   }
 }

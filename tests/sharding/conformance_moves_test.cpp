@@ -16,7 +16,7 @@ std::vector<float> part_of(int rank, int part, int64_t count) {
 void write_part(World& world, std::byte* to, int rank, int part, int64_t count) {
   const std::vector<float> values = part_of(rank, part, count);
   std::vector<std::byte> bytes(count * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
+  if (count > 0) std::memcpy(bytes.data(), values.data(), bytes.size());
   write(world, to, bytes);
 }
 
