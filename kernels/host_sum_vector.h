@@ -101,7 +101,7 @@ struct SumLoops {
   static bool streams(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);
     const auto end = reinterpret_cast<uintptr_t>(to + sum.count);
-    if (end - begin < static_cast<uintptr_t>(kStreamBytes) || !is_aligned(to)) return false;
+    if (end - begin < static_cast<uintptr_t>(kStreamBytes)) return false;
     for (int64_t r = 0; r < sources.count; ++r) {
       const auto source = reinterpret_cast<uintptr_t>(sources.bases[r] + sum.offset_bytes);
       if (source < end && begin < source + static_cast<uintptr_t>(sum.count) * sizeof(From)) return false;
@@ -127,10 +127,16 @@ struct SumLoops {
     if (past_caches) V::fence();
   }
 
+  // What goes past the caches goes in whole lines: the ends of an unaligned row are written by plain vectors, which lap
+  // over the first and the last of them. `from` lies elsewhere, so writing an element twice writes it alike.
   template <class To>
   static void put(To* to, const float* from, int64_t count, bool past_caches) {
     if (past_caches) {
-      for (int64_t i = 0; i < count; i += kLanes) V::stream(to + i, V::load(from + i));
+      const int64_t head = elements_before_aligned(to);
+      for (int64_t i = 0; i < head; i += kLanes) V::store(to + i, V::load(from + i));
+      int64_t i = head;
+      for (; i + kLanes <= count; i += kLanes) V::stream(to + i, V::load(from + i));
+      if (i < count) V::store(to + count - kLanes, V::load(from + count - kLanes));
     } else {
       for (int64_t i = 0; i < count; i += kLanes) V::store(to + i, V::load(from + i));
     }

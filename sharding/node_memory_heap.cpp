@@ -9,17 +9,25 @@
 namespace aliquot {
 namespace {
 
-/// Anonymous pages that all threads see; unmapped with the last of them.
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
+/// Anonymous pages that all threads see; unmapped with the last of them. What is large starts on a huge page and asks for
+/// them: a walk through it misses the address cache 512 times less often.
 class Pages {
  public:
   explicit Pages(int64_t size_bytes) : size_bytes_(size_bytes) {
     if (size_bytes_ == 0) return;
-    void* data = mmap(nullptr, static_cast<std::size_t>(size_bytes_), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
+    const bool large = size_bytes >= kSmallestLarge;
+    mapped_bytes_ = static_cast<std::size_t>(size_bytes + (large ? kHugePageBytes : 0));
+    mapped_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped_ == MAP_FAILED) return;
+    data_ = static_cast<std::byte*>(mapped_);
+    if (!large) return;
+    data_ += -reinterpret_cast<uintptr_t>(mapped_) % kHugePageBytes;
+    madvise(data_, static_cast<std::size_t>(size_bytes), MADV_HUGEPAGE);  // a wish: where it is refused, small pages serve
   }
   ~Pages() {
-    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(size_bytes_));
+    if (data_ != nullptr) munmap(mapped_, mapped_bytes_);
   }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -28,7 +36,11 @@ class Pages {
   bool failed() const { return data_ == nullptr && size_bytes_ > 0; }
 
  private:
+  static constexpr int64_t kSmallestLarge = 4 * kHugePageBytes;
+
   int64_t size_bytes_;
+  std::size_t mapped_bytes_ = 0;
+  void* mapped_ = nullptr;
   std::byte* data_ = nullptr;
 };
 

@@ -110,12 +110,15 @@ TEST_P(SumTree, LargeAndPrime) {
   check(sources, to, 0.5f, true);
 }
 
-// From 4 MiB on the sum goes past the caches, where it is aligned and no source.
-TEST_P(SumTree, LargeAndAligned) {
+// From 4 MiB on the sum goes past the caches in whole lines, where it is no source: wherever it starts.
+TEST_P(SumTree, LargeAndElsewhere) {
   const Sources sources(DType::kBFloat16, 3, 2'500'000, Values::kOrdinary, 0);
-  Elements wide(DType::kFloat32, 2'500'000), narrow(DType::kFloat16, 2'500'000);
-  check(sources, wide, 0.5f, true);
-  check(sources, narrow, 0.5f, true);
+  for (const int64_t misaligned : {0, 1, 4, 15}) {
+    SCOPED_TRACE(misaligned);
+    Elements wide(DType::kFloat32, 2'500'000, misaligned), narrow(DType::kFloat16, 2'500'000, misaligned);
+    check(sources, wide, 0.5f, true);
+    check(sources, narrow, 0.5f, true);
+  }
 }
 
 TEST_P(SumTree, LargeOntoASource) {
