@@ -24,7 +24,8 @@ class Pages {
     data_ = static_cast<std::byte*>(mapped_);
     if (!large) return;
     data_ += -reinterpret_cast<uintptr_t>(mapped_) % kHugePageBytes;
-    madvise(data_, static_cast<std::size_t>(size_bytes), MADV_HUGEPAGE);  // a wish: where it is refused, small pages serve
+    madvise(data_, static_cast<std::size_t>(size_bytes),
+            MADV_HUGEPAGE);  // a wish: where it is refused, small pages serve
   }
   ~Pages() {
     if (data_ != nullptr) munmap(mapped_, mapped_bytes_);
