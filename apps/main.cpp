@@ -23,7 +23,7 @@ constexpr std::array kCommands{
     Command{"plan", "what a run would cost, without running it", nullptr},
     Command{"sweep", "memory per rank against model size, as a table and a picture", nullptr},
     Command{"report", "a page about one run or several", nullptr},
-    Command{"checkpoint", "list, show, verify, compare, export, import and prune checkpoints", nullptr},
+    Command{"checkpoint", "list, show, verify, compare, export, import and prune checkpoints", run_checkpoint},
     Command{"doctor", "what this build and this machine offer", run_doctor},
 };
 

@@ -30,11 +30,12 @@ void TrainRun::save_checkpoint() {
   state.scalars["data_seed"] = options_.data_seed;
   state.scalars["schedule"] = options_.schedule;
   state.scalars["model"] = options_.model;
-  const SaveReport report = save(
-      state, world_.communicator(), options_.checkpoint_dir,
-      {.keep_count = static_cast<int>(options_.keep),
-       .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())}, {"device", world_.device().describe()}},
-       .ledger = &world_.device().ledger()});
+  const SaveReport report = save(state, world_.communicator(), options_.checkpoint_dir,
+                                 {.keep_count = static_cast<int>(options_.keep),
+                                  .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},
+                                                 {"world", world_.communicator().describe()},
+                                                 {"device", world_.device().describe()}},
+                                  .ledger = &world_.device().ledger()});
   saved_step_ = engine_->step_count();
   if (!leads()) return;
   for (const std::string& warning : report.warnings) fmt::print(stderr, "aliquot: {}\n", warning);

@@ -73,29 +73,51 @@ NewestValid newest_valid(const std::filesystem::path& directory) {
   return result;
 }
 
-std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
-                                           std::optional<int64_t> always_keep) {
+std::vector<std::string> remove_checkpoints(const std::filesystem::path& directory,
+                                            const std::vector<FoundCheckpoint>& which, FileSystem* file_system) {
   std::vector<std::string> failures;
-  const auto opened = open_if_there(directory);
-  if (!opened) return failures;
+  if (which.empty()) return failures;
+  const Directory opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
+  for (const FoundCheckpoint& old : which) {
+    const std::string name = old.path.filename(), aside = std::string(kAttemptPrefix) + "pruned-" + name;
+    try {
+      if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
+      opened.rename(name, aside);
+      opened.sync();  // else a power cut could bring the name back, with half of the files gone
+      if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
+    } catch (const FaultError& error) {
+      failures.push_back(fmt::format("the old checkpoint {} is still there: {}", old.path.string(), error.what()));
+    }
+  }
+  return failures;
+}
+
+std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
+                                           std::optional<int64_t> always_keep, FileSystem* file_system) {
   auto candidates = list_checkpoints(directory);
   int left = keep_count;
   const auto is_kept = [&](const FoundCheckpoint& each) { return each.step == always_keep; };
   if (std::any_of(candidates.begin(), candidates.end(), is_kept)) --left;
   std::erase_if(candidates, is_kept);
   candidates.resize(candidates.size() - std::min(candidates.size(), static_cast<size_t>(std::max(left, 0))));
-  for (const FoundCheckpoint& old : candidates) {
-    const std::string name = old.path.filename(), aside = std::string(kAttemptPrefix) + "pruned-" + name;
+  return remove_checkpoints(directory, candidates, file_system);
+}
+
+PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_count) {
+  PruneReport report;
+  auto candidates = list_checkpoints(directory);
+  for (int64_t good = 0; good < keep_count && !candidates.empty(); candidates.pop_back()) {
     try {
-      if (!opened->remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
-      opened->rename(name, aside);
-      opened->sync();
-      if (!opened->remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
-    } catch (const FaultError& error) {
-      failures.push_back(fmt::format("the old checkpoint {} is still there: {}", old.path.string(), error.what()));
+      verify(candidates.back().path);
+      ++good;
+    } catch (const CheckpointError& error) {
+      report.bad.emplace_back(error.what());
     }
   }
-  return failures;
+  report.failures = remove_checkpoints(directory, candidates);
+  std::erase_if(candidates, [](const FoundCheckpoint& each) { return std::filesystem::exists(each.path); });
+  report.removed = std::move(candidates);
+  return report;
 }
 
 std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory) {

@@ -129,7 +129,8 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       manifest.file_bytes = structure.file_bytes;
       manifest.tile_crcs = combine_tiles(parts, structure.file_bytes);
       const std::string warning = commit.publish(manifest_text(manifest));
-      if (options.keep_count > 0) report.warnings = prune_checkpoints(directory, options.keep_count, state.step);
+      if (options.keep_count > 0)
+        report.warnings = prune_checkpoints(directory, options.keep_count, state.step, &file_system);
       if (!warning.empty()) report.warnings.push_back(warning);
     });
   } catch (const CommunicationError&) {

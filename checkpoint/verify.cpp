@@ -17,8 +17,8 @@ CheckpointReader open_checkpoint(const std::filesystem::path& path) {
 
 }  // namespace
 
-Manifest verify(const std::filesystem::path& path, const std::function<void(int64_t, int64_t)>& progress) {
-  const CheckpointReader reader = open_checkpoint(path);
+CheckpointReader open_verified(const std::filesystem::path& path, const VerifyProgress& progress) {
+  CheckpointReader reader = open_checkpoint(path);
   const Manifest& manifest = reader.manifest();
   int64_t done_bytes = 0;
   reader.verify_tiles(0, 1, nullptr, [&](int64_t more_bytes) {
@@ -26,6 +26,7 @@ Manifest verify(const std::filesystem::path& path, const std::function<void(int6
     if (progress) progress(done_bytes, manifest.file_bytes);
   });
   reader.verify_structure();
+  if (manifest.hdf5_version != structure_writer()) return reader;
   try {
     check_structure(manifest.tensors, manifest.file_bytes,
                     [&](std::span<std::byte> to, int64_t offset) { reader.read(to, offset); });
@@ -33,7 +34,11 @@ Manifest verify(const std::filesystem::path& path, const std::function<void(int6
     throw CheckpointError(
         fmt::format("checkpoint {} cannot be used: in {}, {}", path.string(), kStateFile, error.what()));
   }
-  return manifest;
+  return reader;
+}
+
+Manifest verify(const std::filesystem::path& path, const VerifyProgress& progress) {
+  return open_verified(path, progress).manifest();
 }
 
 Manifest read_manifest(const std::filesystem::path& path) { return open_checkpoint(path).manifest(); }

@@ -1,0 +1,96 @@
+// aliquot checkpoint: finds the verb that is meant, and its flags.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "apps/checkpoints/commands.h"
+#include "apps/commands.h"
+#include "apps/options/nearest.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+void no_flags(OptionTable&, CheckpointOptions&) {}
+
+void prune_flags(OptionTable& table, CheckpointOptions& options) {
+  table.count("keep", options.keep, {.least = 1}, "How many of the newest that verify are kept; must be given.");
+}
+
+std::string help() {
+  std::string text = "aliquot checkpoint VERB ...\n\n";
+  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+    text += fmt::format("  {:<30}{}\n", verb.name + " " + verb.places, verb.summary);
+  }
+  text +=
+      "\nPATH is a checkpoint (DIR/step-00000100), or a directory of them: then the newest. Exit codes: 0 done; 1 "
+      "wrong use, "
+      "or\ndiff found a difference; 5 a checkpoint is absent or cannot be used.\n";
+  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+    CheckpointOptions options;
+    OptionTable table;
+    verb.declare(table, options);
+    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", verb.name, table.help());
+  }
+  return text;
+}
+
+const CheckpointVerb& find_verb(const std::string& given) {
+  std::vector<std::string> names;
+  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+    if (verb.name == given) return verb;
+    names.push_back(verb.name);
+  }
+  throw UsageError("checkpoint has no verb '" + given + "'." + did_you_mean(given, names, "") +
+                   " aliquot checkpoint --help lists them.");
+}
+
+/// Takes the words that are no flag and no flag's value out of `words`.
+std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {
+  std::vector<std::string> places, flags;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) {
+      places.push_back(words[i]);
+      continue;
+    }
+    flags.push_back(words[i]);
+    const Option* option = table.find(words[i].substr(2));
+    if (option != nullptr && !option->is_switch && i + 1 < words.size()) flags.push_back(words[++i]);
+  }
+  words = std::move(flags);
+  return places;
+}
+
+}  // namespace
+
+const std::vector<CheckpointVerb>& checkpoint_verbs() {
+  static const std::vector<CheckpointVerb> verbs{
+      {"list", "DIR", "every checkpoint of a directory, oldest first", 1, no_flags, list_command},
+      {"show", "PATH", "step, who wrote it, tensors, scalars and the digest of its weights", 1, no_flags, show_command},
+      {"verify", "PATH", "re-read every byte against the manifest; of a directory, all its checkpoints", 1, no_flags,
+       verify_command},
+      {"diff", "A B", "the tensors that differ, and by how much", 2, no_flags, diff_command},
+      {"prune", "DIR --keep K", "remove what is older than the newest K that verify", 1, prune_flags, prune_command}};
+  return verbs;
+}
+
+int run_checkpoint(const Arguments& arguments) {
+  if (arguments.empty() || wants_help(arguments)) {
+    fmt::print(arguments.empty() ? stderr : stdout, "{}", help());
+    return static_cast<int>(arguments.empty() ? ExitCode::kUsage : ExitCode::kDone);
+  }
+  const CheckpointVerb& verb = find_verb(arguments[0]);
+  CheckpointOptions options;
+  OptionTable table;
+  verb.declare(table, options);
+  Arguments words(arguments.begin() + 1, arguments.end());
+  options.places = take_places(words, table);
+  parse_arguments(table, words);
+  if (options.places.size() != verb.place_count) {
+    throw UsageError(fmt::format("checkpoint {} takes {} ({} given): aliquot checkpoint {} {}.", verb.name,
+                                 verb.place_count == 1 ? "one path" : "two paths", options.places.size(), verb.name,
+                                 verb.places));
+  }
+  return verb.run(options);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,44 @@
+#pragma once
+// The verbs of `aliquot checkpoint`. Each runs in this process alone and in a fixed amount of memory, prints what it found
+// and returns the exit code; a checkpoint that cannot be used is a CheckpointError.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/options/option_table.h"
+
+namespace aliquot {
+
+struct CheckpointOptions {
+  std::vector<std::string> places;  // what was named without a flag, as many as the verb takes
+  std::string out;                  // --out
+  std::string dtype = "fp32";       // --dtype
+  std::optional<int64_t> heads;     // --heads
+  std::optional<int64_t> keep;      // --keep
+};
+
+struct CheckpointVerb {
+  std::string name, places, summary;
+  size_t place_count;
+  void (*declare)(OptionTable&, CheckpointOptions&);  // its flags
+  int (*run)(const CheckpointOptions&);
+};
+
+const std::vector<CheckpointVerb>& checkpoint_verbs();
+
+int list_command(const CheckpointOptions& options);
+int show_command(const CheckpointOptions& options);
+int verify_command(const CheckpointOptions& options);
+int diff_command(const CheckpointOptions& options);
+int prune_command(const CheckpointOptions& options);
+
+/// A checkpoint by its own path, or the newest of a directory of checkpoints. Throws CheckpointError when there is none.
+std::filesystem::path checkpoint_at(const std::string& place);
+
+/// Tells standard error how far a verification has come, where that is a terminal.
+void show_verification(int64_t done_bytes, int64_t all_bytes);
+
+}  // namespace aliquot

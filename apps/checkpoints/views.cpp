@@ -1,0 +1,160 @@
+// list, show, verify, diff, prune.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "apps/checkpoints/commands.h"
+#include "apps/digest.h"
+#include "checkpoint/checkpoint_error.h"
+#include "checkpoint/difference.h"
+#include "checkpoint/find.h"
+#include "checkpoint/verify.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kParameters = "parameters/";
+
+[[noreturn]] void fail_absent(const std::string& place) {
+  throw CheckpointError(
+      fmt::format("there is no checkpoint at {}: give a step-... directory, or one that holds some", place));
+}
+
+std::filesystem::path directory_at(const std::string& place) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(place, error)) {
+    throw CheckpointError(fmt::format("{} is no directory of checkpoints", place));
+  }
+  return place;
+}
+
+/// "4 ranks, stage 3, threads, host": as much as it tells.
+std::string writer_of(const Manifest& manifest) {
+  std::string text;
+  const auto add = [&](const char* name, const char* before, const char* after) {
+    const auto found = manifest.written_by.find(name);
+    if (found == manifest.written_by.end()) return;
+    text += (text.empty() ? "" : ", ") + fmt::format("{}{}{}", before, describe(found->second), after);
+  };
+  add("ranks", "", " ranks");
+  add("zero_stage", "stage ", "");
+  add("world", "", "");
+  add("device", "", "");
+  return text;
+}
+
+std::string digest_of(const CheckpointReader& reader) {
+  WeightDigest digest;
+  std::vector<std::byte> chunk(static_cast<size_t>(kStagingChunkBytes));
+  for (const TensorEntry& tensor : reader.manifest().tensors) {
+    if (!tensor.path.starts_with(kParameters)) continue;
+    Sha256 sha;
+    for (int64_t done = 0; done < tensor.size_bytes; done += kStagingChunkBytes) {
+      const auto part =
+          std::span(chunk).first(static_cast<size_t>(std::min(kStagingChunkBytes, tensor.size_bytes - done)));
+      reader.read(part, tensor.file_offset + done);
+      sha.update(part);
+    }
+    digest.add(tensor.path.substr(kParameters.size()), tensor.dtype, tensor.shape, sha.finish());
+  }
+  return digest.finish();
+}
+
+int64_t elements_of(const Manifest& manifest, std::string_view prefix) {
+  int64_t count = 0;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (tensor.path.starts_with(prefix)) count += tensor.size_bytes / element_bytes(tensor.dtype);
+  }
+  return count;
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_at(const std::string& place) {
+  const std::filesystem::path path = place;
+  if (std::filesystem::exists(path / kManifestFile) || std::filesystem::exists(path / kStateFile)) return path;
+  const auto found = list_checkpoints(path);
+  if (found.empty()) fail_absent(place);
+  return found.back().path;
+}
+
+void show_verification(int64_t done_bytes, int64_t all_bytes) {
+  static const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  if (!terminal || all_bytes < 64 * kTileBytes) return;
+  fmt::print(stderr, "\rverified {:3} %{}", done_bytes * 100 / all_bytes, done_bytes == all_bytes ? "\r\033[K" : "");
+}
+
+int list_command(const CheckpointOptions& options) {
+  const auto found = list_checkpoints(directory_at(options.places[0]));
+  if (found.empty()) fmt::print("no checkpoints in {}\n", options.places[0]);
+  for (const FoundCheckpoint& each : found) {
+    try {
+      const Manifest manifest = read_manifest(each.path);
+      fmt::print("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, readable_bytes(manifest.file_bytes),
+                 manifest.tensors.size(), each.path.string(), writer_of(manifest));
+    } catch (const CheckpointError& error) {
+      fmt::print("step {:>8}  BAD  {}\n", each.step, error.what());
+    }
+  }
+  return 0;
+}
+
+int show_command(const CheckpointOptions& options) {
+  const std::filesystem::path path = checkpoint_at(options.places[0]);
+  const CheckpointReader reader = open_verified(path, show_verification);
+  const Manifest& manifest = reader.manifest();
+  fmt::print("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n",
+             path.string(), manifest.step, writer_of(manifest), printable(manifest.hdf5_version),
+             readable_bytes(manifest.file_bytes), manifest.file_bytes);
+  fmt::print("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
+             elements_of(manifest, "optimizer/"));
+  for (const auto& [name, value] : manifest.scalars) fmt::print("  {} = {}\n", printable(name), describe(value));
+  fmt::print("\ntensors\n");
+  for (const TensorEntry& tensor : manifest.tensors) {
+    fmt::print("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
+  }
+  fmt::print("\ndigest {}\n", digest_of(reader));
+  return 0;
+}
+
+int verify_command(const CheckpointOptions& options) {
+  std::vector<std::filesystem::path> paths;
+  const std::filesystem::path given = options.places[0];
+  if (!std::filesystem::exists(given / kManifestFile)) {
+    for (const FoundCheckpoint& each : list_checkpoints(given)) paths.push_back(each.path);
+  }
+  if (paths.empty()) paths.push_back(checkpoint_at(options.places[0]));
+  int bad = 0;
+  for (const auto& path : paths) {
+    try {
+      const Manifest manifest = verify(path, show_verification);
+      fmt::print("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(),
+                 manifest.file_bytes);
+    } catch (const CheckpointError& error) {
+      ++bad;
+      fmt::print(stderr, "aliquot: {}\n", error.what());
+    }
+  }
+  return static_cast<int>(bad == 0 ? ExitCode::kDone : ExitCode::kCheckpoint);
+}
+
+int diff_command(const CheckpointOptions& options) {
+  const CheckpointReader a = open_verified(checkpoint_at(options.places[0]), show_verification);
+  const CheckpointReader b = open_verified(checkpoint_at(options.places[1]), show_verification);
+  const CheckpointDifference found = compare(a, b);
+  for (const std::string& line : found.scalars) fmt::print("{}\n", line);
+  for (const TensorDifference& tensor : found.tensors) fmt::print("{}: {}\n", printable(tensor.path), describe(tensor));
+  if (found.tensors.empty()) fmt::print("no tensor differs ({} compared)\n", a.manifest().tensors.size());
+  return found.tensors.empty() ? 0 : 1;
+}
+
+int prune_command(const CheckpointOptions& options) {
+  if (!options.keep) throw UsageError("checkpoint prune needs --keep K: how many of the newest stay.");
+  const PruneReport report = prune_verified(directory_at(options.places[0]), *options.keep);
+  for (const std::string& sentence : report.bad) fmt::print(stderr, "aliquot: {}; it is not counted\n", sentence);
+  for (const FoundCheckpoint& each : report.removed) fmt::print("removed {}\n", each.path.string());
+  if (report.removed.empty() && report.failures.empty()) fmt::print("nothing to remove\n");
+  for (const std::string& sentence : report.failures) fmt::print(stderr, "aliquot: {}\n", sentence);
+  return static_cast<int>(report.failures.empty() ? ExitCode::kDone : ExitCode::kFault);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,71 @@
+#include "tests/apps/command_line.h"
+
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <spawn.h>
+#include <stdexcept>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace aliquot::test {
+namespace {
+
+/// A file without a name, to catch what a program prints.
+class Catcher {
+ public:
+  Catcher() {
+    std::string name = (std::filesystem::temp_directory_path() / "aliquot-output-XXXXXX").string();
+    file_ = ::mkstemp(name.data());
+    if (file_ < 0) throw std::runtime_error("no temporary file");
+    ::unlink(name.c_str());
+  }
+  ~Catcher() { ::close(file_); }
+  Catcher(const Catcher&) = delete;
+  Catcher& operator=(const Catcher&) = delete;
+
+  int file() const { return file_; }
+  std::string text() const {
+    std::string text(static_cast<size_t>(::lseek(file_, 0, SEEK_END)), '\0');
+    if (::pread(file_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) text = "unreadable";
+    return text;
+  }
+
+ private:
+  int file_;
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+}  // namespace
+
+CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
+                          const std::vector<std::string>& environment) {
+  const Catcher out, err;
+  std::vector<std::string> words{path}, variables = environment;
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  for (char** each = environ; *each != nullptr; ++each) variables.emplace_back(*each);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, out.file(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, err.file(), STDERR_FILENO);
+  pid_t child = 0;
+  const int refused =
+      ::posix_spawn(&child, path.c_str(), &actions, nullptr, pointers(words).data(), pointers(variables).data());
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (refused != 0) throw std::runtime_error("cannot run " + path);
+  int status = 0;
+  rusage used{};
+  ::wait4(child, &status, 0, &used);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out.text(), err.text(), int64_t{used.ru_maxrss} << 10};
+}
+
+CommandResult run_aliquot(const std::vector<std::string>& arguments) { return run_program(ALIQUOT_PROGRAM, arguments); }
+
+}  // namespace aliquot::test
