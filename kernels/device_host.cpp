@@ -6,7 +6,6 @@
 
 #include "kernels/booking.h"
 #include "kernels/error.h"
-#include "kernels/host_event.h"
 #include "kernels/host_loops.h"
 #include "kernels/host_queue.h"
 #include "kernels/kernels_host.h"
@@ -29,7 +28,7 @@ class HostDevice final : public HostDeviceBase {
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     if (lane == Lane::kCompute) return std::make_unique<InlineStream>(lane, pool());
-    return std::make_unique<HostQueue>(lane, pool());
+    return std::make_unique<HostQueue>(lane, pool(), add_timeline());
   }
 };
 

@@ -2,6 +2,7 @@
 // What host devices share: memory of the C library, and loops on host streams.
 
 #include "kernels/device.h"
+#include "kernels/host_event.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot {
@@ -19,9 +20,12 @@ class HostDeviceBase : public Device {
  protected:
   ThreadPool& pool() { return pool_; }
   int thread_count() const { return pool_.thread_count(); }
+  /// For a new stream; lives as long as the device.
+  HostTimeline& add_timeline() { return timelines_.add(); }
 
  private:
   ThreadPool pool_;
+  HostTimelines timelines_;
 };
 
 }  // namespace aliquot

@@ -2,8 +2,10 @@
 // Events of host streams: a ticket in a timeline, so that recording one allocates nothing.
 
 #include <atomic>
+#include <deque>
 #include <exception>
 
+#include "kernels/gate.h"
 #include "kernels/shared_counter.h"
 #include "kernels/stream.h"
 
@@ -26,6 +28,17 @@ struct HostTimeline {
   }
 };
 
+/// The timelines of a device's streams, kept until the device ends: events and queued waits look at another stream's,
+/// which may be gone by then. Used from the rank's own thread.
+class HostTimelines {
+ public:
+  /// A new one, for one stream; stays where it is.
+  HostTimeline& add() { return all_.emplace_back(); }
+
+ private:
+  std::deque<HostTimeline> all_;
+};
+
 /// Passed when `timeline` has completed `ticket` pieces of work; no timeline is passed already.
 class HostEvent final : public Event {
  public:
@@ -42,7 +55,7 @@ class HostEvent final : public Event {
   uint64_t ticket_ = 0;
 };
 
-/// A gate's condition: an event has passed. Throws what the work before it threw.
+/// A gate's condition: an event has passed. Throws what the work before it threw, and WorkCancelled where work_cancelled().
 struct EventPassed {
   const HostTimeline* timeline;
   uint64_t ticket;
@@ -58,9 +71,10 @@ struct EventPassed {
     return true;
   }
   void block() const {
-    constexpr int64_t kPatienceNanoseconds = 1'000'000'000;
+    constexpr int64_t kPatienceNanoseconds = 20'000'000;
     if (timeline == nullptr) return;
     while (!timeline->completed.wait(ticket, kPatienceNanoseconds)) {
+      if (work_cancelled()) throw WorkCancelled{};
     }
     timeline->throw_if_failed();
   }

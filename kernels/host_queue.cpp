@@ -1,6 +1,9 @@
 #include "kernels/host_queue.h"
 
+#include <fmt/format.h>
 #include <stdexcept>
+
+#include "kernels/start_thread.h"
 
 namespace aliquot {
 namespace {
@@ -16,11 +19,12 @@ HostStream& host(Stream& stream) {
   return *host_stream;
 }
 
-HostQueue::HostQueue(Lane lane, ThreadPool& pool)
+HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline)
     : HostStream(lane, pool),
       ring_(std::make_unique<Task[]>(kCapacity)),
+      timeline_(timeline),
       exceptions_at_start_(std::uncaught_exceptions()),
-      worker_([this] { work(); }) {}
+      worker_(start_thread(fmt::format("the {} lane", name(lane)), [this] { work(); })) {}
 
 HostQueue::~HostQueue() {
   if (std::uncaught_exceptions() > exceptions_at_start_) cancelled_ = true;

@@ -11,12 +11,13 @@ namespace aliquot {
 
 /// An in-order queue with a worker thread. Enqueuing neither locks nor allocates; it waits only when kCapacity pieces of
 /// work are queued. Destruction finishes what is queued, except when an exception is unwinding the owner: then queued work
-/// is dropped and a gate that blocks is cancelled.
+/// is dropped and a gate or an event that it waits for is given up. `timeline` is new, and outlives every stream that may
+/// wait for this one. Throws UnavailableError when there is no thread to be had.
 class HostQueue final : public HostStream {
  public:
   static constexpr uint64_t kCapacity = 1024;
 
-  HostQueue(Lane lane, ThreadPool& pool);
+  HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline);
   ~HostQueue() override;
 
   void run(Task work) override;
@@ -31,7 +32,7 @@ class HostQueue final : public HostStream {
   std::unique_ptr<Task[]> ring_;
   uint64_t enqueued_count_ = 0;  // the owner's count; `submitted_` is what the worker may take
   SharedCounter submitted_;
-  HostTimeline timeline_;
+  HostTimeline& timeline_;
   std::atomic<uint64_t> last_{UINT64_MAX};  // the worker ends after this piece of work
   std::atomic<bool> cancelled_{false};
   int exceptions_at_start_;

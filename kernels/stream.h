@@ -25,8 +25,8 @@ constexpr std::string_view name(Lane lane) {
 class Stream;
 
 /// A point in a stream's order, set by Stream::record and passed when all work enqueued before it has finished. May be
-/// recorded again, which moves it. Made by Device::make_event; a stream it was recorded on must outlive its use.
-/// One thread at a time; never recorded means passed.
+/// recorded again, which moves it. Made by Device::make_event; may be used after the stream that it was recorded on is gone,
+/// not after the device. One thread at a time; never recorded means passed.
 class Event {
  public:
   Event() = default;

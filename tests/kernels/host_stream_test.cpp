@@ -146,6 +146,53 @@ TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
   EXPECT_EQ(ran, 0);
 }
 
+/// Two streams, of which `waiter` has a wait for an event of `other` queued, destroyed in either order.
+struct Pair {
+  explicit Pair(Device& device, bool waiter_goes_first)
+      : last(device.make_stream(Lane::kGather)), first(device.make_stream(Lane::kReduce)), event(device.make_event()) {
+    if (!waiter_goes_first) std::swap(waiter, other);
+  }
+  void queue_the_wait() {
+    (*other)->record(*event);
+    (*waiter)->wait(*event);
+    host(**waiter).run([this] { ++ran; });
+  }
+
+  std::atomic<int> ran{0};
+  std::unique_ptr<Stream> last, first;
+  std::unique_ptr<Event> event;
+  std::unique_ptr<Stream>*waiter = &first, *other = &last;
+};
+
+TEST_F(HostStreams, AWaitMayOutliveTheStreamItWaitsFor) {
+  for (const bool waiter_goes_first : {false, true}) {
+    Pair pair(*device_, waiter_goes_first);
+    host(**pair.waiter).run([] { pause(30); });  // looks at the event when the other stream may be gone
+    host(**pair.other).run([] { pause(5); });
+    pair.queue_the_wait();
+    pair.first.reset();
+    pair.last.reset();
+    EXPECT_EQ(pair.ran, 1);
+    EXPECT_TRUE(pair.event->passed());
+  }
+}
+
+TEST_F(HostStreams, UnwindingEndsAWaitForAnotherStream) {
+  for (const bool waiter_goes_first : {false, true}) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THROW(
+        {
+          Pair pair(*device_, waiter_goes_first);
+          host(**pair.other).wait_for(Gate(Never{}));
+          pair.queue_the_wait();
+          pause(20);  // until both workers wait
+          throw std::runtime_error("unwinding");
+        },
+        std::runtime_error);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  }
+}
+
 TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce);
   const auto ping = event(), pong = event();
