@@ -25,17 +25,20 @@ struct Piece {
   Task work;
 };
 
-/// The queued work of one stream. All members belong to the adversary's lock; the timeline may be read without it.
+/// The queued work of one stream. All members belong to the adversary's lock; the timeline, which the device owns, may be
+/// read without it.
 struct Queue {
+  explicit Queue(HostTimeline& owned_by_device) : timeline(owned_by_device) {}
   std::deque<Piece> pieces;
   uint64_t enqueued_count = 0;
-  HostTimeline timeline;
+  HostTimeline& timeline;
 };
 
 }  // namespace
 
 struct Adversary::State {
-  explicit State(uint64_t seed) : random(seed), mood(static_cast<Mood>(seed % kMoodCount)) {}
+  State(uint64_t seed, Compute compute_lane)
+      : random(seed), mood(static_cast<Mood>(seed % kMoodCount)), compute(compute_lane) {}
 
   /// Runs or drops the first piece of `queue`, if its gate allows. True if it did.
   bool step(Queue& queue) {
@@ -101,6 +104,7 @@ struct Adversary::State {
   std::condition_variable changed;
   std::mt19937_64 random;
   Mood mood;
+  Compute compute;
   std::vector<Queue*> queues;
 };
 
@@ -108,8 +112,8 @@ namespace {
 
 class AdversarialStream final : public HostStream {
  public:
-  AdversarialStream(Lane lane, ThreadPool& pool, std::shared_ptr<Adversary::State> state)
-      : HostStream(lane, pool), state_(std::move(state)) {
+  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::shared_ptr<Adversary::State> state)
+      : HostStream(lane, pool), state_(std::move(state)), queue_(timeline) {
     const std::lock_guard lock(state_->mutex);
     state_->queues.push_back(&queue_);
   }
@@ -181,8 +185,9 @@ class AdversarialDevice final : public HostDeviceBase {
   std::string describe() const override { return "host, adversarial"; }
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
-    if (lane == Lane::kCompute) return std::make_unique<AdversarialCompute>(pool(), state_);
-    return std::make_unique<AdversarialStream>(lane, pool(), state_);
+    if (lane == Lane::kCompute && state_->compute == Adversary::Compute::kInline)
+      return std::make_unique<AdversarialCompute>(pool(), state_);
+    return std::make_unique<AdversarialStream>(lane, pool(), add_timeline(), state_);
   }
 
  private:
@@ -191,7 +196,7 @@ class AdversarialDevice final : public HostDeviceBase {
 
 }  // namespace
 
-Adversary::Adversary(uint64_t seed) : state_(std::make_shared<State>(seed)) {}
+Adversary::Adversary(uint64_t seed, Compute compute) : state_(std::make_shared<State>(seed, compute)) {}
 Adversary::~Adversary() = default;
 
 std::unique_ptr<Device> Adversary::make_device() { return std::make_unique<AdversarialDevice>(state_); }

@@ -13,12 +13,18 @@ namespace aliquot {
 /// of one world; outlives their devices.
 class Adversary {
  public:
-  explicit Adversary(uint64_t seed);
+  enum class Compute : uint8_t {
+    kInline,  // done by the rank's own thread before the call returns, as on a host: its events have always passed
+    kQueued,  // queued as on a GPU, where the other lanes' waits for it matter; the rank's thread sees what it wrote only
+              // after synchronize()
+  };
+
+  explicit Adversary(uint64_t seed, Compute compute = Compute::kInline);
   ~Adversary();
   Adversary(const Adversary&) = delete;
   Adversary& operator=(const Adversary&) = delete;
 
-  /// A host device, of one thread, whose streams but the compute lane belong to this adversary.
+  /// A host device, of one thread, whose streams, the compute lane only if it is queued, belong to this adversary.
   std::unique_ptr<Device> make_device();
 
   struct State;

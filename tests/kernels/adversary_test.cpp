@@ -11,37 +11,60 @@ namespace {
 
 constexpr int kSeeds = 20;
 
-/// One producer and one consumer over two slots, double-buffered as gathers are; which waits are made is the argument.
-bool every_value_is_right(uint64_t seed, bool consumer_waits, bool producer_waits) {
-  Adversary adversary(seed);
+struct Lanes {
+  Lane producer, consumer;
+};
+
+struct Waits {
+  bool by_consumer = true, by_producer = true;
+};
+
+/// One producer and one consumer over two slots, double-buffered as gathers are. The compute lane is queued as any other.
+bool every_value_is_right(uint64_t seed, Lanes lanes, Waits waits) {
+  Adversary adversary(seed, Adversary::Compute::kQueued);
   const auto device = adversary.make_device();
-  const auto gather = device->make_stream(Lane::kGather), reduce = device->make_stream(Lane::kReduce);
+  const auto producer = device->make_stream(lanes.producer), consumer = device->make_stream(lanes.consumer);
   const auto filled = device->make_event(), used = device->make_event();
   std::vector<int> slots(2, -1);
   int wrong_count = 0;
   for (int i = 0; i < 12; ++i) {
     int* slot = &slots[i % 2];
-    if (producer_waits) gather->wait(*used);
-    host(*gather).run([slot, i] { *slot = i; });
-    gather->record(*filled);
-    if (consumer_waits) reduce->wait(*filled);
-    host(*reduce).run([slot, i, &wrong_count] { wrong_count += *slot != i; });
-    reduce->record(*used);
+    if (waits.by_producer) producer->wait(*used);
+    host(*producer).run([slot, i] { *slot = i; });
+    producer->record(*filled);
+    if (waits.by_consumer) consumer->wait(*filled);
+    host(*consumer).run([slot, i, &wrong_count] { wrong_count += *slot != i; });
+    consumer->record(*used);
   }
-  gather->synchronize();
-  reduce->synchronize();
+  producer->synchronize();
+  consumer->synchronize();
   return wrong_count == 0;
 }
 
-int seeds_that_find_it(bool consumer_waits, bool producer_waits) {
-  int found = 0;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) found += !every_value_is_right(seed, consumer_waits, producer_waits);
-  return found;
+class AdversaryBetween : public testing::TestWithParam<Lanes> {
+ protected:
+  int seeds_that_find_it(Waits waits) const {
+    int found = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) found += !every_value_is_right(seed, GetParam(), waits);
+    return found;
+  }
+};
+
+TEST_P(AdversaryBetween, FindsNothingWhereNothingIsMissing) { EXPECT_EQ(seeds_that_find_it({}), 0); }
+TEST_P(AdversaryBetween, FindsAConsumerThatDoesNotWait) {
+  EXPECT_GE(seeds_that_find_it({.by_consumer = false}), kSeeds / 4);
+}
+TEST_P(AdversaryBetween, FindsAProducerThatDoesNotWait) {
+  EXPECT_GE(seeds_that_find_it({.by_producer = false}), kSeeds / 4);
 }
 
-TEST(Adversary, FindsNothingWhereNothingIsMissing) { EXPECT_EQ(seeds_that_find_it(true, true), 0); }
-TEST(Adversary, FindsAConsumerThatDoesNotWait) { EXPECT_GE(seeds_that_find_it(false, true), kSeeds / 4); }
-TEST(Adversary, FindsAProducerThatDoesNotWait) { EXPECT_GE(seeds_that_find_it(true, false), kSeeds / 4); }
+INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryBetween,
+                         testing::Values(Lanes{Lane::kGather, Lane::kReduce}, Lanes{Lane::kGather, Lane::kCompute},
+                                         Lanes{Lane::kCompute, Lane::kReduce}),
+                         [](const auto& test) {
+                           return std::string(name(test.param.producer)) + "_to_" +
+                                  std::string(name(test.param.consumer));
+                         });
 
 TEST(Adversary, RunsLateEarlyAndInBetween) {
   std::set<int> amounts;  // how much has run by itself when nothing was asked for
@@ -58,6 +81,24 @@ TEST(Adversary, RunsLateEarlyAndInBetween) {
   EXPECT_TRUE(amounts.contains(0));
   EXPECT_TRUE(amounts.contains(10));
   EXPECT_GT(amounts.size(), 2u);
+}
+
+TEST(Adversary, AWaitMayOutliveTheStreamItWaitsFor) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Adversary adversary(seed);
+    const auto device = adversary.make_device();
+    auto gather = device->make_stream(Lane::kGather), reduce = device->make_stream(Lane::kReduce);
+    const auto event = device->make_event();
+    int ran = 0;
+    host(*reduce).run([&ran] { ++ran; });
+    reduce->record(*event);
+    gather->wait(*event);
+    host(*gather).run([&ran] { ++ran; });
+    reduce.reset();
+    gather.reset();
+    EXPECT_EQ(ran, 2);
+    EXPECT_TRUE(event->passed());
+  }
 }
 
 TEST(Adversary, TheComputeLaneWaitsForNoMoreThanItAsks) {
