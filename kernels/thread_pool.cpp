@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/shared_counter.h"
+#include "kernels/start_thread.h"
 
 namespace aliquot {
 
@@ -14,10 +15,17 @@ struct ThreadPool::Crew {
   static constexpr int64_t kPatienceNanoseconds = 1'000'000'000;
 
   explicit Crew(int count_of_threads) : thread_count(count_of_threads) {
-    for (int i = 1; i < thread_count; ++i) threads.emplace_back([this, i] { work(i); });
+    threads.reserve(static_cast<std::size_t>(thread_count) - 1);
+    try {
+      for (int i = 1; i < thread_count; ++i) threads.push_back(start_thread("computing", [this, i] { work(i); }));
+    } catch (...) {
+      stop();  // those that did start still run, and a constructor that throws is not followed by the destructor
+      throw;
+    }
   }
+  ~Crew() { stop(); }
 
-  ~Crew() {
+  void stop() {
     stopping = true;
     started.raise_to(round + 1);
     for (auto& thread : threads) thread.join();

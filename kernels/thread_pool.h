@@ -11,7 +11,8 @@ namespace aliquot {
 /// and never change a result: loops either treat elements alone or sum within a grain.
 class ThreadPool {
  public:
-  /// `thread_count` includes the thread that calls; 1 makes no thread at all.
+  /// `thread_count` includes the thread that calls; 1 makes no thread at all. Throws UnavailableError, having ended those
+  /// that it made, when the system gives fewer.
   explicit ThreadPool(int thread_count);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/shared_counter.h"
+#include "kernels/start_thread.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/exchange_threads.h"
 #include "sharding/gpu_ranks.h"
@@ -89,8 +90,15 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     }
   };
   std::vector<std::thread> ranks;
-  for (int r = 1; r < rank_count; ++r) ranks.emplace_back(run_rank, r);
-  run_rank(0);
+  ranks.reserve(static_cast<std::size_t>(rank_count) - 1);
+  try {
+    for (int r = 1; r < rank_count; ++r)
+      ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
+    run_rank(0);
+  } catch (...) {  // a thread was refused; the ranks that did start wait for those that never will
+    failure.keep(std::current_exception());
+    abort(*hub, failure_text(0));
+  }
   for (auto& rank : ranks) rank.join();
   failure.rethrow();
 }

@@ -1,12 +1,16 @@
 #include "kernels/thread_pool.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "kernels/error.h"
+#include "tests/support/scarce_memory.h"
 
 namespace aliquot {
 namespace {
@@ -72,6 +76,24 @@ TEST(ThreadPool, SeveralLanesMayUseItAtOnce) {
   work();
   other.join();
   EXPECT_EQ(sum, 2 * 2000 * 64);
+}
+
+/// In a process that gets few threads: ends with 2 and the sentence, having ended the threads it got.
+[[noreturn]] void make_too_many_threads() {
+  if (!limit_memory(int64_t{200} << 20)) std::exit(9);
+  try {
+    ThreadPool pool(1000);
+  } catch (const UnavailableError& error) {
+    std::fputs(error.what(), stderr);
+    std::exit(2);
+  }
+  std::exit(0);
+}
+
+TEST(ThreadPoolDeathTest, SaysThatAThreadIsNotToBeHad) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+  EXPECT_EXIT(make_too_many_threads(), testing::ExitedWithCode(2),
+              "the system gives no thread for computing: .*; use fewer");
 }
 
 }  // namespace

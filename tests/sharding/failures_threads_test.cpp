@@ -1,10 +1,13 @@
 // What ranks say and do when one of them fails, in the threads world. Under mpirun a script does the same to processes.
 #include <chrono>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/error.h"
 #include "sharding/world.h"
+#include "tests/support/scarce_memory.h"
 
 namespace aliquot {
 namespace {
@@ -159,6 +162,27 @@ TEST(Failures, ARankMissingWhileTheWorldIsMadeIsNamed) {
       world.communicator().gather_objects("here");
   });
   says(message, {"waited 0.3 s", "rank 2 never arrived"});
+}
+
+/// In a process that gets few threads: ends with 2 and the sentence, and no rank is left waiting.
+[[noreturn]] void start_too_many_ranks() {
+  if (!limit_memory(int64_t{400} << 20)) std::exit(9);
+  try {
+    World::threads(1000, [](World& world) { barrier(world, Lane::kCompute, {"start"}); },
+                   {.device = DeviceChoice::kHost, .threads_per_rank = 1, .timeout_seconds = 30});
+  } catch (const UnavailableError& error) {
+    std::fputs(error.what(), stderr);
+    std::exit(2);
+  } catch (const std::exception& error) {
+    std::fputs(error.what(), stderr);
+  }
+  std::exit(0);
+}
+
+TEST(FailuresDeathTest, ARankThatGetsNoThreadIsNamed) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+  EXPECT_EXIT(start_too_many_ranks(), testing::ExitedWithCode(2),
+              "the system gives no thread for rank [0-9]+ of 1000: ");
 }
 
 }  // namespace
