@@ -1,16 +1,20 @@
 // Saving and resuming a run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "apps/checkpoints/commands.h"
 #include "apps/train_run.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "checkpoint/weights.h"
 
 namespace aliquot {
 namespace {
 
 // What a resumed run needs besides tensors: where the data stood and what the weights were drawn and ordered by.
 constexpr const char* kConsumed = "sequences_consumed";
+constexpr std::string_view kParameters = "parameters/";
 
 int64_t whole(const State& state, const char* name) {
   const auto found = state.scalars.find(name);
@@ -30,6 +34,7 @@ void TrainRun::save_checkpoint() {
   state.scalars["data_seed"] = options_.data_seed;
   state.scalars["schedule"] = options_.schedule;
   state.scalars["model"] = options_.model;
+  state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
   const SaveReport report = save(state, world_.communicator(), options_.checkpoint_dir,
                                  {.keep_count = static_cast<int>(options_.keep),
                                   .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},
@@ -64,7 +69,34 @@ void TrainRun::resume() {
       }
     }
   }
+  if (!resumed && !options_.init.empty()) start_from_weights();
   begin_metrics(resumed);
+}
+
+void TrainRun::start_from_weights() {
+  State state = engine_->state(), weights;
+  for (const StateTensor& tensor : state.tensors) {
+    if (tensor.path.starts_with(kParameters)) weights.tensors.push_back(tensor);
+  }
+  LoadOptions how{.allow_missing = options_.allow_missing,
+                  .allow_extra = true,
+                  .state_is_fresh = true,
+                  .ledger = &world_.device().ledger()};
+  LoadReport report;
+  if (is_weights(options_.init)) {
+    report = load_weights(weights, world_.communicator(), options_.init, how);
+  } else {
+    const std::filesystem::path path = checkpoint_at(options_.init);
+    report = load(weights, world_.communicator(), path, how);
+    for (const std::string& name : report.extra) {
+      if (name.starts_with(kParameters)) throw UsageError("--init " + options_.init + ": " + name + " is only there.");
+    }
+  }
+  engine_->adopt(state);  // with its own step and scalars: a new run begins
+  if (!leads()) return;
+  if (!report.missing.empty())
+    fmt::print(stderr, "aliquot: {} lacks {}; they start as zeros.\n", options_.init, fmt::join(report.missing, ", "));
+  if (!options_.quiet) fmt::print("started from {}\n", report.path.string());
 }
 
 }  // namespace aliquot

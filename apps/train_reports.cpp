@@ -29,7 +29,7 @@ std::string name_of(const StateTensor& tensor) { return tensor.path.substr(tenso
 RankMemory TrainRun::planned_memory() {
   const Schedule& schedule = engine_->plan().schedule;
   const Account planned = account(schedule);
-  const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none";
+  const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none" || !options_.init.empty();
   const int64_t activation_bytes = model_->activation_bytes(), staging_bytes = has_checkpoints ? kStagingBytes : 0;
   RankMemory memory;
   memory.planned = planned.peak;

@@ -32,6 +32,7 @@ class TrainRun {
   bool leads() const { return world_.rank() == 0; }
   void prepare();
   void resume();
+  void start_from_weights();
   void begin_metrics(bool append);
   void step();
   double run_micro_batches();

@@ -24,6 +24,8 @@ Json parse_json(std::string_view text) {
     }
     return true;
   };
+  // The parser takes a NUL for the end of the text, and would never see what follows it.
+  if (text.find('\0') != std::string_view::npos) throw ManifestDefect("is not JSON");
   try {
     Json json = Json::parse(text.begin(), text.end(), check);
     if (!json.is_object()) throw ManifestDefect("is not a JSON object");

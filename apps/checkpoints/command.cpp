@@ -16,10 +16,20 @@ void prune_flags(OptionTable& table, CheckpointOptions& options) {
   table.count("keep", options.keep, {.least = 1}, "How many of the newest that verify are kept; must be given.");
 }
 
+void import_flags(OptionTable& table, CheckpointOptions& options) {
+  table.text("out", "DIR", options.out, "Where to write; must be given.");
+}
+
+void export_flags(OptionTable& table, CheckpointOptions& options) {
+  import_flags(table, options);
+  table.choice("dtype", options.dtype, {"fp32", "bf16", "fp16"}, "What the weights are written in.");
+  table.count("heads", options.heads, {.least = 1}, "The model's heads, where the checkpoint does not say.");
+}
+
 std::string help() {
   std::string text = "aliquot checkpoint VERB ...\n\n";
   for (const CheckpointVerb& verb : checkpoint_verbs()) {
-    text += fmt::format("  {:<30}{}\n", verb.name + " " + verb.places, verb.summary);
+    text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.places, verb.summary);
   }
   text +=
       "\nPATH is a checkpoint (DIR/step-00000100), or a directory of them: then the newest. Exit codes: 0 done; 1 "
@@ -69,6 +79,10 @@ const std::vector<CheckpointVerb>& checkpoint_verbs() {
       {"verify", "PATH", "re-read every byte against the manifest; of a directory, all its checkpoints", 1, no_flags,
        verify_command},
       {"diff", "A B", "the tensors that differ, and by how much", 2, no_flags, diff_command},
+      {"export", "PATH --out DIR", "model.safetensors and config.json, as transformers loads them", 1, export_flags,
+       export_command},
+      {"import", "FILE.safetensors --out DIR", "a checkpoint of those weights, without an optimizer", 1, import_flags,
+       import_command},
       {"prune", "DIR --keep K", "remove what is older than the newest K that verify", 1, prune_flags, prune_command}};
   return verbs;
 }

@@ -33,6 +33,8 @@ int list_command(const CheckpointOptions& options);
 int show_command(const CheckpointOptions& options);
 int verify_command(const CheckpointOptions& options);
 int diff_command(const CheckpointOptions& options);
+int export_command(const CheckpointOptions& options);
+int import_command(const CheckpointOptions& options);
 int prune_command(const CheckpointOptions& options);
 
 /// A checkpoint by its own path, or the newest of a directory of checkpoints. Throws CheckpointError when there is none.

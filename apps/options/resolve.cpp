@@ -18,7 +18,6 @@ constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"},
     Unfinished{"world", "auto threads mpi"},
     Unfinished{"replicas", "1"},
-    Unfinished{"init", "*"},
     Unfinished{"eval-data", "*"},
     Unfinished{"eval-every", "0"},
     Unfinished{"optimizer", "adamw adam lion sgd"},
@@ -72,6 +71,8 @@ void check_together(const TrainOptions& o) {
     throw UsageError("--scale-lr needs --base-batch, the batch --lr was chosen for.");
   if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
     throw UsageError("--checkpoint-every needs --checkpoint-dir.");
+  if (o.resume != "none" && o.resume != "auto" && !o.init.empty())
+    throw UsageError("--resume " + o.resume + " and --init both say where to start: leave one out.");
   if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
   if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
   if (o.min_lr > o.lr)

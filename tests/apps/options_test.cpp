@@ -152,7 +152,7 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
 
 TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {
   EXPECT_NO_THROW(refuse_unfinished(parsed({})));
-  for (const char* option : {"--trace", "--deepspeed", "--init"}) {
+  for (const char* option : {"--trace", "--deepspeed"}) {
     EXPECT_THROW(refuse_unfinished(parsed({option, "file"})), UsageError) << option;
   }
   EXPECT_THROW(refuse_unfinished(parsed({"--precision", "bf16"})), UsageError);

@@ -1,0 +1,99 @@
+// export and import: weights to other programs, and from them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
+
+#include "apps/checkpoints/commands.h"
+#include "apps/models/hugging_face.h"
+#include "checkpoint/export_weights.h"
+#include "checkpoint/weights.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+constexpr const char* kWeightsFile = "model.safetensors";
+constexpr const char* kConfigFile = "config.json";
+
+DType dtype_of(const std::string& word) {
+  static const std::map<std::string, DType> dtypes{
+      {"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}};
+  return dtypes.at(word);
+}
+
+std::vector<NamedShape> parameters_of(const Manifest& manifest) {
+  constexpr std::string_view kParameters = "parameters/";
+  std::vector<NamedShape> parameters;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (tensor.path.starts_with(kParameters))
+      parameters.emplace_back(tensor.path.substr(kParameters.size()), tensor.shape);
+  }
+  return parameters;
+}
+
+/// The number of heads stands in no tensor: what was asked for, else what the run that saved it wrote down, else the preset's.
+int64_t heads_of(const Manifest& manifest, const ModelShape& shape, std::optional<int64_t> asked) {
+  const auto saved = manifest.scalars.find("heads");
+  if (!asked && saved != manifest.scalars.end() && std::holds_alternative<int64_t>(saved->second)) {
+    asked = std::get<int64_t>(saved->second);
+  }
+  if (!asked) asked = preset_heads(shape);
+  if (!asked) {
+    throw UsageError(
+        fmt::format("the checkpoint does not say how many heads its {} layers of width {} have: give --heads N.",
+                    shape.layers, shape.width));
+  }
+  if (*asked < 1 || shape.width % *asked != 0)
+    throw UsageError(fmt::format("--heads {} does not divide the width {}.", *asked, shape.width));
+  return *asked;
+}
+
+/// The text of config.json; empty where the model is none that transformers knows.
+std::string config_of(const Manifest& manifest, const CheckpointOptions& options) {
+  auto shape = gpt2_shape_of(parameters_of(manifest));
+  if (!shape) return {};
+  shape->heads = shape->kv_heads = heads_of(manifest, *shape, options.heads);
+  return gpt2_config(*shape, name(dtype_of(options.dtype)));
+}
+
+void require_out(const CheckpointOptions& options, const char* verb) {
+  if (options.out.empty()) throw UsageError(fmt::format("checkpoint {} needs --out DIR: where to write.", verb));
+}
+
+}  // namespace
+
+int export_command(const CheckpointOptions& options) {
+  require_out(options, "export");
+  const std::filesystem::path out = options.out;
+  for (const char* name : {kWeightsFile, kConfigFile}) {
+    if (std::filesystem::exists(out / name))
+      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (out / name).string()));
+  }
+  const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
+  const std::string config = config_of(reader.manifest(), options);
+  const int64_t written = export_weights(reader, out, kWeightsFile, dtype_of(options.dtype));
+  fmt::print("{}: {} bytes\n", (out / kWeightsFile).string(), written);
+  if (config.empty()) {
+    fmt::print("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
+    return 0;
+  }
+  write_whole_file(out, kConfigFile, config);
+  fmt::print("{}\n", (out / kConfigFile).string());
+  return 0;
+}
+
+int import_command(const CheckpointOptions& options) {
+  require_out(options, "import");
+  ImportReport report;
+  WorldOptions world;
+  world.device = DeviceChoice::kHost;
+  world.threads_per_rank = 1;
+  World::threads(
+      1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out); }, world);
+  fmt::print("{}: {} tensors\n", report.path.string(), report.tensor_count);
+  if (!report.left_out.empty()) fmt::print("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
+  if (!report.rounded.empty()) fmt::print("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
+  return 0;
+}
+
+}  // namespace aliquot

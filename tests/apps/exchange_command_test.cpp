@@ -1,0 +1,143 @@
+// aliquot checkpoint export and import, and training from what they wrote.
+#include <cstring>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/save.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::CommandResult;
+using test::run_aliquot;
+
+/// The last word of what a run prints: its digest.
+std::string digest_of(const CommandResult& result) {
+  const size_t at = result.out.rfind("digest ");
+  return at == std::string::npos ? "none: " + result.err : result.out.substr(at + 7, 64);
+}
+
+class Exchange : public ::testing::Test {
+ protected:
+  std::string at(const char* name) const { return (directory_.path() / name).string(); }
+
+  /// A model that trained for two steps, its digest.
+  std::string train(const std::string& to) const {
+    const CommandResult result = run_aliquot({"train", "--quiet", "--ranks", "2", "--threads", "1", "--steps", "2",
+                                              "--layers", "2", "--heads", "8", "--checkpoint-dir", at(to.c_str())});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return digest_of(result);
+  }
+  /// A run that starts from weights and changes none.
+  static CommandResult start_from(const std::string& weights, std::vector<std::string> more = {}) {
+    std::vector<std::string> words{"train",    "--quiet", "--ranks", "3", "--threads",      "1",
+                                   "--steps",  "1",       "--lr",    "0", "--weight-decay", "0",
+                                   "--layers", "2",       "--heads", "8", "--init",         weights};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_aliquot(words);
+  }
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(Exchange, ExportedAndImportedWeightsAreTheSameAndCanBeTrainedFrom) {
+  const std::string digest = train("run");
+  const CommandResult out = run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")});
+  ASSERT_EQ(out.code, 0) << out.err;
+  const CommandResult in = run_aliquot({"checkpoint", "import", at("hf/model.safetensors"), "--out", at("back")});
+  ASSERT_EQ(in.code, 0) << in.err;
+  const CommandResult shown = run_aliquot({"checkpoint", "show", at("back")});
+  EXPECT_EQ(digest_of(shown), digest);
+  for (const char* weights : {"hf", "hf/model.safetensors", "back", "back/step-00000000", "run"}) {
+    EXPECT_EQ(digest_of(start_from(at(weights))), digest) << weights;
+  }
+}
+
+TEST_F(Exchange, TheConfigurationSaysWhatTransformersAsks) {
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf"), "--dtype", "bf16"}).code, 0);
+  const auto config = nlohmann::json::parse(test::read_file(at("hf/config.json")));
+  const nlohmann::json expected{{"model_type", "gpt2"},
+                                {"n_layer", 2},
+                                {"n_embd", 128},
+                                {"n_head", 8},
+                                {"n_positions", 128},
+                                {"vocab_size", 256},
+                                {"torch_dtype", "bfloat16"}};
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(config.at(key), value) << key;
+  const std::string file = test::read_file(at("hf/model.safetensors"));
+  EXPECT_NE(file.find(R"("wte.weight":{"dtype":"BF16","shape":[256,128])"), std::string::npos);
+  EXPECT_NE(file.find(R"("h.1.attn.c_attn.weight":{"dtype":"BF16","shape":[128,384])"), std::string::npos);
+  EXPECT_NE(file.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
+}
+
+TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  EXPECT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 1);
+  EXPECT_EQ(run_aliquot({"checkpoint", "export", at("run")}).code, 1);
+  EXPECT_EQ(run_aliquot({"checkpoint", "export", at("none"), "--out", at("hf2")}).code, 5);
+  EXPECT_FALSE(std::filesystem::exists(at("hf2")));
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(at("hf"))) ++count;
+  EXPECT_EQ(count, 2u);
+  test::write_file(at("bad.safetensors"), "12345678{}");
+  EXPECT_EQ(run_aliquot({"checkpoint", "import", at("bad.safetensors"), "--out", at("in")}).code, 1);
+  EXPECT_FALSE(std::filesystem::exists(at("in")));
+}
+
+TEST_F(Exchange, WeightsThatDoNotFitEndTheRunWithASentence) {
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  const CommandResult wider = start_from(at("hf"), {"--vocab", "300"});
+  EXPECT_EQ(wider.code, 1);
+  EXPECT_NE(wider.err.find("wte.weight is float32 256x128 there and float32 300x128 here"), std::string::npos)
+      << wider.err;
+  const CommandResult deeper = start_from(at("hf"), {"--layers", "3"});
+  EXPECT_EQ(deeper.code, 1);
+  EXPECT_NE(deeper.err.find("h.2.ln_1.weight is missing there"), std::string::npos) << deeper.err;
+  EXPECT_EQ(start_from(at("run"), {"--layers", "1"}).code, 1);
+  EXPECT_EQ(start_from(at("nothing")).code, 5);
+  EXPECT_EQ(start_from(at("nothing.safetensors")).code, 1);
+  EXPECT_EQ(start_from(at("hf"), {"--resume", at("run")}).code, 1);
+}
+
+TEST_F(Exchange, WhatIsMissingIsZeroWhenAskedFor) {
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  for (const char* weights : {"hf", "run"}) {
+    const CommandResult result =
+        start_from(at(weights), {"--layers", "3", "--allow-missing", "--checkpoint-dir", at("deep") + weights});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.err.find("h.2.attn.c_proj.weight"), std::string::npos) << result.err;
+  }
+  // Two ways to the same weights.
+  EXPECT_EQ(run_aliquot({"checkpoint", "diff", at("deephf"), at("deeprun")}).code, 0);
+}
+
+TEST_F(Exchange, MemoryStaysFlatWhateverTheModel) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+#endif
+  constexpr int64_t kMostBytes = int64_t{64} << 20;
+  // 128 MiB of bf16 in a sparse file, which becomes 256 MiB of fp32.
+  std::string header = R"({"w":{"dtype":"BF16","shape":[67108864],"data_offsets":[0,134217728]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  test::write_file(at("w.safetensors"),
+                   std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
+  std::filesystem::resize_file(at("w.safetensors"), 8 + header.size() + 134217728);
+  const CommandResult in = run_aliquot({"checkpoint", "import", at("w.safetensors"), "--out", at("in")});
+  EXPECT_EQ(in.code, 0) << in.err;
+  EXPECT_LT(in.peak_bytes, kMostBytes);
+  const CommandResult out = run_aliquot({"checkpoint", "export", at("in"), "--out", at("out"), "--dtype", "bf16"});
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_LT(out.peak_bytes, kMostBytes);
+  EXPECT_EQ(std::filesystem::file_size(at("out/model.safetensors")) % 8, 0u);
+  EXPECT_FALSE(std::filesystem::exists(at("out/config.json")));
+  std::printf("import: %lld MiB, export: %lld MiB for a tensor of 256 MiB\n",
+              static_cast<long long>(in.peak_bytes >> 20), static_cast<long long>(out.peak_bytes >> 20));
+}
+
+}  // namespace
+}  // namespace aliquot

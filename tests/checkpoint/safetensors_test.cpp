@@ -1,0 +1,312 @@
+// Files of another program's weights: honest ones in every type, and every lie that a header can tell.
+#include "checkpoint/safetensors.h"
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <limits>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/element_value.h"
+#include "checkpoint/weights.h"
+#include "kernels/error.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::TemporaryDirectory;
+
+std::string file_of(const std::string& header, const std::string& data) {
+  std::string length(8, '\0');
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i));
+  return length + header + data;
+}
+
+/// One float32 tensor of two elements, its fields to be replaced.
+std::string header(const std::string& name, const std::string& fields) { return "{\"" + name + "\":{" + fields + "}}"; }
+constexpr const char* kHonest = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
+
+TEST(Safetensors, ReadsWhatItWrites) {
+  std::vector<SafetensorsEntry> entries(3);
+  entries[0].name = "b", entries[0].type = "F32", entries[0].shape = {2, 3};
+  entries[1].name = "a \"quoted\" \xc3\xa9", entries[1].type = "BF16", entries[1].shape = {};
+  entries[2].name = "empty", entries[2].type = "F64", entries[2].shape = {0, 5};
+  const std::string prefix = safetensors_prefix(entries, {{"format", "pt"}});
+  EXPECT_EQ(prefix.size() % 8, 0u);
+  const SafetensorsHeader back = parse_safetensors_header(std::string_view(prefix).substr(8), 26, "here");
+  ASSERT_EQ(back.tensors.size(), 3u);
+  EXPECT_EQ(back.metadata.at("format"), "pt");
+  EXPECT_EQ(back.tensors[0].name, entries[1].name);
+  EXPECT_EQ(back.tensors[1].shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(back.tensors[1].end, 24);
+  EXPECT_EQ(back.tensors[2].begin, back.tensors[2].end);
+}
+
+using Lies = std::vector<std::pair<const char*, std::string>>;
+
+Lies lies_in_kind() {
+  return {
+      {"nothing", ""},
+      {"no object", "[1,2]"},
+      {"a number", "8"},
+      {"blank first", " " + header("w", kHonest)},
+      {"cut short", header("w", kHonest).substr(0, 30)},
+      {"more after it", header("w", kHonest) + "{}"},
+      {"a NUL after it", header("w", kHonest) + std::string(1, '\0')},
+      {"unknown type", header("w", R"("dtype":"F33","shape":[2],"data_offsets":[0,8])")},
+      {"type no text", header("w", R"("dtype":4,"shape":[2],"data_offsets":[0,8])")},
+      {"no type", header("w", R"("shape":[2],"data_offsets":[0,8])")},
+      {"no shape", header("w", R"("dtype":"F32","data_offsets":[0,8])")},
+      {"no offsets", header("w", R"("dtype":"F32","shape":[2])")},
+      {"unknown key", header("w", std::string(kHonest) + R"(,"stride":[1])")},
+      {"key twice", header("w", std::string(kHonest) + R"(,"shape":[2])")},
+      {"tensor twice", R"({"w":{)" + std::string(kHonest) + R"(},"w":{)" + kHonest + "}}"},
+      {"metadata twice", R"({"__metadata__":{"a":"b"},"__metadata__":{"a":"b"},"w":{)" + std::string(kHonest) + "}}"},
+      {"metadata key twice", R"({"__metadata__":{"a":"b","a":"c"},"w":{)" + std::string(kHonest) + "}}"},
+      {"metadata no text", R"({"__metadata__":{"a":1},"w":{)" + std::string(kHonest) + "}}"},
+      {"metadata deep", R"({"__metadata__":{"a":{}},"w":{)" + std::string(kHonest) + "}}"},
+      {"metadata a list", R"({"__metadata__":[],"w":{)" + std::string(kHonest) + "}}"},
+      {"tensor a text", R"({"w":"x"})"},
+      {"tensor null", R"({"w":null})"},
+  };
+}
+
+Lies lies_in_number() {
+  const std::string two = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],)";
+  return {
+      {"negative extent", header("w", R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])")},
+      {"extent real", header("w", R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])")},
+      {"extent text", header("w", R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])")},
+      {"extent deep", header("w", R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])")},
+      {"extent 2^53+1", header("w", R"("dtype":"F32","shape":[9007199254740993],"data_offsets":[0,8])")},
+      {"extent 2^64", header("w", R"("dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8])")},
+      {"product wraps", header("w", R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])")},
+      {"product wraps to 8", header("w", R"("dtype":"F32","shape":[4611686018427387904,4,2],"data_offsets":[0,8])")},
+      {"zero hides", header("w", R"("dtype":"F32","shape":[1099511627776,1099511627776,0],"data_offsets":[0,0])")},
+      {"33 extents",
+       header("w", R"("dtype":"F32","shape":[2,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],)"
+                   R"("data_offsets":[0,8])")},
+      {"fewer bytes", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,4])")},
+      {"more bytes", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,16])")},
+      {"reversed", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[8,0])")},
+      {"hole first", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[4,8])")},
+      {"hole last", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[0,4])")},
+      {"one offset", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[8])")},
+      {"three offsets", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])")},
+      {"negative offset", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])")},
+      {"overlap", two + R"("data_offsets":[0,4]}})"},
+      {"overlap in part", two + R"("data_offsets":[2,6]}})"},
+      {"hole between", two + R"("data_offsets":[8,12]}})"},
+      {"no UTF-8", header("w\xff\xfe", kHonest)},
+      {"overlong UTF-8", header("w\xc0\xaf", kHonest)},
+      {"half a surrogate", header("w\\ud800", kHonest)},
+      {"a control character", header("w\x01", kHonest)},
+      {"deep", R"({"w":)" + std::string(200'000, '[')},
+      {"deep objects", std::string(200'000, '{')},
+  };
+}
+
+TEST(Safetensors, EveryLieInAHeaderIsRefusedWithASentence) {
+  Lies lies = lies_in_kind();
+  const Lies more = lies_in_number();
+  lies.insert(lies.end(), more.begin(), more.end());
+  for (const auto& [what, text] : lies) {
+    EXPECT_THROW(parse_safetensors_header(text, 8, "here"), UsageError) << what;
+  }
+  EXPECT_NO_THROW(parse_safetensors_header(header("w", kHonest), 8, "here"));
+  EXPECT_NO_THROW(parse_safetensors_header(header("w", kHonest) + "   ", 8, "here"));
+}
+
+TEST(Safetensors, AFileThatIsNoneIsRefused) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "w.safetensors";
+  const std::string honest = file_of(header("w", kHonest), "12345678");
+  const auto refused = [&](const std::string& bytes) {
+    test::write_file(path, bytes);
+    EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), path), UsageError) << bytes.size();
+  };
+  for (size_t bytes = 0; bytes < honest.size(); ++bytes) refused(honest.substr(0, bytes));
+  refused(honest + "x");
+  for (size_t byte = 0; byte < 8; ++byte) {
+    std::string longer = honest;
+    longer[byte] = static_cast<char>(0xff);
+    refused(longer);
+  }
+  test::write_file(path, honest);
+  EXPECT_NO_THROW(SafetensorsFile::open(FileSystem::system(), path));
+  EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), directory.path()), UsageError);
+  EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), directory.path() / "none"), UsageError);
+  std::filesystem::create_symlink("w.safetensors", directory.path() / "link.safetensors");
+  EXPECT_NO_THROW(SafetensorsFile::open(FileSystem::system(), directory.path() / "link.safetensors"));
+}
+
+TEST(Safetensors, AnIndexNamesFilesBesideItAlone) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", R"({"weight_map":{"a":1}})",
+        R"({"weight_map":{"a":"../a.safetensors"}})", R"({"weight_map":{"a":"/etc/a.safetensors"}})",
+        R"({"weight_map":{"a":".."}})", R"({"weight_map":{"a":""}})", R"({"weight_map":{"a":"passwd"}})",
+        R"({"weight_map":{"a":"a.safetensors","a":"b.safetensors"}})"}) {
+    EXPECT_THROW(parse_weight_index(text, "here"), UsageError) << text;
+  }
+  EXPECT_EQ(parse_weight_index(
+                R"({"metadata":{"total_size":8},"weight_map":{"a":"1.safetensors","b":"1.safetensors"}})", "here"),
+            std::set<std::string>{"1.safetensors"});
+}
+
+TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
+  TemporaryDirectory directory;
+  const auto write = [&](const char* name, const std::string& text, const std::string& data) {
+    test::write_file(directory.path() / name, file_of(text, data));
+  };
+  write("1.safetensors", header("transformer.wte.weight", kHonest), "12345678");
+  write("2.safetensors",
+        R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+        R"("transformer.h.0.attn.bias":{"dtype":"BOOL","shape":[1,1,2,2],"data_offsets":[8,12]}})",
+        "12345678abcd");
+  test::write_file(directory.path() / "model.safetensors.index.json",
+                   R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  for (const auto& path : {directory.path(), directory.path() / "model.safetensors.index.json"}) {
+    EXPECT_TRUE(is_weights(path));
+    const Weights weights = Weights::open(FileSystem::system(), path);
+    ASSERT_EQ(weights.tensors().size(), 1u);
+    EXPECT_EQ(weights.tensors()[0].name, "wte.weight");
+    EXPECT_EQ(weights.left_out(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
+  }
+  write("1.safetensors", header("transformer.wte.weight", kHonest), "12345679");  // the head is another
+  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+  write("2.safetensors", header("model.wte.weight", kHonest), "12345678");  // the same name twice
+  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+  std::filesystem::remove(directory.path() / "2.safetensors");
+  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+}
+
+template <typename T>
+std::string bytes_of(T value) {
+  return std::string(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST(Convert, EveryHalfIsTheSameNumberInFp32AndBack) {
+  for (const DType half : {DType::kBFloat16, DType::kFloat16}) {
+    ASSERT_TRUE(converts_exactly(DType::kFloat32, half));
+    ASSERT_FALSE(converts_exactly(half, DType::kFloat32));
+    for (uint32_t bits = 0; bits < 65536; ++bits) {
+      const std::array<uint16_t, 4> padded{static_cast<uint16_t>(bits)};  // the compiler looks for wider loads
+      const uint16_t& in = padded[0];
+      float wide = 0;
+      uint16_t out = 0;
+      convert(DType::kFloat32, reinterpret_cast<std::byte*>(&wide), half, reinterpret_cast<const std::byte*>(&in), 1);
+      convert(half, reinterpret_cast<std::byte*>(&out), DType::kFloat32, reinterpret_cast<const std::byte*>(&wide), 1);
+      const double value = element_value(half, reinterpret_cast<const std::byte*>(padded.data()));
+      if (std::isnan(value)) {
+        EXPECT_TRUE(std::isnan(wide)) << bits;
+      } else {
+        ASSERT_EQ(static_cast<double>(wide), value) << bits;
+        ASSERT_EQ(out, in) << bits;
+      }
+    }
+  }
+}
+
+TEST(Convert, RoundsToTheNearestAndKnowsWhatItCannotDo) {
+  const double values[] = {1.0 + 0x1p-24, 1.0 + 0x1.8p-23, 1e300, -0.0};
+  float narrow[4];
+  convert(DType::kFloat32, reinterpret_cast<std::byte*>(narrow), DType::kFloat64,
+          reinterpret_cast<const std::byte*>(values), 4);
+  EXPECT_EQ(narrow[0], 1.0f);
+  EXPECT_EQ(narrow[1], 1.0f + 0x1p-22f);
+  EXPECT_EQ(narrow[2], std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::signbit(narrow[3]));
+  EXPECT_FALSE(converts(DType::kBFloat16, DType::kFloat64));
+  EXPECT_FALSE(converts(DType::kFloat32, DType::kInt16));
+  EXPECT_FALSE(converts(DType::kUInt8, DType::kFloat32));
+  EXPECT_TRUE(converts_exactly(DType::kFloat64, DType::kFloat32));
+  EXPECT_FALSE(converts_exactly(DType::kBFloat16, DType::kFloat16));
+}
+
+/// Weights in three types, in a file whose halves need converting; every rank of any world gets the same numbers.
+TEST(Weights, GoIntoTheShardsOfAnyWorld) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "w.safetensors";
+  const std::string data =
+      bytes_of(1.5f) + bytes_of(-2.0f) + bytes_of(uint16_t{0x3fc0}) + bytes_of(uint16_t{0xc000}) + bytes_of(0.1);
+  test::write_file(path, file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                                 R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
+                                 R"("c":{"dtype":"F64","shape":[],"data_offsets":[12,20]}})",
+                                 data));
+  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                              {"parameters/b", {2}, DType::kFloat32},
+                                              {"parameters/c", {}, DType::kFloat32},
+                                              {"optimizer/a/exp_avg", {2}, DType::kFloat32}};
+  const std::map<std::string, std::vector<float>> expected{
+      {"parameters/a", {1.5f, -2.0f}}, {"parameters/b", {1.5f, -2.0f}}, {"parameters/c", {0.1f}}};
+  for (const int rank_count : {1, 2, 3}) {
+    const auto failures = test::on_ranks(rank_count, [&](Communicator& communicator) {
+      test::Shard shard(wanted, rank_count, communicator.rank(), test::Cut::kAnywhere, 9);
+      shard.poison();
+      load_weights(shard.state(), communicator, path);
+      for (const StateTensor& tensor : shard.state().tensors) {
+        for (const StatePiece& piece : tensor.pieces) {
+          for (int64_t i = 0; i < piece.count; ++i) {
+            float value;
+            std::memcpy(&value, piece.bytes + 4 * i, 4);
+            if (!expected.contains(tensor.path)) {
+              EXPECT_EQ(piece.bytes[4 * i], std::byte{0xa5}) << "the optimizer was touched";
+            } else {
+              EXPECT_EQ(value, expected.at(tensor.path)[static_cast<size_t>(piece.offset + i)]) << tensor.path;
+            }
+          }
+        }
+      }
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(static_cast<size_t>(rank_count)));
+  }
+}
+
+TEST(Weights, ThatDoNotFitAreListedAndNothingIsTouched) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "w.safetensors";
+  test::write_file(path, file_of(R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+                                 R"("x":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                                 "123456789012"));
+  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                              {"parameters/b", {2}, DType::kFloat32}};
+  const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
+    test::Shard shard(wanted, 2, communicator.rank(), test::Cut::kBlocks, 9);
+    shard.poison();
+    try {
+      load_weights(shard.state(), communicator, path);
+    } catch (const UsageError&) {
+      EXPECT_TRUE(shard.is_poisoned());
+      throw;
+    }
+  });
+  EXPECT_EQ(failures[0], failures[1]);
+  for (const char* words : {"a is float32 1x2 there and float32 2 here", "b is missing there", "x is only there"}) {
+    EXPECT_NE(failures[0].find(words), std::string::npos) << failures[0];
+  }
+}
+
+TEST(Weights, WhatIsMissingIsZeroWhenAskedFor) {
+  TemporaryDirectory directory;
+  const auto path = directory.path() / "w.safetensors";
+  test::write_file(path, file_of(header("a", kHonest), "12345678"));
+  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                              {"parameters/b", {2}, DType::kFloat32}};
+  const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
+    test::Shard shard(wanted, 1, 0, test::Cut::kBlocks, 9);
+    shard.poison();
+    LoadOptions options;
+    options.allow_missing = true;
+    const LoadReport report = load_weights(shard.state(), communicator, path, options);
+    EXPECT_EQ(report.missing, std::vector<std::string>{"b"});
+    EXPECT_EQ(std::memcmp(shard.state().tensors[0].pieces[0].bytes, "12345678", 8), 0);
+    const std::byte zeros[8]{};
+    EXPECT_EQ(std::memcmp(shard.state().tensors[1].pieces[0].bytes, zeros, 8), 0);
+  });
+  EXPECT_EQ(failures[0], "");
+}
+
+}  // namespace
+}  // namespace aliquot
