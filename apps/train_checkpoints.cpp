@@ -1,4 +1,4 @@
-// Saving and resuming a run.
+// Where a run starts: from a checkpoint, from weights, or anew.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -6,14 +6,11 @@
 #include "apps/train_run.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
-#include "checkpoint/save.h"
 #include "checkpoint/weights.h"
 
 namespace aliquot {
 namespace {
 
-// What a resumed run needs besides tensors: where the data stood and what the weights were drawn and ordered by.
-constexpr const char* kConsumed = "sequences_consumed";
 constexpr std::string_view kParameters = "parameters/";
 
 int64_t whole(const State& state, const char* name) {
@@ -25,26 +22,6 @@ int64_t whole(const State& state, const char* name) {
 }
 
 }  // namespace
-
-void TrainRun::save_checkpoint() {
-  if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
-  State state = engine_->state();
-  state.scalars[kConsumed] = consumed_;
-  state.scalars["seed"] = options_.seed;
-  state.scalars["data_seed"] = options_.data_seed;
-  state.scalars["schedule"] = options_.schedule;
-  state.scalars["model"] = options_.model;
-  state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
-  const SaveReport report = save(state, world_.communicator(), options_.checkpoint_dir,
-                                 {.keep_count = static_cast<int>(options_.keep),
-                                  .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},
-                                                 {"world", world_.communicator().describe()},
-                                                 {"device", world_.device().describe()}},
-                                  .ledger = &world_.device().ledger()});
-  saved_step_ = engine_->step_count();
-  if (!leads()) return;
-  for (const std::string& warning : report.warnings) fmt::print(stderr, "aliquot: {}\n", warning);
-}
 
 void TrainRun::resume() {
   bool resumed = false;
@@ -60,7 +37,7 @@ void TrainRun::resume() {
     }
     if (report) {
       engine_->adopt(state);
-      consumed_ = whole(state, kConsumed);
+      consumed_ = whole(state, kSequencesConsumed);
       saved_step_ = engine_->step_count();
       resumed = true;
       if (leads()) {

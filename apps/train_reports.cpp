@@ -30,12 +30,15 @@ RankMemory TrainRun::planned_memory() {
   const Schedule& schedule = engine_->plan().schedule;
   const Account planned = account(schedule);
   const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none" || !options_.init.empty();
-  const int64_t activation_bytes = model_->activation_bytes(), staging_bytes = has_checkpoints ? kStagingBytes : 0;
+  const int64_t activation_bytes = model_->activation_bytes();
+  const int64_t staging_bytes = (has_checkpoints ? kStagingBytes : 0) + (snapshots_ ? snapshot_capacity() : 0);
   RankMemory memory;
   memory.planned = planned.peak;
   memory.planned[static_cast<size_t>(Category::kActivations)] += activation_bytes;
   memory.planned[static_cast<size_t>(Category::kStaging)] += staging_bytes;
-  memory.planned_peak_bytes = std::max(planned.peak_bytes, lasting_bytes(schedule) + staging_bytes) + activation_bytes;
+  // What a background save needs stays from step to step; else there is staging between steps alone.
+  const int64_t in_step_bytes = planned.peak_bytes + (snapshots_ ? staging_bytes : 0);
+  memory.planned_peak_bytes = std::max(in_step_bytes, lasting_bytes(schedule) + staging_bytes) + activation_bytes;
   return memory;
 }
 
@@ -52,6 +55,7 @@ void TrainRun::measure_outside() {
 }
 
 void TrainRun::print_plan() {
+  snapshots_ = saves_in_background();
   const RankMemory memory = planned_memory();
   const Plan& plan = engine_->plan();
   if (!leads()) return;

@@ -49,13 +49,13 @@ ExitCode TrainRun::run() {
     step();
     if (skipped_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
     if (anyone_asked_to_stop()) {
-      save_checkpoint();
+      save_last_checkpoint();
       return finish(ExitCode::kStopped);
     }
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
-    if (due) save_checkpoint();
+    if (due && engine_->step_count() < last_step_) save_checkpoint();
   }
-  save_checkpoint();
+  save_last_checkpoint();
   return finish(ExitCode::kDone);
 }
 
@@ -63,7 +63,9 @@ void TrainRun::prepare() {
   activations_ = world_.device().allocate(model_->activation_bytes(), Category::kActivations, "activations");
   model_->set_activations(activations_.data());
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
+  snapshots_ = saves_in_background();
   resume();
+  prepare_saving();
 }
 
 double TrainRun::run_micro_batches() {
@@ -117,11 +119,14 @@ StepRecord TrainRun::record_of(const StepReport& report, double loss, double sec
           .memory = options_.metrics.empty() ? MemoryRecord{} : most_memory()};
 }
 
+// One exchange a step for two questions: whether anyone was asked to stop, and whether anyone still saves. Signals and
+// the ends of saves come to ranks at different times, and must be acted on together.
 bool TrainRun::anyone_asked_to_stop() {
-  double asked = stop_requested() ? 1 : 0;
-  world_.communicator().all_reduce(*stream_, {&asked, 1}, Reduction::kMax, {"stop", engine_->step_count()});
+  double asked[2] = {stop_requested() ? 1.0 : 0.0, saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
+  world_.communicator().all_reduce(*stream_, asked, Reduction::kMax, {"stop", engine_->step_count()});
   stream_->synchronize();
-  return asked != 0;
+  if (saver_ != nullptr && asked[1] == 0) collect_checkpoint();
+  return asked[0] != 0;
 }
 
 }  // namespace aliquot

@@ -1,6 +1,7 @@
 #pragma once
 // One rank's run of `aliquot train`.
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -10,12 +11,16 @@
 #include "apps/models/gpt2.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
+#include "checkpoint/background_saver.h"
 #include "engine/engine.h"
 #include "kernels/error.h"
 #include "optim/schedule.h"
 #include "sharding/world.h"
 
 namespace aliquot {
+
+/// The scalar that says where the data stood.
+inline constexpr const char* kSequencesConsumed = "sequences_consumed";
 
 /// Made and used by the rank's own thread; all ranks make the same calls. World and data must outlive it.
 class TrainRun {
@@ -41,7 +46,13 @@ class TrainRun {
   void measure_outside();
   MemoryRecord most_memory();
   bool anyone_asked_to_stop();
+  bool saves_in_background();
+  int64_t snapshot_capacity();
+  void prepare_saving();
   void save_checkpoint();
+  void tell_end(const std::function<std::optional<SaveReport>()>& end);
+  void collect_checkpoint();
+  void save_last_checkpoint();
   ExitCode finish(ExitCode code);
   std::string weight_digest();
   std::vector<RankMemory> memory_of_ranks();
@@ -56,9 +67,12 @@ class TrainRun {
   Buffer activations_;
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
-  int64_t consumed_ = 0;  // sequences taken by all ranks before the next step
+  bool snapshots_ = false;                  // checkpoints are written while training goes on
+  std::unique_ptr<BackgroundSaver> saver_;  // then
+  int64_t consumed_ = 0;                    // sequences taken by all ranks before the next step
   int64_t last_step_ = 0;
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;  // or being saved
+  bool last_save_ = false;   // nothing comes after it, so it must succeed
   int64_t skipped_in_a_row_ = 0;
   int64_t outside_bytes_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <fmt/format.h>
+#include <optional>
 #include <random>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Commu
 /// Copies this rank's pages into staging a tile at a time, hashes them there, and has the lane write them.
 class PageWriter {
  public:
-  PageWriter(const FileImage& image, File& file, Ledger* ledger) : image_(image), file_(file), ring_(ledger) {}
+  PageWriter(const FileImage& image, File& file, const StagingRing& ring) : image_(image), file_(file), ring_(ring) {}
 
   std::vector<TilePart> write() {
     for (const PageRun& run : image_.own_runs()) {
@@ -71,7 +72,7 @@ class PageWriter {
 
   const FileImage& image_;
   File& file_;
-  StagingRing ring_;
+  const StagingRing& ring_;
   std::vector<TilePart> parts_;
   std::vector<IoLane::Ticket> tickets_;
   IoLane lane_;  // last, so that it has come to rest before what it uses goes
@@ -116,7 +117,9 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
     });
     const auto parts = together(communicator, [&] {
       File file = commit.open(options.direct_io);
-      const auto written = PageWriter(image, file, options.ledger).write();
+      std::optional<StagingRing> own_staging;
+      const StagingRing& staging = options.staging != nullptr ? *options.staging : own_staging.emplace(options.ledger);
+      const auto written = PageWriter(image, file, staging).write();
       report.direct_io = file.direct();
       file.sync();
       file.close();

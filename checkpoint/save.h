@@ -14,6 +14,7 @@
 namespace aliquot {
 
 class FileSystem;
+class StagingRing;
 
 struct SaveOptions {
   /// After the commit, all but the newest `keep_count` checkpoints of the directory are removed; 0 keeps all.
@@ -22,6 +23,7 @@ struct SaveOptions {
   std::map<std::string, Scalar> written_by;
   bool direct_io = true;              // where the file system has it; else ordinary writes
   Ledger* ledger = nullptr;           // where the staging memory is booked
+  StagingRing* staging = nullptr;     // null: made, and given back, by the save
   FileSystem* file_system = nullptr;  // null: the system's own; tests put failures here
 };
 

@@ -33,7 +33,6 @@ constexpr std::array kUnfinished{
     Unfinished{"quantize", "none"},
     Unfinished{"update-in-backward", "false"},
     Unfinished{"reproducible", "false"},
-    Unfinished{"save", "auto blocking"},
     Unfinished{"trace", "*"},
     Unfinished{"deepspeed", "*"},
 };

@@ -66,6 +66,10 @@ CommandResult run_program(const std::string& path, const std::vector<std::string
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out.text(), err.text(), int64_t{used.ru_maxrss} << 10};
 }
 
-CommandResult run_aliquot(const std::vector<std::string>& arguments) { return run_program(ALIQUOT_PROGRAM, arguments); }
+CommandResult run_aliquot(const std::vector<std::string>& arguments) {
+  return run_program(aliquot_program(), arguments);
+}
+
+std::string aliquot_program() { return ALIQUOT_PROGRAM; }
 
 }  // namespace aliquot::test

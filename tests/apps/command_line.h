@@ -17,6 +17,9 @@ struct CommandResult {
 /// `aliquot ARGUMENTS...`, to its end.
 CommandResult run_aliquot(const std::vector<std::string>& arguments);
 
+/// Where it is.
+std::string aliquot_program();
+
 /// Any program by its path; `environment` are more variables, "NAME=value".
 CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const std::vector<std::string>& environment = {});

@@ -1,0 +1,108 @@
+// Saving a run: waiting for the disk, or while training goes on.
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <string>
+
+#include "apps/train_run.h"
+#include "checkpoint/save.h"
+
+namespace aliquot {
+namespace {
+
+/// Memory that the system could give; as much as there may be where it does not say.
+int64_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name && std::getline(file, rest);) {
+    if (name == "MemAvailable:") return std::stoll(rest) << 10;
+  }
+  return INT64_MAX;
+}
+
+// A copy of the shard may take this part of what the ranks of a node leave free.
+constexpr int64_t kPartOfAvailable = 4;
+
+}  // namespace
+
+/// Room for this rank's part of the fp32 master and of the optimizer's state, whatever the stage: from the plan alone, so
+/// that a dry run knows it.
+int64_t TrainRun::snapshot_capacity() {
+  const Plan& plan = engine_->plan();
+  int64_t bytes = 0;
+  for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
+  const int64_t optimizer_bytes = account(plan.schedule).peak[static_cast<size_t>(Category::kOptimizer)];
+  return bytes + (options_.stage() == 0 ? optimizer_bytes / world_.rank_count() : optimizer_bytes);
+}
+
+/// Collective. auto: where checkpoints are written on the way, and a copy leaves most of the memory free on every rank.
+bool TrainRun::saves_in_background() {
+  if (options_.checkpoint_dir.empty() || options_.save == "blocking") return false;
+  if (options_.save == "snapshot") return true;
+  if (options_.checkpoint_every == 0) return false;  // the only one comes when there is no training left to go on with
+  const auto ranks_here =
+      static_cast<int64_t>(world_.topology().ranks_of_node(world_.topology().node_of_rank[world_.rank()]).size());
+  const bool fits = snapshot_capacity() <= available_bytes() / ranks_here / kPartOfAvailable;
+  const auto answers = world_.communicator().gather_objects(fits ? "yes" : "no");
+  return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
+}
+
+void TrainRun::prepare_saving() {
+  if (!snapshots_) return;
+  saver_ = std::make_unique<BackgroundSaver>(world_.communicator(), snapshot_capacity(), &world_.device().ledger());
+}
+
+void TrainRun::save_checkpoint() {
+  if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
+  State state = engine_->state();
+  state.scalars[kSequencesConsumed] = consumed_;
+  state.scalars["seed"] = options_.seed;
+  state.scalars["data_seed"] = options_.data_seed;
+  state.scalars["schedule"] = options_.schedule;
+  state.scalars["model"] = options_.model;
+  state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
+  const SaveOptions how{.keep_count = static_cast<int>(options_.keep),
+                        .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},
+                                       {"world", world_.communicator().describe()},
+                                       {"device", world_.device().describe()}},
+                        .ledger = &world_.device().ledger()};
+  if (saver_ != nullptr && saver_->in_flight()) collect_checkpoint();
+  saved_step_ = engine_->step_count();
+  if (saver_ != nullptr) {
+    saver_->start(state, options_.checkpoint_dir, how);
+  } else {
+    tell_end([&] { return save(state, world_.communicator(), options_.checkpoint_dir, how); });
+  }
+}
+
+void TrainRun::collect_checkpoint() {
+  tell_end([&] { return saver_->collect(); });
+}
+
+/// A save that failed in mid-run is told, and the run goes on: the checkpoint before it stands, and the next may succeed.
+void TrainRun::tell_end(const std::function<std::optional<SaveReport>()>& end) {
+  const int64_t step = saved_step_;
+  try {
+    const std::optional<SaveReport> report = end();
+    if (!report || !leads()) return;
+    for (const std::string& warning : report->warnings) fmt::print(stderr, "aliquot: {}\n", warning);
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const Error& error) {
+    saved_step_ = -1;
+    if (last_save_) throw;
+    if (!leads()) return;
+    progress_->finish();
+    fmt::print(stderr, "aliquot: the checkpoint of step {} was not written, the ones before it stand: {}\n", step,
+               error.what());
+  }
+}
+
+/// The end of a run must be on disk before it is told.
+void TrainRun::save_last_checkpoint() {
+  if (saver_ != nullptr && saver_->in_flight()) collect_checkpoint();
+  last_save_ = true;
+  save_checkpoint();
+  if (saver_ != nullptr && saver_->in_flight()) collect_checkpoint();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,64 @@
+#include "checkpoint/background_saver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <system_error>
+
+#include "checkpoint/together.h"
+
+namespace aliquot {
+
+BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_bytes, Ledger* ledger)
+    : ranks_(communicator),
+      own_ranks_(communicator.split(0, communicator.rank())),
+      snapshot_(capacity_bytes, ledger),
+      staging_(ledger) {
+  // Touched now, as the snapshot is: what is booked is there, and no save pays for its pages.
+  for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
+}
+
+BackgroundSaver::~BackgroundSaver() {
+  if (running_.valid()) running_.wait();
+}
+
+std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::filesystem::path& directory,
+                                                 SaveOptions options) {
+  std::optional<SaveReport> before = collect();
+  // Once all ranks are here, all of them will have a thread that saves, whatever else fails in training: none of these
+  // threads can then wait for one that never starts.
+  ranks_.gather_objects("save");
+  std::exception_ptr failure;
+  try {
+    snapshot_.take(state);
+  } catch (...) {
+    failure = std::current_exception();  // told by the saving thread, where all ranks hear of it
+  }
+  options.staging = &staging_;
+  const auto job = [this, directory, options, failure] { return write(directory, options, failure); };
+  try {
+    running_ = std::async(std::launch::async, job);
+  } catch (const std::system_error&) {
+    running_ = std::async(std::launch::deferred, job);  // no thread to be had: it is written when it is asked for
+  }
+  return before;
+}
+
+SaveReport BackgroundSaver::write(const std::filesystem::path& directory, const SaveOptions& options,
+                                  const std::exception_ptr& copy_failure) {
+  all_or_none(*own_ranks_, [&] {
+    if (copy_failure) std::rethrow_exception(copy_failure);
+  });
+  return save(snapshot_.state(), *own_ranks_, directory, options);
+}
+
+bool BackgroundSaver::finished() const {
+  return running_.valid() && running_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+}
+
+std::optional<SaveReport> BackgroundSaver::collect() {
+  if (!running_.valid()) return std::nullopt;
+  return running_.get();
+}
+
+}  // namespace aliquot

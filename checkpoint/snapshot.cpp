@@ -1,0 +1,71 @@
+#include "checkpoint/snapshot.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+#include <span>
+#include <sys/mman.h>
+
+#include "checkpoint/pieces.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr size_t kHugePageBytes = 2 << 20;
+
+bool is_saved(const StatePiece& piece) { return !piece.copy && piece.count > 0; }
+
+}  // namespace
+
+int64_t snapshot_bytes(const State& state) {
+  int64_t bytes = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    for (const StatePiece& piece : tensor.pieces) {
+      if (is_saved(piece)) bytes += piece.count * element_bytes(tensor.dtype);
+    }
+  }
+  return bytes;
+}
+
+void Snapshot::Free::operator()(std::byte* memory) const { std::free(memory); }
+
+Snapshot::Snapshot(int64_t capacity_bytes, Ledger* ledger) : capacity_bytes_(capacity_bytes) {
+  if (capacity_bytes == 0) return;
+  if (ledger != nullptr) {
+    booking_ = std::make_unique<Booking>(*ledger, capacity_bytes, Category::kStaging, "checkpoint snapshot");
+  }
+  const size_t rounded = (static_cast<size_t>(capacity_bytes) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, rounded)));
+  if (!memory_) {
+    throw UnavailableError(fmt::format(
+        "there is no memory for a copy of the shard ({} bytes): save with --save blocking", capacity_bytes));
+  }
+  ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);  // advice alone: it may fail
+  // The pages are found now: a page fault costs as much as the copy that would meet it.
+  std::memset(memory_.get(), 0, static_cast<size_t>(capacity_bytes));
+}
+
+void Snapshot::take(const State& state) {
+  if (const int64_t needed = snapshot_bytes(state); needed > capacity_bytes_) {
+    throw UsageError(fmt::format("a state of {} bytes does not fit the snapshot, which was made for {}: make another",
+                                 needed, capacity_bytes_));
+  }
+  state_.step = state.step;
+  state_.scalars = state.scalars;
+  state_.tensors.clear();
+  std::byte* at = memory_.get();
+  for (const StateTensor& from : state.tensors) {
+    StateTensor& to = state_.tensors.emplace_back(StateTensor{from.path, from.shape, from.dtype, {}, nullptr});
+    for (const StatePiece& piece : from.pieces) {
+      if (!is_saved(piece)) continue;
+      const int64_t bytes = piece.count * element_bytes(from.dtype);
+      read_piece(from, piece, 0, {at, static_cast<size_t>(bytes)});
+      to.pieces.push_back({piece.offset, piece.count, at, false});
+      at += bytes;
+    }
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,69 @@
+// aliquot train --save: in the background or not, the same checkpoints; a disk that is full does not end the run before its end.
+#include <gtest/gtest.h>
+
+#include "checkpoint/find.h"
+#include "checkpoint/save.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::CommandResult;
+
+std::vector<std::string> training(const std::string& directory, const std::string& how) {
+  return {"train",   "--ranks",  "2", "--threads",          "1", "--steps", "6", "--checkpoint-dir",
+          directory, "--save",   how, "--checkpoint-every", "2", "--keep",  "0", "--progress",
+          "lines",   "--layers", "2"};
+}
+
+TEST(Save, EveryWayWritesTheSameAndMemoryIsAsPlanned) {
+  test::TemporaryDirectory directory;
+  for (const char* how : {"blocking", "snapshot", "auto"}) {
+    const CommandResult result = test::run_aliquot(training(directory.path() / how, how));
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("agree to the byte"), std::string::npos) << result.out;
+    for (const int64_t step : {2, 4, 6}) {
+      const std::string file = checkpoint_name(step) + "/state.h5";
+      EXPECT_TRUE(test::read_file(directory.path() / how / file) ==
+                  test::read_file(directory.path() / "blocking" / file))
+          << how << " " << step;
+    }
+  }
+}
+
+TEST(Save, InTheBackgroundResumesLikeAnyOther) {
+  test::TemporaryDirectory directory;
+  auto words = training(directory.path() / "run", "snapshot");
+  words.insert(words.end(), {"--stop-after", "3"});
+  EXPECT_EQ(test::run_aliquot(words).code, 0);
+  EXPECT_EQ(list_checkpoints(directory.path() / "run").back().step, 3);
+  words = training(directory.path() / "run", "snapshot");
+  words.insert(words.end(), {"--resume", "auto"});
+  EXPECT_EQ(test::run_aliquot(words).code, 0);
+  EXPECT_EQ(test::run_aliquot(training(directory.path() / "straight", "blocking")).code, 0);
+  const std::string last = checkpoint_name(6) + "/state.h5";
+  EXPECT_TRUE(test::read_file(directory.path() / "run" / last) ==
+              test::read_file(directory.path() / "straight" / last));
+}
+
+TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
+  for (const char* how : {"blocking", "snapshot"}) {
+    test::TemporaryDirectory directory;
+    // Files may grow to 1 MiB and not to a checkpoint.
+    std::string line = "trap '' XFSZ; ulimit -f 2048; exec \"$0\" \"$@\"";
+    std::vector<std::string> words{"-c", line, test::aliquot_program()};
+    for (const std::string& word : training(directory.path() / "run", how)) words.push_back(word);
+    const CommandResult result = test::run_program("/bin/sh", words);
+    EXPECT_EQ(result.code, 3) << result.err;
+    for (const char* step : {"step 2", "step 4"}) {
+      EXPECT_NE(result.err.find(std::string("the checkpoint of ") + step + " was not written"), std::string::npos)
+          << how << result.err;
+    }
+    EXPECT_NE(result.out.find("step 6/6"), std::string::npos) << result.out;
+    EXPECT_TRUE(std::filesystem::is_empty(directory.path() / "run"));
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,224 @@
+// Saving while training goes on: what is written is the state of the moment, whatever becomes of it; failures are told to all.
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <mutex>
+
+#include "checkpoint/background_saver.h"
+#include "checkpoint/find.h"
+#include "checkpoint/load.h"
+#include "checkpoint/verify.h"
+#include "tests/checkpoint/faulty_file_system.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::Call;
+using test::Fault;
+using test::FaultyFileSystem;
+using test::Shard;
+
+constexpr int kRanks = 3;
+
+/// Lets no write through until it is opened.
+class Gate final : public FileSystem {
+ public:
+  ssize_t pwrite(int file, const void* from, size_t count, off_t offset) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return open_; });
+    lock.unlock();
+    return FileSystem::pwrite(file, from, count, offset);
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+SaveOptions through(FileSystem& file_system) {
+  SaveOptions options;
+  options.file_system = &file_system;
+  return options;
+}
+
+class Background : public ::testing::Test {
+ protected:
+  void on_shards(const std::function<void(Communicator&, Shard&, BackgroundSaver&)>& body) {
+    const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
+      Shard shard(test::awkward_tensors(), kRanks, communicator.rank(), test::Cut::kAnywhere, 4);
+      shard.fill(1);
+      BackgroundSaver saver(communicator, snapshot_bytes(shard.state()), nullptr);
+      body(communicator, shard, saver);
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(kRanks));
+  }
+  std::string file(const char* folder, int64_t step) const {
+    return test::read_file(directory_.path() / folder / checkpoint_name(step) / "state.h5");
+  }
+  std::filesystem::path folder(const char* name) const { return directory_.path() / name; }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(Background, WritesTheStateOfTheMomentWhileRanksGoOn) {
+  std::array<Gate, kRanks> gates;
+  on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
+    save(shard.state(), communicator, folder("blocking"));
+    Gate& gate = gates[static_cast<size_t>(communicator.rank())];
+    saver.start(shard.state(), folder("background"), through(gate));
+    shard.poison();  // training changes what was saved
+    // Not one byte is written yet, and the ranks talk to each other as they like.
+    for (int i = 0; i < 100; ++i) {
+      const auto all = communicator.gather_objects(std::to_string(communicator.rank() * 1000 + i));
+      for (int rank = 0; rank < kRanks; ++rank)
+        EXPECT_EQ(all[static_cast<size_t>(rank)], std::to_string(rank * 1000 + i));
+    }
+    EXPECT_TRUE(saver.in_flight());
+    EXPECT_FALSE(saver.finished());
+    EXPECT_TRUE(list_checkpoints(folder("background")).empty());
+    gate.open();
+    const auto report = saver.collect();
+    ASSERT_TRUE(report.has_value());
+    EXPECT_EQ(report->path, folder("background") / checkpoint_name(100));
+    EXPECT_FALSE(saver.in_flight());
+    EXPECT_FALSE(saver.collect().has_value());
+  });
+  EXPECT_TRUE(file("blocking", 100) == file("background", 100));
+}
+
+TEST_F(Background, OneSaveAtATimeAndTheNextWaits) {
+  on_shards([&](Communicator&, Shard& shard, BackgroundSaver& saver) {
+    for (int64_t step = 1; step <= 5; ++step) {
+      shard.fill(static_cast<uint64_t>(step));
+      shard.state().step = step;
+      const auto before = saver.start(shard.state(), folder("all"), {});
+      ASSERT_EQ(before.has_value(), step > 1);
+      if (before) {
+        EXPECT_EQ(before->path, folder("all") / checkpoint_name(step - 1));
+      }
+    }
+    saver.collect();
+    for (int64_t step = 1; step <= 5; ++step) {
+      shard.fill(static_cast<uint64_t>(step));
+      shard.state().step = step;
+      saver.start(shard.state(), folder("again"), {});
+      saver.collect();
+    }
+  });
+  for (int64_t step = 1; step <= 5; ++step) EXPECT_TRUE(file("all", step) == file("again", step)) << step;
+}
+
+TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
+  on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
+    shard.state().step = 90;
+    saver.start(shard.state(), folder("run"), {});
+    saver.collect();
+    for (const Call call : {Call::kWrite, Call::kSync, Call::kOpen}) {
+      FaultyFileSystem broken(communicator.rank() == 2 ? Fault{call, 0, ENOSPC, true} : Fault{});
+      shard.state().step = 100;
+      saver.start(shard.state(), folder("run"), through(broken));
+      std::string told;
+      try {
+        call == Call::kWrite ? saver.collect() : saver.start(shard.state(), folder("run"), {});
+      } catch (const FaultError& error) {
+        told = error.what();
+      }
+      EXPECT_EQ(told.find("rank 2: "), 0u) << told;
+      EXPECT_FALSE(saver.in_flight()) << "nothing is started after a failure that was not heard";
+      communicator.gather_objects("told");
+      EXPECT_EQ(list_checkpoints(folder("run")).size(), 1u);
+    }
+    saver.start(shard.state(), folder("run"), {});
+    EXPECT_NO_THROW(saver.collect());
+  });
+  EXPECT_EQ(list_checkpoints(folder("run")).size(), 2u);
+  for (const FoundCheckpoint& found : list_checkpoints(folder("run"))) EXPECT_NO_THROW(verify(found.path));
+}
+
+/// Cannot be read, like a device that is gone.
+class Unreadable final : public PieceAccess {
+ public:
+  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw FaultError("the device is gone"); }
+  void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override {}
+};
+
+TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
+  const Unreadable unreadable;
+  on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
+    State state = shard.state();
+    if (communicator.rank() == 1) {
+      for (StateTensor& tensor : state.tensors) tensor.access = &unreadable;
+    }
+    saver.start(state, folder("run"), {});
+    try {
+      saver.collect();
+      ADD_FAILURE() << "it was saved";
+    } catch (const FaultError& error) {
+      EXPECT_STREQ(error.what(), "rank 1: the device is gone");
+    }
+    // A state that has grown is refused in the same way.
+    std::vector<std::byte> more(1 << 20);
+    state = shard.state();
+    if (communicator.rank() == 0) {
+      state.tensors.push_back(
+          {"parameters/new", {1 << 20}, DType::kUInt8, {{0, 1 << 20, more.data(), false}}, nullptr});
+    }
+    saver.start(state, folder("run"), {});
+    EXPECT_THROW(saver.collect(), UsageError);
+    saver.start(shard.state(), folder("run"), {});
+    EXPECT_NO_THROW(saver.collect());
+  });
+  EXPECT_EQ(list_checkpoints(folder("run")).size(), 1u);
+}
+
+TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
+  const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
+    Shard shard(test::awkward_tensors(), 1, 0, test::Cut::kBlocks, 4);
+    shard.fill(1);
+    const int64_t bytes = snapshot_bytes(shard.state());
+    Ledger ledger;
+    {
+      BackgroundSaver saver(communicator, bytes, &ledger);
+      EXPECT_EQ(ledger.current()[static_cast<size_t>(Category::kStaging)], bytes + kStagingBytes);
+      for (int64_t step = 1; step <= 3; ++step) {
+        shard.state().step = step;
+        SaveOptions options;
+        options.ledger = &ledger;
+        saver.start(shard.state(), directory_.path(), options);
+      }
+    }
+    EXPECT_EQ(ledger.held_peak_bytes(), bytes + kStagingBytes);
+    EXPECT_EQ(ledger.in_use_peak_bytes(), bytes + kStagingBytes);
+    EXPECT_EQ(ledger.held_bytes(), 0);
+    EXPECT_TRUE(ledger.entries().empty());
+  });
+  EXPECT_EQ(failures[0], "");
+  EXPECT_EQ(list_checkpoints(directory_.path()).size(), 3u) << "destruction waits for the save in flight";
+}
+
+TEST_F(Background, LeavesOutWhatOtherRanksSave) {
+  float own[4] = {1, 2, 3, 4}, others[4] = {5, 6, 7, 8};
+  State state;
+  state.tensors = {
+      {"parameters/w",
+       {8},
+       DType::kFloat32,
+       {{0, 4, reinterpret_cast<std::byte*>(own), false}, {4, 4, reinterpret_cast<std::byte*>(others), true}},
+       nullptr}};
+  EXPECT_EQ(snapshot_bytes(state), 16);
+  Snapshot snapshot(16, nullptr);
+  snapshot.take(state);
+  ASSERT_EQ(snapshot.state().tensors[0].pieces.size(), 1u);
+  EXPECT_EQ(std::memcmp(snapshot.state().tensors[0].pieces[0].bytes, own, 16), 0);
+}
+
+}  // namespace
+}  // namespace aliquot
