@@ -21,14 +21,26 @@ int64_t whole(const State& state, const char* name) {
   return *value;
 }
 
+/// What is not as it was saved.
+void tell_changes(const LoadReport& report) {
+  if (!report.missing.empty()) {
+    fmt::print(stderr, "aliquot: {} lacks {}; they start as zeros.\n", report.path.string(),
+               fmt::join(report.missing, ", "));
+  }
+  if (!report.converted.empty())
+    fmt::print(stderr, "aliquot: converted from {}: {}\n", report.path.string(), fmt::join(report.converted, ", "));
+}
+
 }  // namespace
 
 void TrainRun::resume() {
   bool resumed = false;
   if (options_.resume != "none") {
     State state = engine_->state();
-    const LoadOptions how{
-        .allow_missing = options_.allow_missing, .state_is_fresh = true, .ledger = &world_.device().ledger()};
+    const LoadOptions how{.allow_missing = options_.allow_missing,
+                          .allow_rounding = true,
+                          .state_is_fresh = true,
+                          .ledger = &world_.device().ledger()};
     std::optional<LoadReport> report;
     if (options_.resume == "auto") {
       report = load_newest(state, world_.communicator(), options_.checkpoint_dir, how);
@@ -42,6 +54,7 @@ void TrainRun::resume() {
       resumed = true;
       if (leads()) {
         for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
+        tell_changes(*report);
         if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
       }
     }
@@ -57,6 +70,7 @@ void TrainRun::start_from_weights() {
   }
   LoadOptions how{.allow_missing = options_.allow_missing,
                   .allow_extra = true,
+                  .allow_rounding = true,
                   .state_is_fresh = true,
                   .ledger = &world_.device().ledger()};
   LoadReport report;
@@ -71,8 +85,7 @@ void TrainRun::start_from_weights() {
   }
   engine_->adopt(state);  // with its own step and scalars: a new run begins
   if (!leads()) return;
-  if (!report.missing.empty())
-    fmt::print(stderr, "aliquot: {} lacks {}; they start as zeros.\n", options_.init, fmt::join(report.missing, ", "));
+  tell_changes(report);
   if (!options_.quiet) fmt::print("started from {}\n", report.path.string());
 }
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "checkpoint/catalogue.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/converting_tensor.h"
 #include "checkpoint/find.h"
 #include "checkpoint/io_lane.h"
 #include "checkpoint/one_pass.h"
@@ -19,11 +22,26 @@ namespace {
 
 struct Comparison {
   std::vector<Match> matches;
-  std::vector<std::string> missing, extra, different;
+  std::vector<std::string> missing, extra, different, converted;
+  std::deque<ConvertingTensor> converting;  // that matches point to
 };
 
-Comparison compare(const Catalogue& wanted, const Manifest& manifest) {
-  Comparison result;
+/// The tensor that takes what the checkpoint has: the state's own, or one that converts for it.
+Match match(const StateTensor& want, const TensorEntry& have, bool allow_rounding, Comparison& result) {
+  const bool same = want.shape == have.shape && want.dtype == have.dtype;
+  if (same) return {&want, &have};
+  const bool fits = want.shape == have.shape && converts(want.dtype, have.dtype) &&
+                    (allow_rounding || converts_exactly(want.dtype, have.dtype));
+  if (!fits) {
+    result.different.push_back(fmt::format("{} (there {}, here {})", want.path, describe(have.dtype, have.shape),
+                                           describe(want.dtype, want.shape)));
+    return {&want, &have};
+  }
+  result.converted.push_back(fmt::format("{} (there {}, here {})", want.path, name(have.dtype), name(want.dtype)));
+  return {&result.converting.emplace_back(want, have.dtype).tensor(), &have};
+}
+
+void compare(const Catalogue& wanted, const Manifest& manifest, bool allow_rounding, Comparison& result) {
   size_t w = 0, m = 0;
   while (w < wanted.tensors.size() || m < manifest.tensors.size()) {
     const TensorEntry* want = w < wanted.tensors.size() ? &wanted.tensors[w] : nullptr;
@@ -35,15 +53,10 @@ Comparison compare(const Catalogue& wanted, const Manifest& manifest) {
       result.extra.push_back(have->path);
       ++m;
     } else {
-      if (want->shape != have->shape || want->dtype != have->dtype) {
-        result.different.push_back(fmt::format("{} (there {}, here {})", want->path, describe(have->dtype, have->shape),
-                                               describe(want->dtype, want->shape)));
-      }
-      result.matches.push_back({wanted.own[w++], have});
+      result.matches.push_back(match(*wanted.own[w++], *have, allow_rounding, result));
       ++m;
     }
   }
-  return result;
 }
 
 std::string listed(std::string_view title, const std::vector<std::string>& paths) {
@@ -129,7 +142,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   Comparison comparison;
   all_or_none(communicator, [&] {
     reader.emplace(file_system, path, parse_manifest(text, (path / kManifestFile).string()));
-    comparison = compare(own_catalogue(state), reader->manifest());
+    compare(own_catalogue(state), reader->manifest(), options.allow_rounding, comparison);
     refuse_differences(comparison, path, options);
   });
   if (options.state_is_fresh) {
@@ -148,7 +161,12 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   const Manifest& manifest = reader->manifest();
   state.step = manifest.step;
   state.scalars = manifest.scalars;
-  LoadReport report{path, std::move(comparison.missing), std::move(comparison.extra), {}, manifest.file_bytes, 0};
+  LoadReport report;
+  report.path = path;
+  report.missing = std::move(comparison.missing);
+  report.extra = std::move(comparison.extra);
+  report.converted = std::move(comparison.converted);
+  report.file_bytes = manifest.file_bytes;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   return report;
 }

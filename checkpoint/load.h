@@ -18,8 +18,9 @@ namespace aliquot {
 class FileSystem;
 
 struct LoadOptions {
-  bool allow_missing = false;  // zeros where the checkpoint lacks a tensor of the state
-  bool allow_extra = false;    // leave what the state does not ask for: weights without their optimizer
+  bool allow_missing = false;   // zeros where the checkpoint lacks a tensor of the state
+  bool allow_extra = false;     // leave what the state does not ask for: weights without their optimizer
+  bool allow_rounding = false;  // convert tensors that the checkpoint has in a wider dtype, to the nearest
   /// What the state holds is worth nothing yet (a run that starts): bytes go in while they are verified, in one pass over
   /// the file instead of two. After a CheckpointError the state is not to be used, but may be loaded again.
   bool state_is_fresh = false;
@@ -29,9 +30,10 @@ struct LoadOptions {
 
 struct LoadReport {
   std::filesystem::path path;
-  std::vector<std::string> missing;  // tensors set to zero
-  std::vector<std::string> extra;    // tensors left alone
-  std::vector<std::string> refused;  // load_newest: newer checkpoints that are bad, a sentence each
+  std::vector<std::string> missing;    // tensors set to zero
+  std::vector<std::string> extra;      // tensors left alone
+  std::vector<std::string> converted;  // tensors of another dtype, a line each: "NAME (there bfloat16, here float32)"
+  std::vector<std::string> refused;    // load_newest: newer checkpoints that are bad, a sentence each
   int64_t file_bytes = 0;
   double seconds = 0;
 };
@@ -39,8 +41,9 @@ struct LoadReport {
 /// Fills the pieces of `state`, its step and its scalars from the checkpoint at `path` (a step-... directory).
 /// Collective; any number of ranks, any cuts, copies included. Each rank reads its own ranges and its share of the
 /// verification, and needs kStagingBytes besides. Nothing of `state` is touched before every byte of the checkpoint has
-/// been verified. Throws on every rank the same: CheckpointError when it is absent, damaged or hostile; UsageError,
-/// listing all of them, when tensors are missing, extra or of another shape or dtype.
+/// been verified. A floating-point tensor of another dtype is converted where that is exact, or asked for. Throws on every
+/// rank the same: CheckpointError when it is absent, damaged or hostile; UsageError, listing all of them, when tensors are
+/// missing, extra or of another shape or dtype.
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options = {});
 

@@ -74,7 +74,8 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
                         const LoadOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
-  LoadReport report{.path = path, .missing = {}, .extra = {}, .refused = {}, .file_bytes = 0, .seconds = 0};
+  LoadReport report;
+  report.path = path;
   std::optional<Weights> weights;
   Fit found;
   // All is known to fit before anything is touched.

@@ -65,5 +65,23 @@ TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
   }
 }
 
+TEST(Save, OfAnotherOptimizerResumesOnlyWhereMissingStateIsAllowed) {
+  test::TemporaryDirectory directory;
+  auto words = training(directory.path(), "blocking");
+  words.insert(words.end(), {"--stop-after", "2", "--optimizer", "sgd", "--momentum", "0"});
+  ASSERT_EQ(test::run_aliquot(words).code, 0);
+  words = training(directory.path(), "blocking");
+  words.insert(words.end(), {"--resume", "auto"});
+  const CommandResult refused = test::run_aliquot(words);
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  EXPECT_NE(refused.err.find("missing there: optimizer/h.0.attn.c_attn.bias/exp_avg"), std::string::npos)
+      << refused.err;
+  words.emplace_back("--allow-missing");
+  const CommandResult allowed = test::run_aliquot(words);
+  EXPECT_EQ(allowed.code, 0) << allowed.err;
+  EXPECT_NE(allowed.err.find("they start as zeros"), std::string::npos) << allowed.err;
+  EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
+}
+
 }  // namespace
 }  // namespace aliquot

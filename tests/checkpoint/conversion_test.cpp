@@ -1,0 +1,126 @@
+// A state of other dtypes than the checkpoint's: converted where that is exact, or asked for, by every way of loading.
+#include <cstring>
+#include <gtest/gtest.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/load.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::Shard;
+using test::TensorShape;
+
+std::vector<TensorShape> tensors(DType state) {
+  return {{"optimizer/w/exp_avg", {1051, 1001}, state},  // more than a tile, and no multiple of anything
+          {"optimizer/b/exp_avg", {13}, state},
+          {"parameters/b", {13}, DType::kFloat32},
+          {"parameters/w", {1051, 1001}, DType::kFloat32}};
+}
+
+/// Whole bytes of the tensor as it was saved, converted by the reference: all at once.
+std::vector<std::byte> expected(const TensorShape& saved, DType to) {
+  const auto from = test::whole_bytes(saved, 1);
+  const int64_t count = static_cast<int64_t>(from.size()) / element_bytes(saved.dtype);
+  std::vector<std::byte> result(static_cast<size_t>(count * element_bytes(to)));
+  convert(to, result.data(), saved.dtype, from.data(), count);
+  return result;
+}
+
+/// Memory that only an access reaches, like a device's: pieces hold an address that is not to be used.
+class Behind final : public PieceAccess {
+ public:
+  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw std::logic_error("not read here"); }
+  void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
+    EXPECT_LE(count * width, kStagingChunkBytes);
+    std::memcpy(piece.bytes - 1 + first * width, from, static_cast<size_t>(count * width));
+  }
+  int64_t width = 0;
+};
+
+class Conversion : public ::testing::TestWithParam<std::tuple<int, bool, bool>> {
+ protected:
+  void load_as(DType saved, DType wanted, const LoadOptions& options, size_t converted) {
+    const auto [rank_count, fresh, through_access] = GetParam();
+    test::TemporaryDirectory directory;
+    test::save_test_state(directory.path(), tensors(saved), 1, 100, 2);
+    const auto failures = test::on_ranks(rank_count, [&, fresh = fresh, behind = through_access](Communicator& ranks) {
+      Shard shard(tensors(wanted), ranks.rank_count(), ranks.rank(), test::Cut::kAnywhere, 3);
+      shard.poison();
+      State state = shard.state();
+      std::vector<Behind> accesses(state.tensors.size());
+      for (size_t i = 0; behind && i < state.tensors.size(); ++i) {
+        accesses[i].width = element_bytes(state.tensors[i].dtype);
+        state.tensors[i].access = &accesses[i];
+        for (StatePiece& piece : state.tensors[i].pieces) ++piece.bytes;
+      }
+      LoadOptions how = options;
+      how.state_is_fresh = fresh;
+      const LoadReport report = load(state, ranks, directory.path() / "step-00000100", how);
+      EXPECT_EQ(report.converted.size(), converted);
+      expect_converted(shard.state(), saved);
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(static_cast<size_t>(rank_count)));
+  }
+
+  static void expect_converted(const State& state, DType saved) {
+    for (const StateTensor& tensor : state.tensors) {
+      const DType from = tensor.path.starts_with("optimizer") ? saved : DType::kFloat32;
+      const auto whole = expected({tensor.path, tensor.shape, from}, tensor.dtype);
+      const int64_t width = element_bytes(tensor.dtype);
+      for (const StatePiece& piece : tensor.pieces) {
+        ASSERT_EQ(
+            std::memcmp(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width)), 0)
+            << tensor.path << " from " << piece.offset;
+      }
+    }
+  }
+};
+
+TEST_P(Conversion, ToAWiderDtypeIsExactAndSaid) {
+  load_as(DType::kBFloat16, DType::kFloat32, {}, 2);
+  load_as(DType::kFloat16, DType::kFloat32, {}, 2);
+  load_as(DType::kFloat32, DType::kFloat64, {}, 2);
+}
+
+TEST_P(Conversion, ToANarrowerDtypeRoundsWhereAskedFor) {
+  LoadOptions options;
+  options.allow_rounding = true;
+  load_as(DType::kFloat32, DType::kBFloat16, options, 2);
+  load_as(DType::kFloat32, DType::kFloat32, options, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Conversion,
+                         ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(), ::testing::Bool()));
+
+TEST(ConversionRefused, WhereItWouldRoundUnaskedOrMeansNothing) {
+  const std::vector<std::tuple<DType, DType, bool>> cases{{DType::kFloat32, DType::kBFloat16, false},
+                                                          {DType::kBFloat16, DType::kFloat16, false},
+                                                          {DType::kInt16, DType::kFloat32, true},
+                                                          {DType::kFloat32, DType::kUInt8, true},
+                                                          {DType::kFloat64, DType::kBFloat16, true}};
+  for (const auto& [saved, wanted, allowed] : cases) {
+    test::TemporaryDirectory directory;
+    test::save_test_state(directory.path(), tensors(saved));
+    const auto failures = test::on_ranks(2, [&, to = wanted, rounding = allowed](Communicator& ranks) {
+      Shard shard(tensors(to), 2, ranks.rank(), test::Cut::kBlocks, 3);
+      shard.poison();
+      LoadOptions options;
+      options.allow_rounding = rounding;
+      try {
+        load(shard.state(), ranks, directory.path() / "step-00000100", options);
+      } catch (const UsageError&) {
+        EXPECT_TRUE(shard.is_poisoned());
+        throw;
+      }
+    });
+    EXPECT_EQ(failures[0], failures[1]);
+    for (const char* tensor : {"optimizer/w/exp_avg", "optimizer/b/exp_avg"}) {
+      EXPECT_NE(failures[0].find(std::string(tensor) + " (there "), std::string::npos) << failures[0];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
