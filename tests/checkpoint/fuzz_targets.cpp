@@ -1,0 +1,196 @@
+#include "tests/checkpoint/fuzz_targets.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/crc32c.h"
+#include "checkpoint/load.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/save.h"
+#include "checkpoint/sha256.h"
+#include "checkpoint/verify.h"
+#include "checkpoint/weights.h"
+#include "sharding/world.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot::test {
+namespace {
+
+void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "a parser broke its promise: %s\n", what);
+  std::abort();
+}
+
+/// Runs `body`; false if it refused its input with one of the house's errors. Anything else that is thrown ends the program.
+template <typename Body>
+bool accepted(Body&& body) {
+  try {
+    body();
+    return true;
+  } catch (const Error& error) {
+    require(error.what()[0] != '\0', "an error without a sentence");
+    return false;
+  }
+}
+
+/// A manifest's text with its own hash made right: what a stranger would do.
+std::string signed_text(std::string_view body) {
+  const std::string begin = std::string(body) + "\"sha256\":\"", end = "\"}\n";
+  return begin + sha256_hex(begin + std::string(64, '0') + end) + end;
+}
+
+constexpr size_t kHashTail = 10 + 64 + 3;  // "sha256":"..."} and a newline
+
+/// A small checkpoint, honest, made once, and a copy of it to be spoiled.
+class Sample {
+ public:
+  Sample() {
+    save_test_state(directory_.path(), small_tensors());
+    state = read_file(path() / kStateFile);
+    manifest = read_file(path() / kManifestFile);
+  }
+  std::filesystem::path path() const { return directory_.path() / "step-00000100"; }
+
+  std::string state, manifest;
+
+ private:
+  TemporaryDirectory directory_{std::filesystem::exists("/dev/shm") ? "/dev/shm"
+                                                                    : std::filesystem::temp_directory_path()};
+};
+
+Sample& sample() {
+  static Sample sample;
+  return sample;
+}
+
+void run_manifest(std::string_view input) {
+  accepted([&] { parse_manifest(input, "input"); });
+  const std::string text = signed_text(input);
+  Manifest manifest;
+  if (!accepted([&] { manifest = parse_manifest(text, "input"); })) return;
+  const std::string again = manifest_text(manifest);
+  require(manifest_text(parse_manifest(again, "again")) == again, "a manifest does not survive being written");
+  for (const TensorEntry& tensor : manifest.tensors) {
+    require(tensor.size_bytes == 0 ||
+                (tensor.file_offset >= 0 && tensor.file_offset + tensor.size_bytes <= manifest.file_bytes),
+            "a tensor lies outside the file");
+  }
+}
+
+std::vector<std::string> manifest_seeds() {
+  const std::string& text = sample().manifest;
+  return {text.substr(0, text.size() - kHashTail), "{", R"({"format":"aliquot checkpoint","version":1,)"};
+}
+
+Communicator& alone() {
+  static World world = [] {
+    WorldOptions options;
+    options.device = DeviceChoice::kHost;
+    options.kind = WorldChoice::kThreads;
+    options.threads_per_rank = 1;
+    return World::from_environment(options);
+  }();
+  return world.communicator();
+}
+
+std::string crc_text(std::string_view bytes) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", crc32c(std::as_bytes(std::span(bytes))));
+  return text;
+}
+
+/// The input spoils an honest checkpoint: a byte of switches, then records of three bytes of place and one to add. Checksums
+/// and hash are made right afterwards.
+void run_checkpoint(std::string_view input) {
+  if (input.empty()) return;
+  const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(input[i])); };
+  std::string state = sample().state;
+  std::string body = sample().manifest.substr(0, sample().manifest.size() - kHashTail);
+  for (size_t i = 1; i + 4 <= input.size(); i += 4) {
+    const size_t place = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16;
+    std::string& which = (place & 1) != 0 ? body : state;
+    char& target = which[(place >> 1) % which.size()];
+    target = static_cast<char>(static_cast<unsigned char>(target) + byte(i + 3));
+  }
+  if ((byte(0) & 1) != 0) state.resize(state.size() / 2);
+  if ((byte(0) & 2) != 0) {
+    const size_t version = body.find("1.");
+    if (version != std::string::npos) body[version] = '2';  // no structure to compare with
+  }
+  const std::string before = crc_text(sample().state);
+  if (const size_t at = body.find(before); at != std::string::npos) body.replace(at, 8, crc_text(state));
+  write_file(sample().path() / kStateFile, state);
+  write_file(sample().path() / kManifestFile, (byte(0) & 4) != 0 ? body : signed_text(body));
+  for (const bool fresh : {false, true}) {
+    Shard shard(small_tensors(), 1, 0, Cut::kBlocks, 5);
+    shard.poison();
+    LoadOptions options;
+    options.state_is_fresh = fresh;
+    const bool loaded = accepted([&] { load(shard.state(), alone(), sample().path(), options); });
+    require(loaded || fresh || shard.is_poisoned(), "a bad checkpoint touched the state");
+  }
+  accepted([] { verify(sample().path()); });
+}
+
+std::vector<std::string> checkpoint_seeds() {
+  return {std::string(1, '\0'), std::string("\0\x21\0\0\1", 5), std::string("\2\x40\2\0\1\x41\2\0\1", 9)};
+}
+
+void run_safetensors(std::string_view input) {
+  for (const int64_t data_bytes : {int64_t{0}, int64_t{8}, int64_t{26}}) {
+    SafetensorsHeader header;
+    if (!accepted([&] { header = parse_safetensors_header(input, data_bytes, "input"); })) continue;
+    int64_t total = 0;
+    for (const SafetensorsEntry& tensor : header.tensors) {
+      require(0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= data_bytes, "a tensor outside the file");
+      total += tensor.end - tensor.begin;
+    }
+    require(total == data_bytes, "tensors do not fill the file");
+    std::vector<SafetensorsEntry> entries = header.tensors;
+    const std::string text = safetensors_prefix(entries, header.metadata);
+    const auto again = parse_safetensors_header(std::string_view(text).substr(8), data_bytes, "again");
+    require(again.tensors.size() == entries.size(), "a header does not survive being written");
+  }
+}
+
+std::vector<std::string> safetensors_seeds() {
+  return {
+      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[],"data_offsets":[24,26]},)"
+      R"("b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"e":{"dtype":"F64","shape":[0,5],"data_offsets":[26,26]}})",
+      "{}   "};
+}
+
+void run_weight_index(std::string_view input) {
+  std::set<std::string> files;
+  if (!accepted([&] { files = parse_weight_index(input, "input"); })) return;
+  for (const std::string& file : files) require(file.find('/') == std::string::npos, "an index leads elsewhere");
+}
+
+std::vector<std::string> weight_index_seeds() {
+  return {R"({"metadata":{"total_size":8},"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors"}})", "{}"};
+}
+
+}  // namespace
+
+std::span<const FuzzTarget> fuzz_targets() {
+  static const std::vector<FuzzTarget> targets{
+      {"manifest",
+       run_manifest,
+       manifest_seeds,
+       {"\"shape\":[", "\"offset\":", "\"bytes\":", "null", "9223372036854775807", "-1", "1e999", "bits:", "\\u0000",
+        "{\"int64\":"}},
+      {"checkpoint", run_checkpoint, checkpoint_seeds, {}},
+      {"safetensors",
+       run_safetensors,
+       safetensors_seeds,
+       {"\"dtype\":\"F32\"", "\"shape\":[", "\"data_offsets\":[0,", "__metadata__", "9007199254740993", "\\ud800", "[[",
+        "{{"}},
+      {"weight_index", run_weight_index, weight_index_seeds, {"weight_map", "../", ".safetensors", "\"\":", "[[[["}}};
+  return targets;
+}
+
+}  // namespace aliquot::test

@@ -1,0 +1,24 @@
+#pragma once
+// The parsers of what strangers may have written, each behind one function that takes any bytes.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aliquot::test {
+
+/// `run` returns for every input, throws nothing, and ends the program where what was accepted does not hold what the
+/// parser promises. `seeds` are inputs from which others are made; `words` are worth inserting.
+struct FuzzTarget {
+  std::string_view name;
+  void (*run)(std::string_view input);
+  std::vector<std::string> (*seeds)();
+  std::vector<std::string_view> words;
+};
+
+/// manifest, checkpoint, safetensors, weight_index.
+std::span<const FuzzTarget> fuzz_targets();
+
+}  // namespace aliquot::test

@@ -1,0 +1,240 @@
+// Power that fails at any moment of a run of saves: whatever the disk made of what was not flushed, the newest checkpoint that
+// was promised is there and whole, and nothing half written is seen. And every flush is needed for that.
+#include <gtest/gtest.h>
+#include <iostream>
+#include <map>
+#include <random>
+#include <set>
+
+#include "checkpoint/find.h"
+#include "checkpoint/save.h"
+#include "checkpoint/verify.h"
+#include "tests/checkpoint/recording_file_system.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::Disk;
+using test::DiskCall;
+using test::DiskLog;
+using test::Fate;
+using test::Shard;
+
+constexpr int kRanks = 2;
+constexpr size_t kNone = SIZE_MAX;
+constexpr int kRandomFates = 12;
+constexpr const char* kFolder = "runs/a";  // two folders that the first save makes
+
+struct Save {
+  int64_t step;
+  uint64_t seed;  // of its contents
+};
+
+/// Makes the saves one after the other from two ranks, and writes down what reached the disk.
+std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
+  test::TemporaryDirectory directory;
+  DiskLog log(directory.path());
+  const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
+    test::RecordingFileSystem file_system(log, communicator.rank());
+    Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Cut::kBlocks, 3);
+    for (const Save& each : saves) {
+      shard.fill(each.seed);
+      shard.state().step = each.step;
+      SaveOptions options;
+      options.file_system = &file_system;
+      options.keep_count = keep_count;
+      options.direct_io = false;
+      save(shard.state(), communicator, directory.path() / kFolder, options);
+      if (communicator.rank() == 0) log.acknowledge(each.step, each.seed);
+      communicator.gather_objects("acknowledged");
+    }
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(kRanks));
+  return log.calls();
+}
+
+/// The seed of what a checkpoint holds, every tensor of it; 0 if it is no seed up to 9.
+uint64_t seed_of(const CheckpointReader& reader) {
+  for (uint64_t seed = 1; seed < 10; ++seed) {
+    bool all = true;
+    for (const test::TensorShape& shape : test::small_tensors()) {
+      const auto expected = test::whole_bytes(shape, seed);
+      std::vector<std::byte> bytes(expected.size());
+      for (const TensorEntry& tensor : reader.manifest().tensors) {
+        if (tensor.path == shape.path) reader.read(bytes, tensor.file_offset);
+      }
+      all = all && bytes == expected;
+    }
+    if (all) return seed;
+  }
+  return 0;
+}
+
+/// The checkpoints that a restart finds on a disk, by step: the seed of each, or 0 for one that is not whole.
+std::map<int64_t, uint64_t> recover(const Disk& disk) {
+  test::TemporaryDirectory directory(std::filesystem::exists("/dev/shm") ? "/dev/shm"
+                                                                         : std::filesystem::temp_directory_path());
+  disk.restore(directory.path());
+  const auto folder = directory.path() / kFolder;
+  sweep_leftovers(folder);
+  std::map<int64_t, uint64_t> found;
+  for (const FoundCheckpoint& each : list_checkpoints(folder)) {
+    try {
+      found[each.step] = seed_of(open_verified(each.path));
+    } catch (const Error&) {
+      found[each.step] = 0;
+    }
+  }
+  return found;
+}
+
+/// Looks at disks, each different one once.
+class Recovering {
+ public:
+  const std::map<int64_t, uint64_t>& operator()(const Disk& disk) {
+    const std::string key = disk.fingerprint();
+    const auto known = known_.find(key);
+    return known != known_.end() ? known->second : known_.emplace(key, recover(disk)).first->second;
+  }
+  size_t different_count() const { return known_.size(); }
+
+ private:
+  std::map<std::string, std::map<int64_t, uint64_t>> known_;
+};
+
+/// What is wrong with what was found when the power failed after `count` calls; empty: nothing.
+std::string broken_promise(const std::vector<DiskCall>& calls, size_t count, const std::map<int64_t, uint64_t>& found) {
+  const DiskCall* promised = nullptr;
+  std::map<int64_t, std::set<uint64_t>> possible;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].kind != DiskCall::Kind::kAcknowledge) continue;
+    possible[calls[i].step].insert(calls[i].seed);
+    if (i < count) promised = &calls[i];
+  }
+  for (const auto& [step, seed] : found) {
+    if (!possible[step].contains(seed)) return "step " + std::to_string(step) + " is seen and not whole";
+  }
+  if (promised == nullptr) return {};
+  if (found.empty() || found.rbegin()->first < promised->step)
+    return "step " + std::to_string(promised->step) + " was promised and is gone";
+  const auto same = found.find(promised->step);
+  if (same != found.end() && same->second < promised->seed)
+    return "step " + std::to_string(promised->step) + " is as it was before it was replaced";
+  return {};
+}
+
+/// Every kind of fate for what was not flushed: all lost, all kept, names without contents and the reverse, torn writes, one
+/// change lost or kept alone, and random ones.
+std::vector<std::function<Fate(size_t)>> fates(const std::vector<DiskCall>& calls, const std::vector<size_t>& open,
+                                               uint64_t seed) {
+  const auto names = [&calls](size_t i) { return calls[i].kind == DiskCall::Kind::kEntries; };
+  std::vector<std::function<Fate(size_t)>> all;
+  all.emplace_back([](size_t) { return Fate::kLost; });
+  if (open.empty()) return all;
+  all.emplace_back([](size_t) { return Fate::kKept; });
+  all.emplace_back([names](size_t i) { return names(i) ? Fate::kKept : Fate::kLost; });
+  all.emplace_back([names](size_t i) { return names(i) ? Fate::kLost : Fate::kKept; });
+  all.emplace_back([](size_t) { return Fate::kTorn; });
+  for (const size_t one : open) {
+    all.emplace_back([one](size_t i) { return i == one ? Fate::kLost : Fate::kKept; });
+    all.emplace_back([one](size_t i) { return i == one ? Fate::kKept : Fate::kLost; });
+  }
+  for (uint64_t n = 0; n < kRandomFates; ++n) {
+    all.emplace_back([key = seed * kRandomFates + n](size_t i) {
+      std::mt19937_64 random(key * 1'000'003 + i);
+      return static_cast<Fate>(random() % 3);
+    });
+  }
+  return all;
+}
+
+struct Replay {
+  size_t states = 0;
+  std::string broken;  // the first broken promise
+};
+
+/// Lets the power fail after every call in turn, with one flush left out.
+Replay replay(const std::vector<DiskCall>& calls, size_t ignored, Recovering& recovering) {
+  Replay result;
+  for (size_t count = 0; count <= calls.size(); ++count) {
+    for (const auto& fate : fates(calls, test::uncertain(calls, count, ignored), count)) {
+      ++result.states;
+      const auto& found = recovering(test::after_power_loss(calls, count, ignored, fate));
+      const std::string broken = broken_promise(calls, count, found);
+      if (broken.empty()) continue;
+      result.broken = "after call " + std::to_string(count) + ": " + broken;
+      return result;
+    }
+  }
+  return result;
+}
+
+std::vector<size_t> flushes(const std::vector<DiskCall>& calls) {
+  std::vector<size_t> result;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i].kind == DiskCall::Kind::kSync) result.push_back(i);
+  }
+  return result;
+}
+
+/// All states of a run recover; then, with each flush left out in turn, some do not. Returns how many flushes are needed.
+size_t prove(const char* name, const std::vector<DiskCall>& calls) {
+  Recovering recovering;
+  const Replay whole = replay(calls, kNone, recovering);
+  EXPECT_EQ(whole.broken, "") << name;
+  std::cout << name << ": " << calls.size() << " calls, " << whole.states << " states after a loss of power ("
+            << recovering.different_count() << " different), all recovered\n";
+  size_t needed = 0;
+  for (const size_t flush : flushes(calls)) {
+    const Replay without = replay(calls, flush, recovering);
+    needed += without.broken.empty() ? 0 : 1;
+    std::cout << "  without flush " << flush << " of rank " << calls[flush].rank << ": "
+              << (without.broken.empty() ? "nothing is lost" : without.broken) << "\n";
+  }
+  return needed;
+}
+
+TEST(PowerLoss, SavesAndAReplacementRecoverAndNeedEveryFlush) {
+  const auto calls = record({{1, 1}, {2, 2}, {2, 3}}, 0);
+  // Each save: both ranks' parts, the manifest, its folder, the name. The first also two new folders.
+  ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2u);
+  EXPECT_EQ(prove("saves and a replacement", calls), flushes(calls).size());
+}
+
+TEST(PowerLoss, PruningNeverLosesAndNeedsItsFlush) {
+  const auto calls = record({{1, 1}, {2, 2}, {3, 3}}, 1);
+  ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2 + 2u);
+  EXPECT_EQ(prove("saves that prune", calls), flushes(calls).size());
+}
+
+/// The model of the disk itself: what was flushed lasts, by the rank that flushed it alone; what was not may go.
+TEST(PowerLoss, TheDiskForgetsWhatWasNotFlushed) {
+  test::TemporaryDirectory directory;
+  DiskLog log(directory.path());
+  test::RecordingFileSystem one(log, 0), other(log, 1);
+  const std::string text = "12345678";
+  {
+    const Directory root = Directory::open(one, directory.path());
+    File file = root.create("a");
+    file.write(std::as_bytes(std::span(text)), 0);
+    Directory::open(other, directory.path()).open_for_writing("a", false).write(std::as_bytes(std::span(text)), 8);
+    file.sync();
+    root.sync();
+  }
+  const auto lost = [](size_t) { return Fate::kLost; };
+  const auto contents = [&](size_t count, size_t ignored, const std::function<Fate(size_t)>& fate) {
+    const Disk disk = test::after_power_loss(log.calls(), count, ignored, fate);
+    const auto& names = disk.directories.at(0);
+    return names.contains("a") ? disk.files.contains(names.at("a")) ? disk.files.at(names.at("a")) : "" : "none";
+  };
+  ASSERT_EQ(log.calls().size(), 5u);  // create, write, the other's write, two flushes
+  EXPECT_EQ(contents(5, kNone, lost), text) << "the other rank's part was not flushed";
+  EXPECT_EQ(contents(5, 3, lost), "");
+  EXPECT_EQ(contents(5, 4, lost), "none");
+  EXPECT_EQ(contents(3, kNone, [](size_t) { return Fate::kKept; }), text + text);
+  EXPECT_EQ(contents(2, kNone, [](size_t) { return Fate::kTorn; }), "1234");
+}
+
+}  // namespace
+}  // namespace aliquot
