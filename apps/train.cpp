@@ -62,13 +62,13 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   return open_token_source(options.data);
 }
 
-ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data) {
+ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
   if (options.ranks && *options.ranks != world.rank_count()) {
     throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
                      std::to_string(world.rank_count()) + ": leave --ranks out.");
   }
   resolve(options, world.rank_count(), false);
-  TrainRun run(world, options, data);
+  TrainRun run(world, options, data, evaluated);
   if (!options.dry_run) return run.run();
   run.print_plan();
   return ExitCode::kDone;
@@ -83,11 +83,12 @@ int run_train(const Arguments& arguments) {
     fmt::print("{}", help(table));
     return 0;
   }
-  std::unique_ptr<TokenSource> data;
+  std::unique_ptr<TokenSource> data, evaluated;
   try {
     parse_arguments(table, arguments);
     check_before_ranks(options);
     data = open_data(options);
+    if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data);
   } catch (const Error& error) {
     if (is_first_process()) throw;
     return static_cast<int>(error.exit_code());
@@ -98,7 +99,7 @@ int run_train(const Arguments& arguments) {
   World::run(
       static_cast<int>(options.ranks.value_or(1)),
       [&](World& world) {
-        const ExitCode own = train_rank(world, options, *data);
+        const ExitCode own = train_rank(world, options, *data, evaluated.get());
         if (world.rank() == 0 || launched_process_count() > 1) code = own;
       },
       world_options(options));

@@ -69,8 +69,9 @@ void TrainRun::print_plan() {
     const int64_t bytes = memory.planned[static_cast<size_t>(i)];
     if (bytes > 0) fmt::print("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
   }
-  fmt::print("  {:<14}{:>16}  {}\n\n{}", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes),
-             text(plan));
+  fmt::print("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
+  if (!plan.choice.empty()) fmt::print("chosen to fit the budget: {}\n\n", plan.choice);
+  fmt::print("{}", text(plan));
 }
 
 void TrainRun::begin_metrics(bool append) {
@@ -139,6 +140,7 @@ std::string TrainRun::weight_digest() {
 ExitCode TrainRun::finish(ExitCode code) {
   progress_->finish();
   measure_outside();
+  if (!options_.trace.empty()) write_trace_file();
   const std::vector<RankMemory> memory = memory_of_ranks();
   const std::string digest = weight_digest();
   if (!leads()) return code;

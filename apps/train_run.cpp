@@ -25,17 +25,33 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
           .rank_count = world.rank_count()};
 }
 
+/// What the model's activations leave of the budget is the engine's.
+EngineOptions within_budget(EngineOptions engine, const TrainOptions& o, const Model& model) {
+  if (!o.memory_budget) return engine;
+  engine.memory_budget_bytes = *o.memory_budget - model.activation_bytes();
+  if (engine.memory_budget_bytes > 0) return engine;
+  throw UnavailableError(
+      fmt::format("--memory-budget {}: the activations alone take {} bytes a rank; give more, a smaller "
+                  "--micro-batch, or --recompute block.",
+                  *o.memory_budget, model.activation_bytes()));
+}
+
 }  // namespace
 
-TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data)
+TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated)
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
       model_(std::make_unique<Gpt2>(model_shape(options), gpt2_options(options), host(*stream_).pool())),
-      engine_(std::make_unique<Engine>(world, engine_options(options))),
+      engine_(std::make_unique<Engine>(world, within_budget(engine_options(options), options, *model_))),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)) {
   options_.threads = host(*stream_).pool().thread_count();
+  if (evaluated != nullptr) {
+    LoaderOptions in_order = loader_options(world, options);
+    in_order.shuffle = false;
+    evaluated_.emplace(*evaluated, in_order);
+  }
   wrap(*engine_, *model_, options_.decay_all);
   model_->set_loss_factor(1.0f / static_cast<float>(options_.micro_batch * *options_.sequence));
 }
@@ -64,6 +80,7 @@ void TrainRun::prepare() {
   model_->set_activations(activations_.data());
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
   snapshots_ = saves_in_background();
+  if (!options_.trace.empty()) engine_->record_timelines();
   resume();
   prepare_saving();
 }
@@ -89,16 +106,24 @@ void TrainRun::step() {
   consumed_ += *options_.global_batch;
   if (outside_bytes_ == 0) measure_outside();  // once: everything has been touched now
   skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  const double seconds = now_seconds() - began;
+  std::optional<double> eval_loss;
+  if (options_.eval_every > 0 && report.step % options_.eval_every == 0) eval_loss = evaluate();
   const StepRecord record =
-      record_of(report, loss / static_cast<double>(*options_.global_batch * *options_.sequence), now_seconds() - began);
+      record_of(report, loss / static_cast<double>(*options_.global_batch * *options_.sequence), seconds);
   if (metrics_) {
     const bool digest_due = options_.digest_every > 0 && report.step % options_.digest_every == 0;
     Json extra;
     if (digest_due) extra["digest"] = weight_digest();
+    if (eval_loss) extra["eval_loss"] = *eval_loss;
     if (leads()) metrics_->write(json(record, extra));
   }
   progress_->show({record.step, record.loss, record.tokens_per_second, record.grad_norm, record.lr, record.skipped},
                   now_seconds());
+  if (eval_loss && leads() && !options_.quiet) {
+    progress_->finish();
+    fmt::print("step {} validation loss {:.4f}\n", report.step, *eval_loss);
+  }
   if (report.skipped && leads()) {
     progress_->finish();
     fmt::print(stderr, "aliquot: step {} was skipped: the gradient of {} is not finite.\n", report.step,

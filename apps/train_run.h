@@ -26,7 +26,8 @@ inline constexpr const char* kSequencesConsumed = "sequences_consumed";
 class TrainRun {
  public:
   /// `options` are resolved. Builds the model and its plan; allocates nothing large yet.
-  TrainRun(World& world, const TrainOptions& options, const TokenSource& data);
+  /// `evaluated`: what the validation loss is of; null: nothing.
+  TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated);
 
   /// Rank 0 prints options, memory and schedule.
   void print_plan();
@@ -41,6 +42,8 @@ class TrainRun {
   void begin_metrics(bool append);
   void step();
   double run_micro_batches();
+  double evaluate();
+  void write_trace_file();
   StepRecord record_of(const StepReport& report, double loss, double seconds);
   RankMemory planned_memory();
   void measure_outside();
@@ -63,6 +66,7 @@ class TrainRun {
   std::unique_ptr<Gpt2> model_;
   std::unique_ptr<Engine> engine_;
   Loader loader_;
+  std::optional<Loader> evaluated_;
   RateSchedule rates_;
   Buffer activations_;
   std::optional<MetricsFile> metrics_;

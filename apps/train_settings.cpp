@@ -14,6 +14,8 @@ Optimizer optimizer(const TrainOptions& o) {
   return AdamW{lr, beta_1, beta_2, eps, decay};
 }
 
+DType dtype(const std::string& name) { return name == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
+
 }  // namespace
 
 WorldOptions world_options(const TrainOptions& o) {
@@ -35,6 +37,11 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.prefetch = static_cast<int>(o.prefetch);
   engine.keep_gathered = static_cast<int>(o.keep_gathered);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
+  engine.precision.gradients = dtype(o.gradients);
+  engine.precision.reduce = dtype(o.reduce_precision);
+  engine.moments = dtype(o.state);
+  engine.update_in_backward = o.update_in_backward;
+  engine.reproducible = o.reproducible;
   engine.optimizer = optimizer(o);
   engine.clip = o.clip;
   engine.seed = static_cast<uint64_t>(o.seed);

@@ -27,6 +27,10 @@ void draw(const Initial& initial, const RandomKey& key, int64_t offset, std::spa
   }
 }
 
+Unit& unit_of(Engine& engine, const Model& model, int use) {
+  return engine.units()[static_cast<size_t>(model.uses()[static_cast<size_t>(use)])];
+}
+
 }  // namespace
 
 void wrap(Engine& engine, Model& model, bool decay_all) {
@@ -56,19 +60,22 @@ Initialize initial_values(const Model& model, uint64_t seed) {
 }
 
 void run_micro_batch(Engine& engine, Model& model) {
-  const std::vector<int>& uses = model.uses();
-  const auto unit = [&](int use) -> Unit& {
-    return engine.units()[static_cast<size_t>(uses[static_cast<size_t>(use)])];
-  };
-  const int use_count = static_cast<int>(uses.size());
-  engine.micro_batch();
+  const int use_count = static_cast<int>(model.uses().size());
+  const auto pass = engine.micro_batch();
   for (int use = 0; use < use_count; ++use) {
-    const Scope live = unit(use).forward();
+    const Scope live = unit_of(engine, model, use).forward();
     model.forward(use);
   }
   for (int use = use_count - 1; use >= 0; --use) {
-    const Scope live = unit(use).backward();
+    const Scope live = unit_of(engine, model, use).backward();
     model.backward(use);
+  }
+}
+
+void run_evaluation(Engine& engine, Model& model) {
+  for (int use = 0; use < static_cast<int>(model.uses().size()); ++use) {
+    const Scope live = unit_of(engine, model, use).evaluate();
+    model.forward(use);
   }
 }
 

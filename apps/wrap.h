@@ -17,4 +17,7 @@ Initialize initial_values(const Model& model, uint64_t seed);
 /// One micro-batch, forward and backward, each use inside its scope. The model has its batch.
 void run_micro_batch(Engine& engine, Model& model);
 
+/// One pass of forward alone, between steps. The model has its batch.
+void run_evaluation(Engine& engine, Model& model);
+
 }  // namespace aliquot

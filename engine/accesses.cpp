@@ -76,15 +76,32 @@ void Accesses::gather(int32_t flat) {
 }
 
 void Accesses::reduce(OperationId id, int32_t flat) {
+  const Precision& precision = plan_.policy.precision;
+  if (precision.sent() == precision.gradients) {
+    add({.role = Role::kGradients, .flat = flat, .by_peers = true, .after_meeting = true});
+  } else {
+    add({.role = Role::kGradients, .flat = flat});
+    add({.role = Role::kSent, .flat = flat, .writes = true});
+    add({.role = Role::kSent, .flat = flat, .by_peers = true, .after_meeting = true});
+  }
+  add_up(id, flat);
+  if (id == last_reduce_[plan_.flats[flat].unit]) add({.role = Role::kSquares, .flat = flat, .writes = true});
+}
+
+/// What was reduced becomes the sum, or is added to it; in levels, to those that waited for it.
+void Accesses::add_up(OperationId id, int32_t flat) {
   const UnitId unit = plan_.flats[flat].unit;
-  const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReduced;
-  add({.role = Role::kGradients, .flat = flat, .by_peers = true, .after_meeting = true});
-  if (id != first_reduce_[unit]) {
+  Role sum = reduces_in_place_ ? Role::kGradients : Role::kReduced;
+  if (plan_.schedule.sums_in_levels) {
+    const int closed = closed_levels(plan_.schedule.operations[id].micro_batch);
+    if (closed > 0) add({.role = Role::kPartial, .flat = flat, .writes = true});
+    for (int level = 0; level < closed; ++level) add({.role = level_role(level), .flat = flat});
+    if (id != last_reduce_[unit]) sum = level_role(closed);
+  } else if (id != first_reduce_[unit]) {
     add({.role = Role::kPartial, .flat = flat, .writes = true});
     add({.role = sum, .flat = flat});
   }
   add({.role = sum, .flat = flat, .writes = true});
-  if (id == last_reduce_[unit]) add({.role = Role::kSquares, .flat = flat, .writes = true});
 }
 
 void Accesses::spread(int32_t flat) {
@@ -104,26 +121,29 @@ void Accesses::norm() {
 void Accesses::update(int32_t flat) {
   const bool whole = plan_.schedule.zero_stage == 0 || reduces_in_place_;
   add({.role = whole ? Role::kGradients : Role::kReduced, .flat = flat});
-  if (plan_.policy.state_bytes_per_parameter > 0) add({.role = Role::kOptimizer, .flat = flat, .writes = true});
+  if (plan_.policy.state_bytes_per_block > 0) add({.role = Role::kOptimizer, .flat = flat, .writes = true});
+  if (plan_.policy.precision.has_master()) add({.role = Role::kMaster, .flat = flat, .writes = true});
   add({.role = Role::kParameters, .flat = flat, .writes = true});
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
-  const FlatLayout& layout = plan.flats[flat].layout;
-  const int64_t shard = layout.shard_count() * element_bytes(layout.tensors().front().dtype);
-  const int stage = plan.schedule.zero_stage;
+  const Precision& precision = plan.policy.precision;
+  const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
+  const int64_t updated = plan.schedule.zero_stage == 0 ? whole : shard;
   switch (role) {
-    case Role::kParameters: return stage == 3 ? shard : shard * ranks;
-    case Role::kOptimizer:
-      return layout.shard_count() * (stage == 0 ? ranks : 1) * plan.policy.state_bytes_per_parameter;
-    case Role::kGathered:
-    case Role::kGradients: return shard * ranks;
-    case Role::kReduced:
-    case Role::kPartial: return shard;
-    case Role::kSquares: return layout.shard_count() / kBlockElements * static_cast<int64_t>(sizeof(double));
+    case Role::kParameters: return (plan.schedule.zero_stage == 3 ? shard : whole) * element_bytes(precision.compute);
+    case Role::kMaster: return updated * precision.master_bytes();
+    case Role::kOptimizer: return updated / kBlockElements * plan.policy.state_bytes_per_block;
+    case Role::kGathered: return whole * element_bytes(precision.compute);
+    case Role::kGradients: return whole * element_bytes(precision.gradients);
+    case Role::kReduced: return shard * element_bytes(precision.gradients);
+    case Role::kSent: return whole * element_bytes(precision.sent());
+    case Role::kPartial: return shard * (plan.schedule.sums_in_levels ? 4 : element_bytes(precision.gradients));
+    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     case Role::kNormParts: break;
+    default: return shard * 4;  // a level
   }
   return 0;
 }

@@ -33,6 +33,7 @@ class Accesses {
   void gather(int32_t flat);
   void reduce(OperationId operation, int32_t flat);
   void spread(int32_t flat);
+  void add_up(OperationId operation, int32_t flat);
   void norm();
   void update(int32_t flat);
   void add(Access access) { accesses_.push_back(access); }

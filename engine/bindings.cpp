@@ -1,5 +1,9 @@
 #include "engine/bindings.h"
 
+#include <fmt/format.h>
+
+#include "kernels/error.h"
+
 namespace aliquot {
 namespace {
 
@@ -14,15 +18,17 @@ std::vector<GuardRange::Tensor> guarded(const ModelSpec& model, std::string_view
   return tensors;
 }
 
-void set(float** slot, std::byte* address) {
-  if (slot != nullptr) *slot = reinterpret_cast<float*>(address);
+void check(const PointerSlot& slot, DType dtype, std::string_view what, std::string_view parameter) {
+  if (slot.element_bytes() == 0 || slot.element_bytes() == element_bytes(dtype)) return;
+  throw UsageError(
+      fmt::format("the model's pointer to the {} of {} is to elements of {} bytes, but they are kept in {}", what,
+                  parameter, slot.element_bytes(), name(dtype)));
 }
 
 }  // namespace
 
-Bindings::Bindings(const Plan& plan, const StepMemory& memory, std::vector<std::vector<PointerSlots>> slots)
+Bindings::Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots)
     : plan_(plan),
-      memory_(memory),
       slots_(std::move(slots)),
       values_(guarded(plan.model, "")),
       gradients_(guarded(plan.model, "gradient of ")) {
@@ -31,14 +37,25 @@ Bindings::Bindings(const Plan& plan, const StepMemory& memory, std::vector<std::
     first_of_unit_.push_back(next);
     next += unit.parameters.size();
   }
+  check_elements();
   for (UnitId u = 0; u < static_cast<UnitId>(plan.model.units.size()); ++u) close(u);
+}
+
+void Bindings::check_elements() const {
+  for (std::size_t u = 0; u < slots_.size(); ++u) {
+    for (std::size_t p = 0; p < slots_[u].size(); ++p) {
+      const std::string& parameter = plan_.model.units[u].parameters[p].tensor.name;
+      check(slots_[u][p].value, plan_.policy.precision.compute, "values", parameter);
+      check(slots_[u][p].gradient, plan_.policy.precision.gradients, "gradient", parameter);
+    }
+  }
 }
 
 Bindings::~Bindings() {
   for (auto& unit : slots_) {
     for (PointerSlots& slots : unit) {
-      set(slots.value, nullptr);
-      set(slots.gradient, nullptr);
+      slots.value.set(nullptr);
+      slots.gradient.set(nullptr);
     }
   }
 }
@@ -53,19 +70,20 @@ void Bindings::for_parameters(UnitId unit, Body body) {
   }
 }
 
-void Bindings::open(UnitId unit, bool backward) {
+void Bindings::open(UnitId unit, bool backward, const StepMemory& memory) {
+  const Precision& precision = plan_.policy.precision;
   for_parameters(unit, [&](int32_t flat, int64_t offset, std::size_t parameter) {
     const PointerSlots& slots = slots_[unit][parameter];
-    if (slots.value != nullptr) *slots.value = memory_.whole(flat) + offset;
-    if (!backward || slots.gradient == nullptr || !plan_.flats[flat].trainable) return;
-    *slots.gradient = reinterpret_cast<float*>(memory_.address(Role::kGradients, flat)) + offset;
+    slots.value.set(memory.whole(flat) + offset * element_bytes(precision.compute));
+    if (!backward || slots.gradient.empty() || !plan_.flats[flat].trainable) return;
+    slots.gradient.set(memory.address(Role::kGradients, flat) + offset * element_bytes(precision.gradients));
   });
 }
 
 void Bindings::close(UnitId unit) {
   for_parameters(unit, [&](int32_t, int64_t, std::size_t parameter) {
-    set(slots_[unit][parameter].value, values_.address(first_of_unit_[unit] + parameter));
-    set(slots_[unit][parameter].gradient, gradients_.address(first_of_unit_[unit] + parameter));
+    slots_[unit][parameter].value.set(values_.address(first_of_unit_[unit] + parameter));
+    slots_[unit][parameter].gradient.set(gradients_.address(first_of_unit_[unit] + parameter));
   });
 }
 

@@ -4,36 +4,32 @@
 #include <vector>
 
 #include "engine/guard_range.h"
+#include "engine/pointer_slot.h"
 #include "engine/step_memory.h"
 
 namespace aliquot {
 
-/// Where one parameter's model keeps its pointers; either may be null.
-struct PointerSlots {
-  float** value = nullptr;
-  float** gradient = nullptr;
-};
-
-/// One unit at a time; the plan and memory must outlive it.
+/// One unit at a time; the plan must outlive it.
 class Bindings {
  public:
-  /// `slots` by unit, then parameter. All pointers are guarded from now on.
-  Bindings(const Plan& plan, const StepMemory& memory, std::vector<std::vector<PointerSlots>> slots);
+  /// `slots` by unit, then parameter. All pointers are guarded from now on. Throws UsageError for a pointer to elements of
+  /// another size than the plan's precision has.
+  Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~Bindings();
   Bindings(const Bindings&) = delete;
   Bindings& operator=(const Bindings&) = delete;
 
   /// The unit is whole: its values, and in backward its gradients, are where the model may use them.
-  void open(UnitId unit, bool backward);
+  void open(UnitId unit, bool backward, const StepMemory& memory);
   /// They fault again.
   void close(UnitId unit);
 
  private:
   template <typename Body>
   void for_parameters(UnitId unit, Body body);
+  void check_elements() const;
 
   const Plan& plan_;
-  const StepMemory& memory_;
   std::vector<std::vector<PointerSlots>> slots_;
   std::vector<std::size_t> first_of_unit_;
   GuardRange values_, gradients_;

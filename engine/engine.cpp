@@ -3,18 +3,22 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "engine/budget.h"
 #include "engine/running.h"
-#include "optim/clip.h"
 
 namespace aliquot {
 
 Scope::~Scope() {
-  if (engine_ != nullptr) engine_->close();
+  if (engine_ != nullptr) engine_->close(unwinding_.now());
+}
+
+Pass::~Pass() {
+  if (engine_ != nullptr && unwinding_.now()) engine_->abandon_pass();
 }
 
 const std::string& Unit::name() const { return engine_.declared_[index_].spec.name; }
 
-Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, float** value, float** gradient,
+Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
                 const ParameterOptions& options) {
   engine_.refuse_if_running("add a parameter");
   engine_.plan_.reset();
@@ -35,12 +39,18 @@ Unit& Unit::assigns_gradients() {
   return *this;
 }
 
-Scope Unit::forward() { return engine_.open({&index_, 1}, false); }
-Scope Unit::backward() { return engine_.open({&index_, 1}, true); }
+Scope Unit::forward() { return engine_.open({&index_, 1}, Engine::Use::kForward); }
+Scope Unit::backward() { return engine_.open({&index_, 1}, Engine::Use::kBackward); }
+Scope Unit::evaluate() { return engine_.open({&index_, 1}, Engine::Use::kEvaluate); }
+void Unit::pass_over() { engine_.pass_over(std::span<const UnitId>(&index_, 1)); }
 
 Engine::Engine(World& world, const EngineOptions& options)
     : world_(world), options_(options), learning_rate_(aliquot::learning_rate(options.optimizer)) {
-  check(options.optimizer);
+  check(options.optimizer, options.moments);
+  if (options.update_in_backward && options.clip > 0) {
+    throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
+  }
+  if (options.precision.compute == DType::kFloat16) scaler_ = LossScaler(options.loss_scaling);
   if (world.device().kind() != DeviceKind::kHost) {
     throw UnavailableError("the engine computes on hosts in this version; choose --device host");
   }
@@ -67,124 +77,188 @@ void Engine::refuse_if_running(std::string_view what) const {
   if (running_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
 }
 
-const Plan& Engine::plan() {
-  if (plan_) return *plan_;
+Engine::Running& Engine::running(std::string_view what) const {
+  if (!running_) throw UsageError(fmt::format("materialize() the engine before {}", what));
+  running_->throw_failure();
+  running_->settle_evaluation();
+  return *running_;
+}
+
+ModelSpec Engine::model() const {
   ModelSpec model;
   for (const Declared& declared : declared_) model.units.push_back(declared.spec);
   model.uses = uses_;
   if (uses_.empty()) {
     for (const Unit& unit : units_) model.uses.push_back({unit.index()});
   }
-  const Policy policy{.zero_stage = options_.zero_stage,
-                      .micro_batch_count = options_.accumulate,
-                      .accumulate_into = options_.accumulate_into,
-                      .prefetch = options_.prefetch,
-                      .keep_gathered = options_.keep_gathered,
-                      .gather = options_.gather,
-                      .state_bytes_per_parameter = state_bytes(options_.optimizer, DType::kFloat32, 1)};
-  plan_ = std::make_unique<Plan>(aliquot::plan(model, policy, world_.topology()));
+  return model;
+}
+
+Policy Engine::policy() const {
+  return {.zero_stage = options_.zero_stage,
+          .precision = options_.precision,
+          .micro_batch_count = options_.accumulate,
+          .accumulate_into = options_.accumulate_into,
+          .prefetch = options_.prefetch,
+          .keep_gathered = options_.keep_gathered,
+          .gather = options_.gather,
+          .update_in_backward = options_.update_in_backward,
+          .reproducible = options_.reproducible,
+          .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements)};
+}
+
+const Plan& Engine::plan() {
+  if (plan_) return *plan_;
+  const int64_t budget = options_.memory_budget_bytes;
+  plan_ = std::make_unique<Plan>(budget > 0 ? plan_within(budget, model(), policy(), world_.topology(), options_.cost)
+                                            : aliquot::plan(model(), policy(), world_.topology()));
   return *plan_;
 }
 
-void Engine::micro_batch() {
-  if (!running_) throw UsageError("materialize() the engine before the first micro-batch");
+Stream& Engine::compute_stream() { return running("asking for its stream").executor.stream(Lane::kCompute); }
+
+void Engine::record_timelines() {
+  Running& run = running("recording");
+  if (run.recorder) return;
+  run.recorder.emplace(*plan_);
+  run.executor.set_recorder(&*run.recorder);
+  run.recorded_from = run.executor.step();
+}
+
+Timeline Engine::timeline(double* began) {
+  Running& run = running("asking for a timeline");
+  const int64_t last = run.executor.step() - 1;
+  if (!run.recorder || last < run.recorded_from + 2) return {};
+  for (const auto& lane : run.lanes) lane->synchronize();
+  if (began != nullptr) *began = run.recorder->began(last);
+  return run.recorder->timeline(last);
+}
+
+std::string_view Engine::name(Use use) {
+  return use == Use::kForward ? "forward" : use == Use::kBackward ? "backward" : "evaluate";
+}
+
+std::string Engine::unit_names(std::span<const UnitId> units) const {
+  std::string names;
+  for (const UnitId unit : units) names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
+  return names;
+}
+
+std::string Engine::use_text(const Operation& operation) const {
+  if (operation.verb != Verb::kForward && operation.verb != Verb::kBackward) return "step()";
+  return fmt::format("{} of {}", aliquot::name(operation.verb), unit_names(plan_->model.uses[operation.place]));
+}
+
+Pass Engine::micro_batch() {
+  if (running("the first micro-batch").abandoned) step();
   Running& run = *running_;
-  if (run.failure) std::rethrow_exception(std::exchange(run.failure, nullptr));
+  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
   if (run.micro_batch + 1 == options_.accumulate) {
     throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
   }
-  run.executor.run_to_model_code();
-  const Operation& next = run.executor.operation(run.executor.next());
+  Executor& executor = run.turn_to(run.executor);
+  executor.run_to_model_code();
+  const Operation& next = executor.operation(executor.next());
   if (next.micro_batch != run.micro_batch + 1 || next.verb != Verb::kForward || next.place != 0) {
     throw UsageError(
         fmt::format("micro-batch {} is not finished: {} is still to come", run.micro_batch, use_text(next)));
   }
   ++run.micro_batch;
+  return Pass(this);
 }
 
-std::string Engine::use_text(const Operation& operation) const {
-  if (operation.verb != Verb::kForward && operation.verb != Verb::kBackward) return "step()";
-  std::string names;
-  for (const UnitId unit : plan_->model.uses[operation.place])
-    names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
-  return fmt::format("{} of {}", aliquot::name(operation.verb), names);
-}
+namespace {
 
-Scope Engine::forward(std::initializer_list<const Unit*> units) {
+std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
   for (const Unit* unit : units) ids.push_back(unit->index());
-  return open(ids, false);
+  return ids;
 }
 
-Scope Engine::backward(std::initializer_list<const Unit*> units) {
-  std::vector<UnitId> ids;
-  for (const Unit* unit : units) ids.push_back(unit->index());
-  return open(ids, true);
-}
+}  // namespace
 
-Scope Engine::open(std::span<const UnitId> units, bool backward) {
-  if (!running_ || running_->micro_batch < 0) throw UsageError("open a micro-batch before a unit");
-  Running& run = *running_;
-  if (run.failure) std::rethrow_exception(std::exchange(run.failure, nullptr));
+Scope Engine::forward(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kForward); }
+Scope Engine::backward(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kBackward); }
+Scope Engine::evaluate(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kEvaluate); }
+void Engine::pass_over(std::initializer_list<const Unit*> units) { pass_over(std::span<const UnitId>(ids_of(units))); }
+
+Scope Engine::open(std::span<const UnitId> units, Use use) {
+  Running& run = running("opening a unit");
+  if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
+  if (use == Use::kEvaluate) {
+    if (run.micro_batch >= 0) throw UsageError("evaluate between steps: this one is not finished");
+    run.turn_to(run.evaluator).run_to_model_code();
+  } else if (run.micro_batch < 0) {
+    throw UsageError("open a micro-batch before a unit");
+  }
   if (!run.live.empty()) {
     throw UsageError(fmt::format(
         "unit {} is still live: close its scope before another is opened; units used together are opened by one scope",
         plan_->model.units[run.live.front()].name));
   }
-  const Operation& next = run.executor.operation(run.executor.next());
-  const bool is_backward = next.verb == Verb::kBackward;
-  const bool in_order = run.executor.at_model_code() && next.micro_batch == run.micro_batch &&
-                        is_backward == backward && std::ranges::is_permutation(plan_->model.uses[next.place], units);
+  Executor& executor = *run.active;
+  const Operation& next = executor.operation(executor.next());
+  const bool in_order = executor.at_model_code() && (next.verb == Verb::kBackward) == (use == Use::kBackward) &&
+                        (use == Use::kEvaluate || next.micro_batch == run.micro_batch) &&
+                        std::ranges::is_permutation(plan_->model.uses[next.place], units);
   if (!in_order) {
-    std::string opened;
-    for (const UnitId unit : units) opened += (opened.empty() ? "" : " with ") + plan_->model.units[unit].name;
-    throw UsageError(fmt::format("{} of {} was opened where the declared order has {}",
-                                 backward ? "backward" : "forward", opened, use_text(next)));
+    throw UsageError(fmt::format("{} of {} was opened where the declared order has {}", name(use), unit_names(units),
+                                 use_text(next)));
   }
-  run.executor.open();
+  executor.open();
   run.live.assign(units.begin(), units.end());
-  for (const UnitId unit : units) run.bindings.open(unit, backward);
+  const StepMemory& memory = use == Use::kEvaluate ? run.evaluation_memory : run.memory;
+  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, memory);
   return Scope(this);
 }
 
-void Engine::close() {
+void Engine::pass_over(std::span<const UnitId> units) {
+  Running& run = running("passing over a unit");
+  const Operation& next = run.active->operation(run.active->next());
+  const bool in_order = run.live.empty() && run.micro_batch >= 0 && run.active->at_model_code() &&
+                        next.micro_batch == run.micro_batch &&
+                        std::ranges::is_permutation(plan_->model.uses[next.place], units);
+  if (!in_order) {
+    throw UsageError(
+        fmt::format("{} was passed over where the declared order has {}", unit_names(units), use_text(next)));
+  }
+  run.active->open(true);
+  run.active->close();
+}
+
+void Engine::close(bool by_exception) noexcept {
   Running& run = *running_;
   for (const UnitId unit : run.live) run.bindings.close(unit);
   run.live.clear();
+  if (by_exception) run.abandoned = true;
   try {
-    run.executor.close();
+    run.active->close();
+    // The last of an evaluation's operations let go of what was whole.
+    if (run.evaluates() && run.active->at_end_of_passes()) run.active->finish_step();
   } catch (...) {  // from a destructor: thrown by the engine's next call
     run.failure = std::current_exception();
   }
 }
 
-UpdateStep Engine::Running::decide(const NormResult& norm) {
-  const double parts = static_cast<double>(engine.options_.accumulate) * engine.world_.rank_count();
-  report = {.step = engine.step_count_ + 1,
-            .gradient_norm = gradient_norm(norm.sum_of_squares, parts),
-            .learning_rate = engine.learning_rate_,
-            .skipped = !norm.first_not_finite.empty(),
-            .first_not_finite = norm.first_not_finite};
-  const float factor = gradient_factor(clip_factor(report.gradient_norm, engine.options_.clip), parts);
-  const int64_t update = engine.update_count_ + 1;
-  return {.rule = rule_at(engine.options_.optimizer, engine.learning_rate_, update),
-          .gradient_factor = factor,
-          .seed = engine.options_.seed,
-          .step = update};
-}
+void Engine::abandon_pass() noexcept { running_->abandoned = true; }
 
 StepReport Engine::step() {
-  if (!running_) throw UsageError("materialize() the engine before step()");
-  Running& run = *running_;
-  if (run.failure) std::rethrow_exception(std::exchange(run.failure, nullptr));
-  if (!run.executor.at_end_of_passes()) {
+  Running& run = running("step()");
+  if (run.abandoned) {
+    if (options_.update_in_backward)
+      throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
+    run.finish_passes();
+  }
+  if (run.evaluates() || !run.executor.at_end_of_passes()) {
     throw UsageError(fmt::format("step() was called where the declared order has {}",
                                  use_text(run.executor.operation(run.executor.next()))));
   }
-  run.executor.finish_step();
+  run.executor.finish_step(run.abandoned);
+  run.abandoned = false;
   run.micro_batch = -1;
   ++step_count_;
   if (!run.report.skipped) ++update_count_;
+  if (run.report.abandoned_by < 0) scaler_.step_done(run.report.skipped);
   return run.report;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -12,46 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "engine/policy.h"
+#include "engine/options.h"
+#include "engine/pointer_slot.h"
 #include "engine/schedule.h"
-#include "optim/optimizer.h"
+#include "engine/scope.h"
 #include "sharding/state.h"
 #include "sharding/world.h"
 
 namespace aliquot {
-
-class Engine;
-
-struct EngineOptions {
-  int zero_stage = 3;
-  int accumulate = 1;  // micro-batches a step
-  AccumulateInto accumulate_into = AccumulateInto::kAuto;
-  int prefetch = 1;
-  int keep_gathered = 0;
-  GatherMode gather = GatherMode::kAuto;
-  Optimizer optimizer = AdamW{};
-  double clip = 1.0;  // by the global norm; 0: off
-  uint64_t seed = 1;  // of stochastic rounding
-};
-
-struct ParameterOptions {
-  bool trainable = true;
-  bool decayed = true;
-  float lr_scale = 1.0f;
-};
-
-/// A unit is live, whole and at the model's own pointers, while this object lives. Move-only; closing it allocates nothing
-/// and does not throw: what goes wrong on a stream is thrown by the next call of the engine.
-class Scope {
- public:
-  explicit Scope(Engine* engine) : engine_(engine) {}
-  Scope(Scope&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
-  Scope& operator=(Scope&&) = delete;
-  ~Scope();
-
- private:
-  Engine* engine_;
-};
 
 /// What is gathered together. Made by Engine::add_unit and owned by the engine.
 class Unit {
@@ -64,9 +31,9 @@ class Unit {
   UnitId index() const { return index_; }
 
   /// Declares a parameter, full name "UNIT.NAME" (or NAME alone for a name that starts with '.', without the dot).
-  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live; either may be null. They
-  /// must outlive the engine. Only before materialize().
-  Unit& add(std::string_view name, std::vector<int64_t> shape, float** value, float** gradient,
+  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live. They must outlive the
+  /// engine. Only before materialize().
+  Unit& add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
             const ParameterOptions& options = {});
   /// Its gradient kernels write what they are handed instead of adding to zeros.
   Unit& assigns_gradients();
@@ -74,26 +41,21 @@ class Unit {
   /// Opens the use of this unit alone. Throws UsageError, naming what was expected, out of the declared order.
   [[nodiscard]] Scope forward();
   [[nodiscard]] Scope backward();
+  /// Between steps: whole, in the order of forward, and nothing is kept for a backward. Every rank makes whole passes.
+  [[nodiscard]] Scope evaluate();
+  /// This rank does not run the unit's next use, forward or backward; gradients that it would have written are zeros.
+  void pass_over();
 
  private:
   Engine& engine_;
   UnitId index_;
 };
 
-struct StepReport {
-  int64_t step = 0;          // from 1, skipped ones counted
-  double gradient_norm = 0;  // before clipping, of the mean over ranks and micro-batches
-  double learning_rate = 0;
-  bool skipped = false;          // a gradient was not finite; nothing was changed
-  std::string first_not_finite;  // the first such parameter, by name
-};
-
-/// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. Called for the
-/// parts that this rank holds; must give the same value for an element on every rank.
-using Initialize = std::function<void(const ParameterSpec& parameter, int64_t offset, std::span<float> values)>;
-
 /// Collective: every rank makes the same calls in the same order, from its own thread. The world must outlive it.
-/// Errors are aliquot::Error (kernels/error.h). Computes on hosts in this version, in fp32.
+/// Errors are aliquot::Error (kernels/error.h). Computes on hosts in this version.
+///
+/// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), or micro_batch(), takes part in
+/// what the others still wait for, all ranks skip the update, and the step after is clean.
 class Engine {
  public:
   Engine(World& world, const EngineOptions& options);
@@ -113,42 +75,63 @@ class Engine {
   void materialize(const Initialize& initialize);
 
   /// Begins a micro-batch. Throws UsageError if the one before was not finished.
-  void micro_batch();
+  Pass micro_batch();
   /// Opens the next use, of one unit or of several together.
   [[nodiscard]] Scope forward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
+  [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
+  void pass_over(std::initializer_list<const Unit*> units);
   /// After the last micro-batch: norm, clip, update, publish.
   StepReport step();
 
   void set_learning_rate(double rate) { learning_rate_ = rate; }
+  /// What the loss of this step is to be multiplied by: 1 but for fp16.
+  double loss_scale() const { return scaler_.scale(); }
   /// Steps taken, skipped ones counted; what a resumed run goes on from.
   int64_t step_count() const { return step_count_; }
+  /// Where the model's own kernels run. Only after materialize().
+  Stream& compute_stream();
+
+  /// From the next step on, notes when each operation runs.
+  void record_timelines();
+  /// The step before the last: of this rank, and when its second 0 was on the steady clock. Between steps; waits for what
+  /// is under way here. Empty before three steps were recorded.
+  Timeline timeline(double* began = nullptr);
 
   /// Everything a checkpoint holds, as this rank holds it: between steps only, valid until the next one. After pieces were
   /// overwritten, adopt() takes over the scalars and lets all ranks go on together.
   State state();
   void adopt(const State& state);
-  /// A whole parameter, by name, on every rank.
+  /// A whole parameter, by name, as its fp32 master, on every rank.
   std::vector<float> read(std::string_view parameter);
 
   World& world() { return world_; }
 
  private:
+  friend class Pass;
   friend class Scope;
   friend class Unit;
   struct Running;
   struct Declared {
     UnitSpec spec;
-    std::vector<struct PointerSlots> slots;
+    std::vector<PointerSlots> slots;
   };
+  enum class Use : uint8_t { kForward, kBackward, kEvaluate };
+  static std::string_view name(Use use);
 
-  Scope open(std::span<const UnitId> units, bool backward);
-  void close();
+  ModelSpec model() const;
+  Policy policy() const;
+  Scope open(std::span<const UnitId> units, Use use);
+  void pass_over(std::span<const UnitId> units);
+  void close(bool by_exception) noexcept;
+  void abandon_pass() noexcept;
+  Running& running(std::string_view what) const;
   void refuse_if_running(std::string_view what) const;
   std::string use_text(const Operation& operation) const;
-  void agree();
-  void prove() const;
+  std::string unit_names(std::span<const UnitId> units) const;
+  void agree(const Plan& evaluation);
   void initialize_parameters(const Initialize& initialize);
+  void add_state(State& state, int32_t flat, int32_t tensor) const;
 
   World& world_;
   EngineOptions options_;
@@ -156,10 +139,11 @@ class Engine {
   std::deque<Unit> units_;
   std::vector<std::vector<UnitId>> uses_;
   std::unique_ptr<Plan> plan_;
-  std::unique_ptr<Running> running_;
+  LossScaler scaler_;
   double learning_rate_;
   int64_t step_count_ = 0;    // taken or skipped
   int64_t update_count_ = 0;  // taken
+  std::unique_ptr<Running> running_;
 };
 
 /// A range backwards: for (auto& unit : reversed(engine.units())).

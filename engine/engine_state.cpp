@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
+#include <functional>
 
 #include "engine/engine.h"
 #include "engine/running.h"
@@ -24,9 +25,9 @@ std::string first_difference(std::string_view a, std::string_view b) {
 }  // namespace
 
 /// Ranks that would run different schedules are told apart before any of them waits for another.
-void Engine::agree() {
+void Engine::agree(const Plan& evaluation) {
   auto& ranks = world_.communicator();
-  const std::string own = fmt::format("{:016x} {:016x}", hash(*plan_), options_.seed);
+  const std::string own = fmt::format("{:016x} {:016x} {:016x}", hash(*plan_), hash(evaluation), options_.seed);
   const auto all = ranks.gather_objects(own);
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
   if (same) return;
@@ -38,58 +39,80 @@ void Engine::agree() {
   }
 }
 
+namespace {
+
 /// Nothing runs that was not proved over all ranks.
-void Engine::prove() const {
-  const auto defects = validate(*plan_);
+void prove(const Plan& plan) {
+  const auto defects = validate(plan);
   if (defects.empty()) return;
   throw FaultError(
       fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
                   defects.front().sentence));
 }
 
+}  // namespace
+
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
   plan();
-  agree();
-  prove();
+  const Plan evaluation = evaluation_of(*plan_);
+  agree(evaluation);
+  prove(*plan_);
+  prove(evaluation);
   std::vector<std::vector<PointerSlots>> slots;
   for (const Declared& declared : declared_) slots.push_back(declared.slots);
-  running_ = std::make_unique<Running>(*this, std::move(slots));
+  running_ = std::make_unique<Running>(*this, evaluation, std::move(slots));
   initialize_parameters(initialize);
   world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made
 }
 
 void Engine::initialize_parameters(const Initialize& initialize) {
-  const StepMemory& memory = running_->memory;
-  const bool whole = plan_->schedule.zero_stage < 3;
+  constexpr int64_t kChunk = kStagingChunkBytes / static_cast<int64_t>(sizeof(float));
+  const Weights& weights = running_->weights;
+  std::vector<float> values;
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatSpec& flat = plan_->flats[f];
-    const int64_t count = flat.layout.shard_count();
-    for (int r = whole ? 0 : world_.rank(); r <= (whole ? world_.rank_count() - 1 : world_.rank()); ++r) {
-      float* shard = whole ? memory.whole(f) + r * count : memory.own_shard(f);
-      std::fill_n(shard, count, 0.0f);
+    const int64_t shard_count = flat.layout.shard_count();
+    for (int r = weights.first_rank(); r <= weights.last_rank(); ++r) {
+      std::memset(weights.working(f, r * shard_count), 0,
+                  static_cast<std::size_t>(shard_count * element_bytes(plan_->policy.precision.compute)));
       for (const Piece& piece : flat.layout.pieces(r)) {
-        initialize(plan_->model.units[flat.unit].parameters[flat.parameters[piece.tensor]], piece.tensor_offset,
-                   {shard + piece.shard_offset, static_cast<std::size_t>(piece.count)});
+        for (int64_t done = 0; done < piece.count; done += kChunk) {
+          values.resize(static_cast<std::size_t>(std::min(kChunk, piece.count - done)));
+          initialize(plan_->model.units[flat.unit].parameters[flat.parameters[piece.tensor]],
+                     piece.tensor_offset + done, values);
+          weights.write(f, r * shard_count + piece.shard_offset + done, static_cast<int64_t>(values.size()),
+                        values.data());
+        }
       }
     }
-    if (const BufferId states = memory.current(Role::kOptimizer, f); states != kNoBuffer) {
-      std::memset(memory.address(states), 0, static_cast<std::size_t>(plan_->schedule.buffers[states].size_bytes));
-    }
+  }
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
+    const BufferId states = running_->memory.current(Role::kOptimizer, f);
+    if (states == kNoBuffer) continue;
+    std::memset(running_->memory.address(states), 0,
+                static_cast<std::size_t>(plan_->schedule.buffers[states].size_bytes));
   }
 }
 
 namespace {
 
-/// The pieces of one tensor of a flat, `base` being where rank `first_rank`'s shard lies.
-std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, float* base, int first_rank, int last_rank,
-                                  int own_rank) {
+/// The pieces of one tensor of a flat over the shards of some ranks. `at`: where element `first` of the flat lies, given
+/// how many elements one value stands for.
+struct Held {
+  int first_rank, last_rank, own_rank;
+  int64_t elements_per_value = 1;
+  std::function<std::byte*(int64_t first)> at;
+};
+
+std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const Held& held) {
   std::vector<StatePiece> pieces;
-  for (int r = first_rank; r <= last_rank; ++r) {
+  for (int r = held.first_rank; r <= held.last_rank; ++r) {
     for (const Piece& piece : layout.pieces(r)) {
       if (piece.tensor != tensor) continue;
-      float* at = base + (r - first_rank) * layout.shard_count() + piece.shard_offset;
-      pieces.push_back({piece.tensor_offset, piece.count, reinterpret_cast<std::byte*>(at), r != own_rank});
+      const int64_t each = held.elements_per_value;
+      pieces.push_back({piece.tensor_offset / each, (piece.count + each - 1) / each,
+                        held.at(r * layout.shard_count() + piece.shard_offset), r != held.own_rank});
     }
   }
   return pieces;
@@ -98,55 +121,83 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, floa
 }  // namespace
 
 State Engine::state() {
-  if (!running_) throw UsageError("an engine has a state once it is materialized");
-  if (!running_->executor.at_start_of_step() || running_->micro_batch >= 0)
-    throw UsageError("state() is for between steps");
-  const int rank = world_.rank(), last = world_.rank_count() - 1;
-  const int stage = plan_->schedule.zero_stage;
+  Running& run = running("asking for its state");
+  if (!run.active->at_start_of_step() || run.micro_batch >= 0) throw UsageError("state() is for between steps");
+  for (const auto& lane : run.lanes) lane->synchronize();  // what the step published may still be on its way here
   State state{.step = step_count_, .tensors = {}, .scalars = {}};
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
-    const FlatSpec& flat = plan_->flats[f];
-    for (int32_t t = 0; t < static_cast<int32_t>(flat.layout.tensors().size()); ++t) {
-      const TensorSpec& tensor = flat.layout.tensors()[t];
-      float* weights = stage < 3 ? running_->memory.whole(f) : running_->memory.own_shard(f);
-      state.tensors.push_back(
-          {.path = "parameters/" + tensor.name,
-           .shape = tensor.shape,
-           .dtype = DType::kFloat32,
-           .pieces = pieces_of(flat.layout, t, weights, stage < 3 ? 0 : rank, stage < 3 ? last : rank, rank)});
-      if (!flat.trainable) continue;
-      for (std::size_t s = 0; s < running_->updater.states().size(); ++s) {
-        state.tensors.push_back(
-            {.path = fmt::format("optimizer/{}/{}", tensor.name, running_->updater.states()[s].name),
-             .shape = tensor.shape,
-             .dtype = DType::kFloat32,
-             .pieces = pieces_of(flat.layout, t, running_->updater.state(f, s), stage == 0 ? 0 : rank,
-                                 stage == 0 ? last : rank, rank)});
-      }
-    }
+    for (int32_t t = 0; t < static_cast<int32_t>(plan_->flats[f].layout.tensors().size()); ++t) add_state(state, f, t);
   }
   state.scalars["update_count"] = update_count_;
+  if (options_.precision.compute == DType::kFloat16) {
+    state.scalars["loss_scale"] = scaler_.state().scale;
+    state.scalars["loss_scale_chances"] = int64_t{scaler_.state().chances};
+    state.scalars["loss_scale_good_steps"] = scaler_.state().good_steps;
+  }
   return state;
 }
 
+void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
+  const FlatSpec& spec = plan_->flats[flat];
+  const TensorSpec& what = spec.layout.tensors()[tensor];
+  const Running& run = *running_;
+  const int rank = world_.rank();
+  const auto weight = [&](int64_t first) { return run.weights.working(flat, first); };
+  state.tensors.push_back(
+      {.path = "parameters/" + what.name,
+       .shape = what.shape,
+       .dtype = DType::kFloat32,
+       .pieces = pieces_of(spec.layout, tensor, {run.weights.first_rank(), run.weights.last_rank(), rank, 1, weight}),
+       .access = run.weights.access(flat)});
+  if (!spec.trainable) return;
+  const bool whole = plan_->schedule.zero_stage == 0;
+  const int first_rank = whole ? 0 : rank, last_rank = whole ? world_.rank_count() - 1 : rank;
+  for (std::size_t s = 0; s < run.updater.states().size(); ++s) {
+    const StateSpec& kept = run.updater.states()[s];
+    const bool by_block = kept.elements_per_value > 1;
+    const auto value = [&](int64_t first) {
+      return run.updater.state(flat, s) +
+             (first - first_rank * spec.layout.shard_count()) / kept.elements_per_value * element_bytes(kept.dtype);
+    };
+    const int64_t values = (what.element_count() + kept.elements_per_value - 1) / kept.elements_per_value;
+    state.tensors.push_back(
+        {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
+         .shape = by_block ? std::vector<int64_t>{values} : what.shape,
+         .dtype = kept.dtype,
+         .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, rank, kept.elements_per_value, value})});
+  }
+}
+
 void Engine::adopt(const State& state) {
-  if (!running_) throw UsageError("adopt() a state once the engine is materialized");
-  const auto update_count = state.scalars.find("update_count");
+  running("adopting a state");
+  const auto number = [&](const std::string& name, auto otherwise) {
+    const auto found = state.scalars.find(name);
+    return found == state.scalars.end() ? otherwise : std::get<decltype(otherwise)>(found->second);
+  };
   step_count_ = state.step;
-  update_count_ = update_count == state.scalars.end() ? state.step : std::get<int64_t>(update_count->second);
+  update_count_ = number("update_count", state.step);
+  if (options_.precision.compute == DType::kFloat16) {
+    const LossScaler::State& now = scaler_.state();
+    scaler_.restore({.scale = number("loss_scale", now.scale),
+                     .chances = static_cast<int32_t>(number("loss_scale_chances", int64_t{now.chances})),
+                     .good_steps = number("loss_scale_good_steps", now.good_steps)});
+  }
   world_.communicator().gather_objects("adopted");  // nobody reads a peer's shard before it is loaded
 }
 
 std::vector<float> Engine::read(std::string_view parameter) {
-  if (!running_) throw UsageError("an engine has parameters once it is materialized");
+  running("reading a parameter");
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatLayout& layout = plan_->flats[f].layout;
     for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
       if (layout.tensors()[t].name != parameter) continue;
-      const auto* shard = reinterpret_cast<const char*>(running_->memory.own_shard(f));
       std::string own;
       for (const Piece& piece : layout.pieces(world_.rank())) {
-        if (piece.tensor == t) own.append(shard + piece.shard_offset * 4, static_cast<std::size_t>(piece.count) * 4);
+        if (piece.tensor != t) continue;
+        std::vector<float> values(static_cast<std::size_t>(piece.count));
+        running_->weights.read(f, world_.rank() * layout.shard_count() + piece.shard_offset, piece.count,
+                               values.data());
+        own.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       }
       std::vector<float> whole(static_cast<std::size_t>(layout.tensors()[t].element_count()));
       auto* to = reinterpret_cast<char*>(whole.data());

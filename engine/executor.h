@@ -5,10 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/global_norm.h"
-#include "engine/step_memory.h"
-#include "engine/updater.h"
-#include "sharding/world.h"
+#include "engine/recorder.h"
+#include "engine/step_work.h"
 
 namespace aliquot {
 
@@ -18,7 +16,12 @@ class StepDecision {
   virtual ~StepDecision() = default;
   /// Called once a step, by the rank's own thread, the same on every rank.
   virtual UpdateStep decide(const NormResult& norm) = 0;
+  /// Called at a step's first update instead, where updates do not wait for the norm; decide() comes after them.
+  virtual UpdateStep decide_ahead() = 0;
 };
+
+/// One stream a lane. Two executors may take turns on them.
+using Lanes = std::array<std::unique_ptr<Stream>, kLaneCount>;
 
 /// Issues the operations of a plan in order, step after step. Forward and backward are the model's: the executor stops
 /// there, and its caller opens and closes them. Allocates nothing after the first step. Used from the rank's own thread;
@@ -28,69 +31,72 @@ class Executor {
   struct Parts {
     const Plan& plan;
     World& world;
+    Lanes& lanes;
     StepMemory& memory;
     Updater& updater;
     StepDecision& decision;
   };
   explicit Executor(const Parts& parts);
-  ~Executor();
 
   /// The operation that comes next; the schedule's end wraps around.
   OperationId next() const { return cursor_; }
   const Operation& operation(OperationId id) const { return plan_.schedule.operations[id]; }
-  bool at_model_code() const;
-  /// The first operation of a step that is neither the model's nor before one that is.
+  bool at_model_code() const { return !at_end_of_passes() && is_model_code(operation(cursor_).verb); }
+  /// Behind the last of the model's code: at the norm, if there is one.
   bool at_end_of_passes() const { return cursor_ == first_after_passes_; }
   bool at_start_of_step() const { return cursor_ == 0; }
 
+  /// The next step starts where all ranks have met with nothing under way, and publishes progress from `base` on.
+  void start_after_meeting(uint64_t base);
+  /// Null: nobody takes the time.
+  void set_recorder(Recorder* recorder) { recorder_ = recorder; }
+  /// Above all that was published so far.
+  uint64_t progress_end() const { return progress(0, step_ + 1); }
+
   /// Issues everything up to the next forward or backward, or up to the end of the passes.
   void run_to_model_code();
-  /// At a forward or backward: waits for what it needs, and clears the gradients that it writes first.
-  void open();
+  /// At a forward or backward: waits for what it needs, and clears the gradients that it writes first. `passes_over`: the
+  /// model's code is not run.
+  void open(bool passes_over = false);
   /// It is done: what follows is issued, up to the next of the model's code.
   void close();
   /// At the end of the passes: norm, decision, updates. Leaves the executor at the start of the next step.
-  void finish_step();
+  void finish_step(bool abandons = false);
 
   /// Of the step being executed, from 1.
   int64_t step() const { return step_; }
-  Stream& stream(Lane lane) { return *streams_[static_cast<std::size_t>(lane)]; }
+  Stream& stream(Lane lane) { return *lanes_[static_cast<std::size_t>(lane)]; }
 
  private:
+  static bool is_model_code(Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; }
   void note_observed_operations();
-  void note_first_writes();
   void issue(OperationId id);
   void begin(OperationId id);
   void run(OperationId id);
   void end(OperationId id);
-  void gather(const Operation& operation);
-  void reduce(OperationId id, const Operation& operation);
-  void spread(const Operation& operation);
-  void publish(const Operation& operation);
-  void clear_gradients(int32_t flat);
+  void update(const Operation& operation);
   Label label(const Operation& operation) const;
   uint64_t progress(OperationId id, int64_t step) const;
 
   const Plan& plan_;
   World& world_;
+  Lanes& lanes_;
   StepMemory& memory_;
-  Updater& updater_;
   StepDecision& decision_;
-  GlobalNorm norm_;
+  StepWork work_;
+  Recorder* recorder_ = nullptr;
   UpdateStep update_step_;
+  bool decided_ = false;   // for this step, where that does not wait for the norm
+  bool abandons_ = false;  // this step
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
-  int64_t step_ = 1;
-  uint64_t progress_base_;  // above all that an engine before this one published
+  int64_t step_ = 1, first_step_ = 1;  // the first since all ranks met
+  uint64_t progress_base_;             // above all that was published before
 
   // What the schedule says, turned round once: by operation.
   std::vector<bool> observed_here_, observed_by_all_;
   std::vector<std::vector<BufferId>> begins_, ends_;
-  std::vector<std::vector<int32_t>> first_writes_;       // flats whose gradients a backward writes first
-  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
-
-  std::array<std::unique_ptr<Stream>, kLaneCount> streams_;  // destroyed before what their work uses
-  std::vector<std::unique_ptr<Event>> events_;               // by operation, where observed here
+  std::vector<std::unique_ptr<Event>> events_;  // where observed here
 };
 
 }  // namespace aliquot

@@ -1,7 +1,7 @@
 #include "engine/global_norm.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/host_stream.h"
 
@@ -43,7 +43,7 @@ GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator)
   total_ = std::make_unique<NormTotal>(*tree_, all);
   values_.resize(all.size());
 
-  int64_t first_value = 0;
+  int64_t first_value = 1;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.flats[f].trainable) continue;
     auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan.flats[f], first_tensor_[f], communicator.rank()));
@@ -63,9 +63,10 @@ std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   return nodes;
 }
 
-void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, Label label) {
+void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
   auto* own = reinterpret_cast<double*>(memory.address(Role::kNormParts, -1) + communicator_.rank() * part_bytes_);
-  host(reduce).run([this, &memory, own] {
+  host(reduce).run([this, &memory, own, abandons] {
+    own[0] = abandons ? 1 : 0;
     for (const FlatParts& flat : own_) {
       const auto* squares = reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
       flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
@@ -77,12 +78,14 @@ void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, Label label)
 NormResult GlobalNorm::finish(const StepMemory& memory) {
   const std::byte* parts = memory.address(Role::kNormParts, -1);
   int64_t next = 0;
+  NormResult result;
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
-    std::memcpy(values_.data() + next, parts + static_cast<int64_t>(r) * part_bytes_,
-                static_cast<std::size_t>(value_counts_[r]) * sizeof(double));
+    const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
+    if (part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
+    std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];
   }
-  NormResult result{.sum_of_squares = total_->finish(values_, tensor_sums_), .first_not_finite = {}};
+  result.sum_of_squares = total_->finish(values_, tensor_sums_);
   if (std::isfinite(result.sum_of_squares)) return result;
   for (const int32_t tensor : tree_->name_order()) {
     if (std::isfinite(tensor_sums_[tensor])) continue;

@@ -14,6 +14,7 @@ namespace aliquot {
 struct NormResult {
   double sum_of_squares = 0;
   std::string first_not_finite;  // the first parameter, by name, whose gradient is not finite; empty: all are
+  int abandoned_by = -1;         // the first rank that abandoned the step; -1: none did
 };
 
 /// Made collectively, from a plan alone; the plan must outlive it.
@@ -21,8 +22,9 @@ class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, Communicator& communicator);
 
-  /// Enqueues on `reduce`, a host stream, what brings all ranks' parts together. kSquares and kNormParts must be in use.
-  void exchange(Stream& reduce, const StepMemory& memory, Label label);
+  /// Enqueues on `reduce`, a host stream, what brings all ranks' parts together, and whether this rank abandons the step.
+  /// kSquares and kNormParts must be in use.
+  void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// When that has run: the norm, the same bits on every rank.
   NormResult finish(const StepMemory& memory);
 
@@ -41,7 +43,7 @@ class GlobalNorm {
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
-  std::vector<int64_t> value_counts_;  // by rank
+  std::vector<int64_t> value_counts_;  // by rank, without its word on abandoning
   std::unique_ptr<NormTotal> total_;
   std::vector<double> values_, tensor_sums_;
   int64_t part_bytes_;

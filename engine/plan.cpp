@@ -9,7 +9,21 @@
 namespace aliquot {
 namespace {
 
-void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy) {
+bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
+
+void refuse_precision(const Policy& policy) {
+  const Precision& precision = policy.precision;
+  const auto is_wide = [](DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; };
+  if (!is_wide(precision.compute) && precision.compute != DType::kFloat16)
+    throw UsageError(fmt::format("a model computes in fp32, bf16 or fp16, not in {}", name(precision.compute)));
+  if (!is_wide(precision.gradients) || !is_wide(precision.sent()))
+    throw UsageError("gradients are kept and sent in fp32 or bf16");
+  if (precision.gradients == DType::kBFloat16 && precision.sent() == DType::kFloat32)
+    throw UsageError(
+        "gradients that are kept in bf16 gain nothing when they are sent in fp32; send bf16, or keep fp32");
+}
+
+void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
         fmt::format("there is no ZeRO stage {}: 0 shards nothing, 1 optimizer state, 2 gradients too, 3 parameters too",
@@ -18,11 +32,21 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy) 
   if (policy.micro_batch_count < 1) throw UsageError("a step needs at least one micro-batch");
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError("prefetch and keep-gathered are counts of 0 or more");
+  refuse_precision(policy);
+  if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
+    throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
+  if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
+    throw UsageError(
+        fmt::format("--reproducible sums over powers of two: {} ranks with {} micro-batches each do not make one",
+                    topology.rank_count(), policy.micro_batch_count));
+  }
   for (const UnitSpec& unit : model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       if (parameter.tensor.dtype != DType::kFloat32) {
-        throw UsageError(fmt::format("parameter {} is {}; the engine trains float32 parameters", parameter.tensor.name,
-                                     name(parameter.tensor.dtype)));
+        throw UsageError(
+            fmt::format("parameter {} is declared {}; masters are float32, and the precision says what is "
+                        "computed in",
+                        parameter.tensor.name, name(parameter.tensor.dtype)));
       }
     }
   }
@@ -57,10 +81,15 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   Schedule schedule;
   schedule.zero_stage = policy.zero_stage;
   schedule.micro_batch_count = policy.micro_batch_count;
+  if (policy.reproducible && policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1) {
+    throw UsageError(
+        "--reproducible sums every micro-batch over the ranks; accumulate into the shard, or let it choose");
+  }
   const bool wants_shard = policy.accumulate_into == AccumulateInto::kAuto
-                               ? policy.zero_stage >= 2
+                               ? policy.zero_stage >= 2 || policy.reproducible
                                : policy.accumulate_into == AccumulateInto::kShard;
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
+  schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
   refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);
   if (policy.gather == GatherMode::kView && !can_view(topology)) {
     throw UsageError("--gather view needs all ranks on one host; use copy, or auto");
@@ -70,6 +99,8 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
 }
 
 }  // namespace
+
+int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
 
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
   // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
@@ -81,17 +112,27 @@ int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
     const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
     node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
   }
-  return node_count * static_cast<int64_t>(sizeof(double));
+  return (1 + node_count) * static_cast<int64_t>(sizeof(double));
 }
 
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
-  refuse_what_does_not_compose(model, policy);
+  refuse_what_does_not_compose(model, policy, topology);
   Plan plan{model, policy, topology, flats(model, topology.rank_count()), {}, resolve(model, policy, topology)};
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
   place(write(plan), plan.schedule, topology.rank_count());
+  prune(plan.schedule.operations);
+  return plan;
+}
+
+Plan evaluation_of(const Plan& training) {
+  Plan plan = training;
+  plan.policy.evaluation = true;
+  plan.policy.micro_batch_count = 1;
+  plan.schedule = {.view = training.schedule.view, .zero_stage = training.schedule.zero_stage};
+  place(write(plan), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
   return plan;
 }

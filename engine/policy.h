@@ -2,6 +2,8 @@
 // How a model is to be trained, as far as the schedule depends on it.
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 #include "kernels/dtype.h"
 
@@ -10,14 +12,38 @@ namespace aliquot {
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
 enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 
+/// How the fp32 master is kept beside a 16-bit working copy: as the copy's missing 16 bits, or whole. The same bits either
+/// way.
+enum class MasterForm : uint8_t { kSplit, kWhole };
+
+/// What is kept in which type. The master is fp32, always; where the model computes in fp32, it reads the master itself.
+struct Precision {
+  DType compute = DType::kFloat32;         // what the model reads: fp32, bf16 or fp16
+  DType gradients = DType::kFloat32;       // what it writes, and what sums are kept in: fp32 or bf16
+  std::optional<DType> reduce = {};        // what ranks send of them; unset: as gradients. Added in fp32 either way
+  MasterForm master = MasterForm::kSplit;  // beside bf16; fp16 has no half to split, its master is whole
+
+  DType sent() const { return reduce.value_or(gradients); }
+  bool has_master() const { return compute != DType::kFloat32; }
+  bool split() const { return compute == DType::kBFloat16 && master == MasterForm::kSplit; }
+  /// Bytes a parameter that the master needs beside the working copy.
+  int64_t master_bytes() const { return !has_master() ? 0 : split() ? 2 : 4; }
+  /// "bf16, gradients fp32 sent in bf16, split master".
+  std::string describe() const;
+};
+
 struct Policy {
   int zero_stage = 3;
+  Precision precision = {};
   int micro_batch_count = 1;                               // gradients are accumulated over them
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: full at stages 0 and 1, shard at 2 and 3
   int prefetch = 1;                                        // uses ahead of compute that units are gathered
   int keep_gathered = 0;                                   // last uses of forward whose units stay whole for backward
   GatherMode gather = GatherMode::kAuto;
-  int64_t state_bytes_per_parameter = 8;  // of the optimizer, in fp32 moments
+  bool update_in_backward = false;  // a unit as soon as its gradient is reduced: no clipping, nothing can be skipped
+  bool reproducible = false;        // micro-batches and ranks are leaves of one tree: the same bits on any world
+  int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // of the optimizer, for 256 elements; Adam's in fp32
+  bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()
 };
 
 }  // namespace aliquot

@@ -79,8 +79,6 @@ class RaceWalk {
   }
 
  private:
-  static constexpr std::size_t kRoleCount = 8;
-
   BufferId& current(Role role, int32_t flat) {
     auto& of_role = current_[static_cast<std::size_t>(role)];
     return of_role[flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(flat)];
@@ -132,9 +130,7 @@ class RaceWalk {
     if (access.writes) {
       check_write(b, now, clock);
       check_after_taking(b, now, clock);
-      const Moment taken = touches.taken;
-      touches = {};
-      touches.taken = taken;
+      forget_what_ended(touches, lane, now);
       touches.write = now;
     } else {
       check_read(b, now, clock);
@@ -143,6 +139,14 @@ class RaceWalk {
     if (!access.by_peers || !has_peers_) return;
     check_peers_read(b, now, meeting);
     touches.elsewhere[lane] = now;
+  }
+
+  /// A write follows all that came before it, but not what this same operation does meanwhile on other ranks.
+  static void forget_what_ended(Touches& touches, std::size_t lane, Moment now) {
+    const Moment taken = touches.taken, meanwhile = touches.elsewhere[lane];
+    touches = {};
+    touches.taken = taken;
+    if (meanwhile == now) touches.elsewhere[lane] = now;
   }
 
   void check_write(BufferId b, Moment now, const Order::Clock& clock) {

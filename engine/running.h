@@ -8,24 +8,42 @@
 namespace aliquot {
 
 struct Engine::Running final : StepDecision {
-  Running(Engine& of, std::vector<std::vector<PointerSlots>> slots)
-      : engine(of),
-        memory(*of.plan_, of.world_.communicator(), of.world_.device().ledger()),
-        updater(*of.plan_, memory, of.world_.device(), of.options_.optimizer, of.world_.rank()),
-        bindings(*of.plan_, memory, std::move(slots)),
-        executor({*of.plan_, of.world_, memory, updater, *this}) {}
+  Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots);
+  ~Running() override;
 
   UpdateStep decide(const NormResult& norm) override;
+  UpdateStep decide_ahead() override;
+
+  /// Training and evaluation take turns: whoever begins waits for all ranks to have finished the other.
+  Executor& turn_to(Executor& next);
+  bool evaluates() const { return active == &evaluator; }
+  /// Throws what closing a scope could not.
+  void throw_failure();
+  /// Goes through what is left of the passes without the model's code, as all ranks must.
+  void finish_passes();
+  /// An evaluation that an exception left has its end.
+  void settle_evaluation();
 
   Engine& engine;
-  StepMemory memory;
+  Plan evaluation;
+  Arena arena;
+  StepMemory memory, evaluation_memory;
+  Weights weights;
   Updater updater;
   Bindings bindings;
-  Executor executor;
+  Executor executor, evaluator;
+  std::optional<Recorder> recorder;
+  int64_t recorded_from = 0;
+  Lanes lanes;  // destroyed before what their work uses
+  Executor* active = &executor;
   StepReport report;           // of the step being decided
   int micro_batch = -1;        // begun, of this step
   std::vector<UnitId> live;    // of the scope that is open
+  bool abandoned = false;      // an exception left this step, or this evaluation
   std::exception_ptr failure;  // of closing a scope
+
+ private:
+  UpdateStep update_step(double factor) const;
 };
 
 }  // namespace aliquot

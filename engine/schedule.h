@@ -52,42 +52,53 @@ struct Operation {
 
 /// What a buffer is for.
 enum class Role : uint8_t {
-  kParameters,  // stage 3: the own shard; else the whole, own shard in its place. Always there
-  kOptimizer,   // all states of the own shard (stage 0: of the whole). Always there
-  kGathered,    // slot: the whole unit, from its gather to its release
-  kGradients,   // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
-  kReduced,     // the own shard of the sum, from the first reduce to the update
-  kPartial,     // the own shard of one micro-batch's sum, added to kReduced
-  kSquares,     // a sum of squares a block of the own shard, for the norm
-  kNormParts,   // every rank's parts of the norm
+  kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
+  kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
+  kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
+  kGathered,   // slot: the whole unit, from its gather to its release
+  kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
+  kReduced,    // the own shard of the sum, from the first reduce to the update
+  kSent,       // the whole gradients as they are sent, where that is another type
+  kPartial,    // the own shard of one micro-batch's sum, to be added to those before it
+  kSquares,    // a sum of squares a block of the own shard, for the norm
+  kNormParts,  // every rank's parts of the norm
+  kLevel0,     // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
-std::string_view name(Role role);
+inline constexpr int kLevelCount = 20;
+inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
+constexpr Role level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kLevel0) + level); }
+std::string name(Role role);
 
 /// A place in the arena, or in the range that ranks share, from its first operation to its last. `first` of an operation
 /// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;          // whose; -1: nobody's
-  bool in_shared_range;  // offset_bytes counts from the start of the whole flat's place in the shared range
-  bool always;
-  int64_t size_bytes;
-  int64_t offset_bytes;
-  OperationId first, last;
+  int32_t flat;                  // whose; -1: nobody's
+  bool in_shared_range = false;  // offset_bytes counts from the start of the whole flat's place in the shared range
+  bool always = false;
+  int64_t size_bytes = 0;
+  int64_t offset_bytes = 0;
+  OperationId first = 0, last = 0;
 };
 
 struct Schedule {
-  std::vector<Operation> operations;
-  std::vector<PlannedBuffer> buffers;
+  std::vector<Operation> operations = {};
+  std::vector<PlannedBuffer> buffers = {};
   int64_t arena_bytes = 0;         // of each rank
   int64_t shared_range_bytes = 0;  // of all ranks together; 0: none
   bool view = false;               // gathers are views of the shared range
   bool accumulate_into_shard = false;
+  bool sums_in_levels = false;  // micro-batches are added as leaves of a tree, not one after the other
   int zero_stage = 0;
   int micro_batch_count = 1;
 };
 
-/// Bytes that each rank brings to the norm: room for every subtree its shards can hold, a bound that needs no look at ranks.
+/// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
+int closed_levels(int32_t micro_batch);
+
+/// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
+/// a bound that needs no look at ranks.
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
 
 /// Everything a schedule is about, checked and laid out once.
@@ -98,10 +109,15 @@ struct Plan {
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   Schedule schedule;
+  std::string choice = {};  // what was chosen to meet a budget, and why; empty: nothing was
 };
 
 /// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
+
+/// Forward alone, over the buffers that `training` always has, at the same offsets; gathers have slots of their own in the
+/// arena, which nothing else uses meanwhile. A step of it is one pass.
+Plan evaluation_of(const Plan& training);
 
 /// "forward h.0+h.1": the operation and what it is about.
 std::string title(const Plan& plan, OperationId operation);

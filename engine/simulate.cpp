@@ -35,10 +35,10 @@ class Pricing {
       case Verb::kForward:
       case Verb::kBackward: return {model_code(operation), 0};
       case Verb::kRelease: return {};
-      case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false);
-      case Verb::kSpread:
-      case Verb::kPublish: return of_flats(operation.place, true);
-      case Verb::kReduce: return reduce(operation.place);
+      case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
+      case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
+      case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
+      case Verb::kReduce: return reduce(operation);
       case Verb::kNorm: return collective(norm_part_bytes(plan_.flats));
       case Verb::kUpdate: return {update(operation.place), 0};
     }
@@ -73,32 +73,38 @@ class Pricing {
     return {seconds, part_bytes * (rank_count_ - 1)};
   }
 
-  int64_t shard_bytes(int32_t flat) const {
-    const FlatLayout& layout = plan_.flats[flat].layout;
-    return layout.shard_count() * element_bytes(layout.tensors().front().dtype);
+  int64_t shard_bytes(int32_t flat, DType dtype) const {
+    return plan_.flats[flat].layout.shard_count() * element_bytes(dtype);
   }
 
-  Price of_flats(UnitId unit, bool trainable_only) const {
+  Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
-      const Price one = collective(shard_bytes(f));
+      const Price one = collective(shard_bytes(f, dtype));
       sum.seconds += one.seconds;
       sum.bytes += one.bytes;
     }
     return sum;
   }
 
-  Price reduce(UnitId unit) {
-    Price price = of_flats(unit, true);
+  Price reduce(const Operation& operation) {
+    const UnitId unit = operation.place;
+    Price price = of_flats(unit, true, precision().sent());
     reduced_.resize(plan_.model.units.size(), false);
-    const bool adds = reduced_[unit];  // two read and one written, a byte
+    const bool levels = plan_.schedule.sums_in_levels;
+    const int additions = levels ? closed_levels(operation.micro_batch) : reduced_[unit] ? 1 : 0;
+    int64_t copied = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
-      if (adds && plan_.flats[f].trainable) {
-        price.seconds += 3 * static_cast<double>(shard_bytes(f)) / cost_.copy_bytes_per_second;
-      }
+      if (!plan_.flats[f].trainable) continue;
+      // Two read and one written, a byte.
+      copied += 3 * additions * shard_bytes(f, levels ? DType::kFloat32 : precision().gradients);
+      if (precision().sent() == precision().gradients) continue;
+      const int64_t whole = plan_.flats[f].layout.flat_count();
+      copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));
     }
     reduced_[unit] = true;
+    price.seconds += static_cast<double>(copied) / cost_.copy_bytes_per_second;
     return price;
   }
 
@@ -111,6 +117,8 @@ class Pricing {
     }
     return elements * cost_.update_seconds_per_element;
   }
+
+  const Precision& precision() const { return plan_.policy.precision; }
 
   const Plan& plan_;
   const CostModel& cost_;
@@ -198,6 +206,17 @@ CostModel CostModel::typical_gpu() {
   return cost;
 }
 
+void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timeline) {
+  for (std::size_t id = 0; id < timeline.operations.size(); ++id) {
+    const TimeSpan& span = timeline.operations[id];
+    const Operation& operation = plan.schedule.operations[id];
+    if (operation.lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
+    if (!is_collective(plan, operation)) continue;
+    timeline.communication_seconds += span.seconds();
+    timeline.hidden_seconds += overlap(span, busy);
+  }
+}
+
 Timeline simulate(const Plan& plan, const CostModel& cost) {
   const Clockwork clockwork(plan, cost);
   const auto& operations = plan.schedule.operations;
@@ -217,11 +236,9 @@ Timeline simulate(const Plan& plan, const CostModel& cost) {
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
     timeline.sent_bytes += clockwork.prices()[id].bytes;
     timeline.received_bytes += clockwork.prices()[id].bytes;
-    if (operations[id].lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
-    if (!is_collective(plan, operations[id])) continue;
-    timeline.communication_seconds += span.seconds();
-    timeline.hidden_seconds += overlap(span, busy);
   }
+  for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
+  add_up(plan, busy, timeline);
   return timeline;
 }
 

@@ -53,6 +53,10 @@ struct Timeline {
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
 };
 
+/// Fills in what follows from `timeline.operations`: seconds of compute, of communication, and of that under `busy`, the
+/// compute lane's work of this step and its neighbours, in order and apart.
+void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timeline);
+
 /// Every operation starts when its lane is free and its waits are over; all ranks run alike. Throws UsageError when the
 /// uses priced are not the plan's.
 Timeline simulate(const Plan& plan, const CostModel& cost);

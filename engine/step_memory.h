@@ -1,19 +1,18 @@
 #pragma once
 // A plan's buffers as addresses.
 
-#include <optional>
 #include <vector>
 
-#include "engine/schedule.h"
-#include "sharding/communicator.h"
+#include "engine/arena.h"
 
 namespace aliquot {
 
-/// The arena and, where gathers are views, the range that ranks share; who holds which place now, counted in the ledger.
-/// Made collectively; the plan, communicator and ledger must outlive it. Used from the rank's own thread.
+/// Who holds which place of the arena now, counted in the ledger. The plan, arena and ledger must outlive it. Used from the
+/// rank's own thread.
 class StepMemory {
  public:
-  StepMemory(const Plan& plan, Communicator& communicator, Ledger& ledger);
+  /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
+  StepMemory(const Plan& plan, const Arena& arena, Ledger& ledger, int rank, bool books_standing = true);
 
   /// The buffer is in use from now on; until release() it is what current() gives for its role and flat.
   void acquire(BufferId buffer);
@@ -27,20 +26,20 @@ class StepMemory {
   /// As collectives take it.
   SymmetricRange range(Role role, int32_t flat) const;
 
-  /// The own shard of the parameters, to read and write.
-  float* own_shard(int32_t flat) const;
+  /// The own shard of the parameters as the model computes with them.
+  std::byte* own_shard(int32_t flat) const;
   /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
   /// Null while the flat is not whole.
-  float* whole(int32_t flat) const;
+  std::byte* whole(int32_t flat) const;
 
  private:
   const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }
+  BufferId& place(const PlannedBuffer& buffer);
 
   const Plan& plan_;
+  const Arena& arena_;
   int rank_;
   Ledger& ledger_;
-  SymmetricBuffer arena_;
-  std::optional<SharedRange> shared_;
   std::vector<std::vector<BufferId>> current_;  // by role, then flat; nobody's flat is the last
   std::vector<Ledger::EntryId> entries_;        // by buffer
   std::vector<std::string> owners_;             // by buffer, so that acquiring allocates nothing

@@ -18,10 +18,14 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, 8> kLetters = {'p', 'o', 'w', 'g', 'r', 't', 'q', 'n'};
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'w', 'g',
+                                                                            'r', 's', 't', 'q', 'n'};
     const auto& offsets = offsets_.at(buffer.role);
     const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
-    return fmt::format("{}{}", kLetters[static_cast<std::size_t>(buffer.role)], index);
+    const auto role = static_cast<std::size_t>(buffer.role);
+    const std::string letter =
+        role < kLetters.size() ? std::string(1, kLetters[role]) : fmt::format("l{}.", role - kLetters.size());
+    return fmt::format("{}{}", letter, index);
   }
 
  private:
@@ -55,10 +59,12 @@ std::string_view name(Verb verb) {
   return kNames[static_cast<std::size_t>(verb)];
 }
 
-std::string_view name(Role role) {
-  static constexpr std::array<std::string_view, 8> kNames = {"parameters", "optimizer", "gathered", "gradients",
-                                                             "reduced",    "partial",   "squares",  "norm parts"};
-  return kNames[static_cast<std::size_t>(role)];
+std::string name(Role role) {
+  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
+      "parameters", "master", "optimizer", "gathered", "gradients",
+      "reduced",    "sent",   "partial",   "squares",  "norm parts"};
+  const auto index = static_cast<std::size_t>(role);
+  return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }
 
 std::string title(const Plan& plan, OperationId id) {
@@ -108,9 +114,9 @@ class Hash {
 }  // namespace
 
 std::string description(const Plan& plan) {
-  std::string lines =
-      fmt::format("{} on stage {}, {} micro-batches, {} bytes of state a parameter\n", plan.topology.describe(),
-                  plan.schedule.zero_stage, plan.schedule.micro_batch_count, plan.policy.state_bytes_per_parameter);
+  std::string lines = fmt::format("{} on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
+                                  plan.topology.describe(), plan.schedule.zero_stage, plan.schedule.micro_batch_count,
+                                  plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       lines += fmt::format("unit {}: {} {} [{}]{}{} lr x {}\n", unit.name, parameter.tensor.name,

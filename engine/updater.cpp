@@ -21,37 +21,43 @@ std::vector<int32_t> order_by_name(const ModelSpec& model) {
 
 }  // namespace
 
-Updater::Updater(const Plan& plan, const StepMemory& memory, Device& device, const Optimizer& optimizer, int rank)
-    : plan_(plan),
-      memory_(memory),
-      kernels_(update_kernels(device.kind())),
-      states_(state_specs(optimizer)),
-      rank_(rank),
-      number_of_parameter_(order_by_name(plan.model)),
-      segments_(plan.flats.size()),
-      args_(plan.flats.size()) {
+Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
+    : plan_(parts.plan),
+      memory_(parts.memory),
+      kernels_(update_kernels(parts.device.kind())),
+      states_(state_specs(optimizer, moments)),
+      rank_(parts.rank),
+      number_of_parameter_(order_by_name(plan_.model)),
+      segments_(plan_.flats.size()),
+      args_(plan_.flats.size()) {
   int32_t next = 0;
-  for (const UnitSpec& unit : plan.model.units) {
+  for (const UnitSpec& unit : plan_.model.units) {
     first_of_unit_.push_back(next);
     next += static_cast<int32_t>(unit.parameters.size());
   }
-  const bool whole = plan.schedule.zero_stage == 0;
-  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (!plan.flats[f].trainable) continue;
-    segments_[f] = segments_of(f, whole ? 0 : rank, whole ? plan.topology.rank_count() - 1 : rank);
+  const bool whole = plan_.schedule.zero_stage == 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+    if (!plan_.flats[f].trainable) continue;
+    segments_[f] = segments_of(f, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
     UpdateArgs& args = args_[f];
-    args.master.whole = whole ? memory.whole(f) : memory.own_shard(f);
+    args.gradient_dtype = plan_.policy.precision.gradients;
+    args.master = parts.weights.master(f);
+    args.moments = moments;
     for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = state(f, s);
     args.segments = segments_[f].data();
     args.segment_count = static_cast<int64_t>(segments_[f].size());
-    args.count = plan.flats[f].layout.shard_count() * (whole ? plan.topology.rank_count() : 1);
+    args.count = updated_count(f);
   }
 }
 
-float* Updater::state(int32_t flat, std::size_t state) const {
-  const int64_t count =
-      plan_.flats[flat].layout.shard_count() * (plan_.schedule.zero_stage == 0 ? plan_.topology.rank_count() : 1);
-  return reinterpret_cast<float*>(memory_.address(Role::kOptimizer, flat)) + static_cast<int64_t>(state) * count;
+int64_t Updater::updated_count(int32_t flat) const {
+  return plan_.flats[flat].layout.shard_count() * (plan_.schedule.zero_stage == 0 ? plan_.topology.rank_count() : 1);
+}
+
+std::byte* Updater::state(int32_t flat, std::size_t state) const {
+  std::byte* at = memory_.address(Role::kOptimizer, flat);
+  for (std::size_t s = 0; s < state; ++s) at += state_bytes(states_[s], updated_count(flat));
+  return at;
 }
 
 std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
@@ -77,16 +83,16 @@ const std::byte* Updater::gradient(int32_t flat) const {
   const std::byte* standing = memory_.address(Role::kGradients, flat);
   if (schedule.zero_stage == 0) return standing;
   if (schedule.zero_stage == 1 && !schedule.accumulate_into_shard) {
-    return standing + rank_ * plan_.flats[flat].layout.shard_count() * static_cast<int64_t>(sizeof(float));
+    return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
   }
   return memory_.address(Role::kReduced, flat);
 }
 
-void Updater::update(Stream& compute, UnitId unit, const UpdateStep& step) {
+void Updater::update(Stream& lane, UnitId unit, const UpdateStep& step) {
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (!plan_.flats[f].trainable) continue;
     args_[f].gradient = gradient(f);
-    kernels_.update(compute, args_[f], step);
+    kernels_.update(lane, args_[f], step);
   }
 }
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/step_memory.h"
+#include "engine/weights.h"
 #include "kernels/device.h"
 #include "optim/optimizer.h"
 #include "optim/update.h"
@@ -14,18 +14,26 @@ namespace aliquot {
 /// their place, and of kReduced, which has one place a step. The plan and memory must outlive it.
 class Updater {
  public:
-  Updater(const Plan& plan, const StepMemory& memory, Device& device, const Optimizer& optimizer, int rank);
+  struct Parts {
+    const Plan& plan;
+    const StepMemory& memory;
+    const Weights& weights;
+    Device& device;
+    int rank;
+  };
+  Updater(const Parts& parts, const Optimizer& optimizer, DType moments);
 
-  /// Enqueues the update of all flats of `unit` on `compute`.
-  void update(Stream& compute, UnitId unit, const UpdateStep& step);
+  /// Enqueues the update of all flats of `unit` on `lane`.
+  void update(Stream& lane, UnitId unit, const UpdateStep& step);
 
   /// State `state` of the flat: of the own shard, at stage 0 of the whole.
-  float* state(int32_t flat, std::size_t state) const;
+  std::byte* state(int32_t flat, std::size_t state) const;
   const std::vector<StateSpec>& states() const { return states_; }
 
  private:
   std::vector<Segment> segments_of(int32_t flat, int first_rank, int last_rank) const;
   const std::byte* gradient(int32_t flat) const;
+  int64_t updated_count(int32_t flat) const;
 
   const Plan& plan_;
   const StepMemory& memory_;

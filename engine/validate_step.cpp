@@ -13,16 +13,17 @@ bool is_model_code(Verb verb) { return verb == Verb::kForward || verb == Verb::k
 /// The model's code as it was declared: micro-batch after micro-batch, forward in order, backward reversed.
 void check_model_code(const Proof& proof) {
   const auto use_count = static_cast<int32_t>(proof.plan.model.uses.size());
+  const int32_t per_batch = proof.plan.policy.evaluation ? use_count : 2 * use_count;
   int32_t next = 0;  // of all visits of the step
   const auto& operations = proof.plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
     if (!is_model_code(operation.verb)) continue;
-    const int32_t in_batch = next % (2 * use_count);
+    const int32_t in_batch = next % per_batch;
     const bool backward = in_batch >= use_count;
     const int32_t use = backward ? 2 * use_count - 1 - in_batch : in_batch;
     const bool as_declared = operation.place == use && backward == (operation.verb == Verb::kBackward) &&
-                             operation.micro_batch == next / (2 * use_count) && operation.lane == Lane::kCompute;
+                             operation.micro_batch == next / per_batch && operation.lane == Lane::kCompute;
     if (!as_declared) {
       proof.defects.add(
           DefectKind::kUse, {id},
@@ -31,7 +32,7 @@ void check_model_code(const Proof& proof) {
     }
     ++next;
   }
-  if (next == 2 * use_count * proof.plan.schedule.micro_batch_count) return;
+  if (next == per_batch * proof.plan.schedule.micro_batch_count) return;
   proof.defects.add(DefectKind::kUse, {}, "the step does not run all of the model's code");
 }
 
@@ -95,7 +96,7 @@ class WholeWalk {
 /// A trainable unit's gradient through the step.
 struct Gradient {
   int32_t backward_count = 0;  // since the last reduce
-  OperationId last_backward = kNone;
+  OperationId last_backward = kNone, last_reduce = kNone;
   int32_t reduce_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
 
@@ -114,7 +115,8 @@ class GradientWalk {
   void walk() {
     for (OperationId id = 0; id < static_cast<OperationId>(schedule_.operations.size()); ++id) visit(id);
     for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) finish(unit);
-    if (norm_count_ != 1) add(DefectKind::kGradient, kNone, fmt::format("a step has {} norms", norm_count_));
+    if (norm_count_ != (evaluates() ? 0 : 1))
+      add(DefectKind::kGradient, kNone, fmt::format("a step has {} norms", norm_count_));
   }
 
  private:
@@ -138,6 +140,7 @@ class GradientWalk {
     }
   }
 
+  bool evaluates() const { return proof_.plan.policy.evaluation; }
   int32_t reduces_wanted() const { return schedule_.accumulate_into_shard ? schedule_.micro_batch_count : 1; }
 
   void reduce(OperationId id, const Operation& operation) {
@@ -153,6 +156,7 @@ class GradientWalk {
     }
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
     unit.backward_count = 0;
+    unit.last_reduce = id;
     ++unit.reduce_count;
   }
   void spread(OperationId id, Gradient& unit) {
@@ -164,6 +168,7 @@ class GradientWalk {
   void norm(OperationId id) {
     norm_ = id;
     ++norm_count_;
+    if (proof_.plan.policy.update_in_backward) return;  // nothing waits for its decision
     const Order::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
     for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
       if (schedule_.operations[other].verb != Verb::kUpdate) continue;
@@ -174,10 +179,11 @@ class GradientWalk {
     }
   }
   void update(OperationId id, Gradient& unit) {
-    const bool decided = norm_ != kNone && ended(norm_, id);
+    const bool decided = proof_.plan.policy.update_in_backward || (norm_ != kNone && ended(norm_, id));
     const bool summed = unit.reduce_count == reduces_wanted() && (schedule_.zero_stage > 0 || unit.spread_count == 1);
     if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", what(id)));
-    if (!summed) add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
+    if (!summed || !ended(unit.last_reduce, id))
+      add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
     ++unit.update_count;
   }
   void publish(OperationId id, Gradient& unit) {
@@ -187,7 +193,7 @@ class GradientWalk {
 
   void finish(UnitId id) {
     const Gradient& unit = units_[id];
-    const bool trains = proof_.accesses.trains(id);
+    const bool trains = proof_.accesses.trains(id) && !evaluates();
     const int stage = schedule_.zero_stage;
     const std::string& name = proof_.plan.model.units[id].name;
     const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;
@@ -206,6 +212,7 @@ class GradientWalk {
 
   int32_t micro_batch_of(OperationId id) const { return schedule_.operations[id].micro_batch; }
   bool ended(OperationId earlier, OperationId id) const {
+    if (earlier == kNone) return false;
     const Moment now = proof_.order.moment(1, id);
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }

@@ -15,25 +15,12 @@ struct Unfinished {
   std::string_view works;  // separated by blanks
 };
 constexpr std::array kUnfinished{
-    Unfinished{"device", "auto host"},
-    Unfinished{"world", "auto threads mpi"},
-    Unfinished{"replicas", "1"},
-    Unfinished{"eval-data", "*"},
-    Unfinished{"eval-every", "0"},
-    Unfinished{"optimizer", "adamw adam lion sgd"},
-    Unfinished{"scale-lr", "none"},
-    Unfinished{"base-batch", "*"},
-    Unfinished{"precision", "* fp32"},
-    Unfinished{"gradients", "fp32"},
-    Unfinished{"reduce-precision", "* fp32"},
-    Unfinished{"state", "fp32"},
-    Unfinished{"memory-budget", "*"},
-    Unfinished{"offload", "none"},
-    Unfinished{"offload-parameters", "none"},
+    Unfinished{"device", "auto host"}, Unfinished{"world", "auto threads mpi"},
+    Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam lion sgd"},
+    Unfinished{"scale-lr", "none"},    Unfinished{"base-batch", "*"},
+    Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
+    Unfinished{"offload", "none"},     Unfinished{"offload-parameters", "none"},
     Unfinished{"quantize", "none"},
-    Unfinished{"update-in-backward", "false"},
-    Unfinished{"reproducible", "false"},
-    Unfinished{"trace", "*"},
     Unfinished{"deepspeed", "*"},
 };
 
@@ -74,6 +61,9 @@ void check_together(const TrainOptions& o) {
     throw UsageError("--resume " + o.resume + " and --init both say where to start: leave one out.");
   if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
   if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
+  if (o.reproducible && o.accumulate > 1 && o.accumulate_into == "full") {
+    throw UsageError("--reproducible sums every micro-batch over the ranks: leave out --accumulate-into full.");
+  }
   if (o.min_lr > o.lr)
     throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(o.lr) + ": change one.");
   if (o.warmup > o.steps)
@@ -100,7 +90,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   o.ranks = rank_count;
   if (o.precision.empty()) o.precision = on_gpu ? "bf16" : "fp32";
   if (o.reduce_precision.empty()) o.reduce_precision = o.gradients;
-  if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 ? "shard" : "full";
+  if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 || o.reproducible ? "shard" : "full";
   resolve_batch(o, rank_count);
   check_together(o);
 }

@@ -128,16 +128,17 @@ class Search {
   struct Parts {
     int first = 0, count = 1, of = 1;
   };
-  void touch(int memory, Role role, int32_t flat, Parts parts, bool writes, Point after, bool internal = false) {
+  void touch(int memory, Role role, int32_t flat, Parts parts, bool writes, Point after, bool internal = false,
+             Point until = kEnd) {
     const PlannedBuffer* b = buffer(role, flat);
     if (!b || b->size_bytes == 0) return;
     const int64_t base = b->offset_bytes + (b->in_shared_range ? kSharedRange : 0);
     const int64_t part = b->size_bytes / parts.of;
-    note(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal);
+    note(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal, until);
   }
-  void note(int memory, int64_t begin, int64_t end, bool writes, Point after, bool internal) {
+  void note(int memory, int64_t begin, int64_t end, bool writes, Point after, bool internal, Point until = kEnd) {
     memory_[memory].push_back({step_, op_, rank_, begin, end, writes, graph_.at(step_, op_, after, rank_),
-                               graph_.at(step_, op_, kEnd, rank_), internal});
+                               graph_.at(step_, op_, until, rank_), internal});
   }
   void own(Role role, int32_t flat, bool writes, Point after = kStart) { touch(rank_, role, flat, {}, writes, after); }
   /// The parts of all ranks but the own, in the own memory.
@@ -162,7 +163,7 @@ class Search {
   void touch_all() {
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       if (!b.always && b.first == op_ && b.size_bytes > 0) {
-        note(rank_, b.offset_bytes, b.offset_bytes + b.size_bytes, true, kStart, false);
+        note(rank_, b.offset_bytes, b.offset_bytes + b.size_bytes, true, kStart, false, kStart);
       }
     }
     if (operation().verb == Verb::kNorm) return norm();
@@ -229,16 +230,32 @@ class Search {
   }
 
   void reduce(int32_t f) {
-    const bool first = reduced_[plan_.flats[f].unit] == 0;
-    for (int q = 0; q < ranks_; ++q) touch(q, Role::kGradients, f, {rank_, 1, ranks_}, false, kMeet);
-    if (in_place_) {
+    const bool cast = plan_.policy.precision.sent() != plan_.policy.precision.gradients;
+    if (cast) {
+      own(Role::kGradients, f, false);
+      // Before this rank says that it has come; kMeet is when all have, and this rank's own start is what others wait for.
+      touch(rank_, Role::kSent, f, {}, true, kStart, false, kStart);
+    }
+    for (int q = 0; q < ranks_; ++q)
+      touch(q, cast ? Role::kSent : Role::kGradients, f, {rank_, 1, ranks_}, false, kMeet);
+    add_up(f);
+    for (const PlannedBuffer& b : plan_.schedule.buffers) {
+      if (b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last) own(Role::kSquares, f, true);
+    }
+  }
+
+  void add_up(int32_t f) {
+    const int before = reduced_[plan_.flats[f].unit];
+    if (plan_.policy.reproducible && plan_.policy.micro_batch_count > 1) {
+      int level = 0;  // a binary number is counted up: as many sums close as it ends in ones
+      for (; (before >> level) & 1; ++level) own(level_role(level), f, false);
+      if (level > 0) own(Role::kPartial, f, true);
+      own(before + 1 == plan_.policy.micro_batch_count ? Role::kReduced : level_role(level), f, true);
+    } else if (in_place_) {
       touch(rank_, Role::kGradients, f, {rank_, 1, ranks_}, true, kMeet);
     } else {
       own(Role::kReduced, f, true);
-      if (!first) own(Role::kPartial, f, true);
-    }
-    for (const PlannedBuffer& b : plan_.schedule.buffers) {
-      if (b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last) own(Role::kSquares, f, true);
+      if (before > 0) own(Role::kPartial, f, true);
     }
   }
 
@@ -259,14 +276,15 @@ class Search {
   }
 
   void update(int32_t f) {
-    note(rank_, kDecision, kDecision + 1, false, kStart, false);
+    if (!plan_.policy.update_in_backward) note(rank_, kDecision, kDecision + 1, false, kStart, false);
     const Parts own_part = stage_ == 3 || stage_ == 0 ? Parts{} : Parts{rank_, 1, ranks_};
     if (stage_ == 0 || in_place_) {
       touch(rank_, Role::kGradients, f, own_part, false, kStart);
     } else {
       own(Role::kReduced, f, false);
     }
-    if (plan_.policy.state_bytes_per_parameter > 0) own(Role::kOptimizer, f, true);
+    if (plan_.policy.state_bytes_per_block > 0) own(Role::kOptimizer, f, true);
+    if (plan_.policy.precision.compute != DType::kFloat32) own(Role::kMaster, f, true);
     touch(rank_, Role::kParameters, f, own_part, true, kStart);
   }
 

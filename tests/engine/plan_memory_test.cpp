@@ -35,7 +35,7 @@ class PeakMemory : public ::testing::TestWithParam<int> {
   int64_t squares() const { return shard(parameters()) / 4 / kBlockElements * 8; }  // a double a block, of all units
 
   Plan planned(Policy policy) const {
-    policy.state_bytes_per_parameter = kStateBytes;
+    policy.state_bytes_per_block = kStateBytes * kBlockElements;
     return plan(even_model(kUnits, unit() / 4), policy, Topology::one_host(static_cast<int>(ranks())));
   }
   /// At the norm: the squares of all units, and every rank's parts.

@@ -64,6 +64,16 @@ void draw_uses(Dice& dice, ModelSpec& model) {
   }
 }
 
+Precision draw_precision(Dice& dice) {
+  static constexpr DType kCompute[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  Precision precision;
+  precision.compute = kCompute[dice.roll(0, 2)];
+  precision.master = dice.one_in(2) ? MasterForm::kSplit : MasterForm::kWhole;
+  precision.gradients = dice.one_in(3) ? DType::kBFloat16 : DType::kFloat32;
+  if (dice.one_in(3)) precision.reduce = DType::kBFloat16;
+  return precision;
+}
+
 Policy draw_policy(Dice& dice, const Topology& topology) {
   Policy policy;
   policy.zero_stage = dice.roll(0, 3);
@@ -72,7 +82,12 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   policy.prefetch = dice.roll(0, 4);
   policy.keep_gathered = dice.roll(0, 3);
   policy.gather = topology.one_node() ? static_cast<GatherMode>(dice.roll(0, 2)) : GatherMode::kAuto;
-  policy.state_bytes_per_parameter = 4 * dice.roll(0, 3);
+  policy.state_bytes_per_block = 1024 * dice.roll(0, 3);
+  policy.precision = draw_precision(dice);
+  policy.update_in_backward = policy.precision.compute != DType::kFloat16 && dice.one_in(4);
+  const bool powers_of_two =
+      (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
+  if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
   return policy;
 }
 
@@ -93,7 +108,7 @@ Drawn draw(uint64_t seed, int most_ranks, int most_units) {
   for (int u = 0; u < unit_count; ++u) drawn.model.units.push_back(draw_unit(dice, u));
   draw_uses(dice, drawn.model);
   drawn.policy = draw_policy(dice, drawn.topology);
-  const bool into_shard = drawn.policy.accumulate_into == AccumulateInto::kShard ||
+  const bool into_shard = drawn.policy.accumulate_into == AccumulateInto::kShard || drawn.policy.reproducible ||
                           (drawn.policy.accumulate_into == AccumulateInto::kAuto && drawn.policy.zero_stage >= 2);
   std::vector<int> use_count(drawn.model.units.size(), 0);
   for (const auto& use : drawn.model.uses) {
@@ -110,10 +125,11 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}",
+      "gather {}, {}{}{}",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
-      static_cast<int>(policy.gather));
+      static_cast<int>(policy.gather), policy.precision.describe(),
+      policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "");
 }
 
 }  // namespace aliquot::testing

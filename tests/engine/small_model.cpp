@@ -2,16 +2,66 @@
 
 #include <cmath>
 
+#include "kernels/host_loops.h"
+
 namespace aliquot::testing_model {
+namespace {
+
+/// Tensors that are live in a use: the layer's two, the scale in the first use and the last.
+std::vector<int> tensors_of(int use) {
+  std::vector<int> tensors;
+  if (use == 0 || use == kLayers) tensors.push_back(0);
+  if (use > 0) tensors.insert(tensors.end(), {2 * use - 1, 2 * use});
+  return tensors;
+}
+
+}  // namespace
+
+int64_t element_count(int tensor) {
+  const std::vector<Shape> all = shapes();
+  int64_t count = 1;
+  for (const int64_t extent : all[tensor].shape) count *= extent;
+  return count;
+}
+
+void SmallModel::open(int use, bool backward) {
+  const HostLoops& loops = host_loops(Isa::kPlain);
+  for (const int t : tensors_of(use)) {
+    v_[t] = static_cast<float*>(value.at[t]);
+    if (precision_.compute != DType::kFloat32) {
+      wide_[t].resize(element_count(t));
+      loops.cast(wide_[t].data(), DType::kFloat32, value.at[t], precision_.compute, element_count(t));
+      v_[t] = wide_[t].data();
+    }
+    if (!backward) continue;
+    g_[t] = static_cast<float*>(gradient.at[t]);
+    if (precision_.gradients != DType::kFloat32) {
+      sums_[t].assign(element_count(t), 0.0f);
+      g_[t] = sums_[t].data();
+    }
+  }
+}
+
+void SmallModel::close(int use) {
+  if (precision_.gradients == DType::kFloat32) return;
+  const HostLoops& loops = host_loops(Isa::kPlain);
+  for (const int t : tensors_of(use)) {
+    std::vector<float> before(element_count(t));
+    loops.cast(before.data(), DType::kFloat32, gradient.at[t], precision_.gradients, element_count(t));
+    loops.add(before.data(), sums_[t].data(), element_count(t));
+    loops.cast(gradient.at[t], precision_.gradients, before.data(), DType::kFloat32, element_count(t));
+  }
+}
 
 void SmallModel::forward(int use, std::span<const float> samples) {
+  open(use, false);
   if (use == 0) {
     const int64_t width = kWidths[0];
     samples_ = static_cast<int64_t>(samples.size()) / (2 * width);
     input_.assign(samples.begin(), samples.begin() + samples_ * width);
     target_.assign(samples.begin() + samples_ * width, samples.end());
     scaled_.resize(input_.size());
-    for (int64_t i = 0; i < samples_ * width; ++i) scaled_[i] = input_[i] * value.scale[i % width];
+    for (int64_t i = 0; i < samples_ * width; ++i) scaled_[i] = input_[i] * v_[0][i % width];
     return;
   }
   layer_forward(use - 1);
@@ -20,7 +70,7 @@ void SmallModel::forward(int use, std::span<const float> samples) {
   output_grad_.resize(samples_ * width);
   loss_ = 0;
   for (int64_t i = 0; i < samples_ * width; ++i) {
-    output_grad_[i] = hidden_[kLayers - 1][i] * value.scale[i % width] - target_[i];
+    output_grad_[i] = hidden_[kLayers - 1][i] * v_[0][i % width] - target_[i];
     loss_ += 0.5 * output_grad_[i] * output_grad_[i];
   }
 }
@@ -31,27 +81,30 @@ void SmallModel::layer_forward(int layer) {
   hidden_[layer].resize(samples_ * out);
   for (int64_t s = 0; s < samples_; ++s) {
     for (int64_t o = 0; o < out; ++o) {
-      float sum = value.bias[layer][o];
-      for (int64_t i = 0; i < in; ++i) sum += value.weight[layer][o * in + i] * from[s * in + i];
+      float sum = v_[2 + 2 * layer][o];
+      for (int64_t i = 0; i < in; ++i) sum += v_[1 + 2 * layer][o * in + i] * from[s * in + i];
       hidden_[layer][s * out + o] = layer == kLayers - 1 ? sum : std::tanh(sum);
     }
   }
 }
 
-void SmallModel::backward(int use) {
+void SmallModel::backward(int use, float loss_scale) {
   const int64_t width = kWidths[0];
+  open(use, true);
   if (use == 0) {
-    for (int64_t i = 0; i < samples_ * width; ++i) gradient.scale[i % width] += grad_hidden_[0][i] * input_[i];
-    return;
+    for (int64_t i = 0; i < samples_ * width; ++i) g_[0][i % width] += grad_hidden_[0][i] * input_[i];
+    return close(use);
   }
   if (use == kLayers) {
     grad_hidden_[kLayers].resize(samples_ * width);
     for (int64_t i = 0; i < samples_ * width; ++i) {
-      gradient.scale[i % width] += output_grad_[i] * hidden_[kLayers - 1][i];
-      grad_hidden_[kLayers][i] = output_grad_[i] * value.scale[i % width];
+      const float of_output = output_grad_[i] * loss_scale;
+      g_[0][i % width] += of_output * hidden_[kLayers - 1][i];
+      grad_hidden_[kLayers][i] = of_output * v_[0][i % width];
     }
   }
   layer_backward(use - 1);
+  close(use);
 }
 
 void SmallModel::layer_backward(int layer) {
@@ -64,10 +117,10 @@ void SmallModel::layer_backward(int layer) {
     for (int64_t o = 0; o < out; ++o) {
       const float h = hidden_[layer][s * out + o];
       const float g = layer == kLayers - 1 ? grad_out[s * out + o] : grad_out[s * out + o] * (1.0f - h * h);
-      gradient.bias[layer][o] += g;
+      g_[2 + 2 * layer][o] += g;
       for (int64_t i = 0; i < in; ++i) {
-        gradient.weight[layer][o * in + i] += g * from[s * in + i];
-        grad_in[s * in + i] += g * value.weight[layer][o * in + i];
+        g_[1 + 2 * layer][o * in + i] += g * from[s * in + i];
+        grad_in[s * in + i] += g * v_[1 + 2 * layer][o * in + i];
       }
     }
   }

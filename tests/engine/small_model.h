@@ -16,26 +16,35 @@ constexpr int64_t kWidths[] = {7, 19, 33, 7};
 constexpr int kLayers = 3;
 constexpr int kUses = 4;  // scale; layer 0; layer 1; layer 2 and scale
 
-/// Pointers to parameters or to gradients.
+constexpr int kTensors = 1 + 2 * kLayers;
+
+/// Pointers to parameters or to gradients, in the order of shapes().
 struct Tensors {
-  float* scale = nullptr;
-  float* weight[kLayers] = {};
-  float* bias[kLayers] = {};
+  void* at[kTensors] = {};
 };
 
 /// One sample at a time: y = scale * (W2 tanh(W1 tanh(W0 (scale * x) + b0) + b1) + b2), loss = |y - target|^2 / 2.
+/// Computes in fp32; what it is handed in 16 bits it widens on the way in and rounds on the way out.
 class SmallModel {
  public:
+  explicit SmallModel(const Precision& precision = {}) : precision_(precision) {}
+
   Tensors value, gradient;
 
   void forward(int use, std::span<const float> samples);
-  /// Adds to the gradients.
-  void backward(int use);
+  /// Adds to the gradients, of the loss times `loss_scale`.
+  void backward(int use, float loss_scale = 1.0f);
   double loss() const { return loss_; }
 
  private:
+  void open(int use, bool backward);
+  void close(int use);
   void layer_forward(int layer);
   void layer_backward(int layer);
+  Precision precision_;
+  float* v_[kTensors] = {};  // of the use that is open
+  float* g_[kTensors] = {};
+  std::vector<float> wide_[kTensors], sums_[kTensors];
   int64_t samples_ = 0;
   std::vector<float> input_, target_, scaled_;  // by sample
   std::vector<float> hidden_[kLayers], grad_hidden_[kLayers + 1];
@@ -54,6 +63,8 @@ float initial_value(const std::string& name, int64_t element);
 /// Inputs and targets of one micro-batch: two samples.
 std::vector<float> samples(int64_t step, int micro_batch, int rank);
 
+int64_t element_count(int tensor);
+
 struct Settings {
   EngineOptions options;
   int steps = 4;
@@ -62,13 +73,15 @@ struct Settings {
 
 struct Outcome {
   std::vector<double> losses, norms;  // by step; the loss of rank 0's samples
-  std::vector<float> parameters;      // whole, in the order of shapes()
+  std::vector<float> parameters;      // the masters, whole, in the order of shapes()
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
 /// Wraps the model: declares, materializes. The order of units is shapes()'.
 void declare(Engine& engine, SmallModel& model);
-void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank);
+/// `blow_up` multiplies the loss, beside the engine's own scale.
+void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank,
+                       float blow_up = 1.0f);
 Outcome train(World& world, const Settings& settings);
 
 /// The same training with no engine and no ranks: gradients of each rank in turn, added in the tree's order.

@@ -1,5 +1,5 @@
 // The small model trained through the engine, and trained plainly.
-#include <map>
+#include <cmath>
 
 #include "kernels/host_loops.h"
 #include "optim/clip.h"
@@ -11,11 +11,12 @@
 namespace aliquot::testing_model {
 
 void declare(Engine& engine, SmallModel& model) {
-  engine.add_unit("scale").add("weight", {kWidths[0]}, &model.value.scale, &model.gradient.scale, {.decayed = false});
+  auto &value = model.value.at, &gradient = model.gradient.at;
+  engine.add_unit("scale").add("weight", {kWidths[0]}, &value[0], &gradient[0], {.decayed = false});
   for (int l = 0; l < kLayers; ++l) {
     engine.add_unit("layer." + std::to_string(l))
-        .add("weight", {kWidths[l + 1], kWidths[l]}, &model.value.weight[l], &model.gradient.weight[l])
-        .add("bias", {kWidths[l + 1]}, &model.value.bias[l], &model.gradient.bias[l], {.decayed = false});
+        .add("weight", {kWidths[l + 1], kWidths[l]}, &value[1 + 2 * l], &gradient[1 + 2 * l])
+        .add("bias", {kWidths[l + 1]}, &value[2 + 2 * l], &gradient[2 + 2 * l], {.decayed = false});
   }
   engine.declare_order({{0}, {1}, {2}, {3, 0}});
   engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
@@ -24,7 +25,7 @@ void declare(Engine& engine, SmallModel& model) {
   });
 }
 
-void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank) {
+void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank, float blow_up) {
   auto& units = engine.units();
   const auto data = samples(step, micro_batch, rank);
   engine.micro_batch();
@@ -38,12 +39,12 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
     auto live = use == 0        ? units[0].backward()
                 : use < kLayers ? units[use].backward()
                                 : engine.backward({&units[kLayers], &units[0]});
-    model.backward(use);
+    model.backward(use, static_cast<float>(engine.loss_scale()) * blow_up);
   }
 }
 
 Outcome train(World& world, const Settings& settings) {
-  SmallModel model;
+  SmallModel model(settings.options.precision);
   Engine engine(world, settings.options);
   declare(engine, model);
   engine.set_learning_rate(settings.learning_rate);
@@ -74,29 +75,57 @@ using Store = std::vector<std::vector<float>>;  // by tensor, in the order of sh
 
 Store zeros() {
   Store store;
-  for (const Shape& shape : shapes()) {
-    int64_t count = 1;
-    for (const int64_t extent : shape.shape) count *= extent;
-    store.emplace_back(count, 0.0f);
-  }
+  for (int t = 0; t < kTensors; ++t) store.emplace_back(element_count(t), 0.0f);
   return store;
 }
 
-Tensors pointers(Store& store) {
+const HostLoops& loops() { return host_loops(Isa::kPlain); }
+
+/// Tensors in the type the model is handed them in.
+using Bytes = std::vector<std::vector<std::byte>>;
+
+Bytes zero_bytes(DType dtype) {
+  Bytes bytes;
+  for (int t = 0; t < kTensors; ++t) bytes.emplace_back(element_count(t) * element_bytes(dtype));
+  return bytes;
+}
+
+Tensors pointers(Bytes& bytes) {
   Tensors tensors;
-  tensors.scale = store[0].data();
-  for (int l = 0; l < kLayers; ++l) {
-    tensors.weight[l] = store[1 + 2 * l].data();
-    tensors.bias[l] = store[2 + 2 * l].data();
-  }
+  for (int t = 0; t < kTensors; ++t) tensors.at[t] = bytes[t].data();
   return tensors;
 }
 
-void run_micro_batch(SmallModel& model, Store& gradients, int64_t step, int micro_batch, int rank) {
+/// The working copy: rounded half up in magnitude to bf16, to the nearest even to fp16.
+void round_working(Bytes& to, const Store& masters, DType dtype) {
+  for (int t = 0; t < kTensors; ++t) {
+    if (dtype == DType::kBFloat16) {
+      loops().split(reinterpret_cast<uint16_t*>(to[t].data()), nullptr, masters[t].data(), element_count(t));
+    } else {
+      loops().cast(to[t].data(), dtype, masters[t].data(), DType::kFloat32, element_count(t));
+    }
+  }
+}
+
+Store widened(const Bytes& from, DType dtype) {
+  Store store = zeros();
+  for (int t = 0; t < kTensors; ++t)
+    loops().cast(store[t].data(), DType::kFloat32, from[t].data(), dtype, element_count(t));
+  return store;
+}
+
+Store rounded(const Store& from, DType dtype) {
+  Bytes narrow = zero_bytes(dtype);
+  for (int t = 0; t < kTensors; ++t)
+    loops().cast(narrow[t].data(), dtype, from[t].data(), DType::kFloat32, element_count(t));
+  return widened(narrow, dtype);
+}
+
+void run_micro_batch(SmallModel& model, Bytes& gradients, int64_t step, int micro_batch, int rank, float loss_scale) {
   model.gradient = pointers(gradients);
   const auto data = samples(step, micro_batch, rank);
   for (int use = 0; use < kUses; ++use) model.forward(use, data);
-  for (int use = kUses - 1; use >= 0; --use) model.backward(use);
+  for (int use = kUses - 1; use >= 0; --use) model.backward(use, loss_scale);
 }
 
 Store add_in_tree(const std::vector<Store>& leaves) {
@@ -151,51 +180,79 @@ void update(Store& parameters, const Store& gradients, std::vector<Store>& state
 }
 
 bool accumulates_into_shard(const EngineOptions& options) {
-  if (options.accumulate_into == AccumulateInto::kAuto) return options.zero_stage >= 2;
+  if (options.accumulate_into == AccumulateInto::kAuto) return options.zero_stage >= 2 || options.reproducible;
   return options.accumulate_into == AccumulateInto::kShard;
+}
+
+struct SummedGradients {
+  Store exact;  // the last sum before it was rounded to the gradients' type
+  double loss = 0;
+};
+
+/// The gradients of one step, of every rank and micro-batch, as they are added up.
+SummedGradients sum_gradients(SmallModel& model, int rank_count, const Settings& settings, int step, float loss_scale) {
+  const EngineOptions& options = settings.options;
+  const Precision& precision = options.precision;
+  const bool into_shard = accumulates_into_shard(options);
+  std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
+  std::vector<Store> leaves;  // reproducible: all of them; else of the micro-batch in hand
+  SummedGradients sums{zeros()};
+  for (int m = 0; m < options.accumulate; ++m) {
+    for (int r = 0; r < rank_count; ++r) {
+      if (into_shard) own[r] = zero_bytes(precision.gradients);
+      run_micro_batch(model, own[r], step, m, r, loss_scale);
+      if (r == 0) sums.loss += model.loss();
+    }
+    if (!into_shard && m + 1 < options.accumulate) continue;
+    if (!options.reproducible) leaves.clear();
+    for (int r = 0; r < rank_count; ++r)
+      leaves.push_back(rounded(widened(own[r], precision.gradients), precision.sent()));
+    const Store added = add_in_tree(leaves);
+    if (options.reproducible || !into_shard || m == 0) {
+      sums.exact = added;
+      continue;
+    }
+    const Store before = rounded(sums.exact, precision.gradients), more = rounded(added, precision.gradients);
+    for (std::size_t t = 0; t < before.size(); ++t) {
+      for (std::size_t i = 0; i < before[t].size(); ++i) sums.exact[t][i] = before[t][i] + more[t][i];
+    }
+  }
+  return sums;
 }
 
 }  // namespace
 
 Outcome train_plainly(int rank_count, const Settings& settings) {
   const EngineOptions& options = settings.options;
-  Store parameters = zeros();
-  for (std::size_t t = 0; t < parameters.size(); ++t) {
+  const Precision& precision = options.precision;
+  Store masters = zeros();
+  for (std::size_t t = 0; t < masters.size(); ++t) {
     const std::string name = shapes()[t].unit + "." + shapes()[t].name;
-    for (std::size_t i = 0; i < parameters[t].size(); ++i)
-      parameters[t][i] = initial_value(name, static_cast<int64_t>(i));
+    for (std::size_t i = 0; i < masters[t].size(); ++i) masters[t][i] = initial_value(name, static_cast<int64_t>(i));
   }
   std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
-  SmallModel model;
-  model.value = pointers(parameters);
+  SmallModel model(precision);
+  Bytes working = zero_bytes(precision.compute);
+  model.value = pointers(working);
   Outcome outcome;
+  LossScaler scaler;
+  if (precision.compute == DType::kFloat16) scaler = LossScaler(options.loss_scaling);
+  int64_t updates = 0;
   for (int step = 0; step < settings.steps; ++step) {
-    double loss = 0;
-    std::vector<Store> own(rank_count, zeros());
-    Store sum = zeros();
-    for (int m = 0; m < options.accumulate; ++m) {
-      for (int r = 0; r < rank_count; ++r) {
-        if (accumulates_into_shard(options)) own[r] = zeros();
-        run_micro_batch(model, own[r], step, m, r);
-        if (r == 0) loss += model.loss();
-      }
-      if (accumulates_into_shard(options)) {
-        const Store added = add_in_tree(own);
-        for (std::size_t t = 0; t < sum.size(); ++t) {
-          for (std::size_t i = 0; i < sum[t].size(); ++i) sum[t][i] = m == 0 ? added[t][i] : sum[t][i] + added[t][i];
-        }
-      }
+    round_working(working, masters, precision.compute);
+    const SummedGradients sums = sum_gradients(model, rank_count, settings, step, static_cast<float>(scaler.scale()));
+    const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
+    const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
+    if (std::isfinite(norm)) {
+      update(masters, rounded(sums.exact, precision.gradients), states,
+             rule_at(options.optimizer, settings.learning_rate, ++updates),
+             gradient_factor(clip_factor(norm, options.clip), parts));
     }
-    if (!accumulates_into_shard(options)) sum = add_in_tree(own);
-    const double parts = static_cast<double>(rank_count) * options.accumulate;
-    const double norm = gradient_norm(sum_of_squares(sum), parts);
-    update(parameters, sum, states, rule_at(options.optimizer, settings.learning_rate, step + 1),
-           gradient_factor(clip_factor(norm, options.clip), parts));
-    outcome.losses.push_back(loss);
+    scaler.step_done(!std::isfinite(norm));
+    outcome.losses.push_back(sums.loss);
     outcome.norms.push_back(norm);
   }
-  for (const auto& tensor : parameters)
-    outcome.parameters.insert(outcome.parameters.end(), tensor.begin(), tensor.end());
+  for (const auto& tensor : masters) outcome.parameters.insert(outcome.parameters.end(), tensor.begin(), tensor.end());
   return outcome;
 }
 

@@ -1,0 +1,102 @@
+#include "engine/budget.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+std::string bytes_text(int64_t bytes) {
+  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
+}
+
+std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count) {
+  if (policy.zero_stage < 3) return "nothing to choose below stage 3";
+  return fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
+                     schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch, policy.keep_gathered,
+                     use_count);
+}
+
+/// How many uses stay whole: all of them, and halves of that, down to none.
+std::vector<int> kept_counts(const Policy& policy, std::size_t use_count) {
+  std::vector<int> counts = {0};
+  if (policy.zero_stage < 3) return counts;
+  for (auto count = static_cast<int>(use_count); count > 0; count /= 2) counts.push_back(count);
+  return counts;
+}
+
+std::vector<GatherMode> gather_modes(const Policy& policy) {
+  if (policy.zero_stage < 3 || policy.gather != GatherMode::kAuto) return {policy.gather};
+  return {GatherMode::kAuto, GatherMode::kCopy};
+}
+
+std::vector<Policy> candidates(const Policy& policy, std::size_t use_count) {
+  static constexpr int kPrefetch[] = {0, 1, 2, 3};
+  std::vector<Policy> all;
+  for (const GatherMode gather : gather_modes(policy)) {
+    for (const int prefetch : kPrefetch) {
+      for (const int kept : kept_counts(policy, use_count)) {
+        all.push_back(policy);
+        all.back().gather = gather;
+        all.back().prefetch = prefetch;
+        all.back().keep_gathered = kept;
+      }
+    }
+  }
+  return all;
+}
+
+struct Candidate {
+  Plan plan;
+  int64_t bytes;
+  double seconds;
+};
+
+bool better(const Candidate& a, const std::optional<Candidate>& b) {
+  if (!b) return true;
+  return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
+}
+
+}  // namespace
+
+int64_t rank_bytes(const Plan& plan) {
+  return plan.schedule.arena_bytes + plan.schedule.shared_range_bytes / plan.topology.rank_count();
+}
+
+Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
+                 const CostModel& cost) {
+  std::optional<Candidate> best, fastest;
+  std::optional<Candidate> smallest;
+  for (const Policy& each : candidates(policy, model.uses.size())) {
+    Plan planned = plan(model, each, topology);
+    const double seconds = simulate(planned, cost).step_seconds;
+    Candidate candidate{std::move(planned), 0, seconds};
+    candidate.bytes = rank_bytes(candidate.plan);
+    if (!smallest || candidate.bytes < smallest->bytes) smallest = candidate;
+    if (better(candidate, fastest)) fastest = candidate;
+    if (candidate.bytes <= budget_bytes && better(candidate, best)) best = std::move(candidate);
+  }
+  const auto describe = [&](const Candidate& c) { return choices(c.plan.policy, c.plan.schedule, model.uses.size()); };
+  if (!best) {
+    throw UnavailableError(
+        fmt::format("a memory budget of {} cannot be met: the smallest schedule takes {} ({} bytes) a "
+                    "rank, with {}. More ranks, a higher stage or a narrower precision need less",
+                    bytes_text(budget_bytes), bytes_text(smallest->bytes), smallest->bytes, describe(*smallest)));
+  }
+  best->plan.choice = fmt::format("{}: {} of {} a rank, {:.3g} s a step by simulation", describe(*best),
+                                  bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);
+  if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
+    best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest), bytes_text(fastest->bytes),
+                                     fastest->seconds);
+  }
+  return std::move(best->plan);
+}
+
+}  // namespace aliquot

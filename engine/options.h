@@ -1,0 +1,56 @@
+#pragma once
+// What a user chooses, and what a step reports.
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "engine/model_spec.h"
+#include "engine/policy.h"
+#include "engine/simulate.h"
+#include "optim/loss_scaler.h"
+#include "optim/optimizer.h"
+
+namespace aliquot {
+
+struct EngineOptions {
+  int zero_stage = 3;
+  Precision precision = {};
+  int accumulate = 1;  // micro-batches a step
+  AccumulateInto accumulate_into = AccumulateInto::kAuto;
+  int prefetch = 1;
+  int keep_gathered = 0;
+  GatherMode gather = GatherMode::kAuto;
+  bool update_in_backward = false;             // needs clip 0
+  bool reproducible = false;                   // the same bits on any power of two of ranks, for one global batch
+  int64_t memory_budget_bytes = 0;             // of each rank, for what the engine keeps; 0: none. See plan_within()
+  CostModel cost = CostModel::typical_host();  // of the machine, to choose by
+  Optimizer optimizer = AdamW{};
+  DType moments = DType::kFloat32;  // or bf16, rounded stochastically
+  double clip = 1.0;                // by the global norm; 0: off
+  LossScaling loss_scaling = {};    // for fp16
+  uint64_t seed = 1;                // of stochastic rounding
+};
+
+struct ParameterOptions {
+  bool trainable = true;
+  bool decayed = true;
+  float lr_scale = 1.0f;
+};
+
+struct StepReport {
+  int64_t step = 0;          // from 1, skipped ones counted
+  double gradient_norm = 0;  // before clipping, of the mean over ranks and micro-batches
+  double learning_rate = 0;
+  double loss_scale = 1;         // of this step; the next one's may differ
+  bool skipped = false;          // nothing was changed: a gradient was not finite, or a rank abandoned the step
+  std::string first_not_finite;  // the first parameter, by name, whose gradient was not finite
+  int abandoned_by = -1;         // the first rank that abandoned the step, if one did
+};
+
+/// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. Called for the
+/// parts that this rank holds; must give the same value for an element on every rank.
+using Initialize = std::function<void(const ParameterSpec& parameter, int64_t offset, std::span<float> values)>;
+
+}  // namespace aliquot

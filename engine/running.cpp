@@ -1,0 +1,86 @@
+#include "engine/running.h"
+
+#include <limits>
+
+#include "optim/clip.h"
+
+namespace aliquot {
+
+Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots)
+    : engine(of),
+      evaluation(evaluation_plan),
+      arena(*of.plan_, evaluation, of.world_.communicator()),
+      memory(*of.plan_, arena, of.world_.device().ledger(), of.world_.rank()),
+      evaluation_memory(evaluation, arena, of.world_.device().ledger(), of.world_.rank(), false),
+      weights(*of.plan_, memory, of.world_.rank()),
+      updater({*of.plan_, memory, weights, of.world_.device(), of.world_.rank()}, of.options_.optimizer,
+              of.options_.moments),
+      bindings(*of.plan_, std::move(slots)),
+      executor({*of.plan_, of.world_, lanes, memory, updater, *this}),
+      evaluator({evaluation, of.world_, lanes, evaluation_memory, updater, *this}) {
+  for (int lane = 0; lane < kLaneCount; ++lane) lanes[lane] = of.world_.device().make_stream(static_cast<Lane>(lane));
+}
+
+Engine::Running::~Running() { engine.world_.set_progress_base(active->progress_end()); }
+
+UpdateStep Engine::Running::update_step(double factor) const {
+  const int64_t update = engine.update_count_ + 1;
+  return {.rule = rule_at(engine.options_.optimizer, engine.learning_rate_, update),
+          .gradient_factor = static_cast<float>(factor),
+          .seed = engine.options_.seed,
+          .step = update};
+}
+
+UpdateStep Engine::Running::decide(const NormResult& norm) {
+  // Gradients are sums over ranks and micro-batches, multiplied by the loss scale.
+  const double parts =
+      static_cast<double>(engine.options_.accumulate) * engine.world_.rank_count() * engine.scaler_.scale();
+  const bool finite = norm.first_not_finite.empty();
+  report = {.step = engine.step_count_ + 1,
+            .gradient_norm = gradient_norm(norm.sum_of_squares, parts),
+            .learning_rate = engine.learning_rate_,
+            .loss_scale = engine.scaler_.scale(),
+            .skipped = (!finite || norm.abandoned_by >= 0) && !engine.options_.update_in_backward,
+            .first_not_finite = norm.first_not_finite,
+            .abandoned_by = norm.abandoned_by};
+  if (norm.abandoned_by >= 0) return update_step(std::numeric_limits<double>::quiet_NaN());
+  return update_step(
+      static_cast<double>(gradient_factor(clip_factor(report.gradient_norm, engine.options_.clip), parts)));
+}
+
+UpdateStep Engine::Running::decide_ahead() {
+  return update_step(static_cast<double>(
+      gradient_factor(1.0, static_cast<double>(engine.options_.accumulate) * engine.world_.rank_count())));
+}
+
+Executor& Engine::Running::turn_to(Executor& next) {
+  if (active == &next) return next;
+  for (const auto& lane : lanes) lane->synchronize();
+  engine.world_.communicator().gather_objects("turn");
+  next.start_after_meeting(active->progress_end());
+  active = &next;
+  return next;
+}
+
+void Engine::Running::throw_failure() {
+  if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+}
+
+void Engine::Running::finish_passes() {
+  active->run_to_model_code();
+  while (!active->at_end_of_passes()) {
+    active->open(true);
+    active->close();
+  }
+}
+
+void Engine::Running::settle_evaluation() {
+  if (!evaluates() || !abandoned) return;
+  if (!evaluator.at_start_of_step()) {
+    finish_passes();
+    evaluator.finish_step();
+  }
+  abandoned = false;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,48 @@
+#pragma once
+// Objects whose lifetime brackets what a model does.
+
+#include <exception>
+#include <utility>
+
+namespace aliquot {
+
+class Engine;
+
+/// Tells an end that was reached from one that an exception came by.
+class Unwinding {
+ public:
+  bool now() const { return std::uncaught_exceptions() > before_; }
+
+ private:
+  int before_ = std::uncaught_exceptions();
+};
+
+/// A unit is live, whole and at the model's own pointers, while this object lives. Move-only; closing it allocates nothing
+/// and does not throw: what goes wrong on a stream is thrown by the next call of the engine.
+class Scope {
+ public:
+  explicit Scope(Engine* engine) : engine_(engine) {}
+  Scope(Scope&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), unwinding_(other.unwinding_) {}
+  Scope& operator=(Scope&&) = delete;
+  ~Scope();
+
+ private:
+  Engine* engine_;
+  Unwinding unwinding_;
+};
+
+/// One micro-batch, while this object lives; an exception that leaves it abandons the step. Nothing else comes of it, so it
+/// need not be kept.
+class Pass {
+ public:
+  explicit Pass(Engine* engine) : engine_(engine) {}
+  Pass(Pass&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), unwinding_(other.unwinding_) {}
+  Pass& operator=(Pass&&) = delete;
+  ~Pass();
+
+ private:
+  Engine* engine_;
+  Unwinding unwinding_;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,162 @@
+#include "engine/step_work.h"
+
+#include "kernels/kernels.h"
+
+namespace aliquot {
+
+StepWork::StepWork(const Plan& plan, World& world, StepMemory& memory, Updater& updater)
+    : plan_(plan), world_(world), memory_(memory), updater_(updater) {
+  if (!plan.policy.evaluation) norm_.emplace(plan, world.communicator());
+  note_first_writes();
+}
+
+void StepWork::note_first_writes() {
+  const auto& operations = plan_.schedule.operations;
+  first_writes_.resize(operations.size());
+  std::vector<bool> written(plan_.model.units.size(), false);
+  first_reduce_.assign(plan_.model.units.size(), -1);
+  last_reduce_.assign(plan_.model.units.size(), -1);
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& operation = operations[id];
+    if (operation.verb == Verb::kReduce) {
+      written[operation.place] = false;
+      if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = id;
+      last_reduce_[operation.place] = id;
+    }
+    if (operation.verb != Verb::kBackward) continue;
+    for (const UnitId unit : plan_.model.uses[operation.place]) {
+      if (written[unit]) continue;
+      written[unit] = true;
+      for (const int32_t f : plan_.flats_of_unit[unit]) {
+        if (plan_.flats[f].trainable) first_writes_[id].push_back(f);
+      }
+    }
+  }
+}
+
+void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
+  if (plan_.schedule.view) return;
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
+    world_.communicator().all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(Role::kParameters, f),
+                                     part_bytes, label);
+  }
+}
+
+void StepWork::reduce(Stream& lane, OperationId id, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[plan_.schedule.operations[id].place]) {
+    if (plan_.flats[f].trainable) reduce_flat(lane, id, f, label);
+  }
+}
+
+/// Where the sum of a micro-batch goes, and what waits to be added to it on the way.
+void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label) {
+  const Operation& operation = plan_.schedule.operations[id];
+  const Precision& precision = plan_.policy.precision;
+  const bool levels = plan_.schedule.sums_in_levels;
+  const bool first = first_reduce_[operation.place] == id, last = last_reduce_[operation.place] == id;
+  const int additions = levels ? closed_levels(operation.micro_batch) : first ? 0 : 1;
+  const int64_t count = plan_.flats[flat].layout.shard_count();
+
+  const bool to_level = levels && !last;
+  std::byte* sum = memory_.address(to_level ? level_role(additions) : Role::kReduced, flat);
+  if (sum == nullptr) {
+    sum = memory_.address(Role::kGradients, flat) + world_.rank() * count * element_bytes(precision.gradients);
+  }
+  const DType sum_dtype = to_level ? DType::kFloat32 : precision.gradients;
+  const DType partial_dtype = levels ? DType::kFloat32 : precision.gradients;
+  std::byte* partial = memory_.address(Role::kPartial, flat);
+  auto* squares = last ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
+
+  world_.communicator().reduce_scatter(lane,
+                                       {.from = sent(lane, flat),
+                                        .from_dtype = precision.sent(),
+                                        .to = additions == 0 ? sum : partial,
+                                        .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
+                                        .part_count = count,
+                                        .block_squares = additions == 0 ? squares : nullptr},
+                                       label);
+  for (int i = 0; i < additions; ++i) {
+    const bool done = i == additions - 1;
+    const std::byte* earlier = levels ? memory_.address(level_role(i), flat) : sum;
+    world_.device().kernels().sum_tree(lane, {.bases = pair(earlier, partial),
+                                              .from_dtype = partial_dtype,
+                                              .to = done ? sum : partial,
+                                              .to_dtype = done ? sum_dtype : partial_dtype,
+                                              .count = count,
+                                              .block_squares = done ? squares : nullptr});
+  }
+}
+
+SymmetricRange StepWork::sent(Stream& lane, int32_t flat) {
+  const Precision& precision = plan_.policy.precision;
+  if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat);
+  world_.device().kernels().cast(lane, memory_.address(Role::kSent, flat), precision.sent(),
+                                 memory_.address(Role::kGradients, flat), precision.gradients,
+                                 plan_.flats[flat].layout.flat_count());
+  return memory_.range(Role::kSent, flat);
+}
+
+/// Stays in place until the work has run: the norm ends a step, and this lane's work with it.
+std::span<const std::byte* const> StepWork::pair(const void* left, const void* right) {
+  if (next_pair_ == pairs_.size()) pairs_.emplace_back();
+  auto& sources = pairs_[next_pair_++];
+  sources = {static_cast<const std::byte*>(left), static_cast<const std::byte*>(right)};
+  return sources;
+}
+
+void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
+    const SymmetricRange whole = memory_.range(Role::kGradients, f);
+    if (memory_.current(Role::kReduced, f) == kNoBuffer) {
+      world_.communicator().all_gather_in_place(lane, whole, part_bytes, label);
+    } else {
+      world_.communicator().all_gather(lane, whole, memory_.range(Role::kReduced, f), part_bytes, label);
+    }
+  }
+}
+
+void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
+    world_.communicator().all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
+  }
+}
+
+NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
+  norm_->exchange(lane, memory_, abandons, label);
+  lane.synchronize();  // the host decides what every update does
+  return norm_->finish(memory_);
+}
+
+void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) {
+  for (const int32_t flat : first_writes_[backward]) {
+    const FlatSpec& spec = plan_.flats[flat];
+    if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) {
+      clear_between(compute, flat);
+    } else {
+      world_.device().kernels().fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients,
+                                     0.0f, spec.layout.flat_count());
+    }
+  }
+}
+
+void StepWork::clear_between(Stream& compute, int32_t flat) {
+  const DType dtype = plan_.policy.precision.gradients;
+  const FlatLayout& layout = plan_.flats[flat].layout;
+  std::byte* gradients = memory_.address(Role::kGradients, flat);
+  const auto clear = [&](int64_t begin, int64_t end) {
+    world_.device().kernels().fill(compute, gradients + begin * element_bytes(dtype), dtype, 0.0f, end - begin);
+  };
+  int64_t end = 0;
+  for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
+    clear(end, layout.tensor_offset(t));
+    end = layout.tensor_offset(t) + layout.tensors()[t].element_count();
+  }
+  clear(end, layout.flat_count());
+}
+
+}  // namespace aliquot

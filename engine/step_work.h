@@ -1,0 +1,53 @@
+#pragma once
+// What the operations of a schedule do that are not the model's own.
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "engine/global_norm.h"
+#include "engine/step_memory.h"
+#include "engine/updater.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// Enqueues an operation's work on the stream it is given; buffers and their order are the executor's business. Allocates
+/// nothing after the first step. Used from the rank's own thread; everything given must outlive it.
+class StepWork {
+ public:
+  StepWork(const Plan& plan, World& world, StepMemory& memory, Updater& updater);
+
+  void gather(Stream& lane, const Operation& operation, Label label);
+  void reduce(Stream& lane, OperationId id, Label label);
+  void spread(Stream& lane, const Operation& operation, Label label);
+  void publish(Stream& lane, const Operation& operation, Label label);
+  void update(Stream& lane, UnitId unit, const UpdateStep& step) { updater_.update(lane, unit, step); }
+  /// Blocks until all ranks' parts are here.
+  NormResult norm(Stream& lane, bool abandons, Label label);
+
+  /// Before a backward: gradients that it writes first start from zeros where kernels add; where they assign, what lies
+  /// between tensors does, which would reach the norm. `all`: nobody will write them, so they are zeros.
+  void clear_gradients(Stream& compute, OperationId backward, bool all);
+  void begin_step() { next_pair_ = 0; }
+
+ private:
+  void note_first_writes();
+  void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
+  SymmetricRange sent(Stream& lane, int32_t flat);
+  std::span<const std::byte* const> pair(const void* left, const void* right);
+  void clear_between(Stream& compute, int32_t flat);
+
+  const Plan& plan_;
+  World& world_;
+  StepMemory& memory_;
+  Updater& updater_;
+  std::optional<GlobalNorm> norm_;                       // not where nothing is trained
+  std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
+  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
+  std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order
+  std::size_t next_pair_ = 0;
+};
+
+}  // namespace aliquot

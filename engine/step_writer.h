@@ -1,0 +1,92 @@
+#pragma once
+// What is known while a step is written. Inside the room: writer.cpp walks the passes, writer_gradients.cpp what follows
+// from them.
+
+#include <utility>
+#include <vector>
+
+#include "engine/writer.h"
+
+namespace aliquot {
+
+class StepWriter {
+ public:
+  explicit StepWriter(const Plan& plan);
+  Draft write();
+
+ private:
+  static constexpr OperationId kNone = -1;
+
+  /// One opening of a use by the model.
+  struct Visit {
+    bool backward;
+    int32_t use;
+    int32_t micro_batch;
+  };
+
+  struct UnitState {
+    std::vector<int32_t> needs;  // visits that need it, in order
+    std::size_t next_need = 0;   // index into needs of the first one not yet written
+    bool gathered = false;
+    bool gathered_before = false;  // in this step
+    OperationId last_gather = kNone, last_release = kNone;
+    OperationId first_backward = kNone;  // since its gradients were last empty
+    OperationId last_backward = kNone;
+    OperationId first_reduce = kNone, last_reduce = kNone, spread = kNone, update = kNone, publish = kNone;
+    std::vector<OperationId> levels;  // reproducible: by level, the reduce that made the sum waiting there
+  };
+
+  /// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
+  struct StandingWrite {
+    OperationId backward;
+    UnitId unit;
+    OperationId reduce_before;
+  };
+
+  bool stage3() const { return schedule_.zero_stage == 3; }
+  bool standing_gradients() const { return schedule_.zero_stage <= 1; }
+  bool publishes() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
+  bool trains(UnitId unit) const;
+
+  OperationId add(Verb verb, Lane lane, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
+  void wait(OperationId operation, Wait wait);
+  void add_buffer(PlannedBuffer buffer, std::vector<Wait> ends);
+
+  void list_visits();
+  void write_visit(int32_t v);
+  void gather_for(int32_t v);
+  bool lets_go(UnitId unit, int32_t v) const;
+  void release(UnitId unit, int32_t v);
+
+  void reduce_what_is_complete(int32_t v);
+  void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
+  void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
+  void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
+  void finish_step();
+  void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
+  void add_sums(UnitId unit, OperationId norm);
+  void add_waits_on_previous_step();
+  void spare_a_gradient_slot();
+  void add_standing_buffers();
+  void add_standing(Role role, Category category, int32_t flat, int64_t size_bytes);
+
+  int64_t shard_bytes(int32_t flat, DType dtype) const {
+    return flats_[flat].layout.shard_count() * element_bytes(dtype);
+  }
+  int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flat, dtype) * rank_count_; }
+
+  const ModelSpec& model_;
+  const Policy& policy_;
+  const Schedule& schedule_;
+  const std::vector<FlatSpec>& flats_;
+  const std::vector<std::vector<int32_t>>& flats_of_;
+  bool one_node_;
+  int rank_count_;
+  std::vector<Visit> visits_;
+  std::vector<UnitState> units_;
+  std::vector<std::pair<OperationId, UnitId>> first_gathers_;
+  std::vector<StandingWrite> standing_writes_;
+  Draft draft_;
+};
+
+}  // namespace aliquot

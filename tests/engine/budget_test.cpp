@@ -1,0 +1,104 @@
+// A budget in bytes is met by the fastest schedule that fits, without changing a bit; or refused with the smallest that could.
+#include "engine/budget.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/random_plan.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+ModelSpec deep_model(int unit_count, int64_t elements) {
+  ModelSpec model;
+  for (int u = 0; u < unit_count; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {elements}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  try {
+    plan_within(1, model, policy, topology, CostModel::typical_host());
+  } catch (const UnavailableError& error) {
+    const std::string text = error.what();
+    return std::stoll(text.substr(text.rfind('(', text.find(" bytes) a rank")) + 1));
+  }
+  return -1;
+}
+
+TEST(Budget, IsKeptAndMoreIsNeverSlower) {
+  const ModelSpec model = deep_model(12, 1 << 16);
+  // Gathers come once a pass and reduces once a step, so it is gathers that memory can save.
+  const Policy policy = {
+      .zero_stage = 3, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kFull, .gather = GatherMode::kCopy};
+  const Topology topology = testing::hosts(4, 2);
+  const int64_t least = smallest_budget(model, policy, topology);
+  ASSERT_GT(least, 0);
+  EXPECT_THROW(plan_within(least - 1, model, policy, topology, CostModel::typical_host()), UnavailableError);
+  double before = 1e30;
+  int different = 0;
+  for (int64_t budget = least; budget < 6 * least; budget += least / 8) {
+    const Plan fitted = plan_within(budget, model, policy, topology, CostModel::typical_host());
+    EXPECT_LE(rank_bytes(fitted), budget);
+    EXPECT_FALSE(fitted.choice.empty());
+    const double seconds = simulate(fitted, CostModel::typical_host()).step_seconds;
+    EXPECT_LE(seconds, before);
+    different += seconds < before;
+    before = seconds;
+  }
+  EXPECT_GE(different, 3) << "more memory buys time";
+  Policy without = policy;
+  without.prefetch = 0;
+  EXPECT_EQ(least, rank_bytes(plan(model, without, topology)));
+}
+
+TEST(Budget, NeverChangesWhatChangesBits) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const testing::Drawn drawn = testing::draw(seed, 4, 6);
+    const int64_t least = smallest_budget(drawn.model, drawn.policy, drawn.topology);
+    if (least <= 1) continue;
+    const Plan fitted = plan_within(least, drawn.model, drawn.policy, drawn.topology, CostModel::typical_host());
+    EXPECT_EQ(rank_bytes(fitted), least) << testing::describe(seed, drawn);
+    EXPECT_EQ(fitted.policy.zero_stage, drawn.policy.zero_stage);
+    EXPECT_EQ(fitted.policy.accumulate_into, drawn.policy.accumulate_into);
+    EXPECT_EQ(fitted.policy.micro_batch_count, drawn.policy.micro_batch_count);
+    EXPECT_EQ(fitted.policy.precision.describe(), drawn.policy.precision.describe());
+    EXPECT_EQ(fitted.policy.reproducible, drawn.policy.reproducible);
+    EXPECT_EQ(fitted.policy.update_in_backward, drawn.policy.update_in_backward);
+  }
+}
+
+TEST(Budget, SaysWhatFasterOnesWouldTake) {
+  const ModelSpec model = deep_model(12, 1 << 16);
+  const Policy policy = {.zero_stage = 3, .gather = GatherMode::kCopy};
+  const Topology topology = testing::hosts(4, 1);
+  const Plan tight =
+      plan_within(smallest_budget(model, policy, topology), model, policy, topology, CostModel::typical_host());
+  EXPECT_NE(tight.choice.find("would take"), std::string::npos) << tight.choice;
+  const Plan wide = plan_within(int64_t{1} << 40, model, policy, topology, CostModel::typical_host());
+  EXPECT_EQ(wide.choice.find("would take"), std::string::npos) << wide.choice;
+}
+
+TEST(Budget, TrainsWithTheSameBits) {
+  using namespace testing_model;
+  Settings settings;
+  settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
+  const Outcome plain = train_plainly(2, settings);
+  World::threads(2,
+                 [&](World& world) {
+                   for (const int64_t budget : {int64_t{40'000}, int64_t{1} << 30}) {
+                     settings.options.memory_budget_bytes = budget;
+                     EXPECT_TRUE(train(world, settings) == plain) << budget;
+                   }
+                   settings.options.memory_budget_bytes = 1000;
+                   EXPECT_THROW(train(world, settings), UnavailableError);
+                 },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,453 @@
+// Reproducible sums, updates in backward, evaluation, uses passed over and steps abandoned: what each promises.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdexcept>
+
+#include "kernels/device_adversarial.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
+
+Outcome train_on(int ranks, const Settings& settings, const WorldOptions& world_options = kHosts) {
+  Outcome outcome;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        const Outcome own = train(world, settings);
+        if (world.rank() == 0) outcome = own;
+      },
+      world_options);
+  return outcome;
+}
+
+// Reproducible ------------------------------------------------------------------------------------------------------------
+
+/// One global batch of 8 micro-batches, spread over 1 to 8 ranks. Micro-batch a of rank r is number a * ranks + r of the
+/// batch, which is what small_model's samples are keyed by here.
+Outcome train_batch_of_8(int ranks, Settings settings) {
+  settings.options.accumulate = 8 / ranks;
+  Outcome outcome;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        SmallModel model(settings.options.precision);
+        Engine engine(world, settings.options);
+        declare(engine, model);
+        engine.set_learning_rate(settings.learning_rate);
+        for (int step = 0; step < 4; ++step) {
+          for (int m = 0; m < settings.options.accumulate; ++m)
+            train_micro_batch(engine, model, step, m * ranks + world.rank(), 0);
+          const double norm = engine.step().gradient_norm;
+          if (world.rank() == 0) outcome.norms.push_back(norm);
+        }
+        for (const Shape& shape : shapes()) {
+          const auto whole = engine.read(shape.unit + "." + shape.name);
+          if (world.rank() == 0) outcome.parameters.insert(outcome.parameters.end(), whole.begin(), whole.end());
+        }
+      },
+      kHosts);
+  return outcome;
+}
+
+TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorld) {
+  for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
+                                     Precision{.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}) {
+    Settings settings;
+    settings.options = {.zero_stage = 3, .precision = precision, .reproducible = true, .clip = 0.5};
+    const Outcome alone = train_batch_of_8(1, settings);
+    for (const int ranks : {1, 2, 4, 8}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const int prefetch : {0, 2}) {
+          settings.options.zero_stage = stage;
+          settings.options.prefetch = prefetch;
+          settings.options.keep_gathered = prefetch;
+          EXPECT_TRUE(train_batch_of_8(ranks, settings) == alone)
+              << precision.describe() << ": " << ranks << " ranks, stage " << stage;
+        }
+      }
+    }
+  }
+}
+
+/// Without it, the world shows: the test above tests something.
+TEST(Reproducible, OtherwiseTheWorldShows) {
+  Settings settings;
+  settings.options = {.zero_stage = 2, .clip = 0.5};
+  EXPECT_FALSE(train_batch_of_8(1, settings) == train_batch_of_8(4, settings));
+}
+
+TEST(Reproducible, GivesTheBitsOfAPlainTreeUnderAnAdversary) {
+  for (const int stage : {0, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .accumulate = 4, .gather = GatherMode::kCopy, .reproducible = true};
+    settings.steps = 2;
+    const Outcome plain = train_plainly(2, settings);
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Adversary adversary(seed);
+      EXPECT_TRUE(
+          train_on(2, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
+          plain)
+          << seed;
+    }
+  }
+}
+
+TEST(Reproducible, HoldsOneShardALevel) {
+  World::threads(
+      2,
+      [](World& world) {
+        Engine engine(world, {.zero_stage = 2, .accumulate = 8, .reproducible = true});
+        SmallModel model;
+        declare(engine, model);
+        for (int m = 0; m < 8; ++m) train_micro_batch(engine, model, 0, m, world.rank());
+        engine.step();
+        EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+        int levels = 0;
+        for (const PlannedBuffer& buffer : engine.plan().schedule.buffers)
+          levels = std::max(levels, static_cast<int>(buffer.role) - static_cast<int>(Role::kLevel0) + 1);
+        EXPECT_EQ(levels, 3);
+      },
+      kHosts);
+}
+
+// Update in backward ------------------------------------------------------------------------------------------------------
+
+TEST(UpdateInBackward, GivesTheBitsOfUpdatingAtTheEnd) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const int accumulate : {1, 3}) {
+        for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+          Settings settings;
+          settings.options = {.zero_stage = stage, .accumulate = accumulate, .clip = 0};
+          if (stage == 3) settings.options.gather = gather;
+          const Outcome at_end = train_plainly(ranks, settings);
+          settings.options.update_in_backward = true;
+          EXPECT_TRUE(train_on(ranks, settings) == at_end) << ranks << " ranks, stage " << stage;
+        }
+      }
+    }
+  }
+}
+
+TEST(UpdateInBackward, AnAdversaryChangesNoBit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0};
+    settings.steps = 3;
+    const Outcome plain = train_plainly(3, settings);
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Adversary adversary(seed);
+      EXPECT_TRUE(
+          train_on(3, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
+          plain)
+          << "stage " << stage << ", seed " << seed;
+    }
+  }
+}
+
+/// The gradient shards of a whole model are never there at once: one unit's at a time, with what is reduced beside it.
+TEST(UpdateInBackward, KeepsFewGradientShards) {
+  ModelSpec model;
+  for (int u = 0; u < 20; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {1 << 16}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  const auto gradients = [&](bool in_backward) {
+    const Plan p = plan(model, {.zero_stage = 2, .update_in_backward = in_backward}, Topology::one_host(4));
+    return account(p.schedule).peak[static_cast<std::size_t>(Category::kGradients)];
+  };
+  EXPECT_EQ(gradients(false), 20 * (1 << 16));
+  EXPECT_LE(gradients(true), 2 * (1 << 16));
+}
+
+// Evaluation --------------------------------------------------------------------------------------------------------------
+
+double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
+  auto& units = engine.units();
+  const auto data = testing_model::samples(batch, 7, rank);
+  for (int use = 0; use < kUses; ++use) {
+    auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
+    model.forward(use, data);
+  }
+  return model.loss();
+}
+
+TEST(Evaluation, ChangesNoBitOfTheTraining) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .prefetch = 2};
+        if (stage == 3) settings.options.gather = gather;
+        const Outcome plain = train_plainly(ranks, settings);
+        World::threads(
+            ranks,
+            [&](World& world) {
+              SmallModel model;
+              Engine engine(world, settings.options);
+              declare(engine, model);
+              engine.set_learning_rate(settings.learning_rate);
+              for (int step = 0; step < settings.steps; ++step) {
+                const double before = evaluate(engine, model, 5, world.rank());
+                EXPECT_EQ(evaluate(engine, model, 5, world.rank()), before);
+                train_micro_batch(engine, model, step, 0, world.rank());
+                EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]);
+                EXPECT_NE(evaluate(engine, model, 5, world.rank()), before);
+              }
+              EXPECT_EQ(engine.read("scale.weight"),
+                        std::vector<float>(plain.parameters.begin(), plain.parameters.begin() + kWidths[0]));
+              EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+            },
+            kHosts);
+      }
+    }
+  }
+}
+
+TEST(Evaluation, UnderAnAdversaryToo) {
+  Settings settings;
+  settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
+  const Outcome plain = train_plainly(2, settings);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Adversary adversary(seed);
+    World::threads(2,
+                   [&](World& world) {
+                     SmallModel model;
+                     Engine engine(world, settings.options);
+                     declare(engine, model);
+                     engine.set_learning_rate(settings.learning_rate);
+                     for (int step = 0; step < settings.steps; ++step) {
+                       evaluate(engine, model, 5, world.rank());
+                       train_micro_batch(engine, model, step, 0, world.rank());
+                       EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]) << seed;
+                       evaluate(engine, model, 5, world.rank());
+                     }
+                   },
+                   {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+  }
+}
+
+TEST(Evaluation, KeepsItsOrderAndItsPlace) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {});
+        declare(engine, model);
+        auto& units = engine.units();
+        EXPECT_THROW(static_cast<void>(units[1].evaluate()), UsageError);
+        { auto live = units[0].evaluate(); }
+        EXPECT_THROW(engine.micro_batch(), UsageError) << "half an evaluation";
+        { auto live = units[1].evaluate(); }
+        { auto live = units[2].evaluate(); }
+        { auto live = engine.evaluate({&units[3], &units[0]}); }
+        engine.micro_batch();
+        EXPECT_THROW(static_cast<void>(units[0].evaluate()), UsageError) << "half a step";
+        auto live = units[0].forward();
+      },
+      kHosts);
+}
+
+// Uses passed over --------------------------------------------------------------------------------------------------------
+
+/// As train_micro_batch, but layer 1 is not run where `skips`: its gradients are zeros there.
+void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool skips, int rank) {
+  auto& units = engine.units();
+  const auto data = testing_model::samples(step, 0, rank);
+  engine.micro_batch();
+  for (int use = 0; use < kUses; ++use) {
+    if (skips && use == 2) {
+      units[2].pass_over();
+      continue;
+    }
+    auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
+    if (!skips) model.forward(use, data);
+  }
+  for (int use = kUses - 1; use >= 0; --use) {
+    if (skips && use == 2) {
+      units[2].pass_over();
+      continue;
+    }
+    auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
+    if (!skips) model.backward(use);
+  }
+}
+
+TEST(PassOver, LeavesZerosAndKeepsTheOrder) {
+  for (const int stage : {0, 1, 2, 3}) {
+    World::threads(
+        3,
+        [&](World& world) {
+          SmallModel model;
+          Engine engine(world, {.zero_stage = stage, .optimizer = Sgd{.momentum = 0}, .clip = 0});
+          declare(engine, model);
+          const auto before = engine.read("layer.1.weight");
+          const auto other = engine.read("layer.0.weight");
+          // Nobody runs it: unchanged. Rank 1 alone does not: the others' gradients count.
+          train_without_layer_1(engine, model, 0, true, world.rank());
+          EXPECT_EQ(engine.step().gradient_norm, 0.0);
+          EXPECT_TRUE(engine.read("layer.1.weight") == before);
+          train_without_layer_1(engine, model, 1, world.rank() == 1, world.rank());
+          EXPECT_GT(engine.step().gradient_norm, 0.0);
+          EXPECT_FALSE(engine.read("layer.1.weight") == before);
+          EXPECT_FALSE(engine.read("layer.0.weight") == other);
+        },
+        kHosts);
+  }
+}
+
+TEST(PassOver, IsRefusedOutOfOrder) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {});
+        declare(engine, model);
+        EXPECT_THROW(engine.units()[0].pass_over(), UsageError) << "before a micro-batch";
+        engine.micro_batch();
+        EXPECT_THROW(engine.units()[1].pass_over(), UsageError);
+        engine.units()[0].pass_over();
+        { auto live = engine.units()[1].forward(); }
+      },
+      kHosts);
+}
+
+/// Gradients that are assigned have no zeros to start from: passed over, they are cleared whole.
+TEST(PassOver, ClearsGradientsThatAreAssigned) {
+  World::threads(
+      2,
+      [](World& world) {
+        float *value = nullptr, *gradient = nullptr;
+        Engine engine(world, {.zero_stage = 2, .optimizer = Sgd{.momentum = 0}, .clip = 0});
+        Unit& unit = engine.add_unit("u").add("w", {300}, &value, &gradient).assigns_gradients();
+        engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });
+        for (const bool passes_over : {false, true, false}) {
+          engine.micro_batch();
+          { auto live = unit.forward(); }
+          if (passes_over) {
+            unit.pass_over();
+          } else {
+            auto live = unit.backward();
+            std::fill_n(gradient, 300, 7.0f);
+          }
+          EXPECT_EQ(engine.step().gradient_norm > 0, !passes_over);
+        }
+      },
+      kHosts);
+}
+
+// Exceptions --------------------------------------------------------------------------------------------------------------
+
+enum class Where { kForward, kBackward, kBetween };
+
+void train_and_throw(Engine& engine, SmallModel& model, int step, int rank, Where where) {
+  auto& units = engine.units();
+  const auto data = testing_model::samples(step, 0, rank);
+  const auto pass = engine.micro_batch();
+  for (int use = 0; use < kUses; ++use) {
+    auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
+    if (where == Where::kForward && use == 1) throw std::runtime_error("a bad sample");
+    model.forward(use, data);
+  }
+  if (where == Where::kBetween) throw std::runtime_error("a bad loss");
+  for (int use = kUses - 1; use >= 0; --use) {
+    auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
+    if (where == Where::kBackward && use == 1) throw std::runtime_error("a bad gradient");
+    model.backward(use);
+  }
+}
+
+/// One rank, or all of them, throw in step 2: all skip it, and what follows is as if it had not been.
+TEST(Exceptions, AbandonOneStepOnAllRanks) {
+  for (const bool all_throw : {false, true}) {
+    for (const Where where : {Where::kForward, Where::kBackward, Where::kBetween}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const bool by_micro_batch : {false, true}) {
+          if (by_micro_batch && !all_throw) continue;
+          Settings settings;
+          settings.options = {.zero_stage = stage};
+          const Outcome plain = train_plainly(3, settings);
+          World::threads(
+              3,
+              [&](World& world) {
+                SmallModel model;
+                Engine engine(world, settings.options);
+                declare(engine, model);
+                engine.set_learning_rate(settings.learning_rate);
+                for (int step = 0; step < settings.steps; ++step) {
+                  if (step == 2) {
+                    const bool throws = all_throw || world.rank() == 1;
+                    try {
+                      if (throws) train_and_throw(engine, model, step, world.rank(), where);
+                      if (!throws) train_micro_batch(engine, model, step, 0, world.rank());
+                    } catch (const std::runtime_error&) {
+                    }
+                    if (!by_micro_batch) {
+                      const StepReport report = engine.step();
+                      EXPECT_TRUE(report.skipped);
+                      EXPECT_EQ(report.abandoned_by, all_throw ? 0 : 1);
+                    }
+                  }
+                  train_micro_batch(engine, model, step, 0, world.rank());
+                  const StepReport report = engine.step();
+                  EXPECT_FALSE(report.skipped);
+                  EXPECT_EQ(report.gradient_norm, plain.norms[step]) << "stage " << stage;
+                }
+                EXPECT_EQ(engine.step_count(), settings.steps + 1);
+              },
+              kHosts);
+        }
+      }
+    }
+  }
+}
+
+TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
+  for (const int stage : {0, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
+    if (stage == 0) settings.options.gather = GatherMode::kAuto;
+    const Outcome plain = train_plainly(2, settings);
+    World::threads(
+        2,
+        [&](World& world) {
+          SmallModel model;
+          Engine engine(world, settings.options);
+          declare(engine, model);
+          engine.set_learning_rate(settings.learning_rate);
+          for (int step = 0; step < settings.steps; ++step) {
+            try {
+              auto live = engine.units()[0].evaluate();
+              throw std::runtime_error("a bad sample");
+            } catch (const std::runtime_error&) {
+            }
+            if (step % 2 == 0) evaluate(engine, model, 1, world.rank());
+            train_micro_batch(engine, model, step, 0, world.rank());
+            EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]);
+          }
+        },
+        kHosts);
+  }
+}
+
+TEST(Exceptions, CannotUndoWhatWasUpdatedInBackward) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {.update_in_backward = true, .clip = 0});
+        declare(engine, model);
+        EXPECT_THROW(train_and_throw(engine, model, 0, 0, Where::kBackward), std::runtime_error);
+        EXPECT_THROW(engine.step(), FaultError);
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
