@@ -20,8 +20,7 @@ constexpr std::array kUnfinished{
     Unfinished{"scale-lr", "none"},    Unfinished{"base-batch", "*"},
     Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
     Unfinished{"offload", "none"},     Unfinished{"offload-parameters", "none"},
-    Unfinished{"quantize", "none"},
-    Unfinished{"deepspeed", "*"},
+    Unfinished{"quantize", "none"},    Unfinished{"deepspeed", "*"},
 };
 
 bool works(const Unfinished& unfinished, const std::string& value) {
