@@ -4,6 +4,7 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/train_run.h"
+#include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/weights.h"
@@ -17,8 +18,21 @@ int64_t whole(const State& state, const char* name) {
   const auto found = state.scalars.find(name);
   const auto* value = found == state.scalars.end() ? nullptr : std::get_if<int64_t>(&found->second);
   if (value == nullptr)
-    throw UsageError(fmt::format("The checkpoint does not say its {}; it was not written by aliquot train.", name));
+    throw UsageError(fmt::format(
+        "The checkpoint does not say its {}; it was not written by aliquot train: start from its weights with --init.",
+        name));
   return *value;
+}
+
+/// What the checkpoint says of the run that wrote it and this run has otherwise: "seed (there 1, here 2)".
+std::vector<std::string> other_options(const State& state, const std::map<std::string, Scalar>& here) {
+  std::vector<std::string> other;
+  for (const auto& [name, value] : here) {
+    const auto found = state.scalars.find(name);
+    if (found != state.scalars.end() && found->second != value)
+      other.push_back(fmt::format("{} (there {}, here {})", name, describe(found->second), describe(value)));
+  }
+  return other;
 }
 
 /// What is not as it was saved.
@@ -33,34 +47,44 @@ void tell_changes(const LoadReport& report) {
 
 }  // namespace
 
-void TrainRun::resume() {
-  bool resumed = false;
-  if (options_.resume != "none") {
-    State state = engine_->state();
-    const LoadOptions how{.allow_missing = options_.allow_missing,
-                          .allow_rounding = true,
-                          .state_is_fresh = true,
-                          .ledger = &world_.device().ledger()};
-    std::optional<LoadReport> report;
-    if (options_.resume == "auto") {
-      report = load_newest(state, world_.communicator(), options_.checkpoint_dir, how);
-    } else {
-      report = load(state, world_.communicator(), options_.resume, how);
-    }
-    if (report) {
-      engine_->adopt(state);
-      consumed_ = whole(state, kSequencesConsumed);
-      saved_step_ = engine_->step_count();
-      resumed = true;
-      if (leads()) {
-        for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
-        tell_changes(*report);
-        if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
-      }
-    }
+void TrainRun::find_start() {
+  if (!options_.checkpoint_dir.empty() && leads()) {
+    for (const std::string& done : sweep_leftovers(options_.checkpoint_dir)) fmt::print(stderr, "aliquot: {}\n", done);
   }
+  world_.communicator().gather_objects("swept");
+  const bool resumed = options_.resume != "none" && resume();
   if (!resumed && !options_.init.empty()) start_from_weights();
   begin_metrics(resumed);
+}
+
+bool TrainRun::resume() {
+  State state = engine_->state();
+  const LoadOptions how{.allow_missing = options_.allow_missing,
+                        .allow_rounding = true,
+                        .state_is_fresh = true,
+                        .ledger = &world_.device().ledger()};
+  const auto report = options_.resume == "auto"
+                          ? load_newest(state, world_.communicator(), options_.checkpoint_dir, how)
+                          : std::optional(load(state, world_.communicator(), checkpoint_at(options_.resume), how));
+  if (!report) return false;
+  const auto heads = state.scalars.find("heads");
+  if (heads != state.scalars.end() && heads->second != Scalar(*options_.heads)) {
+    throw UsageError(fmt::format("{} is of a model with {} heads and this one has {}: give --heads {}.",
+                                 report->path.string(), describe(heads->second), *options_.heads,
+                                 describe(heads->second)));
+  }
+  const auto other = other_options(state, run_scalars());
+  engine_->adopt(state);
+  consumed_ = whole(state, kSequencesConsumed);
+  saved_step_ = engine_->step_count();
+  if (!leads()) return true;
+  for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
+  tell_changes(*report);
+  if (!other.empty())
+    fmt::print(stderr, "aliquot: not as in the run that is resumed, so the result differs: {}\n",
+               fmt::join(other, ", "));
+  if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
+  return true;
 }
 
 void TrainRun::start_from_weights() {

@@ -81,7 +81,7 @@ void TrainRun::prepare() {
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
   snapshots_ = saves_in_background();
   if (!options_.trace.empty()) engine_->record_timelines();
-  resume();
+  find_start();
   prepare_saving();
 }
 

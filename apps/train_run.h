@@ -2,6 +2,7 @@
 // One rank's run of `aliquot train`.
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -37,7 +38,8 @@ class TrainRun {
  private:
   bool leads() const { return world_.rank() == 0; }
   void prepare();
-  void resume();
+  void find_start();
+  bool resume();
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
@@ -49,6 +51,7 @@ class TrainRun {
   void measure_outside();
   MemoryRecord most_memory();
   bool anyone_asked_to_stop();
+  std::map<std::string, Scalar> run_scalars() const;
   bool saves_in_background();
   int64_t snapshot_capacity();
   void prepare_saving();

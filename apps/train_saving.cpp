@@ -51,15 +51,25 @@ void TrainRun::prepare_saving() {
   saver_ = std::make_unique<BackgroundSaver>(world_.communicator(), snapshot_capacity(), &world_.device().ledger());
 }
 
+/// What a run is made of besides its model and is compared on resume. The number of ranks is not among it, nor is anything
+/// that changes no result: the same state gives the same file.
+std::map<std::string, Scalar> TrainRun::run_scalars() const {
+  return {{"seed", options_.seed},
+          {"data_seed", options_.data_seed},
+          {"schedule", options_.schedule},
+          {"optimizer", options_.optimizer},
+          {"lr", options_.lr},
+          {"global_batch", *options_.global_batch},
+          {"sequence", *options_.sequence}};
+}
+
 void TrainRun::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;
-  state.scalars["seed"] = options_.seed;
-  state.scalars["data_seed"] = options_.data_seed;
-  state.scalars["schedule"] = options_.schedule;
   state.scalars["model"] = options_.model;
   state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
+  state.scalars.merge(run_scalars());
   const SaveOptions how{.keep_count = static_cast<int>(options_.keep),
                         .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},
                                        {"world", world_.communicator().describe()},

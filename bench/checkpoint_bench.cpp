@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/paired.h"
+#include "checkpoint/background_saver.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "sharding/layout.h"
@@ -201,6 +202,50 @@ void bench_load(benchmark::State& state, bool fresh) {
   std::filesystem::remove_all(place());
 }
 
+/// What a step loses to a save in the background: start() on all ranks at once, against copying their shards by memcpy.
+void bench_background(benchmark::State& state) {
+  std::filesystem::remove_all(place());
+  std::filesystem::create_directories(place());
+  std::vector<double> starts, ratios, saves;
+  on_ranks([&](World& world, Shard& shard) {
+    Communicator& ranks = world.communicator();
+    BackgroundSaver saver(ranks, snapshot_bytes(shard.state), nullptr);
+    std::vector<std::byte> copy(shard.memory.size(), std::byte{1});
+    const auto together = [&](const std::function<void()>& body) {
+      ranks.gather_objects("begin");
+      return seconds_of([&] {
+        body();
+        ranks.gather_objects("end");
+      });
+    };
+    saver.start(shard.state, place(), {});
+    saver.collect();
+    for (int round = 0; round < kRounds; ++round) {
+      const auto run_copy = [&] {
+        return together([&] { std::memcpy(copy.data(), shard.memory.data(), copy.size()); });
+      };
+      double copied = round % 2 == 1 ? run_copy() : 0;
+      const double started = together([&] { saver.start(shard.state, place(), {}); });
+      const double saved = together([&] { saver.collect(); });
+      if (round % 2 == 0) copied = run_copy();
+      if (world.rank() != 0) continue;
+      starts.push_back(started);
+      saves.push_back(saved);
+      ratios.push_back(started / copied);
+    }
+  });
+  size_t round = 0;
+  for (auto _ : state) state.SetIterationTime(starts[round++]);
+  state.counters["ratio_to_copy"] = median(ratios);
+  state.counters["write_seconds"] = median(saves);
+  std::filesystem::remove_all(place());
+}
+
+BENCHMARK(bench_background)
+    ->Name("background/host/1.5_GB_2_ranks_start")
+    ->UseManualTime()
+    ->Iterations(kRounds)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK(bench_save)
     ->Name("save/host/1.5_GB_2_ranks")
     ->UseManualTime()

@@ -11,8 +11,14 @@ namespace {
 // kSlices[k][b]: what byte b adds to the register when k further bytes follow it within the same step of eight.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_slices() {
   std::array<std::array<uint32_t, 256>, 8> slices{};
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    for (uint32_t k = 0; k < 8; ++k) slices[k][byte] = crc32c_multiply(crc32c_shift(k + 1), byte);
+  const uint32_t shift = crc32c_shift(1);
+  for (uint32_t byte = 0; byte < 256; ++byte) slices[0][byte] = crc32c_multiply(shift, byte);
+  // One byte further each: few enough steps for every compiler's patience with constants.
+  for (uint32_t k = 1; k < 8; ++k) {
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      const uint32_t before = slices[k - 1][byte];
+      slices[k][byte] = (before >> 8) ^ slices[0][before & 0xff];
+    }
   }
   return slices;
 }

@@ -83,5 +83,46 @@ TEST(Save, OfAnotherOptimizerResumesOnlyWhereMissingStateIsAllowed) {
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
 }
 
+TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
+  test::TemporaryDirectory directory;
+  auto words = training(directory.path(), "blocking");
+  words.insert(words.end(), {"--stop-after", "4"});
+  ASSERT_EQ(test::run_aliquot(words).code, 0);
+  // A save was killed in the middle, another while it replaced its step.
+  std::filesystem::create_directory(directory.path() / ".tmp-00000006-abc");
+  std::filesystem::rename(directory.path() / "step-00000004", directory.path() / ".old-step-00000004");
+  words = training(directory.path(), "blocking");
+  words.insert(words.end(), {"--resume", "auto", "--quiet"});
+  auto other = words;
+  other.insert(other.end(), {"--heads", "8"});
+  const CommandResult refused = test::run_aliquot(other);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("give --heads 4"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("is back"), std::string::npos) << refused.err;
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-00000006-abc"));
+  words.insert(words.end(), {"--lr", "1e-3"});
+  const CommandResult resumed = test::run_aliquot(words);
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("lr (there 0.0003, here 0.001)"), std::string::npos) << resumed.err;
+  EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
+}
+
+TEST(Save, AFinishedRunIsToldAgainAndABadOneIsExit5) {
+  test::TemporaryDirectory directory;
+  auto words = training(directory.path(), "blocking");
+  const CommandResult first = test::run_aliquot(words);
+  EXPECT_EQ(test::run_aliquot(words).code, 1) << "checkpoints are there, and --resume none";
+  words.insert(words.end(), {"--resume", "auto"});
+  const CommandResult again = test::run_aliquot(words);
+  EXPECT_EQ(again.code, 0) << again.err;
+  const auto digest = [](const CommandResult& result) { return result.out.substr(result.out.rfind("digest")); };
+  EXPECT_EQ(digest(again), digest(first));
+  for (const FoundCheckpoint& each : list_checkpoints(directory.path()))
+    test::write_file(each.path / "manifest.json", "{}");
+  EXPECT_EQ(test::run_aliquot(words).code, 5);
+  words.back() = (directory.path() / "step-00000099").string();
+  EXPECT_EQ(test::run_aliquot(words).code, 5);
+}
+
 }  // namespace
 }  // namespace aliquot
