@@ -134,8 +134,8 @@ std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const Sp
   for (const auto& [begin, next_end] : ranges) {
     if (begin < end) throw FaultError("HDF5 laid two datasets over each other");
     if (begin > end) {
-      FileGap& gap = gaps.emplace_back(end, std::string(static_cast<size_t>(begin - end), '\0'));
-      bytes.read(end, begin - end, reinterpret_cast<std::byte*>(gap.bytes.data()));
+      gaps.push_back({end, std::string(static_cast<size_t>(begin - end), '\0')});
+      bytes.read(end, begin - end, reinterpret_cast<std::byte*>(gaps.back().bytes.data()));
     }
     end = next_end;
   }

@@ -22,7 +22,7 @@ struct Fit {
   std::vector<std::string> missing;
 };
 
-Fit fit(const State& state, const Weights& weights, const std::filesystem::path& path, bool allow_missing) {
+Fit fit(const State& state, const WeightFiles& weights, const std::filesystem::path& path, bool allow_missing) {
   Fit result;
   std::vector<std::string> defects;
   std::set<std::string_view> wanted;
@@ -76,11 +76,11 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
   LoadReport report;
   report.path = path;
-  std::optional<Weights> weights;
+  std::optional<WeightFiles> weights;
   Fit found;
   // All is known to fit before anything is touched.
   all_or_none(communicator, [&] {
-    weights.emplace(Weights::open(file_system, path));
+    weights.emplace(WeightFiles::open(file_system, path));
     found = fit(state, *weights, path, options.allow_missing);
     for (const auto& [tensor, from] : found.matches) {
       if (from != nullptr) WeightAccess(*from, tensor->dtype);
@@ -98,7 +98,7 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
 
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
                             const std::filesystem::path& directory) {
-  const Weights weights = Weights::open(FileSystem::system(), file);
+  const WeightFiles weights = WeightFiles::open(FileSystem::system(), file);
   ImportReport report{
       .path = {}, .tensor_count = weights.tensors().size(), .left_out = weights.left_out(), .rounded = {}};
   State state;

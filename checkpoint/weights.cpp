@@ -91,9 +91,9 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
   }
 }
 
-Weights Weights::open(FileSystem& file_system, const std::filesystem::path& given) {
+WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::path& given) {
   const std::filesystem::path path = resolved(given);
-  Weights weights;
+  WeightFiles weights;
   if (path.string().ends_with(kIndexEnding)) {
     for (const std::string& name : files_of_index(file_system, path)) {
       weights.add_file(SafetensorsFile::open(file_system, path.parent_path() / name));
@@ -105,7 +105,7 @@ Weights Weights::open(FileSystem& file_system, const std::filesystem::path& give
   return weights;
 }
 
-void Weights::add_file(SafetensorsFile file) {
+void WeightFiles::add_file(SafetensorsFile file) {
   files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
   for (const SafetensorsEntry& entry : files_.back()->header().tensors) {
     const std::string name = stripped(entry.name);
@@ -117,7 +117,7 @@ void Weights::add_file(SafetensorsFile file) {
   }
 }
 
-void Weights::finish(const std::filesystem::path& path) {
+void WeightFiles::finish(const std::filesystem::path& path) {
   std::sort(tensors_.begin(), tensors_.end(),
             [](const WeightTensor& a, const WeightTensor& b) { return a.name < b.name; });
   for (size_t i = 1; i < tensors_.size(); ++i) {
@@ -136,7 +136,7 @@ void Weights::finish(const std::filesystem::path& path) {
   tensors_.erase(tensors_.begin() + (head - tensors_.data()));
 }
 
-const WeightTensor* Weights::find(std::string_view name) const {
+const WeightTensor* WeightFiles::find(std::string_view name) const {
   const auto found = std::lower_bound(tensors_.begin(), tensors_.end(), name,
                                       [](const WeightTensor& a, std::string_view b) { return a.name < b; });
   return found == tensors_.end() || found->name != name ? nullptr : &*found;

@@ -20,12 +20,12 @@ struct WeightTensor {
 };
 
 /// Opened for reading. Move-only; the tensors point into it.
-class Weights {
+class WeightFiles {
  public:
   /// FILE.safetensors, FILE.safetensors.index.json, or a folder that holds model.safetensors or its index. What is no
   /// parameter (attention masks, rotary tables, a head that is the table of tokens again) is left out, and told. Throws
   /// UsageError, naming the file: absent, malformed, an index that names files elsewhere or tensors that are not there.
-  static Weights open(FileSystem& file_system, const std::filesystem::path& path);
+  static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path);
 
   const std::vector<WeightTensor>& tensors() const { return tensors_; }   // in order of name
   const std::vector<std::string>& left_out() const { return left_out_; }  // names in the files

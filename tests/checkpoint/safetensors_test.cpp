@@ -169,17 +169,17 @@ TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
                    R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
   for (const auto& path : {directory.path(), directory.path() / "model.safetensors.index.json"}) {
     EXPECT_TRUE(is_weights(path));
-    const Weights weights = Weights::open(FileSystem::system(), path);
+    const WeightFiles weights = WeightFiles::open(FileSystem::system(), path);
     ASSERT_EQ(weights.tensors().size(), 1u);
     EXPECT_EQ(weights.tensors()[0].name, "wte.weight");
     EXPECT_EQ(weights.left_out(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
   }
   write("1.safetensors", header("transformer.wte.weight", kHonest), "12345679");  // the head is another
-  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+  EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
   write("2.safetensors", header("model.wte.weight", kHonest), "12345678");  // the same name twice
-  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+  EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
   std::filesystem::remove(directory.path() / "2.safetensors");
-  EXPECT_THROW(Weights::open(FileSystem::system(), directory.path()), UsageError);
+  EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
 }
 
 template <typename T>
