@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "checkpoint/pieces.h"
+#include "checkpoint/stream_copy.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -61,7 +62,11 @@ void Snapshot::take(const State& state) {
     for (const StatePiece& piece : from.pieces) {
       if (!is_saved(piece)) continue;
       const int64_t bytes = piece.count * element_bytes(from.dtype);
-      read_piece(from, piece, 0, {at, static_cast<size_t>(bytes)});
+      if (from.access == nullptr) {
+        stream_copy(at, piece.bytes, static_cast<size_t>(bytes));
+      } else {
+        read_piece(from, piece, 0, {at, static_cast<size_t>(bytes)});
+      }
       to.pieces.push_back({piece.offset, piece.count, at, false});
       at += bytes;
     }

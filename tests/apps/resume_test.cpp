@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 
+#include "checkpoint/background_saver.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "tests/engine/small_model.h"
@@ -33,7 +34,7 @@ Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
 
 /// Trains steps [from, to), after loading from and before saving to a directory where given.
 void run(World& world, const Settings& settings, int from, int to, const fs::path& load_from, const fs::path& save_to) {
-  SmallModel model;
+  SmallModel model(settings.options.precision);
   Engine engine(world, settings.options);
   declare(engine, model);
   if (!load_from.empty()) {
@@ -85,6 +86,64 @@ TEST_F(Resume, AnyWorldAndStageHoldsTheSameState) {
           << rank_count << " ranks, stage " << stage;
     }
   }
+}
+
+/// The precisions whose state is reached in different ways: plain memory, a split master, a whole one.
+std::vector<Precision> precisions() {
+  return {{},
+          {.compute = DType::kBFloat16, .master = MasterForm::kSplit},
+          {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+          {.compute = DType::kFloat16}};
+}
+
+/// Steps 0 to 4, saved after the second in the background of the other two.
+void run_with_background_save(World& world, const Settings& settings, const fs::path& at_2, const fs::path& at_4) {
+  SmallModel model(settings.options.precision);
+  Engine engine(world, settings.options);
+  declare(engine, model);
+  BackgroundSaver saver(world.communicator(), snapshot_bytes(engine.state()), &world.device().ledger());
+  for (int step = 0; step < 4; ++step) {
+    if (step == 2) saver.start(engine.state(), at_2, {});
+    train_micro_batch(engine, model, step, 0, world.rank());
+    engine.step();
+  }
+  saver.collect();
+  save(engine.state(), world.communicator(), at_4);
+}
+
+TEST_F(Resume, ABackgroundSaveHoldsTheMomentAndDisturbsNothing) {
+  for (const Precision& precision : precisions()) {
+    for (const int stage : {0, 1, 2, 3}) {
+      SCOPED_TRACE(precision.describe() + ", stage " + std::to_string(stage));
+      Settings how = settings(stage);
+      how.options.precision = precision;
+      in_world(3, [&](World& world) {
+        run(world, how, 0, 2, {}, directory_ / "blocking");
+        run(world, how, 0, 4, {}, directory_ / "straight");
+        run_with_background_save(world, how, directory_ / "background", directory_ / "after");
+      });
+      const auto file = [&](const char* folder, int64_t step) {
+        return bytes_of(directory_ / folder / checkpoint_name(step) / "state.h5");
+      };
+      ASSERT_FALSE(file("blocking", 2).empty());
+      EXPECT_TRUE(file("background", 2) == file("blocking", 2));
+      EXPECT_TRUE(file("after", 4) == file("straight", 4));
+    }
+  }
+}
+
+TEST_F(Resume, AnotherPrecisionHoldsTheSameMaster) {
+  Settings split = settings(3), whole = settings(2), plain = settings(1);
+  split.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kSplit};
+  whole.options.precision = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
+  in_world(4, [&](World& world) { run(world, split, 0, 3, {}, directory_ / "split"); });
+  in_world(3, [&](World& world) { run(world, plain, 3, 3, directory_ / "split", directory_ / "plain"); });
+  in_world(2, [&](World& world) { run(world, whole, 3, 3, directory_ / "plain", directory_ / "whole"); });
+  in_world(1, [&](World& world) { run(world, split, 3, 3, directory_ / "whole", directory_ / "again"); });
+  const std::string file = checkpoint_name(3) + "/state.h5", first = bytes_of(directory_ / "split" / file);
+  ASSERT_FALSE(first.empty());
+  for (const char* folder : {"plain", "whole", "again"})
+    EXPECT_TRUE(bytes_of(directory_ / folder / file) == first) << folder;
 }
 
 }  // namespace

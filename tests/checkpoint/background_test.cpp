@@ -8,6 +8,7 @@
 #include "checkpoint/background_saver.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
+#include "checkpoint/stream_copy.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
@@ -202,6 +203,22 @@ TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
   });
   EXPECT_EQ(failures[0], "");
   EXPECT_EQ(list_checkpoints(directory_.path()).size(), 3u) << "destruction waits for the save in flight";
+}
+
+TEST(StreamCopy, IsMemcpyAtEveryLengthAndAlignment) {
+  std::vector<std::byte> from(200'000), to(from.size() + 8), expected(to.size());
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+  for (const size_t count : {0, 1, 63, 64, 16384, 32767, 32768, 32769, 49152, 65535, 100'003, 131'072, 190'001}) {
+    for (const size_t from_at : {0, 1, 4, 63}) {
+      for (const size_t to_at : {0, 1, 4, 60, 64, 4095}) {
+        std::fill(to.begin(), to.end(), std::byte{0xee});
+        std::fill(expected.begin(), expected.end(), std::byte{0xee});
+        std::memcpy(expected.data() + to_at, from.data() + from_at, count);
+        stream_copy(to.data() + to_at, from.data() + from_at, count);
+        ASSERT_TRUE(to == expected) << count << " from " << from_at << " to " << to_at;
+      }
+    }
+  }
 }
 
 TEST_F(Background, LeavesOutWhatOtherRanksSave) {
