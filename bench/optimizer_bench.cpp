@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kCount = int64_t{64} << 20;
 constexpr int kThreads = 2;
 constexpr int kTurns = 15;
+constexpr int kMaxPlainStates = 2;
 
 template <typename Body>
 void on_threads(const Body& body) {
@@ -45,10 +46,15 @@ class Arrays {
     base_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<size_t>(total))));
     for (int i = 0; i < 4; ++i) fp32[i] = reinterpret_cast<float*>(base_.get() + at[i]);
     for (int i = 0; i < 3; ++i) half[i] = reinterpret_cast<uint16_t*>(base_.get() + at[4 + i]);
+    // Codes and scales use the places of moments in fp32.
+    codes[0] = reinterpret_cast<uint8_t*>(fp32[1]), codes[1] = reinterpret_cast<uint8_t*>(fp32[2]);
+    for (int i = 0; i < 2; ++i) scales[i] = reinterpret_cast<float*>(codes[i] + kCount) + 4096;
     fill();
   }
 
-  float* fp32[4];     // master, states 0 and 1, gradient
+  float* fp32[4];  // master, states 0 and 1, gradient
+  uint8_t* codes[2];
+  float* scales[2];
   uint16_t* half[3];  // gradient, copy or high, low
 
  private:
@@ -91,7 +97,12 @@ class Step {
     } else {
       args_.master = {.whole = a.fp32[0], .copy = copy ? a.half[1] : nullptr};
     }
+    args_.moments = moment_dtype(optimizer), args_.rounding = rounding(optimizer);
     args_.states[0] = a.fp32[1], args_.states[1] = a.fp32[2];
+    if (args_.moments == DType::kUInt8) {
+      args_.states[0] = a.codes[0], args_.states[1] = a.scales[0];
+      args_.states[2] = a.codes[1], args_.states[3] = a.scales[1];
+    }
     args_.segments = segments_.data(), args_.segment_count = static_cast<int64_t>(segments_.size());
     args_.count = kCount;
     step_ = {.rule = rule_at(optimizer, 1e-4, 10), .gradient_factor = 0.9f};
@@ -127,6 +138,10 @@ void whole_step(benchmark::State& state, const Case& of) {
   FloorStreams floor;
   floor.gradient = a.half[0];
   floor.fp32_count = states + (of.split ? 0 : 1);
+  if (states > kMaxPlainStates) {  // codes and scales
+    floor.fp32_count = 1;
+    for (int k = 0; k < 2; ++k) floor.bytes[k] = a.codes[k];
+  }
   for (int k = 0; k < floor.fp32_count; ++k) floor.fp32[k] = a.fp32[of.split ? k + 1 : k];
   if (of.split) {
     floor.high = a.half[1], floor.low = reinterpret_cast<int16_t*>(a.half[2]);
@@ -158,9 +173,14 @@ void separate_passes(benchmark::State& state) {
 }
 
 const Case kCases[] = {
-    {"adamw/host/whole_step", AdamW{}, false, 28},      {"adamw/host/whole_step_split_master", AdamW{}, true, 26},
-    {"adam/host/whole_step", Adam{}, false, 28},        {"lion/host/whole_step", Lion{}, false, 20},
-    {"sgd_momentum/host/whole_step", Sgd{}, false, 20}, {"sgd/host/whole_step", Sgd{.momentum = 0.0f}, false, 12},
+    {"adamw/host/whole_step", AdamW{}, false, 28},
+    {"adamw/host/whole_step_split_master", AdamW{}, true, 26},
+    {"adam/host/whole_step", Adam{}, false, 28},
+    {"lion/host/whole_step", Lion{}, false, 20},
+    {"sgd_momentum/host/whole_step", Sgd{}, false, 20},
+    {"sgd/host/whole_step", Sgd{.momentum = 0.0f}, false, 12},
+    {"adamw8bit/host/whole_step", AdamW8bit{}, false, 16},
+    {"adamw8bit/host/whole_step_stochastic", AdamW8bit{.rounding = Rounding::kStochastic}, false, 16},
 };
 
 [[maybe_unused]] const bool kRegistered = [] {

@@ -42,7 +42,8 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     UpdateArgs& args = args_[f];
     args.gradient_dtype = plan_.policy.precision.gradients;
     args.master = parts.weights.master(f);
-    args.moments = moments;
+    args.moments = moment_dtype(optimizer, moments);
+    args.rounding = rounding(optimizer);
     for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = state(f, s);
     args.segments = segments_[f].data();
     args.segment_count = static_cast<int64_t>(segments_[f].size());

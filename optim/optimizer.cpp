@@ -44,7 +44,22 @@ std::vector<StateSpec> state_specs(const Optimizer& optimizer, DType moments) {
     return {{"momentum_buffer", moments}};
   }
   if (std::holds_alternative<Lion>(optimizer)) return {{"exp_avg", moments}};
+  if (std::holds_alternative<AdamW8bit>(optimizer)) {
+    return {{"exp_avg", DType::kUInt8},
+            {"exp_avg_scale", DType::kFloat32, kBlockElements},
+            {"exp_avg_sq", DType::kUInt8},
+            {"exp_avg_sq_scale", DType::kFloat32, kBlockElements}};
+  }
   return {{"exp_avg", moments}, {"exp_avg_sq", moments}};
+}
+
+DType moment_dtype(const Optimizer& optimizer, DType moments) {
+  return std::holds_alternative<AdamW8bit>(optimizer) ? DType::kUInt8 : moments;
+}
+
+Rounding rounding(const Optimizer& optimizer) {
+  const auto* of_codes = std::get_if<AdamW8bit>(&optimizer);
+  return of_codes == nullptr ? Rounding::kNearest : of_codes->rounding;
 }
 
 int64_t state_bytes(const StateSpec& spec, int64_t count) {
@@ -58,7 +73,7 @@ int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count) {
 }
 
 std::string_view name(const Optimizer& optimizer) {
-  constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion"};
+  constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit"};
   static_assert(std::variant_size_v<Optimizer> == std::size(kNames));
   return kNames[optimizer.index()];
 }

@@ -33,7 +33,17 @@ struct Lion {
   float lr = 1e-4f, beta1 = 0.9f, beta2 = 0.99f, weight_decay = 0.1f;
 };
 
-using Optimizer = std::variant<AdamW, Adam, Sgd, Lion>;
+/// How a value becomes a code when moments are kept in eight bits.
+enum class Rounding : uint8_t { kNearest, kStochastic };
+
+/// AdamW with both moments as eight-bit codes, a scale for each block of 256 (Dettmers et al. 2022; optim/dynamic_code.h):
+/// 2.03 bytes of state a parameter instead of 8. Everything else is AdamW's, in fp32.
+struct AdamW8bit {
+  float lr = 3e-4f, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
+  Rounding rounding = Rounding::kNearest;
+};
+
+using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit>;
 
 /// State tensors a rule may keep at most: two moments, and a scale a block for each when they are quantised.
 inline constexpr int kMaxStates = 4;
@@ -48,14 +58,19 @@ struct StateSpec {
   friend bool operator==(const StateSpec&, const StateSpec&) = default;
 };
 
-/// What `optimizer` keeps, in the order of UpdateArgs::states. `moments`: fp32, or bf16 (rounded stochastically).
+/// What `optimizer` keeps, in the order of UpdateArgs::states. `moments`: fp32, or bf16 (rounded stochastically);
+/// AdamW8bit keeps codes and scales whatever it is.
 std::vector<StateSpec> state_specs(const Optimizer& optimizer, DType moments = DType::kFloat32);
+
+/// What UpdateArgs::moments and ::rounding are to be for it.
+DType moment_dtype(const Optimizer& optimizer, DType moments = DType::kFloat32);
+Rounding rounding(const Optimizer& optimizer);
 
 /// Bytes of one state tensor, and of all of them, beside `count` elements (a shard; whole blocks).
 int64_t state_bytes(const StateSpec& spec, int64_t count);
 int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count);
 
-/// The name used in flags and logs: "adamw", "adam", "sgd", "lion".
+/// The name used in flags and logs: "adamw", "adam", "sgd", "lion", "adamw8bit".
 std::string_view name(const Optimizer& optimizer);
 
 /// The shortest decimal that reads as `value`, in double: 0.999, not 0.99900001287. What a user wrote, and what formulas

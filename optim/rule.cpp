@@ -21,10 +21,14 @@ AdamMoments moments_at(const O& options, int64_t step) {
           .eps = options.eps};
 }
 
-Rule rule_of(const AdamW& options, double lr, int64_t step) {
+template <typename O>
+Rule adamw_rule(const O& options, double lr, int64_t step) {
   return AdamWRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)),
                    rounded(lr * decimal(options.weight_decay))};
 }
+
+Rule rule_of(const AdamW& options, double lr, int64_t step) { return adamw_rule(options, lr, step); }
+Rule rule_of(const AdamW8bit& options, double lr, int64_t step) { return adamw_rule(options, lr, step); }
 
 Rule rule_of(const Adam& options, double lr, int64_t step) {
   return AdamRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)), options.weight_decay};

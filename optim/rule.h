@@ -8,7 +8,8 @@
 // `gradient` is already unscaled and clipped. Both functions are ALIQUOT_HOST_DEVICE, so the host loops, the CUDA kernels and
 // the tests run this one text. They use + - * / sqrt and comparisons only, each IEEE exact and rounded once, so all
 // give the same bits; what is costlier (bias corrections) is computed once a step on the host, in double, and rounded
-// once. Rules over more than one element (8-bit state: a block; Muon: a matrix) have doors of their own.
+// once. Moments in eight bits take the same rules, decoded before and encoded after, a block at a time; what works on a
+// whole matrix is in optim/muon.h.
 
 #include <cstdint>
 #include <math.h>

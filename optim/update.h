@@ -39,12 +39,17 @@ struct UpdateArgs {
   const void* gradient = nullptr;  // fp32 or bf16
   DType gradient_dtype = DType::kFloat32;
   Master master;
-  void* states[kMaxStates] = {};      // in the order of state_specs()
-  DType moments = DType::kFloat32;    // fp32, or bf16 rounded stochastically
-  const Segment* segments = nullptr;  // in order of offset, not overlapping
+  void* states[kMaxStates] = {};    // in the order of state_specs()
+  DType moments = DType::kFloat32;  // moment_dtype(): fp32, bf16 rounded stochastically, or uint8, codes and scales
+  Rounding rounding = Rounding::kNearest;  // of codes
+  const Segment* segments = nullptr;       // in order of offset, not overlapping
   int64_t segment_count = 0;
   int64_t count = 0;  // elements of the shard: no segment ends beyond it
 };
+
+/// Bytes from the start of state tensor `state` to what it holds for the shard's element `offset`, a multiple of
+/// kBlockElements.
+int64_t state_offset_bytes(DType moments, int state, int64_t offset);
 
 /// What differs from step to step.
 struct UpdateStep {

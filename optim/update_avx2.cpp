@@ -24,6 +24,7 @@ void stream_end() { _mm_sfence(); }
 }  // namespace
 }  // namespace aliquot
 
+#include "optim/code_blocks.h"
 #include "optim/update_loop.h"
 
 namespace aliquot {

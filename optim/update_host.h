@@ -18,6 +18,7 @@ struct UpdateRun {
   void* states[kMaxStates];
   int64_t count;
   float gradient_factor, lr_scale, decay_scale;
+  Rounding rounding;
   RandomKey key;
   int64_t global_offset;
 };
@@ -25,7 +26,7 @@ struct UpdateRun {
 /// Runs one. `rule` points at the rule's own type, for which the function was chosen.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-using RunsByMoments = std::array<RunFunction, 2>;   // fp32, bf16
+using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, codes (null for a rule that has none)
 using RunsByMaster = std::array<RunsByMoments, 4>;  // whole, whole and bf16 copy, whole and fp16 copy, split
 using RunsOfRule = std::array<RunsByMaster, 2>;     // by gradient: fp32, bf16
 /// By the index of the rule in Rule.

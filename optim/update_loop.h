@@ -1,8 +1,9 @@
 #pragma once
 // The host's loop over one run of elements. Included by one source file for each instruction set, after it has defined
-// stream_block() and stream_end(); everything here and in update_streams.h has internal linkage or is always inlined, so that no code compiled
+// stream_block(), stream_end(), decode_block() and encode_block(); everything here and in update_streams.h has internal linkage or is always inlined, so that no code compiled
 // for a newer processor can be picked by the linker for an older one. Not a header for anybody else.
 
+#include "optim/update_quantised.h"
 #include "optim/update_streams.h"
 
 namespace aliquot {
@@ -15,7 +16,7 @@ ALIQUOT_HOST_DEVICE void update_chunk(const R& rule, float factor, const Gradien
   for (int64_t in_block = begin; in_block < end; ++in_block) {
     const int64_t i = block + in_block;
     float state[kMaxStates];
-    states.load(i, state);
+    states.load(i, in_block, state);
     const float weight = rule.update(weights.load(i), gradient.load(i) * factor, state);
     states.store(i, in_block, state);
     weights.store(i, in_block, weight);
@@ -25,7 +26,7 @@ ALIQUOT_HOST_DEVICE void update_chunk(const R& rule, float factor, const Gradien
 template <typename R, typename Gradient, typename Weights, typename States>
 ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradient& gradient, Weights& weights,
                                       States& states, int64_t block, int64_t count) {
-  states.begin_block(block);
+  states.begin_block(block, count);
   if (count == kBlockElements) {
     for (int64_t chunk = 0; chunk < kBlockElements; chunk += kChunk) {
       gradient.ahead(block + chunk);
@@ -36,6 +37,7 @@ ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradien
   } else {
     update_chunk(rule, factor, gradient, weights, states, block, 0, count);
   }
+  states.end_block(block, count);
   weights.end_block(block, count);
 }
 
@@ -59,7 +61,10 @@ template <typename R, typename Gradient, typename Weights>
 consteval RunsByMoments runs_by_moments() {
   // Without a state there is nothing to keep in bf16.
   using Narrow = std::conditional_t<R::kStateCount == 0, Fp32States<0>, Bf16States<R::kStateCount>>;
-  return {update_run<R, Gradient, Weights, Fp32States<R::kStateCount>>, update_run<R, Gradient, Weights, Narrow>};
+  RunFunction codes = nullptr;
+  if constexpr (std::is_same_v<R, AdamWRule>) codes = update_run<R, Gradient, Weights, QuantisedStates>;
+  return {update_run<R, Gradient, Weights, Fp32States<R::kStateCount>>, update_run<R, Gradient, Weights, Narrow>,
+          codes};
 }
 
 template <typename R, typename Gradient>

@@ -11,6 +11,7 @@ void stream_end() {}
 }  // namespace
 }  // namespace aliquot
 
+#include "optim/code_blocks.h"
 #include "optim/update_loop.h"
 
 namespace aliquot {

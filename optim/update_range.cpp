@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-size_t dtype_index(DType dtype) { return dtype == DType::kBFloat16 ? 1 : 0; }
+size_t dtype_index(DType dtype) { return dtype == DType::kUInt8 ? 2 : (dtype == DType::kBFloat16 ? 1 : 0); }
 
 size_t master_index(const Master& master) {
   if (master.whole == nullptr) return 3;
@@ -18,7 +18,7 @@ size_t master_index(const Master& master) {
 }
 
 RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
-  check_dtypes(args);
+  check_dtypes(args, rule);
   const RunsOfRule& runs = update_runs(isa)[rule.index()];
   return runs[dtype_index(args.gradient_dtype)][master_index(args.master)][dtype_index(args.moments)];
 }
@@ -43,6 +43,7 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
                 .gradient_factor = step.gradient_factor,
                 .lr_scale = segment.lr_scale,
                 .decay_scale = segment.decay_scale,
+                .rounding = args.rounding,
                 .key = rounding_key(step.seed, step.step, segment.parameter),
                 .global_offset = segment.global_offset + (begin - segment.offset)};
   run.master.whole = at(args.master.whole, begin);
@@ -50,7 +51,7 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
   run.master.high = at(args.master.high, begin);
   run.master.low = at(args.master.low, begin);
   for (int i = 0; i < kMaxStates; ++i) {
-    run.states[i] = at_bytes(args.states[i], begin * element_bytes(args.moments));
+    run.states[i] = at_bytes(args.states[i], state_offset_bytes(args.moments, i, begin));
   }
   return run;
 }

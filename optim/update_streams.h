@@ -105,8 +105,9 @@ struct Fp32States {
   explicit Fp32States(const UpdateRun& run) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<float*>(run.states[k]);
   }
-  ALIQUOT_HOST_DEVICE void begin_block(int64_t) {}
-  ALIQUOT_HOST_DEVICE void load(int64_t i, float* state) const {
+  ALIQUOT_HOST_DEVICE void begin_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_DEVICE void load(int64_t i, int64_t, float* state) const {
     for (int k = 0; k < kCount; ++k) state[k] = data[k][i];
   }
   ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t, const float* state) {
@@ -126,7 +127,7 @@ struct Bf16States {
   explicit Bf16States(const UpdateRun& run) : key(run.key), global_offset(run.global_offset) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<uint16_t*>(run.states[k]);
   }
-  ALIQUOT_HOST_DEVICE void begin_block(int64_t block) {
+  ALIQUOT_HOST_DEVICE void begin_block(int64_t block, int64_t) {
     const RandomKey of_run = key;
     const int64_t quad = (global_offset + block) / 4;
     ALIQUOT_INDEPENDENT
@@ -135,7 +136,8 @@ struct Bf16States {
       for (int64_t k = 0; k < 4; ++k) noise[4 * q + k] = words.word[k];
     }
   }
-  ALIQUOT_HOST_DEVICE void load(int64_t i, float* state) const {
+  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_DEVICE void load(int64_t i, int64_t, float* state) const {
     for (int k = 0; k < kCount; ++k) state[k] = bf16_to_float(data[k][i]);
   }
   ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t in_block, const float* state) {

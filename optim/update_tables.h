@@ -9,7 +9,7 @@ namespace aliquot {
 const UpdateKernels& host_update_kernels();
 const UpdateKernels& cuda_update_kernels();
 
-/// Throws std::logic_error for a dtype that no update takes.
-void check_dtypes(const UpdateArgs& args);
+/// Throws std::logic_error for a dtype that no update takes, or not for this rule.
+void check_dtypes(const UpdateArgs& args, const Rule& rule);
 
 }  // namespace aliquot

@@ -59,7 +59,7 @@ void in_world(int rank_count, const std::function<void(World&)>& body) {
 }
 
 TEST_F(Resume, IsNeverHavingStopped) {
-  for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{})}) {
+  for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{}), Optimizer(AdamW8bit{})}) {
     for (const int stage : {0, 1, 2, 3}) {
       const Settings how = settings(stage, optimizer);
       in_world(3, [&](World& world) {

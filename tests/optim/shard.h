@@ -21,7 +21,9 @@ inline std::vector<Optimizer> every_optimizer() {
           Sgd{.lr = 0.1f, .momentum = 0.0f, .dampening = 0.0f, .weight_decay = 0.01f},
           Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.2f, .weight_decay = 0.01f},
           Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.0f, .weight_decay = 0.01f, .nesterov = true},
-          Lion{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f}};
+          Lion{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f},
+          AdamW8bit{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f},
+          AdamW8bit{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .rounding = Rounding::kStochastic}};
 }
 
 /// Numbers in [-2, 2), quickly.
@@ -41,11 +43,13 @@ struct Shard {
   std::vector<uint16_t> copy, high, bf16_gradient;
   std::vector<int16_t> low;
   std::vector<float> gradient;
-  std::vector<float> states[kMaxStates];  // the first half holds bf16 moments
+  DType moments;
+  std::vector<float> states[kMaxStates];  // the first half holds bf16 moments, the first quarter codes
   UpdateArgs args;
 
-  Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype, DType moments = DType::kFloat32)
-      : segments(std::move(table)), form(master_form), gradient_dtype(dtype) {
+  Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype,
+        DType of_moments = DType::kFloat32)
+      : segments(std::move(table)), form(master_form), gradient_dtype(dtype), moments(of_moments) {
     const auto n = static_cast<size_t>(count);
     Noise noise{7};
     whole.resize(n), copy.resize(n, 0xABCD), high.resize(n), low.resize(n), gradient.resize(n), bf16_gradient.resize(n);
@@ -55,7 +59,6 @@ struct Shard {
       high[i] = master_high(whole[i]), low[i] = master_low(whole[i]);
     }
     args.count = count;
-    args.moments = moments;
     point();
   }
   Shard(const Shard&) = delete;
@@ -73,6 +76,13 @@ struct Shard {
     for (int i = 0; i < kMaxStates; ++i) args.states[i] = states[i].data();
     args.segments = segments.data();
     args.segment_count = static_cast<int64_t>(segments.size());
+    args.moments = moments;
+  }
+
+  /// Says how `optimizer` keeps its moments.
+  void adopt(const Optimizer& optimizer) {
+    args.moments = moment_dtype(optimizer, moments);
+    args.rounding = rounding(optimizer);
   }
 
   /// The same gradient, by element, whatever the dtype: values that bf16 holds. Some are zero, tiny or large.
@@ -87,6 +97,7 @@ struct Shard {
 
   void step(Isa isa, const Optimizer& optimizer, int64_t number, float factor = 0.37f) {
     draw_gradient(static_cast<unsigned>(number));
+    adopt(optimizer);
     update_range(isa, args, step_of(optimizer, number, factor), 0, args.count);
   }
 

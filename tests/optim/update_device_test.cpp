@@ -92,6 +92,7 @@ TEST_P(UpdateOnDevice, GivesTheBitsOfThePlainLoop) {
           for (int number = 1; number <= 2; ++number) {
             plain.step(Isa::kPlain, optimizer, number);
             there.draw_gradient(static_cast<unsigned>(number));
+            there.adopt(optimizer);
             step(there, Shard::step_of(optimizer, number));
           }
           ASSERT_TRUE(same_bits(plain, there)) << name(optimizer) << " form " << static_cast<int>(form) << " gradients "

@@ -138,7 +138,9 @@ struct Part {
     if (args.master.whole != nullptr) args.master.whole += begin;
     if (args.master.copy != nullptr) args.master.copy = static_cast<uint16_t*>(args.master.copy) + begin;
     if (args.master.high != nullptr) args.master.high += begin, args.master.low += begin;
-    for (auto& state : args.states) state = static_cast<std::byte*>(state) + begin * element_bytes(args.moments);
+    for (int k = 0; k < kMaxStates; ++k) {
+      args.states[k] = static_cast<std::byte*>(args.states[k]) + state_offset_bytes(args.moments, k, begin);
+    }
   }
 };
 
@@ -151,6 +153,7 @@ void expect_cuts_do_not_matter(const Optimizer& optimizer, MasterForm form, DTyp
   for (int step = 1; step <= 4; ++step) {
     whole.step(highest(), optimizer, step);
     cut.draw_gradient(static_cast<unsigned>(step));
+    cut.adopt(optimizer);
     for (int64_t begin = 0; begin < blocks;) {
       const auto end = std::min<int64_t>(blocks, begin + std::uniform_int_distribution<int64_t>(1, 40)(random));
       const Part part(cut, begin * kBlockElements, end * kBlockElements);
