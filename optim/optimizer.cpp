@@ -1,13 +1,19 @@
 #include "optim/optimizer.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
 #include <type_traits>
 
 #include "kernels/error.h"
+#include "optim/custom_loops.h"
 
 namespace aliquot {
 namespace {
+
+/// In the order of the variant; a custom one names itself.
+constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit"};
+static_assert(std::variant_size_v<Optimizer> == std::size(kNames) + 1);
 
 void check_range(std::string_view who, std::string_view what, float value, bool good, std::string_view range) {
   if (!good) throw UsageError(fmt::format("{}: {} is {}; it must be {}", who, what, value, range));
@@ -21,7 +27,15 @@ void check_beta(std::string_view who, std::string_view what, float value) {
   check_range(who, what, value, value >= 0.0f && value < 1.0f, "at least 0 and below 1");
 }
 
+/// What every built-in rule has, and then its own.
+template <typename O>
+void check_common(std::string_view who, const O& options) {
+  check_positive(who, "lr", options.lr);
+  check_positive(who, "weight_decay", options.weight_decay);
+}
+
 void check_options(std::string_view who, const Sgd& sgd) {
+  check_common(who, sgd);
   check_beta(who, "momentum", sgd.momentum);
   check_range(who, "dampening", sgd.dampening, sgd.dampening >= 0.0f && sgd.dampening <= 1.0f, "between 0 and 1");
   if (sgd.nesterov && (sgd.momentum == 0.0f || sgd.dampening != 0.0f)) {
@@ -31,14 +45,39 @@ void check_options(std::string_view who, const Sgd& sgd) {
 
 template <typename O>
 void check_options(std::string_view who, const O& options) {
+  check_common(who, options);
   check_beta(who, "beta1", options.beta1);
   check_beta(who, "beta2", options.beta2);
   if constexpr (!std::is_same_v<O, Lion>) check_positive(who, "eps", options.eps);
 }
 
+void check_options(std::string_view who, const CustomOptimizer& custom) {
+  if (custom.description == nullptr) throw UsageError("a CustomOptimizer was not made by custom_optimizer()");
+  const double lr = custom.description->lr;
+  if (!(lr >= 0.0 && lr < 1e30)) throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more", who, lr));
+}
+
 }  // namespace
 
+CustomOptimizer described(CustomDescription description) {
+  if (description.name.empty()) throw UsageError("a custom optimizer needs a name");
+  if (std::ranges::count(kNames, description.name) > 0) {
+    throw UsageError(fmt::format("{} is a built-in optimizer's name; a custom one needs its own", description.name));
+  }
+  auto states = description.state_names;
+  std::ranges::sort(states);
+  if (const auto twice = std::ranges::adjacent_find(states); twice != states.end()) {
+    throw UsageError(fmt::format("{}: two states are called {}", description.name, *twice));
+  }
+  return {std::make_shared<const CustomDescription>(std::move(description))};
+}
+
 std::vector<StateSpec> state_specs(const Optimizer& optimizer, DType moments) {
+  if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
+    std::vector<StateSpec> specs;
+    for (const std::string_view state : custom->description->state_names) specs.push_back({state, moments});
+    return specs;
+  }
   if (const auto* sgd = std::get_if<Sgd>(&optimizer)) {
     if (sgd->momentum == 0.0f) return {};
     return {{"momentum_buffer", moments}};
@@ -73,8 +112,9 @@ int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count) {
 }
 
 std::string_view name(const Optimizer& optimizer) {
-  constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit"};
-  static_assert(std::variant_size_v<Optimizer> == std::size(kNames));
+  if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
+    return custom->description == nullptr ? "custom optimizer" : std::string_view(custom->description->name);
+  }
   return kNames[optimizer.index()];
 }
 
@@ -87,20 +127,26 @@ double decimal(float value) {
 }
 
 double learning_rate(const Optimizer& optimizer) {
-  return std::visit([](const auto& options) { return decimal(options.lr); }, optimizer);
+  return std::visit(
+      [](const auto& options) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(options)>, CustomOptimizer>) {
+          return options.description->lr;
+        } else {
+          return decimal(options.lr);
+        }
+      },
+      optimizer);
 }
 
 void check(const Optimizer& optimizer, DType moments) {
   const std::string_view who = name(optimizer);
-  std::visit(
-      [&](const auto& options) {
-        check_positive(who, "lr", options.lr);
-        check_positive(who, "weight_decay", options.weight_decay);
-        check_options(who, options);
-      },
-      optimizer);
+  std::visit([&](const auto& options) { check_options(who, options); }, optimizer);
   if (moments != DType::kFloat32 && moments != DType::kBFloat16) {
     throw UsageError(fmt::format("{}: state is kept in float32 or bfloat16, not in {}", who, name(moments)));
+  }
+  if (moments == DType::kBFloat16 && state_specs(optimizer, moments).size() > kMaxRoundedStates &&
+      std::holds_alternative<CustomOptimizer>(optimizer)) {
+    throw UsageError(fmt::format("{}: at most {} states can be kept in bfloat16", who, kMaxRoundedStates));
   }
 }
 

@@ -2,6 +2,7 @@
 // The optimizers a user chooses from, as values, and what each keeps beside the weights.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <variant>
@@ -43,10 +44,19 @@ struct AdamW8bit {
   Rounding rounding = Rounding::kNearest;
 };
 
-using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit>;
+struct CustomDescription;
 
-/// State tensors a rule may keep at most: two moments, and a scale a block for each when they are quantised.
-inline constexpr int kMaxStates = 4;
+/// An optimizer that the library does not know: custom_optimizer() of optim/custom_rule.h makes it. Copies share one
+/// description; none (as made without arguments) is refused by check().
+struct CustomOptimizer {
+  std::shared_ptr<const CustomDescription> description;
+};
+
+using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit, CustomOptimizer>;
+
+/// State tensors a rule may keep at most: two moments, and a scale a block for each when they are quantised. And how
+/// many may be in bf16: an element's random word rounds two.
+inline constexpr int kMaxStates = 4, kMaxRoundedStates = 2;
 
 /// One state tensor of every parameter. It has the parameter's shape when `elements_per_value` is 1; when that is
 /// kBlockElements, one value for each of the parameter's blocks. Starts as zeros.
@@ -70,7 +80,8 @@ Rounding rounding(const Optimizer& optimizer);
 int64_t state_bytes(const StateSpec& spec, int64_t count);
 int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count);
 
-/// The name used in flags and logs: "adamw", "adam", "sgd", "lion", "adamw8bit".
+/// The name used in flags and logs: "adamw", "adam", "sgd", "lion", "adamw8bit", or a custom one's own, which lives as
+/// long as any copy of it.
 std::string_view name(const Optimizer& optimizer);
 
 /// The shortest decimal that reads as `value`, in double: 0.999, not 0.99900001287. What a user wrote, and what formulas
@@ -80,7 +91,8 @@ double decimal(float value);
 /// The rate before any schedule or scaling, as decimal() has it.
 double learning_rate(const Optimizer& optimizer);
 
-/// Throws UsageError, naming the option, when one is out of its range or `moments` is neither fp32 nor bf16.
+/// Throws UsageError, naming the option, when one is out of its range or `moments` is neither fp32 nor bf16, or a custom
+/// rule keeps too many states for bf16.
 void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
 
 /// Whether a tensor of that shape is decayed: norms and biases, anything with fewer than two dimensions, are not unless

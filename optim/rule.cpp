@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "optim/custom_loops.h"
+
 namespace aliquot {
 namespace {
 
@@ -53,7 +55,19 @@ Rule rule_of(const Lion& options, double lr, int64_t) {
                   .decay = rounded(lr * decimal(options.weight_decay))};
 }
 
+Rule rule_of(const CustomOptimizer& custom, double lr, int64_t step) { return custom.description->rule_at(lr, step); }
+
 }  // namespace
+
+CustomRule CustomRule::at(float lr_scale, float decay_scale) const {
+  CustomRule of_segment{.loops = loops, .cuda = cuda, .constants = {}};
+  loops->at(of_segment.constants, constants, lr_scale, decay_scale);
+  return of_segment;
+}
+
+float CustomRule::update(float weight, float gradient, float* state) const {
+  return loops->update(constants, weight, gradient, state);
+}
 
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step) {
   return std::visit([&](const auto& options) { return rule_of(options, lr, step); }, optimizer);

@@ -11,6 +11,7 @@
 // once. Moments in eight bits take the same rules, decoded before and encoded after, a block at a time; what works on a
 // whole matrix is in optim/muon.h.
 
+#include <cstddef>
 #include <cstdint>
 #include <math.h>
 #include <variant>
@@ -110,7 +111,55 @@ struct LionRule {
   }
 };
 
-using Rule = std::variant<AdamWRule, AdamRule, SgdRule, MomentumRule, LionRule>;
+/// Parts of Muon's step (optim/muon.h). This one replaces "weight" by what is to be made orthogonal.
+struct MuonBlendRule {
+  static constexpr int kStateCount = 1;
+  float momentum, of_gradient;        // of the new momentum
+  float gradient_again, of_momentum;  // of the blend
+
+  ALIQUOT_HOST_DEVICE MuonBlendRule at(float, float) const { return *this; }
+  ALIQUOT_HOST_DEVICE float update(float, float gradient, float* state) const {
+    state[0] = momentum * state[0] + of_gradient * gradient;
+    return gradient_again * gradient + of_momentum * state[0];
+  }
+};
+
+/// And this one takes what was made orthogonal as gradient.
+struct MuonApplyRule {
+  static constexpr int kStateCount = 0;
+  float lr;
+  float decay;  // lr * weight_decay
+
+  ALIQUOT_HOST_DEVICE MuonApplyRule at(float lr_scale, float decay_scale) const {
+    return {lr * lr_scale, decay * lr_scale * decay_scale};
+  }
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float*) const {
+    return weight * (1.0f - decay) - lr * gradient;
+  }
+};
+
+struct CustomLoops;
+struct UpdateArgs;
+struct UpdateStep;
+class Stream;
+using CustomCuda = void (*)(Stream&, const UpdateArgs&, const UpdateStep&, const void* constants);
+
+inline constexpr size_t kMaxRuleBytes = 64;
+
+/// One step of a rule that optim/ does not know (optim/custom_rule.h): its constants as bytes, and what knows its type,
+/// which is alive as long as the program. at() and update() do what the rule's own do, one call an element, for checks.
+struct CustomRule {
+  const CustomLoops* loops;
+  CustomCuda cuda;  // null: for hosts alone
+  alignas(double) std::byte constants[kMaxRuleBytes];
+
+  CustomRule at(float lr_scale, float decay_scale) const;
+  float update(float weight, float gradient, float* state) const;
+};
+
+using Rule =
+    std::variant<AdamWRule, AdamRule, SgdRule, MomentumRule, LionRule, MuonBlendRule, MuonApplyRule, CustomRule>;
+inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 
 /// The rule of step `step`, counted from 1 over steps that were taken (a skipped step does not count), at the rate `lr`
 /// that the schedule gives for it.

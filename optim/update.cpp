@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "optim/custom_loops.h"
 #include "optim/update_tables.h"
 
 namespace aliquot {
@@ -23,6 +24,10 @@ void check_dtypes(const UpdateArgs& args, const Rule& rule) {
   require(copy == DType::kBFloat16 || copy == DType::kFloat16, "a working copy", copy);
   if (args.moments == DType::kUInt8 && !std::holds_alternative<AdamWRule>(rule)) {
     throw std::logic_error("update: only AdamW's rule keeps its moments in eight bits");
+  }
+  const auto* custom = std::get_if<CustomRule>(&rule);
+  if (custom != nullptr && args.moments == DType::kBFloat16 && custom->loops->state_count > kMaxRoundedStates) {
+    throw std::logic_error("update: this rule keeps too many states for bfloat16");
   }
 }
 

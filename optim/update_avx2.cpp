@@ -25,7 +25,7 @@ void stream_end() { _mm_sfence(); }
 }  // namespace aliquot
 
 #include "optim/code_blocks.h"
-#include "optim/update_loop.h"
+#include "optim/update_runs.h"
 
 namespace aliquot {
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/error.h"
 #include "optim/update_cuda.h"
 #include "optim/update_quantised_cuda.h"
 #include "optim/update_tables.h"
@@ -15,7 +16,18 @@ void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
   if (args.moments == DType::kUInt8) {
     return launch_quantised_update(stream, args, step, std::get<AdamWRule>(step.rule));
   }
-  std::visit([&](const auto& rule) { launch_update(stream, args, step, rule); }, step.rule);
+  std::visit(
+      [&](const auto& rule) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(rule)>, CustomRule>) {
+          if (rule.cuda == nullptr) {
+            throw UnavailableError("this custom rule is for hosts alone; hand custom_cuda() to custom_optimizer()");
+          }
+          rule.cuda(stream, args, step, rule.constants);
+        } else {
+          launch_update(stream, args, step, rule);
+        }
+      },
+      step.rule);
 }
 
 }  // namespace

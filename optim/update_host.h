@@ -26,11 +26,11 @@ struct UpdateRun {
 /// Runs one. `rule` points at the rule's own type, for which the function was chosen.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, codes (null for a rule that has none)
+using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, codes; null: the rule cannot
 using RunsByMaster = std::array<RunsByMoments, 4>;  // whole, whole and bf16 copy, whole and fp16 copy, split
 using RunsOfRule = std::array<RunsByMaster, 2>;     // by gradient: fp32, bf16
 /// By the index of the rule in Rule.
-using UpdateRuns = std::array<RunsOfRule, std::variant_size_v<Rule>>;
+using UpdateRuns = std::array<RunsOfRule, kBuiltInRules>;
 
 /// The loops compiled for an instruction set, which must be one of available_isas().
 const UpdateRuns& update_runs(Isa isa);

@@ -42,7 +42,7 @@ ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradien
 }
 
 template <typename R, typename Gradient, typename Weights, typename States>
-void update_run(const void* rule_of_step, const UpdateRun& run) {
+ALIQUOT_HOST_DEVICE void run_all(const void* rule_of_step, const UpdateRun& run) {
   // Copies that nothing points at, so that the compiler keeps them in registers.
   const R rule = static_cast<const R*>(rule_of_step)->at(run.lr_scale, run.decay_scale);
   const Gradient gradient(run);
@@ -57,29 +57,38 @@ void update_run(const void* rule_of_step, const UpdateRun& run) {
   stream_end();
 }
 
-template <typename R, typename Gradient, typename Weights>
+/// A loop as a function, compiled for the instruction set of the file. Others that wrap run_all() may take its place.
+struct PlainEntry {
+  template <typename R, typename Gradient, typename Weights, typename States>
+  static void run(const void* rule, const UpdateRun& run) {
+    run_all<R, Gradient, Weights, States>(rule, run);
+  }
+};
+
+template <typename Entry, typename R, typename Gradient, typename Weights>
 consteval RunsByMoments runs_by_moments() {
-  // Without a state there is nothing to keep in bf16.
-  using Narrow = std::conditional_t<R::kStateCount == 0, Fp32States<0>, Bf16States<R::kStateCount>>;
-  RunFunction codes = nullptr;
-  if constexpr (std::is_same_v<R, AdamWRule>) codes = update_run<R, Gradient, Weights, QuantisedStates>;
-  return {update_run<R, Gradient, Weights, Fp32States<R::kStateCount>>, update_run<R, Gradient, Weights, Narrow>,
-          codes};
+  RunsByMoments runs = {Entry::template run<R, Gradient, Weights, Fp32States<R::kStateCount>>, nullptr, nullptr};
+  if constexpr (R::kStateCount == 0) {
+    runs[1] = runs[0];  // nothing to keep in bf16
+  } else if constexpr (R::kStateCount <= kMaxRoundedStates) {
+    runs[1] = Entry::template run<R, Gradient, Weights, Bf16States<R::kStateCount>>;
+  }
+  if constexpr (std::is_same_v<R, AdamWRule>) runs[2] = Entry::template run<R, Gradient, Weights, QuantisedStates>;
+  return runs;
 }
 
-template <typename R, typename Gradient>
+template <typename Entry, typename R, typename Gradient>
 consteval RunsByMaster runs_by_master() {
-  return {runs_by_moments<R, Gradient, WholeMaster>(), runs_by_moments<R, Gradient, CopiedMaster<Bf16Format>>(),
-          runs_by_moments<R, Gradient, CopiedMaster<Fp16Format>>(), runs_by_moments<R, Gradient, SplitMaster>()};
+  return {runs_by_moments<Entry, R, Gradient, WholeMaster>(),
+          runs_by_moments<Entry, R, Gradient, CopiedMaster<Bf16Format>>(),
+          runs_by_moments<Entry, R, Gradient, CopiedMaster<Fp16Format>>(),
+          runs_by_moments<Entry, R, Gradient, SplitMaster>()};
 }
 
-template <typename R>
+template <typename Entry, typename R>
 consteval RunsOfRule runs_of_rule() {
-  return {runs_by_master<R, Fp32Gradient>(), runs_by_master<R, Bf16Gradient>()};
+  return {runs_by_master<Entry, R, Fp32Gradient>(), runs_by_master<Entry, R, Bf16Gradient>()};
 }
-
-constexpr UpdateRuns kRuns = {{runs_of_rule<AdamWRule>(), runs_of_rule<AdamRule>(), runs_of_rule<SgdRule>(),
-                               runs_of_rule<MomentumRule>(), runs_of_rule<LionRule>()}};
 
 }  // namespace
 }  // namespace aliquot

@@ -1,18 +1,8 @@
 // The host's update for any processor.
 
-#include "optim/update_host.h"
-
-namespace aliquot {
-namespace {
-
-void stream_block(uint16_t* to, const uint16_t* from) { __builtin_memcpy(to, from, kBlockElements * sizeof *to); }
-void stream_end() {}
-
-}  // namespace
-}  // namespace aliquot
-
 #include "optim/code_blocks.h"
-#include "optim/update_loop.h"
+#include "optim/stream_block.h"
+#include "optim/update_runs.h"
 
 namespace aliquot {
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "optim/custom_loops.h"
 #include "optim/stochastic.h"
 #include "optim/update_host.h"
 
@@ -19,8 +20,15 @@ size_t master_index(const Master& master) {
 
 RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
   check_dtypes(args, rule);
-  const RunsOfRule& runs = update_runs(isa)[rule.index()];
+  const auto* custom = std::get_if<CustomRule>(&rule);
+  const RunsOfRule& runs = custom != nullptr ? custom->loops->host(isa) : update_runs(isa)[rule.index()];
   return runs[dtype_index(args.gradient_dtype)][master_index(args.master)][dtype_index(args.moments)];
+}
+
+/// What the run's function takes as the rule.
+const void* constants_of(const Rule& rule) {
+  if (const auto* custom = std::get_if<CustomRule>(&rule)) return custom->constants;
+  return std::visit([](const auto& of_step) -> const void* { return &of_step; }, rule);
 }
 
 /// `from + offset`, or null.
@@ -61,7 +69,7 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
 void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end) {
   if (!std::isfinite(step.gradient_factor)) return;
   const RunFunction run = choose(isa, args, step.rule);
-  const void* const rule = std::visit([](const auto& of_step) -> const void* { return &of_step; }, step.rule);
+  const void* const rule = constants_of(step.rule);
   const Segment* const last = args.segments + args.segment_count;
   const Segment* segment =
       std::partition_point(args.segments, last, [begin](const Segment& s) { return s.offset + s.count <= begin; });

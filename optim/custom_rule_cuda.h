@@ -1,0 +1,17 @@
+#pragma once
+// What a rule of the user's own needs to run on a GPU. For *.cu files.
+
+#include "optim/update_cuda.h"
+
+namespace aliquot {
+
+/// To be handed to custom_optimizer<R>(): launches R's update. R is as for custom_optimizer(), its at() and update()
+/// marked ALIQUOT_HOST_DEVICE; compile the file with --fmad=false, which linking to Aliquot's targets brings.
+template <typename R>
+CustomCuda custom_cuda() {
+  return [](Stream& stream, const UpdateArgs& args, const UpdateStep& step, const void* constants) {
+    launch_update(stream, args, step, *static_cast<const R*>(constants));
+  };
+}
+
+}  // namespace aliquot

@@ -1,0 +1,96 @@
+// Optimizers that are unlike the others, through the engine: a user's own rule gives, at every stage and on every world,
+// the bits of a plain loop that calls the rule itself, and its states are saved under their own names; moments in eight
+// bits give the same bits at every stage.
+#include <gtest/gtest.h>
+
+#include "optim/custom_rule.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+/// Steps by a decaying sum of gradients and, through a second state, shorter ones where gradients change sign.
+struct Steadied {
+  static constexpr int kStateCount = 2;
+  static constexpr std::array<std::string_view, kStateCount> kStateNames = {"sum", "steadiness"};
+  float lr, keep, decay;
+
+  Steadied at(float lr_scale, float decay_scale) const { return {lr * lr_scale, keep, decay * lr_scale * decay_scale}; }
+  ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
+    const float agrees = state[0] * gradient > 0.0f ? 1.0f : 0.0f;
+    state[1] = keep * state[1] + (1.0f - keep) * agrees;
+    state[0] = keep * state[0] + gradient;
+    return weight * (1.0f - decay) - lr * (0.5f + state[1]) * state[0];
+  }
+};
+
+Optimizer steadied() {
+  return custom_optimizer<Steadied>("steadied", 0.01, [](double lr, int64_t step) {
+    return Steadied{static_cast<float>(lr), step == 1 ? 0.0f : 0.9f, static_cast<float>(lr * 0.1)};
+  });
+}
+
+TEST(CustomOptimizer, EveryStageGivesTheBitsOfAPlainLoop) {
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .clip = 0.5};
+      settings.options.optimizer = steadied();
+      const Outcome plain = train_plainly(ranks, settings);
+      EXPECT_NE(plain.losses.front(), plain.losses.back());
+      World::threads(ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << ranks << " " << stage; },
+                     {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+    }
+  }
+}
+
+TEST(EightBits, EveryStageGivesTheSameBits) {
+  for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      Outcome first;
+      for (const int stage : {0, 1, 2, 3}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .accumulate_into = AccumulateInto::kFull, .clip = 0.5};
+        settings.options.optimizer = AdamW8bit{.rounding = rounding};
+        Outcome outcome;
+        World::threads(ranks,
+                       [&](World& world) {
+                         const Outcome own = train(world, settings);
+                         if (world.rank() == 0) outcome = own;
+                       },
+                       {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+        if (stage == 0) first = outcome;
+        EXPECT_EQ(outcome, first) << ranks << " ranks, stage " << stage;
+      }
+      EXPECT_NE(first.losses.front(), first.losses.back());
+    }
+  }
+}
+
+TEST(CustomOptimizer, IsSavedUnderItsOwnNames) {
+  World::threads(2,
+                 [](World& world) {
+                   SmallModel model;
+                   EngineOptions options{.zero_stage = 3};
+                   options.optimizer = steadied();
+                   Engine engine(world, options);
+                   declare(engine, model);
+                   train_micro_batch(engine, model, 0, 0, world.rank());
+                   engine.step();
+                   int sums = 0, steadiness = 0, parameters = 0;
+                   for (const StateTensor& tensor : engine.state().tensors) {
+                     sums += tensor.path.ends_with("/sum");
+                     steadiness += tensor.path.ends_with("/steadiness");
+                     parameters += tensor.path.starts_with("parameters/");
+                   }
+                   EXPECT_GT(parameters, 0);
+                   EXPECT_EQ(sums, parameters);
+                   EXPECT_EQ(steadiness, parameters);
+                 },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+}  // namespace
+}  // namespace aliquot
