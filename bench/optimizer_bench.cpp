@@ -12,6 +12,8 @@
 #include "kernels/float16.h"
 #include "kernels/split_master.h"
 #include "kernels/thread_pool.h"
+#include "optim/custom_rule.h"
+#include "optim/muon.h"
 #include "optim/update_host.h"
 
 namespace aliquot {
@@ -108,6 +110,8 @@ class Step {
     step_ = {.rule = rule_at(optimizer, 1e-4, 10), .gradient_factor = 0.9f};
   }
 
+  void use(const Rule& rule) { step_.rule = rule; }
+
   void run() const {
     on_threads([this](int64_t begin, int64_t end) { update_range(best_isa(), args_, step_, begin, end); });
   }
@@ -153,6 +157,30 @@ void whole_step(benchmark::State& state, const Case& of) {
   report(state, of.bytes);
 }
 
+/// The first of Muon's passes: the momentum, and what is to be made orthogonal.
+void muon_blend(benchmark::State& state) {
+  Step step(Sgd{}, DType::kBFloat16, false, false);
+  step.use(muon_blend_rule(Muon{}));
+  const FloorStreams floor{.gradient = arrays().half[0], .fp32 = {arrays().fp32[0], arrays().fp32[1]}, .fp32_count = 2};
+  const auto reference = [&] { on_threads([&](int64_t begin, int64_t end) { run_floor(floor, begin, end); }); };
+  Paired(state, [&] { step.run(); }).against("floor", reference).run(18 * kCount);
+  report(state, 18);
+}
+
+/// AdamW as a user's own rule.
+struct OwnAdamW : AdamWRule {
+  static constexpr std::array<std::string_view, kStateCount> kStateNames = {"mean", "square"};
+  ALIQUOT_HOST_DEVICE OwnAdamW at(float lr_scale, float decay_scale) const {
+    return {AdamWRule::at(lr_scale, decay_scale)};
+  }
+};
+
+Optimizer own_adamw() {
+  return custom_optimizer<OwnAdamW>("own-adamw", 1e-4, [](double lr, int64_t step) {
+    return OwnAdamW{std::get<AdamWRule>(rule_at(AdamW{}, lr, step))};
+  });
+}
+
 /// As peers do it: norm, clip, Adam and cast are passes of their own over an fp32 gradient.
 void separate_passes(benchmark::State& state) {
   const Step fused(AdamW{}, DType::kBFloat16, false, true), adam(AdamW{}, DType::kFloat32, false, false);
@@ -180,6 +208,7 @@ const Case kCases[] = {
     {"sgd_momentum/host/whole_step", Sgd{}, false, 20},
     {"sgd/host/whole_step", Sgd{.momentum = 0.0f}, false, 12},
     {"adamw8bit/host/whole_step", AdamW8bit{}, false, 16},
+    {"custom_adamw/host/whole_step", own_adamw(), false, 28},
     {"adamw8bit/host/whole_step_stochastic", AdamW8bit{.rounding = Rounding::kStochastic}, false, 16},
 };
 
@@ -190,6 +219,10 @@ const Case kCases[] = {
         ->Iterations(kTurns)
         ->Unit(benchmark::kMillisecond);
   }
+  benchmark::RegisterBenchmark("muon/host/blend", muon_blend)
+      ->UseManualTime()
+      ->Iterations(kTurns)
+      ->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("adamw/host/separate_passes", separate_passes)
       ->UseManualTime()
       ->Iterations(kTurns)

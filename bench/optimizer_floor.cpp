@@ -19,7 +19,7 @@ void plain(const FloorStreams& s, int64_t begin, int64_t end) {
     }
     if constexpr (kCopy) {
       s.copy[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, last) >> 16);
-    } else {
+    } else if (s.high != nullptr) {
       s.high[i] = static_cast<uint16_t>(s.high[i] * 3 + 1);
       s.low[i] = static_cast<int16_t>(s.low[i] * 3 + 1);
     }
@@ -41,7 +41,7 @@ template <int kFp32Count, bool kCopy, bool kBytes>
   if constexpr (kBytes) {
     for (const uint8_t* stream : s.bytes) __builtin_prefetch(stream + i);
   }
-  if constexpr (!kCopy) {
+  if (!kCopy && s.high != nullptr) {
     __builtin_prefetch(s.high + i);
     __builtin_prefetch(s.low + i);
   }
@@ -73,7 +73,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl"))) void avx512(const FloorStre
       const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(last0), 16);
       const __m512i both = _mm512_mask_mov_epi16(low, 0xaaaaaaaau, _mm512_castps_si512(last1));
       _mm512_stream_si512(reinterpret_cast<__m512i*>(s.copy + i), both);
-    } else {
+    } else if (s.high != nullptr) {
       _mm512_storeu_si512(s.high + i, _mm512_add_epi16(_mm512_loadu_si512(s.high + i), raw));
       _mm512_storeu_si512(s.low + i, _mm512_add_epi16(_mm512_loadu_si512(s.low + i), raw));
     }

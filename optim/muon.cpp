@@ -116,7 +116,7 @@ void orthogonalize(float* matrix, const MatrixShape& shape, const Muon& muon, Mu
   } else {
     std::copy_n(matrix, count, x);
   }
-  scale(x, static_cast<float>(1.0 / (frobenius_norm(x, lying) + decimal(muon.eps))), count);
+  scale(x, static_cast<float>(1.0 / std::max(frobenius_norm(x, lying), decimal(muon.eps))), count);
   for (int i = 0; i < muon.iterations; ++i) {
     transpose(across, {x, lying.rows, lying.columns});
     multiply(gram, {x, lying.rows, lying.columns}, {across, lying.columns, lying.rows}, isa, pool);

@@ -76,7 +76,7 @@ class MuonScratch {
 };
 
 /// Replaces `matrix`, row-major, by U S' V^T with S' near 1 (by `iterations` steps of the quintic iteration of Newton and
-/// Schulz, 3.4445, -4.7750, 2.0315, from the matrix divided by its Frobenius norm), times what Muon::rate says. In
+/// Schulz, 3.4445, -4.7750, 2.0315, from the matrix divided by its Frobenius norm or eps), times what Muon::rate says. In
 /// fp32, every sum in one order: the same bits for any number of threads and any instruction set. Runs on the caller
 /// and the pool. A matrix of zeros stays one.
 void orthogonalize(float* matrix, const MatrixShape& shape, const Muon& muon, MuonScratch& scratch, ThreadPool& pool);

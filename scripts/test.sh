@@ -2,15 +2,17 @@
 # scripts/test.sh [--long] [--with-torch]
 # Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
 # why. --long adds the tests labelled long and the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/).
-# --with-torch will add comparisons with PyTorch; there are none yet.
+# --with-torch adds comparisons with PyTorch, by the python that ALIQUOT_PYTHON names (python3 unless set), which must have
+# torch: make a virtual environment for it, outside this tree, with python3 -m venv and pip install torch.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 long=
+with_torch=
 for argument in "$@"; do
   case $argument in
     --long) long=1 ;;
-    --with-torch) fail 2 "comparison with PyTorch is not written yet; run without --with-torch" ;;
+    --with-torch) with_torch=1 ;;
     --help | -h) usage && exit ;;
     *) fail 1 "unknown option $argument (see --help)" ;;
   esac
@@ -60,12 +62,25 @@ lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
   if ! unshare --net true 2>/dev/null; then echo "  no network namespaces here: they need root"; fi
+  if [ -z "$with_torch" ]; then echo "  comparison with PyTorch: it runs with --with-torch"; fi
   if [ -z "$long" ]; then echo "  long tests and sanitizers: they run with --long"; fi
 }
 
+compare_with_torch() {
+  local status=0
+  echo
+  "$python" tests/optim/compare_torch.py build/tests/optim/optim_trajectory || status=$?
+  if [ $status -ne 0 ]; then failed+=("comparison with PyTorch"); fi
+}
+
+python=${ALIQUOT_PYTHON:-python3}
+if [ -n "$with_torch" ] && ! "$python" -c 'import torch' 2>/dev/null; then
+  fail 2 "$python has no torch; run it as ALIQUOT_PYTHON=FOLDER/bin/python scripts/test.sh --with-torch after python3 -m venv FOLDER and FOLDER/bin/pip install torch"
+fi
 scripts/setup.sh
 timed build_seconds build release || fail 1 "the build failed"
 timed test_seconds run_suite release release
+if [ -n "$with_torch" ]; then timed test_seconds compare_with_torch; fi
 if [ -n "$long" ]; then
   timed test_seconds run_suite long release
   for preset in asan ubsan tsan; do run_sanitized "$preset"; done

@@ -92,7 +92,7 @@ struct Wide {
 Wide orthogonal_by_formula(Wide x, const Muon& muon) {
   double norm = 0.0;
   for (const double value : x.data) norm += value * value;
-  for (double& value : x.data) value /= std::sqrt(norm) + decimal(muon.eps);
+  for (double& value : x.data) value /= std::max(std::sqrt(norm), decimal(muon.eps));
   const auto rows = static_cast<double>(x.rows), columns = static_cast<double>(x.columns);
   for (int i = 0; i < muon.iterations; ++i) {
     const Wide gram = x.times(x.transposed());

@@ -21,6 +21,7 @@ struct Reference {
   void step(const AdamW8bit& o, double lr, double g, int t) {  // where its moments are kept is not the rule's affair
     step(AdamW{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}, lr, g, t);
   }
+  void step(const CustomOptimizer&, double, double, int) { FAIL() << "a custom rule has no published formula"; }
   void step(const Adam& o, double lr, double g, int t) {
     weight -= lr * adam(decimal(o.beta1), decimal(o.beta2), decimal(o.eps), g + decimal(o.weight_decay) * weight, t);
   }

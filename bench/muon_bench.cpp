@@ -1,0 +1,58 @@
+// Making a matrix orthogonal, which is bound by arithmetic: against the same multiply-adds on factors that stay in the
+// nearest caches.
+
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <vector>
+
+#include "bench/paired.h"
+#include "kernels/thread_pool.h"
+#include "optim/matrix_product.h"
+#include "optim/muon.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kThreads = 2, kTurns = 9;
+
+std::vector<float> noise(int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(static_cast<int32_t>(static_cast<uint32_t>(i) * 2654435761u)) * 0x1p-31f;
+  }
+  return values;
+}
+
+void orthogonalize_matrix(benchmark::State& state) {
+  const MatrixShape shape{state.range(0), state.range(1)};
+  const Muon muon;
+  const double work = orthogonalize_work(shape, muon.iterations);
+  ThreadPool pool(kThreads);
+  MuonScratch scratch(shape);
+  std::vector<float> matrix = noise(shape.rows * shape.columns);
+  const auto ours = [&] { orthogonalize(matrix.data(), shape, muon, scratch, pool); };
+
+  constexpr int64_t kRows = 48, kDepth = 256, kColumns = 64;  // 48 KiB, and a panel of 32 KiB a thread
+  const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);
+  std::vector<float> product(static_cast<size_t>(kRows * kColumns));
+  const auto times = static_cast<int64_t>(work / static_cast<double>(kRows * kDepth * kColumns));
+  const auto floor = [&] {
+    for (int64_t i = 0; i < times; ++i) {
+      multiply(product.data(), {a.data(), kRows, kDepth}, {b.data(), kDepth, kColumns}, best_isa(), pool);
+    }
+  };
+  Paired(state, ours).against("floor", floor).run(static_cast<int64_t>(work));
+  state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];  // a multiply-add counted as a byte above
+  state.counters.erase("GB/s");
+}
+
+BENCHMARK(orthogonalize_matrix)
+    ->Name("muon/host/orthogonalize")
+    ->Args({768, 768})
+    ->Args({768, 3072})
+    ->UseManualTime()
+    ->Iterations(kTurns)
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace aliquot
