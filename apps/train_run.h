@@ -52,6 +52,7 @@ class TrainRun {
   MemoryRecord most_memory();
   bool anyone_asked_to_stop();
   std::map<std::string, Scalar> run_scalars() const;
+  bool budget_has_room();
   bool saves_in_background();
   int64_t snapshot_capacity();
   void prepare_saving();

@@ -34,14 +34,29 @@ int64_t TrainRun::snapshot_capacity() {
   return bytes + (options_.stage() == 0 ? optimizer_bytes / world_.rank_count() : optimizer_bytes);
 }
 
-/// Collective. auto: where checkpoints are written on the way, and a copy leaves most of the memory free on every rank.
+/// Whether a step beside a background save stays within --memory-budget.
+bool TrainRun::budget_has_room() {
+  if (!options_.memory_budget) return true;
+  const int64_t step_bytes = account(engine_->plan().schedule).peak_bytes + model_->activation_bytes();
+  return step_bytes + kStagingBytes + snapshot_capacity() <= *options_.memory_budget;
+}
+
+/// Collective. auto: where checkpoints are written on the way, and the budget, or else the machine, has room for a copy on
+/// every rank.
 bool TrainRun::saves_in_background() {
   if (options_.checkpoint_dir.empty() || options_.save == "blocking") return false;
-  if (options_.save == "snapshot") return true;
+  const bool room = budget_has_room();
+  if (options_.save == "snapshot") {
+    if (room) return true;
+    throw UnavailableError(fmt::format(
+        "--save snapshot: a copy of the shard ({} bytes) and {} bytes to write through do not fit beside a step in "
+        "--memory-budget {}: give more, or --save blocking.",
+        snapshot_capacity(), kStagingBytes, *options_.memory_budget));
+  }
   if (options_.checkpoint_every == 0) return false;  // the only one comes when there is no training left to go on with
   const auto ranks_here =
       static_cast<int64_t>(world_.topology().ranks_of_node(world_.topology().node_of_rank[world_.rank()]).size());
-  const bool fits = snapshot_capacity() <= available_bytes() / ranks_here / kPartOfAvailable;
+  const bool fits = room && snapshot_capacity() <= available_bytes() / ranks_here / kPartOfAvailable;
   const auto answers = world_.communicator().gather_objects(fits ? "yes" : "no");
   return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
 }

@@ -29,8 +29,10 @@ for target in "${targets[@]}"; do
   program=build-fuzz/tests/checkpoint/fuzz_$target
   ALIQUOT_FUZZ_SEEDS=$corpus "$program" -runs=0 >/dev/null 2>&1 || fail 1 "$program does not start"
   echo "fuzzing $target for $seconds s"
+  words=()
+  if [ -s "$corpus.words" ]; then words=(-dict="$corpus.words"); fi  # libFuzzer refuses an empty one
   status=0
-  "$program" -max_total_time="$seconds" -dict="$corpus.words" -artifact_prefix="build-fuzz/found/$target-" \
+  "$program" -max_total_time="$seconds" "${words[@]}" -artifact_prefix="build-fuzz/found/$target-" \
     -rss_limit_mb=1024 -timeout=20 -print_final_stats=1 "$corpus" >"$corpus.log" 2>&1 || status=$?
   grep -E '^(stat::number|stat::peak|#[0-9]+.*DONE|SUMMARY|a parser)|ERROR' "$corpus.log" || true
   if [ "$status" -ne 0 ]; then bad+=("$target"); fi

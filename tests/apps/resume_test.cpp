@@ -1,62 +1,11 @@
 // An engine's state through a checkpoint: resuming is never having stopped, and any other world and stage holds the same.
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <gtest/gtest.h>
-#include <iterator>
-
 #include "checkpoint/background_saver.h"
-#include "checkpoint/load.h"
-#include "checkpoint/save.h"
-#include "tests/engine/small_model.h"
+#include "tests/apps/resume_runs.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
-namespace fs = std::filesystem;
-
-class Resume : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "aliquot-resume-XXXXXX").string();
-    directory_ = mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-  fs::path directory_;
-};
-
-Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
-  Settings settings;
-  settings.options = {.zero_stage = zero_stage, .optimizer = optimizer, .clip = 0.5};
-  return settings;
-}
-
-/// Trains steps [from, to), after loading from and before saving to a directory where given.
-void run(World& world, const Settings& settings, int from, int to, const fs::path& load_from, const fs::path& save_to) {
-  SmallModel model(settings.options.precision);
-  Engine engine(world, settings.options);
-  declare(engine, model);
-  if (!load_from.empty()) {
-    State state = engine.state();
-    load(state, world.communicator(), load_from / checkpoint_name(from));
-    engine.adopt(state);
-  }
-  for (int step = from; step < to; ++step) {
-    train_micro_batch(engine, model, step, 0, world.rank());
-    engine.step();
-  }
-  if (!save_to.empty()) save(engine.state(), world.communicator(), save_to);
-}
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void in_world(int rank_count, const std::function<void(World&)>& body) {
-  World::threads(rank_count, body, {.device = DeviceChoice::kHost, .timeout_seconds = 60});
-}
 
 TEST_F(Resume, IsNeverHavingStopped) {
   for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{}), Optimizer(AdamW8bit{})}) {

@@ -1,5 +1,6 @@
 // aliquot train --save: in the background or not, the same checkpoints; a disk that is full does not end the run before its end.
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
@@ -81,6 +82,32 @@ TEST(Save, OfAnotherOptimizerResumesOnlyWhereMissingStateIsAllowed) {
   EXPECT_EQ(allowed.code, 0) << allowed.err;
   EXPECT_NE(allowed.err.find("they start as zeros"), std::string::npos) << allowed.err;
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
+}
+
+/// The bytes of staging that a run planned, by its own metrics.
+int64_t planned_staging(const std::filesystem::path& directory, const char* how, int64_t budget_bytes) {
+  auto words = training(directory / std::to_string(budget_bytes), how);
+  const std::string metrics = (directory / (std::to_string(budget_bytes) + ".jsonl")).string();
+  words.insert(words.end(), {"--metrics", metrics, "--memory-budget", std::to_string(budget_bytes)});
+  const CommandResult result = test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::string text = test::read_file(metrics);
+  const auto done = nlohmann::json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1)).at("done");
+  EXPECT_EQ(done.at("planned").at("staging"), done.at("measured").at("staging"));
+  EXPECT_EQ(done.at("planned_peak"), done.at("measured_peak"));
+  EXPECT_LE(done.at("measured_peak"), budget_bytes);
+  return done.at("planned").at("staging");
+}
+
+TEST(Save, TakesACopyWhereTheBudgetHasRoom) {
+  test::TemporaryDirectory directory;
+  EXPECT_GT(planned_staging(directory.path(), "auto", int64_t{256} << 20), kStagingBytes);
+  EXPECT_EQ(planned_staging(directory.path(), "auto", int64_t{30} << 20), kStagingBytes);
+  auto words = training(directory.path() / "none", "snapshot");
+  words.insert(words.end(), {"--memory-budget", "30MiB"});
+  const CommandResult refused = test::run_aliquot(words);
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("--save blocking"), std::string::npos) << refused.err;
 }
 
 TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {

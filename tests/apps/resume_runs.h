@@ -1,0 +1,62 @@
+#pragma once
+// What the tests of resuming share: engines of the small model that train, load and save.
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <string>
+
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot::testing_model {
+
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "aliquot-resume-XXXXXX").string();
+    directory_ = mkdtemp(pattern.data());
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+  fs::path directory_;
+};
+
+inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
+  Settings settings;
+  settings.options = {.zero_stage = zero_stage, .optimizer = optimizer, .clip = 0.5};
+  return settings;
+}
+
+/// Trains steps [from, to), after loading from and before saving to a directory where given.
+inline void run(World& world, const Settings& settings, int from, int to, const fs::path& load_from,
+                const fs::path& save_to) {
+  SmallModel model(settings.options.precision);
+  Engine engine(world, settings.options);
+  declare(engine, model);
+  if (!load_from.empty()) {
+    State state = engine.state();
+    load(state, world.communicator(), load_from / checkpoint_name(from));
+    engine.adopt(state);
+  }
+  for (int step = from; step < to; ++step) {
+    train_micro_batch(engine, model, step, 0, world.rank());
+    engine.step();
+  }
+  if (!save_to.empty()) save(engine.state(), world.communicator(), save_to);
+}
+
+inline std::string bytes_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void in_world(int rank_count, const std::function<void(World&)>& body) {
+  World::threads(rank_count, body, {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+}  // namespace aliquot::testing_model
