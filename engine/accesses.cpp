@@ -123,6 +123,7 @@ void Accesses::update(int32_t flat) {
   add({.role = whole ? Role::kGradients : Role::kReduced, .flat = flat});
   if (plan_.policy.state_bytes_per_block > 0) add({.role = Role::kOptimizer, .flat = flat, .writes = true});
   if (plan_.policy.precision.has_master()) add({.role = Role::kMaster, .flat = flat, .writes = true});
+  if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
   add({.role = Role::kParameters, .flat = flat, .writes = true});
 }
 
@@ -136,6 +137,7 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kParameters: return (plan.schedule.zero_stage == 3 ? shard : whole) * element_bytes(precision.compute);
     case Role::kMaster: return updated * precision.master_bytes();
     case Role::kOptimizer: return updated / kBlockElements * plan.policy.state_bytes_per_block;
+    case Role::kSegments: return segment_bytes(plan.flats[flat], plan.topology, plan.schedule.zero_stage);
     case Role::kGathered: return whole * element_bytes(precision.compute);
     case Role::kGradients: return whole * element_bytes(precision.gradients);
     case Role::kReduced: return shard * element_bytes(precision.gradients);

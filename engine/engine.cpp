@@ -51,9 +51,6 @@ Engine::Engine(World& world, const EngineOptions& options)
     throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
   }
   if (options.precision.compute == DType::kFloat16) scaler_ = LossScaler(options.loss_scaling);
-  if (world.device().kind() != DeviceKind::kHost) {
-    throw UnavailableError("the engine computes on hosts in this version; choose --device host");
-  }
 }
 
 Engine::~Engine() = default;
@@ -115,6 +112,11 @@ const Plan& Engine::plan() {
   return *plan_;
 }
 
+void Engine::compute_on(std::unique_ptr<Stream> stream) {
+  refuse_if_running("compute on another stream");
+  compute_stream_ = std::move(stream);
+}
+
 Stream& Engine::compute_stream() { return running("asking for its stream").executor.stream(Lane::kCompute); }
 
 void Engine::record_timelines() {
@@ -129,7 +131,7 @@ Timeline Engine::timeline(double* began) {
   Running& run = running("asking for a timeline");
   const int64_t last = run.executor.step() - 1;
   if (!run.recorder || last < run.recorded_from + 2) return {};
-  for (const auto& lane : run.lanes) lane->synchronize();
+  run.come_to_rest();
   if (began != nullptr) *began = run.recorder->began(last);
   return run.recorder->timeline(last);
 }

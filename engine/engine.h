@@ -52,7 +52,7 @@ class Unit {
 };
 
 /// Collective: every rank makes the same calls in the same order, from its own thread. The world must outlive it.
-/// Errors are aliquot::Error (kernels/error.h). Computes on hosts in this version.
+/// Errors are aliquot::Error (kernels/error.h).
 ///
 /// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), or micro_batch(), takes part in
 /// what the others still wait for, all ranks skip the update, and the step after is clean.
@@ -89,8 +89,10 @@ class Engine {
   double loss_scale() const { return scaler_.scale(); }
   /// Steps taken, skipped ones counted; what a resumed run goes on from.
   int64_t step_count() const { return step_count_; }
-  /// Where the model's own kernels run. Only after materialize().
+  /// Where the model's own kernels run: they are enqueued while their unit's scope lives. Only after materialize().
   Stream& compute_stream();
+  /// On a GPU: the model's kernels run on a stream of its own (wrap_cuda_stream), of the world's device. Before materialize().
+  void compute_on(std::unique_ptr<Stream> stream);
 
   /// From the next step on, notes when each operation runs.
   void record_timelines();
@@ -139,6 +141,7 @@ class Engine {
   std::deque<Unit> units_;
   std::vector<std::vector<UnitId>> uses_;
   std::unique_ptr<Plan> plan_;
+  std::unique_ptr<Stream> compute_stream_;  // the user's, until it is one of the lanes
   LossScaler scaler_;
   double learning_rate_;
   int64_t step_count_ = 0;    // taken or skipped

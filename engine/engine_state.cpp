@@ -1,6 +1,5 @@
 // Bringing an engine to life, and its state in and out.
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <functional>
 
@@ -74,8 +73,8 @@ void Engine::initialize_parameters(const Initialize& initialize) {
     const FlatSpec& flat = plan_->flats[f];
     const int64_t shard_count = flat.layout.shard_count();
     for (int r = weights.first_rank(); r <= weights.last_rank(); ++r) {
-      std::memset(weights.working(f, r * shard_count), 0,
-                  static_cast<std::size_t>(shard_count * element_bytes(plan_->policy.precision.compute)));
+      running_->view.clear(weights.working(f, r * shard_count),
+                           shard_count * element_bytes(plan_->policy.precision.compute));
       for (const Piece& piece : flat.layout.pieces(r)) {
         for (int64_t done = 0; done < piece.count; done += kChunk) {
           values.resize(static_cast<std::size_t>(std::min(kChunk, piece.count - done)));
@@ -90,8 +89,7 @@ void Engine::initialize_parameters(const Initialize& initialize) {
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const BufferId states = running_->memory.current(Role::kOptimizer, f);
     if (states == kNoBuffer) continue;
-    std::memset(running_->memory.address(states), 0,
-                static_cast<std::size_t>(plan_->schedule.buffers[states].size_bytes));
+    running_->view.clear(running_->memory.address(states), plan_->schedule.buffers[states].size_bytes);
   }
 }
 
@@ -123,7 +121,7 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 State Engine::state() {
   Running& run = running("asking for its state");
   if (!run.active->at_start_of_step() || run.micro_batch >= 0) throw UsageError("state() is for between steps");
-  for (const auto& lane : run.lanes) lane->synchronize();  // what the step published may still be on its way here
+  run.come_to_rest();  // what the step published may still be on its way here
   State state{.step = step_count_, .tensors = {}, .scalars = {}};
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     for (int32_t t = 0; t < static_cast<int32_t>(plan_->flats[f].layout.tensors().size()); ++t) add_state(state, f, t);
@@ -164,7 +162,8 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
         {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
          .shape = by_block ? std::vector<int64_t>{values} : what.shape,
          .dtype = kept.dtype,
-         .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, rank, kept.elements_per_value, value})});
+         .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, rank, kept.elements_per_value, value}),
+         .access = run.raw_access(kept.dtype)});
   }
 }
 
@@ -186,7 +185,7 @@ void Engine::adopt(const State& state) {
 }
 
 std::vector<float> Engine::read(std::string_view parameter) {
-  running("reading a parameter");
+  running("reading a parameter").come_to_rest();
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatLayout& layout = plan_->flats[f].layout;
     for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {

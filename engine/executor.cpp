@@ -1,5 +1,7 @@
 #include "engine/executor.h"
 
+#include <fmt/format.h>
+
 namespace aliquot {
 
 Executor::Executor(const Parts& parts)
@@ -44,23 +46,29 @@ void Executor::start_after_meeting(uint64_t base) {
 }
 
 void Executor::run_to_model_code() {
-  while (!at_end_of_passes() && !at_model_code()) issue(cursor_++);
+  while (!at_end_of_passes() && !at_model_code()) {
+    issue(cursor_);
+    ++cursor_;
+  }
 }
 
 void Executor::open(bool passes_over) {
-  begin(cursor_);
-  work_.clear_gradients(stream(Lane::kCompute), cursor_, passes_over);
+  or_say_where([&] {
+    begin(cursor_);
+    work_.clear_gradients(stream(Lane::kCompute), cursor_, passes_over);
+  });
 }
 
 void Executor::close() {
-  end(cursor_++);
+  or_say_where([&] { end(cursor_); });
+  ++cursor_;
   run_to_model_code();
 }
 
 void Executor::finish_step(bool abandons) {
   abandons_ = abandons;
   const auto count = static_cast<OperationId>(plan_.schedule.operations.size());
-  while (cursor_ < count) issue(cursor_++);
+  for (; cursor_ < count; ++cursor_) issue(cursor_);
   cursor_ = 0;
   decided_ = false;
   work_.begin_step();
@@ -68,9 +76,23 @@ void Executor::finish_step(bool abandons) {
 }
 
 void Executor::issue(OperationId id) {
-  begin(id);
-  run(id);
-  end(id);
+  or_say_where([&] {
+    begin(id);
+    run(id);
+    end(id);
+  });
+}
+
+/// When ranks miss one another, all of them say where they were: together that tells who waited for whom.
+template <typename Work>
+void Executor::or_say_where(const Work& work) {
+  try {
+    work();
+  } catch (const CommunicationError&) {
+    fmt::print(stderr, "aliquot: rank {} was at {} (operation {} of {}, micro-batch {}, step {})\n", world_.rank(),
+               title(plan_, cursor_), cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch, step_);
+    throw;
+  }
 }
 
 /// Grows from step to step and, within a step, from operation to operation, as progress on a lane must.

@@ -71,6 +71,8 @@ class Executor {
   static bool is_model_code(Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; }
   void note_observed_operations();
   void issue(OperationId id);
+  template <typename Work>
+  void or_say_where(const Work& work);
   void begin(OperationId id);
   void run(OperationId id);
   void end(OperationId id);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/host_stream.h"
+#include "kernels/kernels.h"
 
 namespace aliquot {
 namespace {
@@ -22,8 +22,8 @@ std::vector<NormSpan> spans_of(const FlatSpec& flat, int32_t first_tensor, int r
 
 }  // namespace
 
-GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator)
-    : plan_(plan), communicator_(communicator), part_bytes_(norm_part_bytes(plan.flats)) {
+GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator, Device& device)
+    : plan_(plan), communicator_(communicator), device_(device), part_bytes_(norm_part_bytes(plan.flats)) {
   std::vector<NormTensor> tensors;
   for (const FlatSpec& flat : plan.flats) {
     first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
@@ -43,14 +43,19 @@ GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator)
   total_ = std::make_unique<NormTotal>(*tree_, all);
   values_.resize(all.size());
 
-  int64_t first_value = 1;
+  int64_t first_value = 1, mirrored = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.flats[f].trainable) continue;
     auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan.flats[f], first_tensor_[f], communicator.rank()));
     const auto count = static_cast<int64_t>(parts->nodes().size());
-    own_.push_back({f, std::move(parts), first_value});
+    const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
+    own_.push_back({f, std::move(parts), first_value, blocks, mirrored});
     first_value += count;
+    mirrored += blocks;
   }
+  if (device.kind() == DeviceKind::kHost) return;
+  squares_mirror_ = device.allocate_host(mirrored * static_cast<int64_t>(sizeof(double)), "sums of squares");
+  parts_mirror_ = device.allocate_host(part_bytes_ * communicator.rank_count(), "parts of the norm");
 }
 
 std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
@@ -63,20 +68,35 @@ std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   return nodes;
 }
 
+void GlobalNorm::sum_own(const StepMemory& memory, double* own, bool abandons) const {
+  own[0] = abandons ? 1 : 0;
+  for (const FlatParts& flat : own_) {
+    const auto* squares = squares_mirror_.data() != nullptr
+                              ? squares_mirror_.as<double>() + flat.first_mirrored
+                              : reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
+    flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
+  }
+}
+
 void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
-  auto* own = reinterpret_cast<double*>(memory.address(Role::kNormParts, -1) + communicator_.rank() * part_bytes_);
-  host(reduce).run([this, &memory, own, abandons] {
-    own[0] = abandons ? 1 : 0;
-    for (const FlatParts& flat : own_) {
-      const auto* squares = reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
-      flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
-    }
-  });
+  const Kernels& kernels = device_.kernels();
+  const bool mirrors = parts_mirror_.data() != nullptr;
+  std::byte* parts = memory.address(Role::kNormParts, -1);
+  std::byte* own_part = (mirrors ? parts_mirror_.data() : parts) + communicator_.rank() * part_bytes_;
+  for (const FlatParts& flat : own_) {
+    if (!mirrors) break;
+    kernels.copy(reduce, squares_mirror_.as<double>() + flat.first_mirrored, memory.address(Role::kSquares, flat.flat),
+                 flat.block_count * static_cast<int64_t>(sizeof(double)));
+  }
+  reduce.run([this, &memory, own_part, abandons] { sum_own(memory, reinterpret_cast<double*>(own_part), abandons); });
+  if (mirrors) kernels.copy(reduce, parts + communicator_.rank() * part_bytes_, own_part, part_bytes_);
   communicator_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1), part_bytes_, label);
+  if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * communicator_.rank_count());
 }
 
 NormResult GlobalNorm::finish(const StepMemory& memory) {
-  const std::byte* parts = memory.address(Role::kNormParts, -1);
+  const std::byte* parts =
+      parts_mirror_.data() != nullptr ? parts_mirror_.data() : memory.address(Role::kNormParts, -1);
   int64_t next = 0;
   NormResult result;
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {

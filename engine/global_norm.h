@@ -17,12 +17,13 @@ struct NormResult {
   int abandoned_by = -1;         // the first rank that abandoned the step; -1: none did
 };
 
-/// Made collectively, from a plan alone; the plan must outlive it.
+/// Made collectively, from a plan alone; the plan and device must outlive it. Sums of blocks are put together on the host,
+/// where a GPU's come through pinned memory.
 class GlobalNorm {
  public:
-  GlobalNorm(const Plan& plan, Communicator& communicator);
+  GlobalNorm(const Plan& plan, Communicator& communicator, Device& device);
 
-  /// Enqueues on `reduce`, a host stream, what brings all ranks' parts together, and whether this rank abandons the step.
+  /// Enqueues on `reduce` what brings all ranks' parts together, and whether this rank abandons the step.
   /// kSquares and kNormParts must be in use.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// When that has run: the norm, the same bits on every rank.
@@ -34,12 +35,16 @@ class GlobalNorm {
     int32_t flat;
     std::unique_ptr<NormParts> parts;
     int64_t first_value;
+    int64_t block_count, first_mirrored;
   };
 
   std::vector<NormNode> nodes_of(int rank) const;
+  void sum_own(const StepMemory& memory, double* own, bool abandons) const;
 
   const Plan& plan_;
   Communicator& communicator_;
+  Device& device_;
+  Buffer squares_mirror_, parts_mirror_;  // of a GPU's memory
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree

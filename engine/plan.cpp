@@ -5,6 +5,7 @@
 #include "engine/schedule.h"
 #include "engine/writer.h"
 #include "kernels/error.h"
+#include "optim/update.h"
 
 namespace aliquot {
 namespace {
@@ -99,6 +100,15 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
 }
 
 }  // namespace
+
+int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage) {
+  const bool on_gpus = std::ranges::any_of(topology.gpu_of_rank, [](int gpu) { return gpu >= 0; });
+  if (!on_gpus || !flat.trainable) return 0;
+  // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
+  const auto pieces =
+      static_cast<int64_t>(flat.layout.tensors().size()) + (zero_stage == 0 ? topology.rank_count() : 0);
+  return pieces * static_cast<int64_t>(sizeof(Segment));
+}
 
 int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
 

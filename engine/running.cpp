@@ -8,17 +8,20 @@ namespace aliquot {
 
 Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots)
     : engine(of),
+      view(of.world_.device()),
       evaluation(evaluation_plan),
       arena(*of.plan_, evaluation, of.world_.communicator()),
       memory(*of.plan_, arena, of.world_.device().ledger(), of.world_.rank()),
       evaluation_memory(evaluation, arena, of.world_.device().ledger(), of.world_.rank(), false),
-      weights(*of.plan_, memory, of.world_.rank()),
-      updater({*of.plan_, memory, weights, of.world_.device(), of.world_.rank()}, of.options_.optimizer,
-              of.options_.moments),
+      weights(*of.plan_, memory, view, of.world_.rank()),
+      updater({*of.plan_, memory, weights, view, of.world_.rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
       executor({*of.plan_, of.world_, lanes, memory, updater, *this}),
       evaluator({evaluation, of.world_, lanes, evaluation_memory, updater, *this}) {
-  for (int lane = 0; lane < kLaneCount; ++lane) lanes[lane] = of.world_.device().make_stream(static_cast<Lane>(lane));
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    const bool own = static_cast<Lane>(lane) == Lane::kCompute && of.compute_stream_ != nullptr;
+    lanes[lane] = own ? std::move(of.compute_stream_) : of.world_.device().make_stream(static_cast<Lane>(lane));
+  }
 }
 
 Engine::Running::~Running() { engine.world_.set_progress_base(active->progress_end()); }
@@ -55,7 +58,7 @@ UpdateStep Engine::Running::decide_ahead() {
 
 Executor& Engine::Running::turn_to(Executor& next) {
   if (active == &next) return next;
-  for (const auto& lane : lanes) lane->synchronize();
+  come_to_rest();
   engine.world_.communicator().gather_objects("turn");
   next.start_after_meeting(active->progress_end());
   active = &next;
@@ -81,6 +84,12 @@ void Engine::Running::settle_evaluation() {
     evaluator.finish_step();
   }
   abandoned = false;
+}
+
+const PieceAccess* Engine::Running::raw_access(DType dtype) const {
+  if (view.direct()) return nullptr;
+  const int64_t bytes = element_bytes(dtype);
+  return bytes == 1 ? &access_1 : bytes == 2 ? &access_2 : &access_4;
 }
 
 }  // namespace aliquot

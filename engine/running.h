@@ -16,7 +16,13 @@ struct Engine::Running final : StepDecision {
 
   /// Training and evaluation take turns: whoever begins waits for all ranks to have finished the other.
   Executor& turn_to(Executor& next);
+  /// Nothing that this rank enqueued is under way any more.
+  void come_to_rest() const {
+    for (const auto& lane : lanes) lane->synchronize();
+  }
   bool evaluates() const { return active == &evaluator; }
+  /// As a checkpoint reaches moments; null where their addresses can be followed.
+  const PieceAccess* raw_access(DType dtype) const;
   /// Throws what closing a scope could not.
   void throw_failure();
   /// Goes through what is left of the passes without the model's code, as all ranks must.
@@ -24,7 +30,22 @@ struct Engine::Running final : StepDecision {
   /// An evaluation that an exception left has its end.
   void settle_evaluation();
 
+  /// Bytes of a device's memory, as they are.
+  struct RawAccess final : PieceAccess {
+    RawAccess(const HostView& of, int64_t bytes) : view(of), bytes_per_value(bytes) {}
+    void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override {
+      view.fetch(to, piece.bytes + first * bytes_per_value, count * bytes_per_value);
+    }
+    void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
+      view.store(piece.bytes + first * bytes_per_value, from, count * bytes_per_value);
+    }
+    const HostView& view;
+    int64_t bytes_per_value;
+  };
+
   Engine& engine;
+  HostView view;
+  RawAccess access_1{view, 1}, access_2{view, 2}, access_4{view, 4};
   Plan evaluation;
   Arena arena;
   StepMemory memory, evaluation_memory;

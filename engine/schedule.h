@@ -55,6 +55,7 @@ enum class Role : uint8_t {
   kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
   kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
   kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
+  kSegments,   // on GPUs: the update's table of which parameter lies where in the own shard. Always there
   kGathered,   // slot: the whole unit, from its gather to its release
   kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
   kReduced,    // the own shard of the sum, from the first reduce to the update
@@ -96,6 +97,9 @@ struct Schedule {
 
 /// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
 int closed_levels(int32_t micro_batch);
+
+/// Bytes of the update's table of a flat; 0 where it is read on the host. The same on every rank.
+int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage);
 
 /// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
 /// a bound that needs no look at ranks.

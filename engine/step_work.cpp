@@ -6,7 +6,7 @@ namespace aliquot {
 
 StepWork::StepWork(const Plan& plan, World& world, StepMemory& memory, Updater& updater)
     : plan_(plan), world_(world), memory_(memory), updater_(updater) {
-  if (!plan.policy.evaluation) norm_.emplace(plan, world.communicator());
+  if (!plan.policy.evaluation) norm_.emplace(plan, world.communicator(), world.device());
   note_first_writes();
 }
 

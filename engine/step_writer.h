@@ -78,6 +78,7 @@ class StepWriter {
   const ModelSpec& model_;
   const Policy& policy_;
   const Schedule& schedule_;
+  const Topology& topology_;
   const std::vector<FlatSpec>& flats_;
   const std::vector<std::vector<int32_t>>& flats_of_;
   bool one_node_;

@@ -18,7 +18,7 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'w', 'g',
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g',
                                                                             'r', 's', 't', 'q', 'n'};
     const auto& offsets = offsets_.at(buffer.role);
     const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
@@ -61,7 +61,7 @@ std::string_view name(Verb verb) {
 
 std::string name(Role role) {
   static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
-      "parameters", "master", "optimizer", "gathered", "gradients",
+      "parameters", "master", "optimizer", "segments", "gathered",  "gradients",
       "reduced",    "sent",   "partial",   "squares",  "norm parts"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());

@@ -24,7 +24,7 @@ std::vector<int32_t> order_by_name(const ModelSpec& model) {
 Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     : plan_(parts.plan),
       memory_(parts.memory),
-      kernels_(update_kernels(parts.device.kind())),
+      kernels_(update_kernels(parts.view.device().kind())),
       states_(state_specs(optimizer, moments)),
       rank_(parts.rank),
       number_of_parameter_(order_by_name(plan_.model)),
@@ -46,6 +46,10 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     args.rounding = rounding(optimizer);
     for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = state(f, s);
     args.segments = segments_[f].data();
+    if (std::byte* table = memory_.address(Role::kSegments, f); table != nullptr) {
+      parts.view.store(table, segments_[f].data(), static_cast<int64_t>(segments_[f].size() * sizeof(Segment)));
+      args.segments = reinterpret_cast<const Segment*>(table);
+    }
     args.segment_count = static_cast<int64_t>(segments_[f].size());
     args.count = updated_count(f);
   }

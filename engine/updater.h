@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/host_view.h"
 #include "engine/weights.h"
 #include "kernels/device.h"
 #include "optim/optimizer.h"
@@ -18,7 +19,7 @@ class Updater {
     const Plan& plan;
     const StepMemory& memory;
     const Weights& weights;
-    Device& device;
+    const HostView& view;
     int rank;
   };
   Updater(const Parts& parts, const Optimizer& optimizer, DType moments);

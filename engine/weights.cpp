@@ -32,8 +32,8 @@ class Weights::Access final : public PieceAccess {
   int32_t flat_;
 };
 
-Weights::Weights(const Plan& plan, const StepMemory& memory, int rank)
-    : plan_(plan), memory_(memory), rank_(rank), whole_(plan.schedule.zero_stage < 3) {
+Weights::Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank)
+    : plan_(plan), memory_(memory), view_(view), rank_(rank), whole_(plan.schedule.zero_stage < 3) {
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f)
     accesses_.push_back(std::make_unique<Access>(*this, f));
 }
@@ -41,7 +41,7 @@ Weights::Weights(const Plan& plan, const StepMemory& memory, int rank)
 Weights::~Weights() = default;
 
 const PieceAccess* Weights::access(int32_t flat) const {
-  return plan_.policy.precision.has_master() ? accesses_[flat].get() : nullptr;
+  return plan_.policy.precision.has_master() || !view_.direct() ? accesses_[flat].get() : nullptr;
 }
 
 std::byte* Weights::working(int32_t flat, int64_t first) const {
@@ -63,47 +63,59 @@ void Weights::read(int32_t flat, int64_t first, int64_t count, float* to) const 
   const Kept own = kept(flat, first, count);
   read_working(flat, first, own.first - first, to);
   read_working(flat, own.last, first + count - own.last, to + (own.last - first));
-  const int64_t kept_count = own.last - own.first;
-  if (kept_count == 0) return;
-  float* at = to + (own.first - first);
-  const std::byte* master = memory_.address(Role::kMaster, flat);
-  if (plan_.policy.precision.split()) {
-    loops().merge(at, reinterpret_cast<const uint16_t*>(working(flat, own.first)),
-                  reinterpret_cast<const int16_t*>(master) + own.master_first, kept_count);
-  } else {
-    std::copy_n(reinterpret_cast<const float*>(master) + own.master_first, kept_count, at);
-  }
+  if (own.last > own.first) read_master(flat, own, to + (own.first - first));
 }
 
 void Weights::write(int32_t flat, int64_t first, int64_t count, const float* from) const {
   write_working(flat, first, count, from);
   const Kept own = kept(flat, first, count);
-  const int64_t kept_count = own.last - own.first;
-  if (kept_count == 0) return;
-  const float* at = from + (own.first - first);
-  std::byte* master = memory_.address(Role::kMaster, flat);
-  if (plan_.policy.precision.split()) {
-    loops().split(reinterpret_cast<uint16_t*>(working(flat, own.first)),
-                  reinterpret_cast<int16_t*>(master) + own.master_first, at, kept_count);
-  } else {
-    std::copy_n(at, kept_count, reinterpret_cast<float*>(master) + own.master_first);
-  }
+  if (own.last > own.first) write_master(flat, own, from + (own.first - first));
+}
+
+void Weights::read_master(int32_t flat, const Kept& own, float* to) const {
+  const int64_t count = own.last - own.first;
+  const std::byte* master =
+      memory_.address(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+  if (!plan_.policy.precision.split()) return view_.fetch(to, master, count * 4);
+  std::vector<uint16_t> high(static_cast<std::size_t>(count));
+  std::vector<int16_t> low(static_cast<std::size_t>(count));
+  view_.fetch(high.data(), working(flat, own.first), count * 2);
+  view_.fetch(low.data(), master, count * 2);
+  loops().merge(to, high.data(), low.data(), count);
+}
+
+/// The working copy has the high half already.
+void Weights::write_master(int32_t flat, const Kept& own, const float* from) const {
+  const int64_t count = own.last - own.first;
+  std::byte* master = memory_.address(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+  if (!plan_.policy.precision.split()) return view_.store(master, from, count * 4);
+  std::vector<uint16_t> high(static_cast<std::size_t>(count));
+  std::vector<int16_t> low(static_cast<std::size_t>(count));
+  loops().split(high.data(), low.data(), from, count);
+  view_.store(master, low.data(), count * 2);
 }
 
 void Weights::read_working(int32_t flat, int64_t first, int64_t count, float* to) const {
   if (count <= 0) return;
-  loops().cast(to, DType::kFloat32, working(flat, first), plan_.policy.precision.compute, count);
+  const DType dtype = plan_.policy.precision.compute;
+  if (dtype == DType::kFloat32) return view_.fetch(to, working(flat, first), count * 4);
+  std::vector<uint16_t> narrow(static_cast<std::size_t>(count));
+  view_.fetch(narrow.data(), working(flat, first), count * 2);
+  loops().cast(to, DType::kFloat32, narrow.data(), dtype, count);
 }
 
 /// Rounded as every cast from a master is: half up in magnitude to bf16, to the nearest even to fp16.
 void Weights::write_working(int32_t flat, int64_t first, int64_t count, const float* from) const {
   if (count <= 0) return;
   const DType dtype = plan_.policy.precision.compute;
+  if (dtype == DType::kFloat32) return view_.store(working(flat, first), from, count * 4);
+  std::vector<uint16_t> narrow(static_cast<std::size_t>(count));
   if (dtype == DType::kBFloat16) {
-    loops().split(reinterpret_cast<uint16_t*>(working(flat, first)), nullptr, from, count);
+    loops().split(narrow.data(), nullptr, from, count);
   } else {
-    loops().cast(working(flat, first), dtype, from, DType::kFloat32, count);
+    loops().cast(narrow.data(), dtype, from, DType::kFloat32, count);
   }
+  view_.store(working(flat, first), narrow.data(), count * 2);
 }
 
 Master Weights::master(int32_t flat) const {

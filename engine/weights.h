@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/host_view.h"
 #include "engine/step_memory.h"
 #include "optim/update.h"
 #include "sharding/state.h"
@@ -11,11 +12,11 @@
 namespace aliquot {
 
 /// The master is the parameters themselves where the model computes in fp32; else it is split, or whole beside the working
-/// copy (Precision). What is frozen, and what another rank updates, is here as its working copy alone. Host memory; used
-/// between steps, from the rank's own thread. The plan and memory must outlive it.
+/// copy (Precision). What is frozen, and what another rank updates, is here as its working copy alone. Used between steps,
+/// from the rank's own thread. The plan, memory and view must outlive it.
 class Weights {
  public:
-  Weights(const Plan& plan, const StepMemory& memory, int rank);
+  Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank);
   ~Weights();
 
   /// Elements [first, first + count) of the flat, as fp32. At stage 3 only of the own shard.
@@ -41,11 +42,14 @@ class Weights {
     int64_t first, last, master_first;
   };
   Kept kept(int32_t flat, int64_t first, int64_t count) const;
+  void read_master(int32_t flat, const Kept& own, float* to) const;
+  void write_master(int32_t flat, const Kept& own, const float* from) const;
   void read_working(int32_t flat, int64_t first, int64_t count, float* to) const;
   void write_working(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
   const Plan& plan_;
   const StepMemory& memory_;
+  const HostView& view_;
   int rank_;
   bool whole_;
   std::vector<std::unique_ptr<Access>> accesses_;  // by flat

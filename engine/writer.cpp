@@ -10,6 +10,7 @@ StepWriter::StepWriter(const Plan& plan)
     : model_(plan.model),
       policy_(plan.policy),
       schedule_(plan.schedule),
+      topology_(plan.topology),
       flats_(plan.flats),
       flats_of_(plan.flats_of_unit),
       one_node_(plan.topology.one_node()),

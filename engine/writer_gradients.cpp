@@ -187,6 +187,8 @@ void StepWriter::add_standing_buffers() {
     if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());
     if (policy_.state_bytes_per_block > 0)
       add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * policy_.state_bytes_per_block);
+    if (const int64_t table = segment_bytes(flats_[f], topology_, schedule_.zero_stage); table > 0)
+      add_standing(Role::kSegments, Category::kCommunication, f, table);
     if (standing_gradients())
       add_standing(Role::kGradients, Category::kGradients, f, whole_bytes(f, precision.gradients));
   }

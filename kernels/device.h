@@ -74,6 +74,9 @@ class Device {
   /// limit would be passed. kArena memory counts as held only; any other category counts as in use too.
   virtual Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
 
+  /// Host memory that copies to and from this device are quick with: pinned for a GPU, and no entry of its ledger then.
+  virtual Buffer allocate_host(int64_t size_bytes, std::string_view owner) = 0;
+
   virtual std::unique_ptr<Stream> make_stream(Lane lane) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 

@@ -191,6 +191,13 @@ Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std
   return Buffer(data, size_bytes, free_pinned, booked.release());
 }
 
+Buffer CudaDevice::allocate_host(int64_t size_bytes, std::string_view owner) {
+  auto memory = std::make_unique<PinnedMemory>(size_bytes, owner);
+  std::byte* data = memory->data();
+  const auto free = [](void* context, std::byte*, int64_t) noexcept { delete static_cast<PinnedMemory*>(context); };
+  return Buffer(data, size_bytes, free, memory.release());
+}
+
 int cuda_device_count() noexcept {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

@@ -90,6 +90,7 @@ class CudaDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   std::string describe() const override;
   Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override;
+  Buffer allocate_host(int64_t size_bytes, std::string_view owner) override;
   std::unique_ptr<Stream> make_stream(Lane lane) override;
   std::unique_ptr<Event> make_event() override;
   const Kernels& kernels() const override { return cuda_kernels(); }

@@ -14,6 +14,9 @@ class HostDeviceBase : public Device {
 
   DeviceKind kind() const override { return DeviceKind::kHost; }
   Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override;
+  Buffer allocate_host(int64_t size_bytes, std::string_view owner) override {
+    return allocate(size_bytes, Category::kArena, owner);
+  }
   std::unique_ptr<Event> make_event() override;
   const Kernels& kernels() const override;
 

@@ -59,7 +59,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_1_accumulate_2", {.zero_stage = 1, .micro_batch_count = 2}},
         Case{"stage_2_accumulate_2", {.zero_stage = 2, .micro_batch_count = 2}},
         Case{"stage_3_copy_accumulate_2", {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kCopy}},
-        Case{"stage_3_view_accumulate_2", {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kView}}),
+        Case{"stage_3_view_accumulate_2", {.zero_stage = 3, .micro_batch_count = 2, .gather = GatherMode::kView}},
+        Case{"stage_3_copy_update_in_backward",
+             {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true}},
+        Case{"stage_2_reproducible_4", {.zero_stage = 2, .micro_batch_count = 4, .reproducible = true}},
+        Case{"stage_2_bf16_sent_in_bf16",
+             {.zero_stage = 2, .precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}}),
     [](const auto& of) { return of.param.file; });
 
 }  // namespace

@@ -33,12 +33,14 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
     auto live = use == 0        ? units[0].forward()
                 : use < kLayers ? units[use].forward()
                                 : engine.forward({&units[kLayers], &units[0]});
+    engine.compute_stream().synchronize();  // the model computes on the host, on memory that a GPU may fill
     model.forward(use, data);
   }
   for (int use = kUses - 1; use >= 0; --use) {
     auto live = use == 0        ? units[0].backward()
                 : use < kLayers ? units[use].backward()
                                 : engine.backward({&units[kLayers], &units[0]});
+    engine.compute_stream().synchronize();
     model.backward(use, static_cast<float>(engine.loss_scale()) * blow_up);
   }
 }
@@ -59,6 +61,7 @@ Outcome train(World& world, const Settings& settings) {
     double shared = world.rank() == 0 ? loss : 0;
     const auto stream = world.device().make_stream(Lane::kCompute);
     world.communicator().all_reduce(*stream, {&shared, 1}, Reduction::kSum, {"loss"});
+    stream->synchronize();
     outcome.losses.push_back(shared);
     outcome.norms.push_back(report.gradient_norm);
   }

@@ -28,6 +28,10 @@ void sum_tree(Stream& stream, const TreeSum& sum) {
   });
 }
 
+void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count) {
+  pretended::launch(cuda_stream(stream), [=] { loops().cast(to, to_dtype, from, from_dtype, count); });
+}
+
 }  // namespace
 
 const Kernels& cuda_kernels() {
@@ -36,6 +40,7 @@ const Kernels& cuda_kernels() {
     table.copy = copy;
     table.fill = fill;
     table.sum_tree = sum_tree;
+    table.cast = cast;
     return table;
   }();
   return kernels;

@@ -1,0 +1,115 @@
+// How often ranks meet, exactly; and what the arena's peak is, by a formula whose terms have names.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/order.h"
+#include "engine/schedule.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kUnits = 5;
+constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // of a unit; whole blocks on 1, 2, 3, 4 and 8 ranks
+
+ModelSpec model_of(int units) {
+  ModelSpec model;
+  for (int u = 0; u < units; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {kElements}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+int count(const Plan& plan, Verb verb) {
+  int found = 0;
+  for (const Operation& operation : plan.schedule.operations) found += operation.verb == verb;
+  return found;
+}
+
+int collectives(const Plan& plan) {
+  int found = 0;
+  for (const Operation& operation : plan.schedule.operations) found += is_collective(plan, operation);
+  return found;
+}
+
+TEST(Collectives, AreAsManyAsTheStageNeeds) {
+  for (const int accumulate : {1, 2, 5}) {
+    for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        const Policy policy = {.zero_stage = stage,
+                               .micro_batch_count = accumulate,
+                               .accumulate_into = into,
+                               .prefetch = 0,
+                               .gather = GatherMode::kCopy};
+        const Plan p = plan(model_of(kUnits), policy, Topology::one_host(4));
+        const int reduces = into == AccumulateInto::kFull ? kUnits : kUnits * accumulate;
+        EXPECT_EQ(count(p, Verb::kReduce), reduces);
+        EXPECT_EQ(count(p, Verb::kSpread), stage == 0 ? kUnits : 0);
+        EXPECT_EQ(count(p, Verb::kPublish), stage == 1 || stage == 2 ? kUnits : 0);
+        EXPECT_EQ(count(p, Verb::kNorm), 1);
+        // Forward and backward need a unit once each, but the turn at the loss, and that at the batch's end, keeps it.
+        const int gathers = stage == 3 ? accumulate * (2 * kUnits - 2) + 1 : 0;
+        EXPECT_EQ(count(p, Verb::kGather), gathers) << "accumulate " << accumulate;
+        EXPECT_EQ(collectives(p), reduces + count(p, Verb::kSpread) + count(p, Verb::kPublish) + 1 + gathers);
+      }
+    }
+  }
+}
+
+TEST(Collectives, KeepingUnitsWholeSavesTheirGathers) {
+  for (int kept = 0; kept <= kUnits; ++kept) {
+    const Plan p =
+        plan(model_of(kUnits), {.zero_stage = 3, .prefetch = 0, .keep_gathered = kept, .gather = GatherMode::kCopy},
+             Topology::one_host(2));
+    EXPECT_EQ(count(p, Verb::kGather), 2 * kUnits - std::max(kept, 1));
+  }
+}
+
+TEST(Collectives, AViewMeetsForNothing) {
+  const Plan p = plan(model_of(kUnits), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
+  EXPECT_EQ(collectives(p), kUnits + 1) << "a reduce a unit, and the norm";
+}
+
+struct Row {
+  const char* name;
+  Precision precision;
+};
+const Row kRows[] = {{"Fp32", {}},
+                     {"Bf16Split", {.compute = DType::kBFloat16}},
+                     {"Bf16Whole", {.compute = DType::kBFloat16, .master = MasterForm::kWhole}},
+                     {"Bf16Gradients", {.compute = DType::kBFloat16, .gradients = DType::kBFloat16}},
+                     {"Bf16Sent", {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}},
+                     {"Fp16", {.compute = DType::kFloat16}}};
+
+class PeakFormula : public testing::TestWithParam<Row> {};
+
+/// Bytes a parameter: c of the working copy, g of the gradient, m of the master, 8 of two moments.
+TEST_P(PeakFormula, NamesItsTerms) {
+  const Precision& precision = GetParam().precision;
+  const int64_t c = element_bytes(precision.compute), g = element_bytes(precision.gradients);
+  const int64_t m = precision.compute == DType::kFloat32 ? 0 : precision.split() ? 2 : 4;
+  const int64_t all = kUnits * kElements;
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      const Plan p = plan(model_of(kUnits), {.zero_stage = stage, .precision = precision, .gather = GatherMode::kCopy},
+                          Topology::one_host(ranks));
+      const BytesByCategory peak = account(p.schedule).peak;
+      const auto of = [&](Category category) { return peak[static_cast<std::size_t>(category)]; };
+      EXPECT_EQ(of(Category::kParameters), (stage == 3 ? all / ranks : all) * c);
+      EXPECT_EQ(of(Category::kOptimizer), (stage == 0 ? all : all / ranks) * (8 + m));
+      EXPECT_EQ(of(Category::kGradients), (stage >= 2 ? all / ranks : all) * g);
+      // Slots: at stages 2 and 3 a gradient slot for the unit in hand and one for the reduce beside it; at stage 3 a unit
+      // in hand and the next one, whole.
+      const int64_t gradient_slots = stage >= 2 ? 2 * kElements * g : 0;
+      const int64_t unit_slots = stage == 3 ? 2 * kElements * c : 0;
+      EXPECT_EQ(of(Category::kSlots), gradient_slots + unit_slots) << ranks << " ranks, stage " << stage;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, PeakFormula, testing::ValuesIn(kRows),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace aliquot

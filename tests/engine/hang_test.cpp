@@ -1,0 +1,57 @@
+// A rank that stays away in the middle of a step: the others leave at the deadline, naming it, and say where they were.
+#include <chrono>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+struct Outcome {
+  std::string error, said;
+  double seconds;
+};
+
+/// Rank 1 computes for ever, nearly, in the second step's backward.
+Outcome hang(int stage, int ranks) {
+  testing::internal::CaptureStderr();
+  const auto began = std::chrono::steady_clock::now();
+  Outcome outcome;
+  try {
+    World::threads(ranks,
+                   [&](World& world) {
+                     SmallModel model;
+                     Engine engine(world,
+                                   {.zero_stage = stage, .gather = stage == 3 ? GatherMode::kCopy : GatherMode::kAuto});
+                     declare(engine, model);
+                     train_micro_batch(engine, model, 0, 0, world.rank());
+                     engine.step();
+                     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                     train_micro_batch(engine, model, 1, 0, world.rank());
+                     engine.step();
+                   },
+                   {.device = DeviceChoice::kHost, .timeout_seconds = 0.5});
+  } catch (const CommunicationError& error) {
+    outcome.error = error.what();
+  }
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  outcome.said = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(Hang, EndsAtTheDeadlineWithEveryRanksPlace) {
+  for (const int stage : {0, 3}) {
+    const Outcome outcome = hang(stage, 3);
+    EXPECT_NE(outcome.error.find("rank 1"), std::string::npos) << outcome.error;
+    EXPECT_LT(outcome.seconds, 3);
+    EXPECT_NE(outcome.said.find("aliquot: rank 0 was at "), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("aliquot: rank 2 was at "), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.said.find("step 2)"), std::string::npos) << outcome.said;
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

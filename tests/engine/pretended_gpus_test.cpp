@@ -1,0 +1,120 @@
+// The engine on GPUs that pretend: all that is ours but the kernels, on a machine without one.
+#include <gtest/gtest.h>
+
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+WorldOptions world_options(WorldChoice kind) {
+  return {.device = DeviceChoice::kCuda, .kind = kind, .timeout_seconds = 60};
+}
+
+Settings settings_of(int stage, const Precision& precision, int accumulate) {
+  Settings settings;
+  settings.options = {.zero_stage = stage, .precision = precision, .accumulate = accumulate, .clip = 0.5};
+  settings.steps = 3;
+  return settings;
+}
+
+const Precision kPrecisions[] = {
+    {},
+    {.compute = DType::kBFloat16},
+    {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+    {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
+    {.compute = DType::kFloat16, .reduce = DType::kBFloat16},
+};
+
+TEST(PretendedGpus, GiveTheBitsOfAPlainLoop) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const Precision& precision : kPrecisions) {
+      for (const int accumulate : {1, 2}) {
+        for (const int stage : {0, 1, 2, 3}) {
+          const Settings settings = settings_of(stage, precision, accumulate);
+          const Outcome plain = train_plainly(ranks, settings);
+          World::threads(
+              ranks,
+              [&](World& world) {
+                EXPECT_EQ(world.device().kind(), DeviceKind::kCuda);
+                EXPECT_TRUE(train(world, settings) == plain)
+                    << ranks << " ranks, stage " << stage << ", " << precision.describe();
+              },
+              world_options(WorldChoice::kThreads));
+        }
+      }
+    }
+  }
+}
+
+TEST(PretendedGpus, UpdateInBackwardAndReproducibleToo) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool in_backward : {false, true}) {
+      Settings settings = settings_of(stage, {}, in_backward ? 1 : 4);
+      settings.options.clip = 0;
+      settings.options.update_in_backward = in_backward;
+      settings.options.reproducible = !in_backward;
+      const Outcome plain = train_plainly(2, settings);
+      World::threads(
+          2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          world_options(WorldChoice::kThreads));
+    }
+  }
+}
+
+TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);
+    World::threads(
+        3,
+        [&](World& world) {
+          SmallModel model(settings.options.precision);
+          Engine engine(world, settings.options);
+          declare(engine, model);
+          for (int step = 0; step < 2; ++step) {
+            for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
+            engine.step();
+          }
+          EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+        },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+/// Sums of NCCL come in an order of its own: every stage gives the bits of stage 0, and losses are those of the plain loop.
+TEST(PretendedGpus, StagesAgreeOverNccl) {
+  for (const int ranks : {1, 2, 4}) {
+    Outcome stage0;
+    for (const int stage : {0, 1, 2, 3}) {
+      const Settings settings = settings_of(stage, {}, 1);
+      const Outcome plain = train_plainly(ranks, settings);
+      World::threads(
+          ranks,
+          [&](World& world) {
+            const Outcome outcome = train(world, settings);
+            for (std::size_t i = 0; i < plain.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-4 * plain.losses[i]);
+            if (world.rank() != 0) return;
+            if (stage == 0) stage0 = outcome;
+            EXPECT_TRUE(outcome == stage0) << ranks << " ranks, stage " << stage;
+          },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
+/// A view of peers' memory is for hosts.
+TEST(PretendedGpus, RefuseViews) {
+  World::threads(
+      2,
+      [](World& world) {
+        Engine engine(world, {.zero_stage = 3, .gather = GatherMode::kView});
+        SmallModel model;
+        EXPECT_THROW(declare(engine, model), UsageError);
+      },
+      world_options(WorldChoice::kThreads));
+}
+
+}  // namespace
+}  // namespace aliquot
