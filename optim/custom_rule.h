@@ -19,7 +19,8 @@
 // moments in fp32 or bf16; any cut into shards; its states in checkpoints under their names. The loops are compiled where
 // this header is included, for each instruction set, and chosen when the program runs. They give the same bits on all
 // if the file is compiled with -ffp-contract=off, which linking to Aliquot's targets brings, and without -march and
-// -ffast-math; -fno-math-errno and -fno-trapping-math let square roots and choices vectorise and change no value.
+// -ffast-math. Square roots and choices vectorise, and the loop then runs at the speed of memory and not several times
+// slower, with -fno-math-errno and -fno-trapping-math, which change no value: aliquot_rule_sources(FILE) in CMake.
 // For a GPU, hand over custom_cuda<Rule>() of optim/custom_rule_cuda.h as well, called in a .cu file.
 
 #include <array>
