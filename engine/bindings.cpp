@@ -38,7 +38,11 @@ Bindings::Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slot
     next += unit.parameters.size();
   }
   check_elements();
-  for (UnitId u = 0; u < static_cast<UnitId>(plan.model.units.size()); ++u) close(u);
+  guard_all();
+}
+
+void Bindings::guard_all() {
+  for (UnitId u = 0; u < static_cast<UnitId>(plan_.model.units.size()); ++u) close(u);
 }
 
 void Bindings::check_elements() const {

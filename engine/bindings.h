@@ -21,6 +21,7 @@ class Bindings {
 
   /// The unit is whole: its values, and in backward its gradients, are where the model may use them.
   void open(UnitId unit, bool backward, const StepMemory& memory);
+  void guard_all();
   /// They fault again.
   void close(UnitId unit);
 

@@ -100,6 +100,11 @@ class Engine {
   /// is under way here. Empty before three steps were recorded.
   Timeline timeline(double* began = nullptr);
 
+  /// Between steps: parameters whose names begin with `prefix` are trained from now on, or no longer. What was trained goes
+  /// on from where it was; moments begin at zero, and of what is frozen the working copy alone is kept. The old memory and
+  /// the new are both there for a moment.
+  void set_trainable(std::string_view prefix, bool trainable);
+
   /// Everything a checkpoint holds, as this rank holds it: between steps only, valid until the next one. After pieces were
   /// overwritten, adopt() takes over the scalars and lets all ranks go on together.
   State state();

@@ -1,5 +1,6 @@
 #include "engine/running.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "optim/clip.h"
@@ -24,7 +25,10 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
   }
 }
 
-Engine::Running::~Running() { engine.world_.set_progress_base(active->progress_end()); }
+Engine::Running::~Running() {
+  World& world = engine.world_;
+  world.set_progress_base(std::max(world.progress_base(), active->progress_end()));
+}
 
 UpdateStep Engine::Running::update_step(double factor) const {
   const int64_t update = engine.update_count_ + 1;

@@ -35,7 +35,7 @@ void SmallModel::open(int use, bool backward) {
     }
     if (!backward) continue;
     g_[t] = static_cast<float*>(gradient.at[t]);
-    if (precision_.gradients != DType::kFloat32) {
+    if (precision_.gradients != DType::kFloat32 || frozen[t]) {
       sums_[t].assign(element_count(t), 0.0f);
       g_[t] = sums_[t].data();
     }
@@ -46,6 +46,7 @@ void SmallModel::close(int use) {
   if (precision_.gradients == DType::kFloat32) return;
   const HostLoops& loops = host_loops(Isa::kPlain);
   for (const int t : tensors_of(use)) {
+    if (frozen[t]) continue;
     std::vector<float> before(element_count(t));
     loops.cast(before.data(), DType::kFloat32, gradient.at[t], precision_.gradients, element_count(t));
     loops.add(before.data(), sums_[t].data(), element_count(t));

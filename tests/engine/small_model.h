@@ -30,6 +30,7 @@ class SmallModel {
   explicit SmallModel(const Precision& precision = {}) : precision_(precision) {}
 
   Tensors value, gradient;
+  bool frozen[kTensors] = {};  // has no gradient to write
 
   void forward(int use, std::span<const float> samples);
   /// Adds to the gradients, of the loss times `loss_scale`.

@@ -1,0 +1,126 @@
+// Frozen parameters, and what is frozen or unfrozen between steps.
+#include <gtest/gtest.h>
+
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
+
+struct Trained {
+  std::vector<double> norms;
+  std::vector<std::vector<float>> parameters;
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+std::vector<std::vector<float>> read_all(Engine& engine) {
+  std::vector<std::vector<float>> all;
+  for (const Shape& shape : shapes()) all.push_back(engine.read(shape.unit + "." + shape.name));
+  return all;
+}
+
+void change(Engine& engine, SmallModel& model, const std::string& prefix, bool trainable) {
+  engine.set_trainable(prefix, trainable);
+  for (int t = 0; t < kTensors; ++t) {
+    const Shape shape = shapes()[t];
+    if ((shape.unit + "." + shape.name).starts_with(prefix)) model.frozen[t] = !trainable;
+  }
+}
+
+/// What is frozen changes before each step as `changes` says: "-layer.0" freezes, "+layer.0" unfreezes.
+Trained train_with(int ranks, const EngineOptions& options, const std::vector<std::vector<std::string>>& changes) {
+  Trained trained;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        SmallModel model(options.precision);
+        Engine engine(world, options);
+        declare(engine, model);
+        engine.set_learning_rate(0.01);
+        for (std::size_t step = 0; step < changes.size(); ++step) {
+          for (const std::string& each : changes[step]) change(engine, model, each.substr(1), each.front() == '+');
+          const auto before = read_all(engine);
+          train_micro_batch(engine, model, static_cast<int64_t>(step), 0, world.rank());
+          const double norm = engine.step().gradient_norm;
+          if (world.rank() == 0) trained.norms.push_back(norm);
+          EXPECT_FALSE(read_all(engine) == before);
+        }
+        const auto after = read_all(engine);
+        if (world.rank() == 0) trained.parameters = after;
+      },
+      kHosts);
+  return trained;
+}
+
+TEST(Trainable, FreezingAndUnfreezingAtOnceChangesNothing) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+        if (stage < 3 && gather == GatherMode::kView) continue;
+        EngineOptions options = {.zero_stage = stage, .optimizer = Sgd{.momentum = 0}};
+        if (stage == 3) options.gather = gather;
+        const Trained never = train_with(ranks, options, {{}, {}, {}, {}});
+        EXPECT_TRUE(train_with(ranks, options, {{}, {"-layer.1", "+layer.1"}, {"-", "+"}, {}}) == never)
+            << ranks << " ranks, stage " << stage;
+      }
+    }
+  }
+}
+
+TEST(Trainable, OthersKeepTheirMoments) {
+  for (const int stage : {0, 3}) {
+    const EngineOptions options = {.zero_stage = stage};
+    const Trained never = train_with(2, options, {{"-layer.0"}, {}, {}, {}});
+    EXPECT_TRUE(train_with(2, options, {{"-layer.0"}, {"-layer.0.weight"}, {"-layer.0"}, {}}) == never);
+    EXPECT_FALSE(train_with(2, options, {{"-layer.0"}, {}, {"+layer.0"}, {}}) == never);
+  }
+}
+
+TEST(Trainable, EveryStageGivesTheSameBits) {
+  const std::vector<std::vector<std::string>> changes = {
+      {"-layer.0", "-scale"}, {}, {"+layer.0.bias"}, {"+"}, {"-layer.2"}};
+  for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16}}) {
+    Trained stage0;
+    for (const int stage : {0, 1, 2, 3}) {
+      const Trained trained = train_with(3, {.zero_stage = stage, .precision = precision}, changes);
+      if (stage == 0) stage0 = trained;
+      EXPECT_TRUE(trained == stage0) << "stage " << stage << ", " << precision.describe();
+    }
+  }
+}
+
+TEST(Trainable, WhatIsFrozenStaysAndCostsNothing) {
+  for (const int stage : {0, 1, 2, 3}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          SmallModel model;
+          Engine engine(world, {.zero_stage = stage});
+          declare(engine, model);
+          const auto optimizer_bytes = [&] {
+            return account(engine.plan().schedule).peak[static_cast<std::size_t>(Category::kOptimizer)];
+          };
+          const int64_t all = optimizer_bytes();
+          change(engine, model, "layer.1", false);
+          EXPECT_LT(optimizer_bytes(), all);
+          const auto before = engine.read("layer.1.weight"), other = engine.read("layer.0.weight");
+          for (int step = 0; step < 2; ++step) {
+            train_micro_batch(engine, model, step, 0, world.rank());
+            engine.step();
+          }
+          EXPECT_TRUE(engine.read("layer.1.weight") == before);
+          EXPECT_FALSE(engine.read("layer.0.weight") == other);
+          EXPECT_EQ(engine.step_count(), 2);
+          EXPECT_THROW(engine.set_trainable("nothing", true), UsageError);
+          engine.micro_batch();
+          EXPECT_THROW(engine.set_trainable("layer.1", true), UsageError) << "in a step";
+        },
+        kHosts);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
