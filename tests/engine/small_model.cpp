@@ -24,17 +24,17 @@ int64_t element_count(int tensor) {
   return count;
 }
 
-void SmallModel::open(int use, bool backward) {
+void SmallModel::open(int use, const Tensors& values, const Tensors* gradients) {
   const HostLoops& loops = host_loops(Isa::kPlain);
   for (const int t : tensors_of(use)) {
-    v_[t] = static_cast<float*>(value.at[t]);
+    v_[t] = static_cast<float*>(values.at[t]);
     if (precision_.compute != DType::kFloat32) {
       wide_[t].resize(element_count(t));
-      loops.cast(wide_[t].data(), DType::kFloat32, value.at[t], precision_.compute, element_count(t));
+      loops.cast(wide_[t].data(), DType::kFloat32, values.at[t], precision_.compute, element_count(t));
       v_[t] = wide_[t].data();
     }
-    if (!backward) continue;
-    g_[t] = static_cast<float*>(gradient.at[t]);
+    if (gradients == nullptr) continue;
+    g_[t] = static_cast<float*>(gradients->at[t]);
     if (precision_.gradients != DType::kFloat32 || frozen[t]) {
       sums_[t].assign(element_count(t), 0.0f);
       g_[t] = sums_[t].data();
@@ -42,20 +42,20 @@ void SmallModel::open(int use, bool backward) {
   }
 }
 
-void SmallModel::close(int use) {
+void SmallModel::close(int use, const Tensors& gradients) {
   if (precision_.gradients == DType::kFloat32) return;
   const HostLoops& loops = host_loops(Isa::kPlain);
   for (const int t : tensors_of(use)) {
     if (frozen[t]) continue;
     std::vector<float> before(element_count(t));
-    loops.cast(before.data(), DType::kFloat32, gradient.at[t], precision_.gradients, element_count(t));
+    loops.cast(before.data(), DType::kFloat32, gradients.at[t], precision_.gradients, element_count(t));
     loops.add(before.data(), sums_[t].data(), element_count(t));
-    loops.cast(gradient.at[t], precision_.gradients, before.data(), DType::kFloat32, element_count(t));
+    loops.cast(gradients.at[t], precision_.gradients, before.data(), DType::kFloat32, element_count(t));
   }
 }
 
-void SmallModel::forward(int use, std::span<const float> samples) {
-  open(use, false);
+void SmallModel::forward(int use, std::span<const float> samples, const Tensors& values) {
+  open(use, values, nullptr);
   if (use == 0) {
     const int64_t width = kWidths[0];
     samples_ = static_cast<int64_t>(samples.size()) / (2 * width);
@@ -89,12 +89,12 @@ void SmallModel::layer_forward(int layer) {
   }
 }
 
-void SmallModel::backward(int use, float loss_scale) {
+void SmallModel::backward(int use, float loss_scale, const Tensors& values, const Tensors& gradients) {
   const int64_t width = kWidths[0];
-  open(use, true);
+  open(use, values, &gradients);
   if (use == 0) {
     for (int64_t i = 0; i < samples_ * width; ++i) g_[0][i % width] += grad_hidden_[0][i] * input_[i];
-    return close(use);
+    return close(use, gradients);
   }
   if (use == kLayers) {
     grad_hidden_[kLayers].resize(samples_ * width);
@@ -105,7 +105,7 @@ void SmallModel::backward(int use, float loss_scale) {
     }
   }
   layer_backward(use - 1);
-  close(use);
+  close(use, gradients);
 }
 
 void SmallModel::layer_backward(int layer) {

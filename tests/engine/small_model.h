@@ -32,14 +32,17 @@ class SmallModel {
   Tensors value, gradient;
   bool frozen[kTensors] = {};  // has no gradient to write
 
-  void forward(int use, std::span<const float> samples);
+  void forward(int use, std::span<const float> samples) { forward(use, samples, value); }
   /// Adds to the gradients, of the loss times `loss_scale`.
-  void backward(int use, float loss_scale = 1.0f);
+  void backward(int use, float loss_scale = 1.0f) { backward(use, loss_scale, value, gradient); }
+  /// With pointers as they were at issue, for a stream that runs it later.
+  void forward(int use, std::span<const float> samples, const Tensors& values);
+  void backward(int use, float loss_scale, const Tensors& values, const Tensors& gradients);
   double loss() const { return loss_; }
 
  private:
-  void open(int use, bool backward);
-  void close(int use);
+  void open(int use, const Tensors& values, const Tensors* gradients);
+  void close(int use, const Tensors& gradients);
   void layer_forward(int layer);
   void layer_backward(int layer);
   Precision precision_;

@@ -28,21 +28,20 @@ void declare(Engine& engine, SmallModel& model) {
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank, float blow_up) {
   auto& units = engine.units();
   const auto data = samples(step, micro_batch, rank);
+  const float scale = static_cast<float>(engine.loss_scale()) * blow_up;
+  Stream& compute = engine.compute_stream();
   engine.micro_batch();
   for (int use = 0; use < kUses; ++use) {
-    auto live = use == 0        ? units[0].forward()
-                : use < kLayers ? units[use].forward()
-                                : engine.forward({&units[kLayers], &units[0]});
-    engine.compute_stream().synchronize();  // the model computes on the host, on memory that a GPU may fill
-    model.forward(use, data);
+    auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
+    compute.run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
   }
   for (int use = kUses - 1; use >= 0; --use) {
-    auto live = use == 0        ? units[0].backward()
-                : use < kLayers ? units[use].backward()
-                                : engine.backward({&units[kLayers], &units[0]});
-    engine.compute_stream().synchronize();
-    model.backward(use, static_cast<float>(engine.loss_scale()) * blow_up);
+    auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
+    compute.run([&model, use, scale, values = model.value, gradients = model.gradient] {
+      model.backward(use, scale, values, gradients);
+    });
   }
+  compute.synchronize();  // the data is given up, and the loss is read
 }
 
 Outcome train(World& world, const Settings& settings) {

@@ -112,8 +112,9 @@ TEST(Stages, AnAdversaryChangesNoBit) {
         Settings settings = settings_of({rank_count, stage, 2, AccumulateInto::kShard, 1, gather});
         settings.steps = 3;
         const Outcome plain = train_plainly(rank_count, settings);
-        for (uint64_t seed = 0; seed < 20; ++seed) {
-          Adversary adversary(seed);
+        for (uint64_t seed = 0; seed < 40; ++seed) {
+          // In half of them compute is a queue too, as on a GPU.
+          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
           World::threads(rank_count,
                          [&](World& world) {
                            EXPECT_EQ(train(world, settings), plain)
