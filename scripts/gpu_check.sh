@@ -2,8 +2,9 @@
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
 # scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
 # The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; compute-sanitizer over a small
-# part; the benchmarks, beside a device copy. With QUICK it leaves out the last two. Results go to $OUT, or build/gpu/:
-# summary.txt, tests.log, sanitizer.log and a JSON file a benchmark. Exit 3 if anything failed, 2 without a GPU or .device/.
+# part; the benchmarks, which have no GPU cases yet and so measure that machine's processor. With QUICK it leaves out the
+# last two. Results go to $OUT, or build/gpu/: summary.txt, tests.log, sanitizer.log and a JSON file a benchmark. All steps
+# run, whatever becomes of those before; exit 3 if any failed, 2 without a GPU or .device/.
 # ALIQUOT_GPU_GENERATION: what --pack builds for (90: H100 and H200). The folder stays under 64 MiB.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -15,8 +16,8 @@ generation=${ALIQUOT_GPU_GENERATION:-90}
 # What a GPU machine has already: the C and C++ libraries, the driver, and NVIDIA's libraries in its Python packages.
 left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-ml|nccl|cublas|cublasLt)\.so'
 
-# What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks that have
-# GPU cases.
+# What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks of the loops
+# that have a GPU's version, for comparison.
 programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
   conformance_nccl_test optim_update_device_test kernels_bench optimizer_bench"
 
@@ -55,7 +56,8 @@ step() {
   echo "== $name: $*" >>"$log"
   timeout --kill-after=10 "${step_seconds:-240}" "$@" >"$out/step.txt" 2>&1 || status=$?
   cat "$out/step.txt" >>"$log"
-  last=$(grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" | tail -2 | tr -s ' \n' ' ')
+  # A step may end without such a line: a benchmark, a crash.
+  last=$({ grep -E '^\[  (PASSED|FAILED|SKIPPED)|ERROR SUMMARY' "$out/step.txt" || true; } | tail -2 | tr -s ' \n' ' ')
   if [ $status -ne 0 ]; then failures=$((failures + 1)); fi
   printf '%-44s exit %-3d %4d s  %s\n' "$name" $status $((SECONDS - started)) "$last" | tee -a "$out/summary.txt"
 }
