@@ -55,23 +55,16 @@ void IoLane::work() {
   }
 }
 
-StagingRing::StagingRing(Ledger* ledger) : ledger_(ledger) {
+StagingRing::StagingRing(Ledger* ledger) {
   constexpr int64_t kBytes = kChunks * kStagingChunkBytes;
-  if (ledger_ != nullptr) ledger_->hold(kBytes, "checkpoint staging");
+  if (ledger != nullptr) booking_.emplace(*ledger, kBytes, Category::kStaging, "checkpoint staging");
   memory_ = static_cast<std::byte*>(std::aligned_alloc(kPageBytes, kBytes));
   if (memory_ == nullptr) {
-    if (ledger_ != nullptr) ledger_->let_go(kBytes);
     throw UnavailableError(
         fmt::format("there is no memory for a checkpoint's staging ({} MiB); free some", kBytes >> 20));
   }
-  if (ledger_ != nullptr) entry_ = ledger_->acquire(Category::kStaging, kBytes, "checkpoint staging");
 }
 
-StagingRing::~StagingRing() {
-  std::free(memory_);
-  if (ledger_ == nullptr) return;
-  ledger_->release(entry_);
-  ledger_->let_go(kChunks * kStagingChunkBytes);
-}
+StagingRing::~StagingRing() { std::free(memory_); }
 
 }  // namespace aliquot

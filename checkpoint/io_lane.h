@@ -9,10 +9,11 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 
-#include "kernels/ledger.h"
+#include "kernels/booking.h"
 #include "sharding/state.h"
 
 namespace aliquot {
@@ -60,8 +61,7 @@ class StagingRing {
   }
 
  private:
-  Ledger* ledger_;
-  Ledger::EntryId entry_ = 0;
+  std::optional<Booking> booking_;
   std::byte* memory_;
 };
 

@@ -2,6 +2,7 @@
 // A ledger's entry as an object.
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -14,27 +15,28 @@ namespace aliquot {
 class Booking {
  public:
   Booking(Ledger& ledger, int64_t size_bytes, Category category, std::string_view owner)
-      : ledger_(&ledger), size_bytes_(size_bytes), in_use_(category != Category::kArena) {
-    ledger.hold(size_bytes, owner);
-    if (in_use_) entry_ = ledger.acquire(category, size_bytes, owner);
+      : ledger_(&ledger), held_(ledger.hold(category, size_bytes, owner)) {
+    if (category == Category::kArena) return;
+    try {
+      in_use_ = ledger.acquire(category, size_bytes, owner);
+    } catch (...) {
+      ledger.let_go(held_);
+      throw;
+    }
   }
   Booking(Booking&& other) noexcept
-      : ledger_(std::exchange(other.ledger_, nullptr)),
-        size_bytes_(other.size_bytes_),
-        in_use_(other.in_use_),
-        entry_(other.entry_) {}
+      : ledger_(std::exchange(other.ledger_, nullptr)), held_(other.held_), in_use_(other.in_use_) {}
   Booking& operator=(Booking&&) = delete;
   ~Booking() {
     if (ledger_ == nullptr) return;
-    if (in_use_) ledger_->release(entry_);
-    ledger_->let_go(size_bytes_);
+    if (in_use_) ledger_->release(*in_use_);
+    ledger_->let_go(held_);
   }
 
  private:
   Ledger* ledger_;
-  int64_t size_bytes_;
-  bool in_use_;
-  Ledger::EntryId entry_ = 0;
+  Ledger::EntryId held_;
+  std::optional<Ledger::EntryId> in_use_;
 };
 
 }  // namespace aliquot

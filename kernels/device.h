@@ -65,13 +65,14 @@ class Device {
   Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+  /// Names on standard error what is still held of it, unless an exception is unwinding: the leaks.
   virtual ~Device() = default;
 
   virtual DeviceKind kind() const = 0;
   virtual std::string describe() const = 0;  // "host, 2 threads, avx512", "NVIDIA H200 #0"
 
   /// Not initialised. Throws UnavailableError, naming owner and size, when the memory is not to be had or the ledger's
-  /// limit would be passed. kArena memory counts as held only; any other category counts as in use too.
+  /// limit would be passed; std::logic_error for a negative size. kArena memory counts as held only; any other category counts as in use too.
   virtual Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
 
   /// Host memory that copies to and from this device are quick with: pinned for a GPU, and no entry of its ledger then.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <limits>
 
 #include "kernels/booking.h"
 #include "kernels/error.h"
@@ -16,6 +17,14 @@ namespace {
 void free_buffer(void* context, std::byte* data, int64_t) noexcept {
   std::free(data);
   delete static_cast<Booking*>(context);
+}
+
+/// Null when there is not enough.
+void* allocate_blocks(int64_t size_bytes) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kBufferAlignmentBytes;
+  if (size_bytes > kMost) return nullptr;  // rounded up it would be a small number
+  const int64_t blocks = std::max<int64_t>(1, (size_bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes);
+  return std::aligned_alloc(kBufferAlignmentBytes, static_cast<std::size_t>(blocks * kBufferAlignmentBytes));
 }
 
 class HostDevice final : public HostDeviceBase {
@@ -36,8 +45,7 @@ class HostDevice final : public HostDeviceBase {
 
 Buffer HostDeviceBase::allocate(int64_t size_bytes, Category category, std::string_view owner) {
   auto booking = std::make_unique<Booking>(ledger(), size_bytes, category, owner);
-  const int64_t blocks = std::max<int64_t>(1, (size_bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes);
-  void* data = std::aligned_alloc(kBufferAlignmentBytes, static_cast<std::size_t>(blocks * kBufferAlignmentBytes));
+  void* data = allocate_blocks(size_bytes);
   if (data == nullptr) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
   return Buffer(static_cast<std::byte*>(data), size_bytes, free_buffer, booking.release());
 }

@@ -1,11 +1,29 @@
 #include "kernels/ledger.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <exception>
 #include <fmt/format.h>
+#include <limits>
+#include <stdexcept>
 
 #include "kernels/error.h"
 
 namespace aliquot {
+namespace {
+
+constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max();
+
+void refuse_negative(int64_t size_bytes, std::string_view owner) {
+  if (size_bytes < 0) throw std::logic_error(fmt::format("{} asks for {} bytes", owner, size_bytes));
+}
+
+// The counts stay right and the run unharmed; but somebody else's memory may have been given back in the same way.
+void say_twice(const char* what) noexcept {
+  std::fprintf(stderr, "aliquot: memory was %s twice, or was never booked, which is a bug of the program\n", what);
+}
+
+}  // namespace
 
 std::string_view name(Category category) {
   static constexpr std::array<std::string_view, kCategoryCount> kNames = {
@@ -14,18 +32,13 @@ std::string_view name(Category category) {
 }
 
 Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::string_view owner) {
+  refuse_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
-  if (free_entries_.empty()) {
-    free_entries_.push_back(static_cast<EntryId>(entries_.size()));
-    entries_.emplace_back().owner.reserve(kOwnerCapacity);
-    free_entries_.reserve(entries_.capacity());  // so that release() never allocates
+  if (size_bytes > kMostBytes - in_use_bytes_) {
+    throw UnavailableError(fmt::format("{} needs {} bytes, which no machine has besides the {} in use already", owner,
+                                       size_bytes, in_use_bytes_));
   }
-  const EntryId id = free_entries_.back();
-  free_entries_.pop_back();
-  Entry& entry = entries_[id];
-  entry.category = category;
-  entry.size_bytes = size_bytes;
-  entry.owner.assign(owner);
+  const EntryId id = in_use_.add(category, size_bytes, owner);
   auto& current = current_[static_cast<std::size_t>(category)];
   auto& peak = peak_[static_cast<std::size_t>(category)];
   current += size_bytes;
@@ -37,30 +50,47 @@ Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::stri
 
 void Ledger::release(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
-  Entry& entry = entries_[id];
-  current_[static_cast<std::size_t>(entry.category)] -= entry.size_bytes;
-  in_use_bytes_ -= entry.size_bytes;
-  entry.size_bytes = 0;
-  entry.owner.clear();
-  free_entries_.push_back(id);
+  const Entry* entry = in_use_.find(id);
+  if (entry == nullptr) return say_twice("released");
+  current_[static_cast<std::size_t>(entry->category)] -= entry->size_bytes;
+  in_use_bytes_ -= entry->size_bytes;
+  in_use_.remove(id);
 }
 
-void Ledger::hold(int64_t size_bytes, std::string_view owner) {
+Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_view owner) {
+  refuse_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
-  if (limit_bytes_ > 0 && held_bytes_ + size_bytes > limit_bytes_) {
+  const int64_t limit_bytes = limit_bytes_ > 0 ? limit_bytes_ : kMostBytes;
+  if (size_bytes > limit_bytes - held_bytes_) {  // their sum might be larger than any number
     throw UnavailableError(fmt::format("{} needs {} bytes, but the limit is {} bytes and {} are held already", owner,
-                                       size_bytes, limit_bytes_, held_bytes_));
+                                       size_bytes, limit_bytes, held_bytes_));
   }
+  const EntryId id = held_.add(category, size_bytes, owner);
   held_bytes_ += size_bytes;
   held_peak_bytes_ = std::max(held_peak_bytes_, held_bytes_);
+  return id;
 }
 
-void Ledger::let_go(int64_t size_bytes) noexcept {
+void Ledger::let_go(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
-  held_bytes_ -= size_bytes;
+  const Entry* entry = held_.find(id);
+  if (entry == nullptr) return say_twice("let go");
+  held_bytes_ -= entry->size_bytes;
+  held_.remove(id);
+}
+
+Ledger::~Ledger() {
+  // A failure may leave memory behind on purpose, to which messages still come; and its own sentence is the one to read.
+  if (std::uncaught_exceptions() > 0) return;
+  held_.for_each([](const Entry& entry) {
+    const std::string_view category = name(entry.category);
+    std::fprintf(stderr, "aliquot: still held at the end: %s, %lld bytes, %.*s\n", entry.owner.c_str(),
+                 static_cast<long long>(entry.size_bytes), static_cast<int>(category.size()), category.data());
+  });
 }
 
 void Ledger::set_limit_bytes(int64_t limit_bytes) {
+  if (limit_bytes < 0) throw std::logic_error(fmt::format("a limit of {} bytes", limit_bytes));
   const std::lock_guard lock(mutex_);
   limit_bytes_ = limit_bytes;
 }
@@ -106,15 +136,48 @@ std::vector<Ledger::Entry> Ledger::entries() const {
   std::vector<Entry> alive;
   {
     const std::lock_guard lock(mutex_);
-    std::vector<bool> is_free(entries_.size(), false);
-    for (const EntryId id : free_entries_) is_free[id] = true;
-    for (std::size_t id = 0; id < entries_.size(); ++id) {
-      if (!is_free[id]) alive.push_back(entries_[id]);
-    }
+    in_use_.for_each([&alive](const Entry& entry) { alive.push_back(entry); });
   }
   std::stable_sort(alive.begin(), alive.end(),
                    [](const Entry& a, const Entry& b) { return a.size_bytes > b.size_bytes; });
   return alive;
+}
+
+// An id is the line's place and how often it has been used.
+Ledger::EntryId Ledger::Lines::add(Category category, int64_t size_bytes, std::string_view owner) {
+  if (free_lines_.empty()) add_free_line();
+  const uint32_t place = free_lines_.back();
+  Line& line = lines_[place];
+  line.entry.owner.assign(owner);  // the last that may throw: until here the line is free
+  line.entry.category = category;
+  line.entry.size_bytes = size_bytes;
+  line.alive = true;
+  ++line.uses;
+  free_lines_.pop_back();
+  return static_cast<EntryId>(line.uses) << 32 | place;
+}
+
+const Ledger::Entry* Ledger::Lines::find(EntryId id) const noexcept {
+  const auto place = static_cast<std::size_t>(id & 0xffffffff);
+  if (place >= lines_.size()) return nullptr;
+  const Line& line = lines_[place];
+  return line.alive && line.uses == static_cast<uint32_t>(id >> 32) ? &line.entry : nullptr;
+}
+
+void Ledger::Lines::remove(EntryId id) noexcept {
+  const auto place = static_cast<uint32_t>(id & 0xffffffff);
+  lines_[place].alive = false;
+  lines_[place].entry.owner.clear();
+  free_lines_.push_back(place);
+}
+
+void Ledger::Lines::add_free_line() {
+  const std::size_t count = lines_.size();
+  if (free_lines_.capacity() <= count) free_lines_.reserve(2 * count + 16);
+  Line line{};
+  line.entry.owner.reserve(kOwnerCapacity);
+  lines_.push_back(std::move(line));
+  free_lines_.push_back(static_cast<uint32_t>(count));
 }
 
 }  // namespace aliquot

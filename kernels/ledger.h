@@ -29,10 +29,17 @@ std::string_view name(Category category);
 using BytesByCategory = std::array<int64_t, kCategoryCount>;
 
 /// Counts one device's memory twice over: what was taken from the system (held), and what is in use by category, where
-/// an arena's buffers are acquired and released again and again within memory that is held once. Thread-safe.
+/// an arena's buffers are acquired and released again and again within memory that is held once. Thread-safe. Sizes are
+/// never negative: std::logic_error, as what would be a bug; and a call that throws has counted nothing.
 class Ledger {
  public:
-  using EntryId = int64_t;
+  using EntryId = int64_t;  // never given out twice
+
+  Ledger() = default;
+  Ledger(const Ledger&) = delete;
+  Ledger& operator=(const Ledger&) = delete;
+  /// Names on standard error what is still held, unless an exception is unwinding: the leaks.
+  ~Ledger();
 
   struct Entry {
     Category category;
@@ -42,12 +49,14 @@ class Ledger {
 
   /// Counts `size_bytes` as in use by `owner` until release(). Allocates only when more entries are alive than ever before.
   EntryId acquire(Category category, int64_t size_bytes, std::string_view owner);
+  /// Once an entry; a second time is said on standard error and not counted.
   void release(EntryId entry) noexcept;
 
-  /// Counts memory taken from the system. Throws UnavailableError, naming owner, limit and what is held, if it would
-  /// exceed the limit; nothing is counted then.
-  void hold(int64_t size_bytes, std::string_view owner);
-  void let_go(int64_t size_bytes) noexcept;
+  /// Counts memory taken from the system, until let_go(). Throws UnavailableError, naming owner, limit and what is held,
+  /// if it would exceed the limit.
+  EntryId hold(Category category, int64_t size_bytes, std::string_view owner);
+  /// As release().
+  void let_go(EntryId entry) noexcept;
 
   /// Bytes that may be held at most; 0 is no limit.
   void set_limit_bytes(int64_t limit_bytes);
@@ -60,15 +69,39 @@ class Ledger {
   BytesByCategory peak() const;
   void reset_peaks();
 
-  /// What is in use now, the largest first: at the end of a program, the leaks.
+  /// What is in use now, the largest first.
   std::vector<Entry> entries() const;
 
  private:
-  static constexpr std::size_t kOwnerCapacity = 63;  // longer owners allocate
+  /// Entries, in places that are used again, under another id.
+  class Lines {
+   public:
+    EntryId add(Category category, int64_t size_bytes, std::string_view owner);
+    /// Null for one that is gone.
+    const Entry* find(EntryId id) const noexcept;
+    void remove(EntryId id) noexcept;
+    template <typename Visit>
+    void for_each(Visit&& visit) const {
+      for (const Line& line : lines_) {
+        if (line.alive) visit(line.entry);
+      }
+    }
+
+   private:
+    static constexpr std::size_t kOwnerCapacity = 63;  // longer owners allocate
+    struct Line {
+      Entry entry;
+      uint32_t uses;
+      bool alive;
+    };
+    void add_free_line();
+
+    std::vector<Line> lines_;
+    std::vector<uint32_t> free_lines_;  // has room for all, so that giving one back never allocates
+  };
 
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  // by EntryId; released ones stay, with no bytes, to be used again
-  std::vector<EntryId> free_entries_;
+  Lines in_use_, held_;
   BytesByCategory current_{}, peak_{};
   int64_t in_use_bytes_ = 0, in_use_peak_bytes_ = 0;
   int64_t held_bytes_ = 0, held_peak_bytes_ = 0, limit_bytes_ = 0;

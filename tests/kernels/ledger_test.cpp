@@ -1,7 +1,10 @@
 #include "kernels/ledger.h"
 
 #include <gtest/gtest.h>
+#include <limits>
+#include <stdexcept>
 
+#include "kernels/booking.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
 
@@ -44,18 +47,90 @@ TEST(Ledger, NamesWhatIsLeftTheLargestFirst) {
 TEST(Ledger, HoldsNoMoreThanItsLimitAndSaysWhoAsked) {
   Ledger ledger;
   ledger.set_limit_bytes(100);
-  ledger.hold(60, "first");
+  const auto first = ledger.hold(Category::kSlots, 60, "first");
   try {
-    ledger.hold(41, "the arena");
+    ledger.hold(Category::kArena, 41, "the arena");
     FAIL() << "the limit was passed";
   } catch (const UnavailableError& error) {
     EXPECT_STREQ(error.what(), "the arena needs 41 bytes, but the limit is 100 bytes and 60 are held already");
   }
   EXPECT_EQ(ledger.held_bytes(), 60);
-  ledger.hold(40, "just fits");
-  ledger.let_go(60);
+  const auto fits = ledger.hold(Category::kArena, 40, "just fits");
+  ledger.let_go(first);
   EXPECT_EQ(ledger.held_bytes(), 40);
   EXPECT_EQ(ledger.held_peak_bytes(), 100);
+  ledger.let_go(fits);
+}
+
+constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max();
+
+TEST(Ledger, NoSizeIsTooLargeToBeRefused) {
+  for (const int64_t limit_bytes : {int64_t{0}, int64_t{100}, kMostBytes}) {
+    Ledger ledger;
+    ledger.set_limit_bytes(limit_bytes);
+    const auto held = ledger.hold(Category::kArena, 60, "first");
+    const auto used = ledger.acquire(Category::kSlots, 60, "first");
+    for (const int64_t size_bytes : {kMostBytes, kMostBytes - 59}) {
+      EXPECT_THROW(ledger.hold(Category::kArena, size_bytes, "huge"), UnavailableError);
+      EXPECT_THROW(ledger.acquire(Category::kSlots, size_bytes, "huge"), UnavailableError);
+    }
+    EXPECT_EQ(ledger.held_bytes(), 60);
+    EXPECT_EQ(ledger.in_use_bytes(), 60);
+    ledger.release(used);
+    ledger.let_go(held);
+  }
+}
+
+TEST(Ledger, ANegativeSizeIsABug) {
+  Ledger ledger;
+  EXPECT_THROW(ledger.hold(Category::kArena, -1, "negative"), std::logic_error);
+  EXPECT_THROW(ledger.acquire(Category::kSlots, -1, "negative"), std::logic_error);
+  EXPECT_THROW(ledger.set_limit_bytes(-1), std::logic_error);
+  EXPECT_EQ(ledger.held_bytes(), 0);
+  EXPECT_EQ(ledger.in_use_bytes(), 0);
+}
+
+TEST(Ledger, WhatThrowsHasCountedNothing) {
+  Ledger ledger;
+  const std::string_view endless("x", std::numeric_limits<std::size_t>::max());  // no string is so long; never read
+  EXPECT_THROW(ledger.acquire(Category::kSlots, 10, endless), std::length_error);
+  EXPECT_THROW(ledger.hold(Category::kSlots, 10, endless), std::length_error);
+  EXPECT_TRUE(ledger.entries().empty());
+  EXPECT_EQ(ledger.in_use_bytes(), 0);
+  EXPECT_EQ(ledger.held_bytes(), 0);
+  const auto first = ledger.acquire(Category::kSlots, 10, "first"),
+             second = ledger.acquire(Category::kSlots, 5, "second");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(ledger.entries().at(0).owner, "first");
+  ledger.release(first);
+  ledger.release(second);
+}
+
+TEST(Ledger, ABookingThatThrowsHoldsNothing) {
+  Ledger ledger;
+  const auto most = ledger.acquire(Category::kSlots, kMostBytes - 5, "most");
+  EXPECT_THROW(Booking(ledger, 10, Category::kSlots, "no room to count it"), UnavailableError);
+  EXPECT_EQ(ledger.held_bytes(), 0);
+  ledger.release(most);
+}
+
+TEST(Ledger, WhatIsGivenBackTwiceCountsOnce) {
+  Ledger ledger;
+  const auto first = ledger.acquire(Category::kSlots, 10, "first");
+  ledger.release(first);
+  const auto second = ledger.acquire(Category::kSlots, 20, "second");  // in the same place
+  testing::internal::CaptureStderr();
+  ledger.release(first);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("released twice"), std::string::npos);
+  EXPECT_EQ(ledger.in_use_bytes(), 20);
+  ledger.release(second);
+  const auto held = ledger.hold(Category::kArena, 10, "arena");
+  ledger.let_go(held);
+  testing::internal::CaptureStderr();
+  ledger.let_go(held);
+  ledger.let_go(-1);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("let go twice"), std::string::npos);
+  EXPECT_EQ(ledger.held_bytes(), 0);
 }
 
 TEST(HostDevice, BooksWhatItAllocates) {
@@ -67,6 +142,42 @@ TEST(HostDevice, BooksWhatItAllocates) {
     EXPECT_EQ(device->ledger().held_bytes(), 6000);
     EXPECT_EQ(device->ledger().in_use_bytes(), 1000);
     EXPECT_EQ(device->ledger().entries().at(0).owner, "moments");
+  }
+  EXPECT_EQ(device->ledger().held_bytes(), 0);
+  EXPECT_EQ(device->ledger().in_use_bytes(), 0);
+}
+
+TEST(HostDevice, NamesWhatIsStillHeldAtItsEnd) {
+  auto device = make_host_device(1);
+  (void)device->allocate(77, Category::kSlots, "given back");
+  Ledger& ledger = device->ledger();
+  ledger.hold(Category::kArena, 5000, "arena");
+  ledger.hold(Category::kOptimizer, 1000, "moments");
+  testing::internal::CaptureStderr();
+  device.reset();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "aliquot: still held at the end: arena, 5000 bytes, arena\n"
+            "aliquot: still held at the end: moments, 1000 bytes, optimizer\n");
+}
+
+TEST(HostDevice, LeavesTheLastWordToAFailure) {
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(
+      {
+        const auto device = make_host_device(1);
+        device->ledger().hold(Category::kCommunication, 64, "what a message may still come into");
+        throw std::runtime_error("a rank is gone");
+      },
+      std::runtime_error);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(HostDevice, NoSizeIsTooLargeToBeRefused) {
+  const auto device = make_host_device(1);
+  for (const int64_t limit_bytes : {0, 1000}) {
+    device->ledger().set_limit_bytes(limit_bytes);
+    EXPECT_THROW(device->allocate(kMostBytes, Category::kSlots, "huge"), UnavailableError);
+    EXPECT_THROW(device->allocate(-1, Category::kSlots, "negative"), std::logic_error);
   }
   EXPECT_EQ(device->ledger().held_bytes(), 0);
   EXPECT_EQ(device->ledger().in_use_bytes(), 0);
