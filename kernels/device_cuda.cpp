@@ -151,6 +151,11 @@ void CudaDevice::fail(std::exception_ptr failure) noexcept {
   if (failure_ == nullptr) failure_ = std::move(failure);
 }
 
+bool CudaDevice::failed() noexcept {
+  const std::lock_guard lock(failure_mutex_);
+  return failure_ != nullptr;
+}
+
 void CudaDevice::throw_if_failed() {
   const std::lock_guard lock(failure_mutex_);
   if (failure_ != nullptr) std::rethrow_exception(failure_);
@@ -179,13 +184,21 @@ GpuMemory::~GpuMemory() {
 
 PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
   if (size_bytes == 0) return;
-  check(cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable),
-        fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
+  const cudaError_t result =
+      cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable);
+  if (result == cudaErrorMemoryAllocation) {  // the host's, which check() could not know
+    (void)cudaGetLastError();
+    throw UnavailableError(
+        fmt::format("the host has no {} bytes to pin for {}; free some, or look at ulimit -l", size_bytes, owner));
+  }
+  check(result, fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
 }
 
 PinnedMemory::~PinnedMemory() { report(cudaFreeHost(data_), "freeing pinned host memory"); }
 
 Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner) {
+  // Without a choice CUDA would set up the first GPU, and take some hundred MiB of it, for a rank of another one.
+  if (const auto* gpu = dynamic_cast<CudaDevice*>(&books)) gpu->use();
   auto booked = std::make_unique<BookedPinned>(books.ledger(), size_bytes, category, owner);
   std::byte* data = booked->memory.data();
   return Buffer(data, size_bytes, free_pinned, booked.release());

@@ -67,7 +67,8 @@ class CudaStream final : public Stream {
   /// Polls the device's watches while it waits; without any, sleeps in the driver.
   void synchronize() override;
 
-  /// On a thread of the driver. What it throws is thrown by synchronize() of any stream of the device.
+  /// On a thread of the driver. What it throws is thrown by synchronize() of any stream of the device, and drops the
+  /// device's later host work. Waits while 256 are queued; throws FaultError if the GPU has faulted meanwhile.
   void run(Task work) override;
 
   CudaDevice& device() { return device_; }
@@ -115,6 +116,7 @@ class CudaDevice final : public Device {
   /// Keeps the first failure of host work, to be thrown where the rank waits. fail() from any thread.
   void fail(std::exception_ptr failure) noexcept;
   void throw_if_failed();
+  bool failed() noexcept;
 
  private:
   int priority(Lane lane) const;
@@ -147,7 +149,8 @@ class GpuMemory {
   std::byte* data_;
 };
 
-/// Host memory that GPUs read and write without a detour, all of the process. In no ledger.
+/// Host memory that GPUs read and write without a detour, all of the process; in no ledger. The calling thread has chosen
+/// its GPU. Throws UnavailableError, naming owner and size, when the host gives no more.
 class PinnedMemory {
  public:
   PinnedMemory(int64_t size_bytes, std::string_view owner);
@@ -161,7 +164,7 @@ class PinnedMemory {
   std::byte* data_ = nullptr;
 };
 
-/// The same, booked with `books`.
+/// The same, booked with `books`, whose GPU it chooses if it is one.
 Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner);
 
 }  // namespace aliquot

@@ -41,7 +41,8 @@ class Event {
 /// An in-order queue of work on one device. All calls come from one thread, the rank's own, and only enqueue; on a host
 /// device's compute lane, which is that thread itself, work is done before the call returns and wait() blocks.
 /// Work that throws on a worker poisons its stream: later work is dropped, events still pass, and the exception is thrown
-/// by synchronize() and, through waits, by every stream that depended on it.
+/// by synchronize() and, through waits, by every stream that depended on it. On a GPU it poisons the device: host work
+/// that has not begun is dropped on all its streams, copies and kernels still run, and any synchronize() throws it.
 class Stream {
  public:
   explicit Stream(Lane lane) : lane_(lane) {}

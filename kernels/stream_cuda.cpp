@@ -50,7 +50,7 @@ struct CudaStream::HostWork {
   static void CUDART_CB run(void* argument) {
     auto& slot = *static_cast<Slot*>(argument);
     try {
-      slot.task();
+      if (!slot.device->failed()) slot.task();
     } catch (...) {
       slot.device->fail(std::current_exception());
     }
@@ -98,7 +98,12 @@ void CudaStream::synchronize() {
 void CudaStream::run(Task work) {
   if (host_work_ == nullptr) host_work_ = std::make_unique<HostWork>();
   auto& slot = host_work_->slots[host_work_->enqueued_count++ % HostWork::kCapacity];
-  poll_until([&] { return !slot.waiting.load(std::memory_order_acquire); }, [&] { device_.poll_watches(); });
+  poll_until([&] { return !slot.waiting.load(std::memory_order_acquire); },
+             [&] {
+               device_.poll_watches();
+               // After a fault the driver starts no host work any more, so that nobody would ever free the slot.
+               (void)finished(cudaStreamQuery(stream_), "work on the GPU");
+             });
   slot.device = &device_;
   slot.task = std::move(work);
   slot.waiting.store(true, std::memory_order_relaxed);

@@ -63,6 +63,7 @@ struct CUstream_st {
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
   bool busy = false, leaving = false;
+  std::atomic<bool> faulted{false};
   std::thread worker;
 
   CUstream_st() : worker([this] { work(); }) {}
@@ -111,6 +112,8 @@ struct CUstream_st {
 namespace aliquot::pretended {
 
 void launch(cudaStream_t stream, std::function<void()> work) { stream->enqueue(std::move(work)); }
+
+void fault(cudaStream_t stream) { stream->faulted = true; }
 
 }  // namespace aliquot::pretended
 
@@ -178,15 +181,19 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamQuery(cudaStream_t stream) { return stream->idle() ? cudaSuccess : cudaErrorNotReady; }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  if (stream->faulted) return cudaErrorLaunchFailure;
+  return stream->idle() ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream->wait();
-  return cudaSuccess;
+  return stream->faulted ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* argument) {
   // The driver may run all streams' host work on one thread: whoever waits in it for another stream's stands still.
   static std::mutex one_thread;
   stream->enqueue([=] {
+    if (stream->faulted) return;
     const std::lock_guard lock(one_thread);
     work(argument);
   });

@@ -11,4 +11,7 @@ namespace aliquot::pretended {
 /// What a kernel would be: runs in the stream's order, and may wait for other streams.
 void launch(cudaStream_t stream, std::function<void()> work);
 
+/// As after a kernel's fault: the stream says so when asked or waited for, and starts no more host work.
+void fault(cudaStream_t stream);
+
 }  // namespace aliquot::pretended
