@@ -7,11 +7,8 @@
 #include "kernels/host_loops_tables.h"
 
 namespace aliquot {
-namespace {
 
-Isa chosen_isa() {
-  const Isa highest = processor_isas().back();
-  const char* wanted = std::getenv("ALIQUOT_ISA");
+Isa choose_isa(const char* wanted, Isa highest) {
   if (wanted == nullptr || *wanted == '\0') return highest;
   for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
     if (wanted == name(isa)) return isa < highest ? isa : highest;
@@ -19,12 +16,10 @@ Isa chosen_isa() {
   throw UsageError("ALIQUOT_ISA is \"" + std::string(wanted) + "\"; it takes plain, avx2 or avx512");
 }
 
-}  // namespace
-
 std::span<const Isa> available_isas() { return processor_isas(); }
 
 Isa best_isa() {
-  static const Isa isa = chosen_isa();
+  static const Isa isa = choose_isa(std::getenv("ALIQUOT_ISA"), processor_isas().back());
   return isa;
 }
 

@@ -1,7 +1,9 @@
 // The reference: what every other table must equal, bit for bit, in plain C++ for any processor.
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +18,14 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view loop, DType dtype) {
   throw std::logic_error(std::string(loop) + " does not take " + std::string(name(dtype)));
+}
+
+/// The language leaves open what becomes of NaN and of numbers that the type does not hold.
+template <typename Integer>
+Integer to_integer(float value) {
+  using Limits = std::numeric_limits<Integer>;
+  if (std::isnan(value)) return 0;
+  return static_cast<Integer>(std::clamp(value, static_cast<float>(Limits::min()), static_cast<float>(Limits::max())));
 }
 
 // Calls work(Type{}) for the floating-point type that a loop computes with.
@@ -186,8 +196,8 @@ uint64_t fill_pattern(DType dtype, float value) {
     case DType::kFloat32: return float_bits(value) * 0x0000000100000001u;
     case DType::kBFloat16: return repeat16(float_to_bf16(value));
     case DType::kFloat16: return repeat16(float_to_fp16(value));
-    case DType::kInt16: return repeat16(static_cast<uint16_t>(static_cast<int16_t>(value)));
-    case DType::kUInt8: return static_cast<uint8_t>(value) * 0x0101010101010101u;
+    case DType::kInt16: return repeat16(static_cast<uint16_t>(to_integer<int16_t>(value)));
+    case DType::kUInt8: return to_integer<uint8_t>(value) * 0x0101010101010101u;
   }
   return 0;
 }

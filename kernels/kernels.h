@@ -27,6 +27,7 @@ struct TreeSum {
 /// Nothing allocates. All paths, plain, vector and CUDA, give the same bits, but for the payload of a NaN that arithmetic made.
 struct Kernels {
   void (*copy)(Stream&, void* to, const void* from, int64_t size_bytes);
+  /// As an integer: towards zero, the nearest that the type holds, 0 for NaN.
   void (*fill)(Stream&, void* to, DType, float value, int64_t count);
   void (*scale)(Stream&, float* x, float factor, int64_t count);            // x *= factor
   void (*add)(Stream&, float* to, const float* from, int64_t count);        // to += from

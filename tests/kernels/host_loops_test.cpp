@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
+#include "kernels/error.h"
+#include "kernels/host_loops_tables.h"
 #include "kernels/split_master.h"
 #include "tests/kernels/loops_data.h"
 
@@ -35,6 +38,24 @@ TEST_P(EveryIsa, Copy) {
     EXPECT_TRUE(same_bytes(to, from)) << count;
     EXPECT_TRUE(to.guards_intact()) << count;
   });
+}
+
+TEST_P(EveryIsa, FillsIntegersWithTheNearestTheyHold) {
+  struct Case {
+    float value;
+    int16_t as_int16;
+    uint8_t as_uint8;
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Case& c : {Case{-2.9f, -2, 0}, Case{300.5f, 300, 255}, Case{1e9f, 32767, 255}, Case{-1e9f, -32768, 0},
+                        Case{infinity, 32767, 255}, Case{-infinity, -32768, 0}, Case{std::nanf(""), 0, 0}}) {
+    int16_t wide[100] = {};
+    uint8_t narrow[100] = {};
+    loops().fill(wide, DType::kInt16, c.value, 100);
+    loops().fill(narrow, DType::kUInt8, c.value, 100);
+    for (const int16_t element : wide) ASSERT_EQ(element, c.as_int16) << c.value;
+    for (const uint8_t element : narrow) ASSERT_EQ(element, c.as_uint8) << c.value;
+  }
 }
 
 TEST_P(EveryIsa, FillEveryType) {
@@ -215,6 +236,26 @@ TEST(HostIsa, PlainIsAlwaysThereAndBestIsAvailable) {
   ASSERT_FALSE(available_isas().empty());
   EXPECT_EQ(available_isas().front(), Isa::kPlain);
   EXPECT_NO_THROW(host_loops(best_isa()));
+}
+
+TEST(HostLoops, TheEnvironmentChoosesNoMoreThanTheProcessorRuns) {
+  EXPECT_EQ(choose_isa(nullptr, Isa::kAvx2), Isa::kAvx2);
+  EXPECT_EQ(choose_isa("", Isa::kAvx2), Isa::kAvx2);
+  EXPECT_EQ(choose_isa("plain", Isa::kAvx2), Isa::kPlain);
+  EXPECT_EQ(choose_isa("avx2", Isa::kAvx512), Isa::kAvx2);
+  EXPECT_EQ(choose_isa("avx512", Isa::kAvx2), Isa::kAvx2);
+  EXPECT_EQ(choose_isa("avx512", Isa::kPlain), Isa::kPlain);
+}
+
+TEST(HostLoops, AnInstructionSetThatNobodyHasIsNamed) {
+  for (const char* wanted : {"sse9", "AVX2", "avx512 "}) {
+    try {
+      choose_isa(wanted, Isa::kAvx512);
+      FAIL() << wanted;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.what(), "ALIQUOT_ISA is \"" + std::string(wanted) + "\"; it takes plain, avx2 or avx512");
+    }
+  }
 }
 
 }  // namespace
