@@ -16,10 +16,12 @@ class SharedCounter {
   /// What was written before is seen by whoever sees the value. One writer at a time.
   void raise_to(uint64_t value);
 
-  /// Waits until it reached `value`, or `patience_nanoseconds` are over, or somebody calls wake(). True if reached.
+  /// Waits until it reached `value`, or `patience_nanoseconds` are over, or somebody calls wake(). True if reached. A
+  /// raise_to() that reaches it always ends the wait.
   bool wait(uint64_t value, int64_t patience_nanoseconds) const;
 
-  /// Makes all waiters look again.
+  /// Makes those who sleep look again. One who is just about to sleep may miss it, since the value says nothing new: who
+  /// waits for something besides the value, such as an abort, does so with a patience short enough to look by itself.
   void wake() const;
 
   /// How long waiters spin before they sleep. 0 suits more threads than cores. For the whole process.
