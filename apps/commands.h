@@ -11,6 +11,7 @@ namespace aliquot {
 using Arguments = std::vector<std::string>;
 
 int run_train(const Arguments& arguments);
+int run_plan(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 

@@ -7,6 +7,7 @@ Optimizer optimizer(const TrainOptions& o) {
   const auto lr = static_cast<float>(o.lr), decay = static_cast<float>(o.weight_decay), eps = static_cast<float>(o.eps);
   const auto beta_1 = static_cast<float>(o.beta_1), beta_2 = static_cast<float>(o.beta_2);
   if (o.optimizer == "adam") return Adam{lr, beta_1, beta_2, eps, decay};
+  if (o.optimizer == "adamw8bit") return AdamW8bit{lr, beta_1, beta_2, eps, decay};
   if (o.optimizer == "lion") return Lion{lr, beta_1, beta_2, decay};
   if (o.optimizer == "sgd") {
     return Sgd{.lr = lr, .momentum = static_cast<float>(o.momentum), .weight_decay = decay, .nesterov = o.nesterov};

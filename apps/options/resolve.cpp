@@ -16,7 +16,7 @@ struct Unfinished {
 };
 constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"}, Unfinished{"world", "auto threads mpi"},
-    Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam lion sgd"},
+    Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
     Unfinished{"scale-lr", "none"},    Unfinished{"base-batch", "*"},
     Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
     Unfinished{"offload", "none"},     Unfinished{"offload-parameters", "none"},

@@ -1,0 +1,165 @@
+// aliquot plan: what a run would cost, without running it.
+#include <fmt/format.h>
+#include <fstream>
+#include <optional>
+
+#include "apps/commands.h"
+#include "apps/memory_table.h"
+#include "apps/metrics.h"
+#include "apps/models/parameters.h"
+#include "apps/plan/machine.h"
+#include "apps/plan/plan_options.h"
+#include "engine/budget.h"
+#include "engine/trace.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+struct Outcome {
+  Plan plan;
+  Account account;
+  Timeline timeline;
+  int64_t parameters = 0;
+  double tokens = 0;  // of all ranks, a step
+  std::optional<int64_t> largest;
+};
+
+ModelSpec model_of(const PlanOptions& o) {
+  return o.params ? equal_units(*o.params, o.units) : parameters_of(shape_of(o));
+}
+
+/// The same kind of model with more layers, or more parameters in as many units.
+ModelSpec scaled(const PlanOptions& o, int64_t scale) {
+  if (o.params) return equal_units(scale * 1'000'000, o.units);
+  ModelShape shape = shape_of(o);
+  shape.layers = scale;
+  return parameters_of(shape);
+}
+
+/// The largest that fits, in parameters; 0 if not even the smallest does. More never needs less, so halving finds it.
+int64_t largest_that_fits(const PlanOptions& o, const Policy& policy, const Topology& topology) {
+  const auto fits = [&](int64_t scale) {
+    return rank_bytes(plan(scaled(o, scale), policy, topology)) <= *o.device_memory;
+  };
+  const int64_t most = o.params ? 100'000'000 : 10'000;
+  int64_t fit = 0, next = 1;
+  while (next <= most && fits(next)) fit = next, next *= 2;
+  for (int64_t low = fit, high = std::min(next, most + 1); high - low > 1;) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+    fit = low;
+  }
+  return fit == 0 ? 0 : parameter_count(scaled(o, fit));
+}
+
+Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
+  const Policy policy = policy_of(o, stage);
+  const Topology topology = topology_of(o, machine.has_gpus);
+  const ModelSpec model = model_of(o);
+  CostModel cost = machine.cost;
+  const int64_t sequence = o.sequence.value_or(o.params ? 1024 : shape_of(o).context);
+  cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
+  Outcome outcome{plan(model, policy, topology), {}, {}, parameter_count(model), 0, {}};
+  outcome.account = account(outcome.plan.schedule);
+  outcome.timeline = simulate(outcome.plan, cost);
+  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.accumulate * o.ranks);
+  if (o.device_memory) outcome.largest = largest_that_fits(o, policy, topology);
+  return outcome;
+}
+
+Json to_json(const PlanOptions& o, const Outcome& outcome) {
+  Json memory = json(outcome.account.peak);
+  memory["peak"] = outcome.account.peak_bytes;
+  Json one = {{"zero_stage", outcome.plan.schedule.zero_stage},
+              {"ranks", o.ranks},
+              {"parameters", outcome.parameters},
+              {"memory", memory},
+              {"peak_operation", title(outcome.plan, outcome.account.peak_operation)},
+              {"rank_bytes", rank_bytes(outcome.plan)},
+              {"sent_bytes", outcome.timeline.sent_bytes},
+              {"received_bytes", outcome.timeline.received_bytes},
+              {"operations", outcome.plan.schedule.operations.size()}};
+  if (outcome.largest) one["largest_parameters"] = *outcome.largest;
+  if (!o.machine.empty()) {
+    one["step_seconds"] = outcome.timeline.step_seconds;
+    one["hidden_share"] = outcome.timeline.hidden_share();
+    one["tokens_per_second"] = outcome.tokens / outcome.timeline.step_seconds;
+  }
+  return one;
+}
+
+void print_text(const PlanOptions& o, const Outcome& outcome) {
+  fmt::print("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
+             o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+  for (int c = 0; c < kCategoryCount; ++c) {
+    const int64_t bytes = outcome.account.peak[static_cast<std::size_t>(c)];
+    if (bytes > 0) fmt::print("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
+  }
+  fmt::print("  {:<14}{:>18}  {}, at {}\n", "peak", outcome.account.peak_bytes, bytes_text(outcome.account.peak_bytes),
+             title(outcome.plan, outcome.account.peak_operation));
+  fmt::print("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
+             bytes_text(outcome.timeline.received_bytes));
+  if (outcome.largest)
+    fmt::print("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
+  if (!o.machine.empty()) {
+    fmt::print("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n", o.machine,
+               outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
+               outcome.tokens / outcome.timeline.step_seconds);
+  }
+  if (o.schedule) fmt::print("\n{}", text(outcome.plan));
+  fmt::print("\n");
+}
+
+/// One row a plan; nested names are joined by a dot.
+void print_csv(const std::vector<Json>& plans) {
+  const auto row = [](const Json& plan, bool names) {
+    std::string line;
+    const Json flat = plan.flatten();
+    for (const auto& [key, value] : flat.items()) {
+      std::string cell = names ? key.substr(1) : value.is_string() ? value.get<std::string>() : value.dump();
+      std::ranges::replace(cell, '/', '.');
+      line += (line.empty() ? "" : ",") + cell;
+    }
+    fmt::print("{}\n", line);
+  };
+  row(plans.front(), true);
+  for (const Json& plan : plans) row(plan, false);
+}
+
+void write_trace_file(const PlanOptions& o, const Outcome& outcome) {
+  std::ofstream file(o.trace);
+  write_trace(file, outcome.plan, outcome.timeline);
+  if (!file.flush()) throw UsageError("--trace " + o.trace + ": it cannot be written.");
+}
+
+}  // namespace
+
+int run_plan(const Arguments& arguments) {
+  PlanOptions options;
+  const OptionTable table = plan_option_table(options);
+  if (wants_help(arguments)) {
+    fmt::print(
+        "aliquot plan [--option value ...]\n\n"
+        "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
+        "nothing.\n"
+        "Activations are the model's own and not counted.\n\n{}",
+        table.help());
+    return 0;
+  }
+  parse_arguments(table, arguments);
+  const Machine machine = find_machine(options.machine.empty() ? "host" : options.machine);
+  std::vector<Json> plans;
+  std::optional<Outcome> last;
+  for (const int stage : stages_of(options)) {
+    last = outcome_of(options, machine, stage);
+    plans.push_back(to_json(options, *last));
+    if (options.format == "text") print_text(options, *last);
+  }
+  if (options.format == "json") fmt::print("{}\n", Json{{"plans", plans}}.dump(2));
+  if (options.format == "csv") print_csv(plans);
+  if (!options.trace.empty()) write_trace_file(options, *last);
+  return 0;
+}
+
+}  // namespace aliquot

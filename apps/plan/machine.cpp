@@ -1,0 +1,68 @@
+#include "apps/plan/machine.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+
+/// A node of 8 GPUs: rates of one of them, but between nodes of all eight.
+CostModel eight_gpus(double link, double network, double memory, double flops) {
+  CostModel cost;
+  cost.inside_node = {link, 1e-5};
+  cost.between_nodes = {network, 2e-5};
+  cost.copy_bytes_per_second = memory;
+  cost.update_seconds_per_element = 28 / memory;
+  cost.flops_per_second = flops;
+  cost.compute_issues = false;
+  return cost;
+}
+
+void take(const Json& object, const char* field, double& value, const std::string& path) {
+  if (!object.contains(field)) return;
+  if (!object[field].is_number() || object[field].get<double>() < 0)
+    throw UsageError(fmt::format("{}: {} is no rate; give a number of 0 or more.", path, field));
+  value = object[field].get<double>();
+}
+
+void take(const Json& object, const char* field, LinkCost& link, const std::string& path) {
+  if (!object.contains(field)) return;
+  if (!object[field].is_object()) throw UsageError(fmt::format("{}: {} is no link.", path, field));
+  take(object[field], "bytes_per_second", link.bytes_per_second, path);
+  take(object[field], "latency_seconds", link.latency_seconds, path);
+}
+
+Machine read_machine(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw UsageError(
+        fmt::format("--machine {}: neither host, dgx-a100 nor dgx-h100, nor a file that can be read.", path));
+  }
+  const Json json = Json::parse(file, nullptr, false);
+  if (!json.is_object()) throw UsageError(fmt::format("--machine {}: the file is no JSON object.", path));
+  Machine machine{path, json.value("has_gpus", false), CostModel::typical_host()};
+  take(json, "inside_node", machine.cost.inside_node, path);
+  take(json, "between_nodes", machine.cost.between_nodes, path);
+  take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
+  take(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
+  take(json, "flops_per_second", machine.cost.flops_per_second, path);
+  machine.cost.compute_issues = !machine.has_gpus;
+  return machine;
+}
+
+}  // namespace
+
+Machine find_machine(const std::string& name) {
+  if (name == "host") return {name, false, CostModel::typical_host()};
+  if (name == "dgx-a100") return {name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14)};
+  if (name == "dgx-h100") return {name, true, eight_gpus(3.5e11, 3.6e11, 2.6e12, 4.4e14)};
+  return read_machine(name);
+}
+
+}  // namespace aliquot

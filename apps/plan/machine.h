@@ -1,0 +1,20 @@
+#pragma once
+// Machines to simulate with.
+
+#include <string>
+
+#include "engine/simulate.h"
+
+namespace aliquot {
+
+struct Machine {
+  std::string name;
+  bool has_gpus = false;
+  CostModel cost;
+};
+
+/// A preset by name (host, dgx-a100, dgx-h100: rounded from published rates, not measured by us), or a JSON file with any of
+/// CostModel's fields over those of host. Throws UsageError, naming the file and the field, for what it cannot read.
+Machine find_machine(const std::string& name_or_file);
+
+}  // namespace aliquot

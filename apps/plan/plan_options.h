@@ -1,0 +1,52 @@
+#pragma once
+// What `aliquot plan` can be told.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/models/shape.h"
+#include "apps/options/option_table.h"
+#include "engine/policy.h"
+#include "optim/optimizer.h"
+#include "sharding/topology.h"
+
+namespace aliquot {
+
+struct PlanOptions {
+  std::string model = "gpt2-nano";
+  std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
+  std::optional<int64_t> params;  // instead of a model: so many, in equal units
+  int64_t units = 32;
+
+  int64_t ranks = 1;
+  std::optional<int64_t> ranks_per_node;
+  std::string zero_stage = "3", stages;
+  std::string precision = "fp32", gradients = "fp32", reduce_precision, master = "split", state = "fp32";
+  std::string optimizer = "adamw";
+  int64_t micro_batch = 4, accumulate = 1;
+  std::optional<int64_t> sequence;
+  std::string accumulate_into = "auto", gather = "auto";
+  int64_t prefetch = 1, keep_gathered = 0;
+  bool update_in_backward = false, reproducible = false;
+
+  std::optional<int64_t> device_memory;
+  std::string machine;
+  bool schedule = false;
+  std::string trace;
+  std::string format = "text";
+};
+
+/// The table of `aliquot plan`, bound to `options`, which must outlive it and stay where it is.
+OptionTable plan_option_table(PlanOptions& options);
+
+/// Stages asked for, in order.
+std::vector<int> stages_of(const PlanOptions& options);
+Policy policy_of(const PlanOptions& options, int zero_stage);
+/// `on_gpus`: a GPU for every rank of a node.
+Topology topology_of(const PlanOptions& options, bool on_gpus);
+/// The preset's shape with what --layers and the others change.
+ModelShape shape_of(const PlanOptions& options);
+
+}  // namespace aliquot

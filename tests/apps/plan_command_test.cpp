@@ -1,0 +1,152 @@
+// aliquot plan: the ZeRO paper's formula, what train then measures, and sentences for what cannot be.
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/models/gpt2.h"
+#include "apps/models/parameters.h"
+#include "kernels/thread_pool.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using test::CommandResult;
+using Json = nlohmann::json;
+
+Json planned(std::vector<std::string> words) {
+  words.insert(words.begin(), "plan");
+  words.insert(words.end(), {"--format", "json"});
+  const CommandResult result = test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return Json::parse(result.out).at("plans");
+}
+
+/// 2 bytes of parameter, 2 of gradient, 12 of optimizer; each divided by the ranks where the stage shards it.
+TEST(Plan, AgreesWithTheZeroPaper) {
+  const double psi = 7.5e9;
+  for (const int ranks : {1, 16, 64, 1024}) {
+    const Json plans = planned({"--params", "7.5b", "--units", "48", "--ranks", std::to_string(ranks), "--stages",
+                                "all", "--master", "fp32", "--precision", "bf16", "--gradients", "bf16"});
+    ASSERT_EQ(plans.size(), 4u);
+    for (int stage = 0; stage < 4; ++stage) {
+      const Json& memory = plans[stage]["memory"];
+      const auto share = [&](int from) { return stage >= from ? 1.0 / ranks : 1.0; };
+      EXPECT_NEAR(memory["optimizer"].get<double>(), 12 * psi * share(1), 12 * psi * share(1) * 2e-3) << stage;
+      EXPECT_NEAR(memory["gradients"].get<double>(), 2 * psi * share(2), 2 * psi * share(2) * 2e-3) << stage;
+      EXPECT_NEAR(memory["parameters"].get<double>(), 2 * psi * share(3), 2 * psi * share(3) * 2e-3) << stage;
+      EXPECT_EQ(plans[stage]["ranks"], ranks);
+      EXPECT_EQ(plans[stage]["zero_stage"], stage);
+    }
+  }
+}
+
+TEST(Plan, IsWhatTrainMeasures) {
+  test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "run.jsonl";
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    const Json memory = planned({"--ranks", "2", "--zero-stage", stage})[0]["memory"];
+    ASSERT_EQ(test::run_aliquot(
+                  {"train", "--ranks", "2", "--zero-stage", stage, "--steps", "2", "--quiet", "--metrics", metrics})
+                  .code,
+              0);
+    std::ifstream file(metrics);
+    Json done;
+    for (std::string line; std::getline(file, line);) done = Json::parse(line);
+    for (const char* category : {"parameters", "gradients", "optimizer", "slots", "communication"})
+      EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "stage " << stage << " " << category;
+  }
+}
+
+TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
+  for (const char* name : {"gpt2-nano", "gpt2-124m"}) {
+    const ModelShape shape = find_model_preset(name)->shape;
+    ThreadPool pool(1);
+    const Gpt2 model(shape, {}, pool);
+    const ModelSpec spec = parameters_of(shape);
+    ASSERT_EQ(spec.units.size(), model.units().size());
+    for (std::size_t u = 0; u < spec.units.size(); ++u) {
+      EXPECT_EQ(spec.units[u].name, model.units()[u].name);
+      EXPECT_EQ(spec.units[u].gradients == GradientMode::kAdd, model.units()[u].gradients == GradientWrite::kAdd);
+      ASSERT_EQ(spec.units[u].parameters.size(), model.units()[u].tensors.size()) << spec.units[u].name;
+      for (std::size_t t = 0; t < spec.units[u].parameters.size(); ++t) {
+        const TensorSpec& tensor = spec.units[u].parameters[t].tensor;
+        EXPECT_EQ(tensor.name, spec.units[u].name + "." + model.units()[u].tensors[t].name);
+        EXPECT_EQ(tensor.shape, model.units()[u].tensors[t].shape);
+      }
+    }
+    ASSERT_EQ(spec.uses.size(), model.uses().size());
+    for (std::size_t use = 0; use < spec.uses.size(); ++use) EXPECT_EQ(spec.uses[use][0], model.uses()[use]);
+  }
+}
+
+/// The published counts.
+TEST(Plan, CountsParameters) {
+  const std::pair<const char*, int64_t> models[] = {{"gpt2-124m", 124'439'808},
+                                                    {"gpt2-1.5b", 1'557'611'200},
+                                                    {"llama-1b", 1'235'814'400},
+                                                    {"llama-8b", 8'030'261'248}};
+  for (const auto& [name, count] : models) {
+    EXPECT_EQ(planned({"--model", name, "--ranks", "8"})[0]["parameters"], count) << name;
+  }
+}
+
+TEST(Plan, TheLargestThatFitsFitsAndOneMoreDoesNot) {
+  const Json at = planned({"--ranks", "8", "--device-memory", "1GiB", "--model", "gpt2-124m", "--zero-stage", "2"})[0];
+  const int64_t largest = at["largest_parameters"];
+  const int64_t block = 7'087'872, rest = 124'439'808 - 12 * block;
+  const int64_t layers = (largest - rest) / block;
+  EXPECT_EQ(largest, rest + layers * block);
+  const auto bytes = [](int64_t count) {
+    return planned({"--ranks", "8", "--model", "gpt2-124m", "--zero-stage", "2", "--layers",
+                    std::to_string(count)})[0]["rank_bytes"]
+        .get<int64_t>();
+  };
+  EXPECT_LE(bytes(layers), int64_t{1} << 30);
+  EXPECT_GT(bytes(layers + 1), int64_t{1} << 30);
+}
+
+TEST(Plan, SimulatesAndDraws) {
+  test::TemporaryDirectory directory;
+  const std::string trace = directory.path() / "trace.json";
+  const Json plan = planned(
+      {"--model", "llama-8b", "--ranks", "64", "--precision", "bf16", "--machine", "dgx-h100", "--trace", trace})[0];
+  EXPECT_GT(plan["step_seconds"].get<double>(), 0);
+  EXPECT_GT(plan["tokens_per_second"].get<double>(), 0);
+  EXPECT_GT(plan["hidden_share"].get<double>(), 0.1);
+  std::ifstream file(trace);
+  EXPECT_GT(Json::parse(file)["traceEvents"].size(), 100u);
+  std::ofstream(directory.path() / "slow.json") << R"({"inside_node": {"bytes_per_second": 1e6}})";
+  const Json slow = planned({"--ranks", "4", "--gather", "copy", "--machine", directory.path() / "slow.json"})[0];
+  const Json fast = planned({"--ranks", "4", "--gather", "copy", "--machine", "host"})[0];
+  EXPECT_GT(slow["step_seconds"].get<double>(), 5 * fast["step_seconds"].get<double>());
+}
+
+TEST(Plan, SpeaksTextAndCsvToo) {
+  const CommandResult text = test::run_aliquot({"plan", "--stages", "1,3", "--ranks", "2", "--schedule"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.out.find("stage 1 on 2 ranks"), std::string::npos);
+  EXPECT_NE(text.out.find("backward h.0"), std::string::npos);
+  const CommandResult csv = test::run_aliquot({"plan", "--stages", "all", "--ranks", "2", "--format", "csv"});
+  EXPECT_EQ(csv.code, 0);
+  EXPECT_EQ(std::ranges::count(csv.out, '\n'), 5);
+  EXPECT_NE(csv.out.find("memory.parameters"), std::string::npos);
+}
+
+TEST(Plan, RefusesWithASentence) {
+  const auto refuses = [](std::vector<std::string> words, std::string_view sentence) {
+    words.insert(words.begin(), "plan");
+    const CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  };
+  refuses({"--stages", "1-3"}, "as in 1,3");
+  refuses({"--machine", "nowhere"}, "nor a file");
+  refuses({"--model", "gpt2-124"}, "gpt2-124m");
+  refuses({"--reproducible", "--ranks", "3"}, "powers of two");
+  refuses({"--gather", "view", "--ranks", "16", "--ranks-per-node", "8"}, "all ranks on one host");
+}
+
+}  // namespace
+}  // namespace aliquot

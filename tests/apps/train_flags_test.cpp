@@ -1,0 +1,85 @@
+// aliquot train: what its flags promise of results, seen from outside.
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string digest(std::vector<std::string> words) {
+  words.insert(words.begin(), {"train", "--steps", "3", "--layers", "2", "--quiet", "--threads", "1"});
+  const test::CommandResult result = test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return result.out;
+}
+
+TEST(TrainFlags, ReproducibleIsTheSameOnAnyPowerOfTwoOfRanks) {
+  const std::string alone = digest({"--ranks", "1", "--reproducible", "--global-batch", "16"});
+  EXPECT_EQ(digest({"--ranks", "2", "--reproducible", "--global-batch", "16"}), alone);
+  EXPECT_EQ(digest({"--ranks", "4", "--reproducible", "--global-batch", "16", "--zero-stage", "1"}), alone);
+  EXPECT_NE(digest({"--ranks", "2", "--global-batch", "16"}), digest({"--ranks", "1", "--global-batch", "16"}));
+}
+
+TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
+  const std::string plain = digest({"--ranks", "2", "--clip", "0"});
+  EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--update-in-backward"}), plain);
+  EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--memory-budget", "12MiB"}), plain);
+  EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--gather", "copy", "--prefetch", "3", "--keep-gathered", "2"}),
+            plain);
+}
+
+TEST(TrainFlags, PrecisionOfStateAndTrafficShows) {
+  const std::string plain = digest({"--ranks", "2"});
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--reduce-precision", "bf16"}, {"--state", "bf16"}, {"--optimizer", "adamw8bit"}}) {
+    std::vector<std::string> stage1 = words, stage3 = words;
+    stage1.insert(stage1.end(), {"--ranks", "2", "--zero-stage", "1"});
+    stage3.insert(stage3.end(), {"--ranks", "2", "--zero-stage", "3"});
+    EXPECT_NE(digest(stage1), plain) << words[0];
+    EXPECT_EQ(digest(stage1), digest(stage3)) << words[0];
+  }
+}
+
+TEST(TrainFlags, ValidationIsReportedAndChangesNothing) {
+  test::TemporaryDirectory directory;
+  const std::string data = directory.path() / "tokens.bytes", metrics = directory.path() / "m.jsonl";
+  std::ofstream(data) << std::string(20000, 'a') << std::string(20000, 'b');
+  const std::string plain = digest({"--ranks", "2"});
+  EXPECT_EQ(
+      digest({"--ranks", "2", "--eval-data", data, "--eval-every", "2", "--eval-batches", "2", "--metrics", metrics}),
+      plain);
+  std::ifstream file(metrics);
+  int seen = 0;
+  for (std::string line; std::getline(file, line);) {
+    const Json record = Json::parse(line);
+    if (!record.contains("eval_loss")) continue;
+    ++seen;
+    EXPECT_EQ(record["step"], 2);
+    EXPECT_GT(record["eval_loss"].get<double>(), 0);
+  }
+  EXPECT_EQ(seen, 1);
+}
+
+TEST(TrainFlags, TraceHasEveryRankAndLane) {
+  test::TemporaryDirectory directory;
+  const std::string trace = directory.path() / "trace.json";
+  digest({"--ranks", "2", "--trace", trace});
+  std::ifstream file(trace);
+  const Json events = Json::parse(file)["traceEvents"];
+  int of_rank[2] = {0, 0};
+  for (const Json& event : events) {
+    if (event["ph"] != "X") continue;
+    ++of_rank[event["pid"].get<int>()];
+    EXPECT_GE(event["dur"].get<double>(), 0);
+  }
+  EXPECT_GT(of_rank[0], 10);
+  EXPECT_EQ(of_rank[0], of_rank[1]);
+}
+
+}  // namespace
+}  // namespace aliquot
