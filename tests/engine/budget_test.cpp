@@ -90,12 +90,13 @@ TEST(Budget, TrainsWithTheSameBits) {
   const Outcome plain = train_plainly(2, settings);
   World::threads(2,
                  [&](World& world) {
+                   Settings own = settings;
                    for (const int64_t budget : {int64_t{40'000}, int64_t{1} << 30}) {
-                     settings.options.memory_budget_bytes = budget;
-                     EXPECT_TRUE(train(world, settings) == plain) << budget;
+                     own.options.memory_budget_bytes = budget;
+                     EXPECT_TRUE(train(world, own) == plain) << budget;
                    }
-                   settings.options.memory_budget_bytes = 1000;
-                   EXPECT_THROW(train(world, settings), UnavailableError);
+                   own.options.memory_budget_bytes = 1000;
+                   EXPECT_THROW(train(world, own), UnavailableError);
                  },
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
