@@ -10,9 +10,18 @@ Accesses::Accesses(const Plan& plan)
       reduces_in_place_(plan.schedule.zero_stage <= 1 && !plan.schedule.accumulate_into_shard),
       first_reduce_(plan.model.units.size(), -1),
       last_reduce_(plan.model.units.size(), -1) {
+  goes_on_.resize(plan.schedule.operations.size());
+  std::vector<bool> begun(plan.model.units.size(), false);
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
+    if (operation.verb == Verb::kBackward) {
+      for (const UnitId unit : plan.model.uses[operation.place]) {
+        if (begun[unit]) goes_on_[id].push_back(unit);
+        begun[unit] = true;
+      }
+    }
     if (operation.verb != Verb::kReduce) continue;
+    begun[operation.place] = false;
     last_reduce_[operation.place] = static_cast<OperationId>(id);
     if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = static_cast<OperationId>(id);
   }
@@ -27,7 +36,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
   accesses_.clear();
   const Operation& operation = plan_.schedule.operations[id];
   if (operation.verb == Verb::kForward || operation.verb == Verb::kBackward) {
-    use(operation);
+    use(id);
     return accesses_;
   }
   if (operation.verb == Verb::kNorm) {
@@ -54,12 +63,15 @@ const std::vector<Access>& Accesses::of(OperationId id) {
   return accesses_;
 }
 
-void Accesses::use(const Operation& operation) {
+void Accesses::use(OperationId id) {
+  const Operation& operation = plan_.schedule.operations[id];
   for (const UnitId unit : plan_.model.uses[operation.place]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
       const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
       add({.role = slot ? Role::kGathered : Role::kParameters, .flat = flat, .by_peers = plan_.schedule.view});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
+        // What an earlier backward left there must still be there.
+        if (std::ranges::find(goes_on_[id], unit) != goes_on_[id].end()) add({.role = Role::kGradients, .flat = flat});
         add({.role = Role::kGradients, .flat = flat, .writes = true});
       }
     }

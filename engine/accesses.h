@@ -29,7 +29,7 @@ class Accesses {
   bool trains(UnitId unit) const;
 
  private:
-  void use(const Operation& operation);
+  void use(OperationId operation);
   void gather(int32_t flat);
   void reduce(OperationId operation, int32_t flat);
   void spread(int32_t flat);
@@ -42,6 +42,7 @@ class Accesses {
   bool several_nodes_;                                   // then a node's ranks read what they received for one another
   bool reduces_in_place_;                                // the sum replaces the own part of the gradients
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
+  std::vector<std::vector<UnitId>> goes_on_;             // by operation: units whose gradient a backward adds to
   std::vector<Access> accesses_;
 };
 

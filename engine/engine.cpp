@@ -13,7 +13,7 @@ Scope::~Scope() {
 }
 
 Pass::~Pass() {
-  if (engine_ != nullptr && unwinding_.now()) engine_->abandon_pass();
+  if (engine_ != nullptr && unwinding_.now()) engine_->abandon_pass(step_);
 }
 
 const std::string& Unit::name() const { return engine_.declared_[index_].spec.name; }
@@ -81,9 +81,9 @@ Engine::Running& Engine::running(std::string_view what) const {
   return *running_;
 }
 
-ModelSpec Engine::model() const {
+ModelSpec Engine::model(const std::vector<Declared>& declared) const {
   ModelSpec model;
-  for (const Declared& declared : declared_) model.units.push_back(declared.spec);
+  for (const Declared& unit : declared) model.units.push_back(unit.spec);
   model.uses = uses_;
   if (uses_.empty()) {
     for (const Unit& unit : units_) model.uses.push_back({unit.index()});
@@ -104,16 +104,20 @@ Policy Engine::policy() const {
           .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements)};
 }
 
+Plan Engine::make_plan(const std::vector<Declared>& declared) const {
+  if (options_.memory_budget_bytes == 0) return aliquot::plan(model(declared), policy(), world_.topology());
+  return plan_within(options_.memory_budget_bytes, model(declared), policy(), world_.topology(), options_.cost);
+}
+
 const Plan& Engine::plan() {
-  if (plan_) return *plan_;
-  const int64_t budget = options_.memory_budget_bytes;
-  plan_ = std::make_unique<Plan>(budget > 0 ? plan_within(budget, model(), policy(), world_.topology(), options_.cost)
-                                            : aliquot::plan(model(), policy(), world_.topology()));
+  if (!plan_) plan_ = std::make_unique<Plan>(make_plan(declared_));
   return *plan_;
 }
 
 void Engine::compute_on(std::unique_ptr<Stream> stream) {
   refuse_if_running("compute on another stream");
+  if (stream != nullptr && stream->lane() != Lane::kCompute)
+    throw UsageError("the model's stream is to be of the compute lane");
   compute_stream_ = std::move(stream);
 }
 
@@ -129,6 +133,7 @@ void Engine::record_timelines() {
 
 Timeline Engine::timeline(double* began) {
   Running& run = running("asking for a timeline");
+  run.require_between_steps("timeline()");
   const int64_t last = run.executor.step() - 1;
   if (!run.recorder || last < run.recorded_from + 2) return {};
   run.come_to_rest();
@@ -152,13 +157,15 @@ std::string Engine::use_text(const Operation& operation) const {
 }
 
 Pass Engine::micro_batch() {
-  if (running("the first micro-batch").abandoned) step();
-  Running& run = *running_;
+  Running& run = running("the first micro-batch");
+  run.require_nothing_live();
+  if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
   if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
   if (run.micro_batch + 1 == options_.accumulate) {
     throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
   }
   Executor& executor = run.turn_to(run.executor);
+  if (run.micro_batch < 0) executor.show_step(step_count_ + 1);
   executor.run_to_model_code();
   const Operation& next = executor.operation(executor.next());
   if (next.micro_batch != run.micro_batch + 1 || next.verb != Verb::kForward || next.place != 0) {
@@ -166,7 +173,7 @@ Pass Engine::micro_batch() {
         fmt::format("micro-batch {} is not finished: {} is still to come", run.micro_batch, use_text(next)));
   }
   ++run.micro_batch;
-  return Pass(this);
+  return Pass(this, step_count_);
 }
 
 namespace {
@@ -189,7 +196,7 @@ Scope Engine::open(std::span<const UnitId> units, Use use) {
   if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
   if (use == Use::kEvaluate) {
     if (run.micro_batch >= 0) throw UsageError("evaluate between steps: this one is not finished");
-    run.turn_to(run.evaluator).run_to_model_code();
+    begin_evaluation(units);
   } else if (run.micro_batch < 0) {
     throw UsageError("open a micro-batch before a unit");
   }
@@ -212,6 +219,20 @@ Scope Engine::open(std::span<const UnitId> units, Use use) {
   const StepMemory& memory = use == Use::kEvaluate ? run.evaluation_memory : run.memory;
   for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, memory);
   return Scope(this);
+}
+
+/// A pass that begins with the wrong unit is refused before anything is gathered for it.
+void Engine::begin_evaluation(std::span<const UnitId> units) {
+  Running& run = *running_;
+  const bool begins = !run.evaluates() || run.evaluator.at_start_of_step();
+  if (begins && run.live.empty() && !std::ranges::is_permutation(plan_->model.uses.front(), units)) {
+    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has forward of {}",
+                                 unit_names(units), unit_names(plan_->model.uses.front())));
+  }
+  if (begins) run.require_between_steps("an evaluation");
+  run.turn_to(run.evaluator);
+  if (begins) run.evaluator.show_step(step_count_);
+  run.evaluator.run_to_model_code();
 }
 
 void Engine::pass_over(std::span<const UnitId> units) {
@@ -242,13 +263,26 @@ void Engine::close(bool by_exception) noexcept {
   }
 }
 
-void Engine::abandon_pass() noexcept { running_->abandoned = true; }
+void Engine::abandon_pass(int64_t step) noexcept {
+  if (running_ && running_->micro_batch >= 0 && step == step_count_) running_->abandoned = true;
+}
+
+void Engine::abandon() {
+  Running& run = running("abandoning a step");
+  run.require_nothing_live();
+  if (run.active->at_start_of_step()) run.turn_to(run.executor);
+  run.abandoned = true;
+}
 
 StepReport Engine::step() {
   Running& run = running("step()");
+  run.require_nothing_live();
   if (run.abandoned) {
-    if (options_.update_in_backward)
+    if (options_.update_in_backward) {
+      run.lost = true;
       throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
+    }
+    if (run.micro_batch < 0) run.executor.show_step(step_count_ + 1);
     run.finish_passes();
   }
   if (run.evaluates() || !run.executor.at_end_of_passes()) {

@@ -54,8 +54,8 @@ class Unit {
 /// Collective: every rank makes the same calls in the same order, from its own thread. The world must outlive it.
 /// Errors are aliquot::Error (kernels/error.h).
 ///
-/// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), or micro_batch(), takes part in
-/// what the others still wait for, all ranks skip the update, and the step after is clean.
+/// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), without further micro-batches,
+/// takes part in what the others still wait for, all ranks skip the update, and the step after is clean.
 class Engine {
  public:
   Engine(World& world, const EngineOptions& options);
@@ -81,7 +81,9 @@ class Engine {
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
   void pass_over(std::initializer_list<const Unit*> units);
-  /// After the last micro-batch: norm, clip, update, publish.
+  /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
+  void abandon();
+  /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish.
   StepReport step();
 
   void set_learning_rate(double rate) { learning_rate_ = rate; }
@@ -91,7 +93,8 @@ class Engine {
   int64_t step_count() const { return step_count_; }
   /// Where the model's own kernels run: they are enqueued while their unit's scope lives. Only after materialize().
   Stream& compute_stream();
-  /// On a GPU: the model's kernels run on a stream of its own (wrap_cuda_stream), of the world's device. Before materialize().
+  /// On a GPU: the model's kernels run on a stream of its own (wrap_cuda_stream, lane compute), of the world's device.
+  /// Before materialize().
   void compute_on(std::unique_ptr<Stream> stream);
 
   /// From the next step on, notes when each operation runs.
@@ -101,8 +104,9 @@ class Engine {
   Timeline timeline(double* began = nullptr);
 
   /// Between steps: parameters whose names begin with `prefix` are trained from now on, or no longer. What was trained goes
-  /// on from where it was; moments begin at zero, and of what is frozen the working copy alone is kept. The old memory and
-  /// the new are both there for a moment.
+  /// on from where it was; moments begin at zero, while bias corrections go on counting the run's steps, and of what is
+  /// frozen the working copy alone is kept. The old memory and the new are both there for a moment. What is refused
+  /// changes nothing.
   void set_trainable(std::string_view prefix, bool trainable);
 
   /// Everything a checkpoint holds, as this rank holds it: between steps only, valid until the next one. After pieces were
@@ -126,17 +130,22 @@ class Engine {
   enum class Use : uint8_t { kForward, kBackward, kEvaluate };
   static std::string_view name(Use use);
 
-  ModelSpec model() const;
+  ModelSpec model(const std::vector<Declared>& declared) const;
   Policy policy() const;
   Scope open(std::span<const UnitId> units, Use use);
   void pass_over(std::span<const UnitId> units);
   void close(bool by_exception) noexcept;
-  void abandon_pass() noexcept;
+  void abandon_pass(int64_t step) noexcept;
+  void begin_evaluation(std::span<const UnitId> units);
   Running& running(std::string_view what) const;
   void refuse_if_running(std::string_view what) const;
   std::string use_text(const Operation& operation) const;
   std::string unit_names(std::span<const UnitId> units) const;
-  void agree(const Plan& evaluation);
+  Plan make_plan(const std::vector<Declared>& declared) const;
+  std::string choices() const;
+  void agree(const Plan& plan, const Plan& evaluation) const;
+  void make_running(const Plan& evaluation);
+  void replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation, const State& before);
   void initialize_parameters(const Initialize& initialize);
   void add_state(State& state, int32_t flat, int32_t tensor) const;
 

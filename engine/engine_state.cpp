@@ -18,51 +18,72 @@ std::string first_difference(std::string_view a, std::string_view b) {
     a.remove_prefix(std::min(a.size(), line_a.size() + 1));
     b.remove_prefix(std::min(b.size(), line_b.size() + 1));
   }
-  return "the places of buffers";
+  return "nothing that has a name";
 }
 
 }  // namespace
-
-/// Ranks that would run different schedules are told apart before any of them waits for another.
-void Engine::agree(const Plan& evaluation) {
-  auto& ranks = world_.communicator();
-  const std::string own = fmt::format("{:016x} {:016x} {:016x}", hash(*plan_), hash(evaluation), options_.seed);
-  const auto all = ranks.gather_objects(own);
-  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
-  if (same) return;
-  const auto texts = ranks.gather_objects(description(*plan_));
-  for (int r = 1; r < ranks.rank_count(); ++r) {
-    if (all[r] == all[0]) continue;
-    throw UsageError(fmt::format("rank {} would not run what rank 0 runs: {}", r,
-                                 texts[r] == texts[0] ? "another seed" : first_difference(texts[0], texts[r])));
-  }
-}
 
 namespace {
 
-/// Nothing runs that was not proved over all ranks.
-void prove(const Plan& plan) {
-  const auto defects = validate(plan);
-  if (defects.empty()) return;
-  throw FaultError(
-      fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
-                  defects.front().sentence));
+/// Every number of an optimizer, whichever it has.
+std::string numbers(const Optimizer& optimizer) {
+  return std::visit(
+      [](const auto& o) {
+        std::string text;
+        const auto add = [&](auto value) { text += fmt::format(" {}", value); };
+        if constexpr (requires { o.lr; }) add(o.lr);
+        if constexpr (requires { o.beta1; }) add(o.beta1), add(o.beta2);
+        if constexpr (requires { o.eps; }) add(o.eps);
+        if constexpr (requires { o.weight_decay; }) add(o.weight_decay);
+        if constexpr (requires { o.momentum; }) add(o.momentum), add(o.dampening), add(o.nesterov);
+        if constexpr (requires { o.rounding; }) add(static_cast<int>(o.rounding));
+        return text;
+      },
+      optimizer);
 }
 
 }  // namespace
 
+/// What decides a result beside the plan.
+std::string Engine::choices() const {
+  const LossScaling& scaling = options_.loss_scaling;
+  return fmt::format("{}{}, moments {}, clip {}, seed {}, loss scale {} 2^{} window {} hysteresis {} {} least {}",
+                     aliquot::name(options_.optimizer), numbers(options_.optimizer), aliquot::name(options_.moments),
+                     options_.clip, options_.seed, scaling.loss_scale, scaling.initial_scale_power,
+                     scaling.loss_scale_window, scaling.hysteresis, scaling.consecutive_hysteresis,
+                     scaling.min_loss_scale);
+}
+
+/// Ranks that would run different schedules, or train otherwise, are told apart before any of them waits for another.
+void Engine::agree(const Plan& plan, const Plan& evaluation) const {
+  auto& ranks = world_.communicator();
+  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), choices());
+  const auto all = ranks.gather_objects(own);
+  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
+  if (same) return;
+  const auto texts = ranks.gather_objects(choices() + "\n" + description(plan));
+  for (int r = 1; r < ranks.rank_count(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw UsageError(
+        fmt::format("rank {} would not run what rank 0 runs: {}", r, first_difference(texts[0], texts[r])));
+  }
+}
+
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
-  plan();
-  const Plan evaluation = evaluation_of(*plan_);
-  agree(evaluation);
+  const Plan evaluation = evaluation_of(plan());
+  agree(*plan_, evaluation);
   prove(*plan_);
   prove(evaluation);
+  make_running(evaluation);
+  initialize_parameters(initialize);
+  world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made
+}
+
+void Engine::make_running(const Plan& evaluation) {
   std::vector<std::vector<PointerSlots>> slots;
   for (const Declared& declared : declared_) slots.push_back(declared.slots);
   running_ = std::make_unique<Running>(*this, evaluation, std::move(slots));
-  initialize_parameters(initialize);
-  world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made
 }
 
 void Engine::initialize_parameters(const Initialize& initialize) {
@@ -120,7 +141,7 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 
 State Engine::state() {
   Running& run = running("asking for its state");
-  if (!run.active->at_start_of_step() || run.micro_batch >= 0) throw UsageError("state() is for between steps");
+  run.require_between_steps("state()");
   run.come_to_rest();  // what the step published may still be on its way here
   State state{.step = step_count_, .tensors = {}, .scalars = {}};
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
@@ -168,24 +189,33 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
 }
 
 void Engine::adopt(const State& state) {
-  running("adopting a state");
+  running("adopting a state").require_between_steps("adopt()");
   const auto number = [&](const std::string& name, auto otherwise) {
     const auto found = state.scalars.find(name);
-    return found == state.scalars.end() ? otherwise : std::get<decltype(otherwise)>(found->second);
+    if (found == state.scalars.end()) return otherwise;
+    if (const auto* value = std::get_if<decltype(otherwise)>(&found->second)) return *value;
+    throw UsageError(fmt::format("the state's {} is no number of the kind that an engine keeps", name));
   };
-  step_count_ = state.step;
-  update_count_ = number("update_count", state.step);
-  if (options_.precision.compute == DType::kFloat16) {
-    const LossScaler::State& now = scaler_.state();
-    scaler_.restore({.scale = number("loss_scale", now.scale),
-                     .chances = static_cast<int32_t>(number("loss_scale_chances", int64_t{now.chances})),
-                     .good_steps = number("loss_scale_good_steps", now.good_steps)});
+  const LossScaler::State now = scaler_.state();
+  const int64_t update_count = number("update_count", state.step);
+  const LossScaler::State scale = {.scale = number("loss_scale", now.scale),
+                                   .chances = static_cast<int32_t>(number("loss_scale_chances", int64_t{now.chances})),
+                                   .good_steps = number("loss_scale_good_steps", now.good_steps)};
+  // Nobody reads a peer's shard before it is loaded; and all go on from the same step.
+  const std::string own = fmt::format("step {}, {} updates, loss scale {}", state.step, update_count, scale.scale);
+  const auto all = world_.communicator().gather_objects(own);
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw UsageError(fmt::format("rank {} would go on from \"{}\", rank 0 from \"{}\"", r, all[r], all[0]));
   }
-  world_.communicator().gather_objects("adopted");  // nobody reads a peer's shard before it is loaded
+  step_count_ = state.step;
+  update_count_ = update_count;
+  if (options_.precision.compute == DType::kFloat16) scaler_.restore(scale);
 }
 
 std::vector<float> Engine::read(std::string_view parameter) {
-  running("reading a parameter").come_to_rest();
+  running("reading a parameter").require_between_steps("read()");
+  running_->come_to_rest();
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatLayout& layout = plan_->flats[f].layout;
     for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {

@@ -5,6 +5,7 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
+#include "engine/validate.h"
 
 namespace aliquot {
 namespace {
@@ -78,23 +79,51 @@ void carry_over(const State& before, const State& after, Communicator& ranks) {
 }  // namespace
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
+  running("freezing or unfreezing").require_between_steps("set_trainable()");
   const State before = state();
-  int changed = 0;
-  for (Declared& declared : declared_) {
+  std::vector<Declared> changed = declared_;
+  int count = 0;
+  for (Declared& declared : changed) {
     for (ParameterSpec& parameter : declared.spec.parameters) {
       if (!parameter.tensor.name.starts_with(prefix)) continue;
       parameter.tensor.trainable = trainable;
-      ++changed;
+      ++count;
     }
   }
-  if (changed == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
-  const std::unique_ptr<Plan> old_plan = std::move(plan_);
+  if (count == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
+  auto plan = std::make_unique<Plan>(make_plan(changed));
+  const Plan evaluation = evaluation_of(*plan);
+  agree(*plan, evaluation);
+  prove(*plan);
+  prove(evaluation);
+  replace(std::move(changed), std::move(plan), evaluation, before);
+}
+
+/// What fails leaves the engine as it was.
+void Engine::replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation,
+                     const State& before) {
+  const bool records = running_->recorder.has_value();
   std::unique_ptr<Running> old = std::move(running_);
-  world_.set_progress_base(old->active->progress_end());
-  materialize([](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
-  carry_over(before, state(), world_.communicator());
+  std::swap(declared_, declared);
+  std::swap(plan_, plan);
+  compute_stream_ = std::move(old->lanes[static_cast<std::size_t>(Lane::kCompute)]);
+  try {
+    make_running(evaluation);
+    initialize_parameters(
+        [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
+    carry_over(before, state(), world_.communicator());
+  } catch (...) {
+    if (running_) compute_stream_ = std::move(running_->lanes[static_cast<std::size_t>(Lane::kCompute)]);
+    std::swap(declared_, declared);
+    std::swap(plan_, plan);
+    old->lanes[static_cast<std::size_t>(Lane::kCompute)] = std::move(compute_stream_);
+    running_ = std::move(old);
+    running_->bindings.guard_all();
+    throw;
+  }
   old.reset();
   running_->bindings.guard_all();
+  if (records) record_timelines();
   world_.communicator().gather_objects("carried over");  // nobody reads a peer's shard before it is there
 }
 

@@ -10,8 +10,7 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_(parts.plan, parts.world, parts.memory, parts.updater),
-      progress_base_(parts.world.progress_base()) {
+      work_(parts.plan, parts.world, parts.memory, parts.updater) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -90,7 +89,8 @@ void Executor::or_say_where(const Work& work) {
     work();
   } catch (const CommunicationError&) {
     fmt::print(stderr, "aliquot: rank {} was at {} (operation {} of {}, micro-batch {}, step {})\n", world_.rank(),
-               title(plan_, cursor_), cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch, step_);
+               title(plan_, cursor_), cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch,
+               shown_step_);
     throw;
   }
 }
@@ -102,9 +102,9 @@ uint64_t Executor::progress(OperationId id, int64_t step) const {
 }
 
 Label Executor::label(const Operation& operation) const {
-  if (operation.verb == Verb::kNorm) return {"norm", step_};
+  if (operation.verb == Verb::kNorm) return {"norm", shown_step_};
   const UnitId unit = is_model_code(operation.verb) ? plan_.model.uses[operation.place].front() : operation.place;
-  return {plan_.model.units[unit].name, step_};
+  return {plan_.model.units[unit].name, shown_step_};
 }
 
 void Executor::begin(OperationId id) {

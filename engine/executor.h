@@ -50,6 +50,8 @@ class Executor {
   void start_after_meeting(uint64_t base);
   /// Null: nobody takes the time.
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }
+  /// How messages call the step that begins.
+  void show_step(int64_t step) { shown_step_ = step; }
   /// Above all that was published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
@@ -93,7 +95,8 @@ class Executor {
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
   int64_t step_ = 1, first_step_ = 1;  // the first since all ranks met
-  uint64_t progress_base_;             // above all that was published before
+  int64_t shown_step_ = 0;
+  uint64_t progress_base_ = 0;  // above all that was published before
 
   // What the schedule says, turned round once: by operation.
   std::vector<bool> observed_here_, observed_by_all_;

@@ -26,6 +26,7 @@ void check_names(const ModelSpec& model) {
 }  // namespace
 
 void ModelSpec::check() const {
+  if (units.empty()) throw UsageError("the model declares no unit");
   check_names(*this);
   std::vector<bool> used(units.size(), false);
   for (const auto& use : uses) {

@@ -89,6 +89,8 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   const bool wants_shard = policy.accumulate_into == AccumulateInto::kAuto
                                ? policy.zero_stage >= 2 || policy.reproducible
                                : policy.accumulate_into == AccumulateInto::kShard;
+  if (policy.reproducible && policy.micro_batch_count > 1 << (kLevelCount - 1))
+    throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kLevelCount - 1)));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
   refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);

@@ -1,6 +1,7 @@
 #include "engine/running.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <limits>
 
 #include "optim/clip.h"
@@ -26,8 +27,9 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
 }
 
 Engine::Running::~Running() {
-  World& world = engine.world_;
-  world.set_progress_base(std::max(world.progress_base(), active->progress_end()));
+  World::Turns& turns = engine.world_.turns();
+  if (turns.holder != &executor && turns.holder != &evaluator) return;
+  turns = {.base = std::max(turns.base, active->progress_end())};
 }
 
 UpdateStep Engine::Running::update_step(double factor) const {
@@ -61,15 +63,38 @@ UpdateStep Engine::Running::decide_ahead() {
 }
 
 Executor& Engine::Running::turn_to(Executor& next) {
-  if (active == &next) return next;
-  come_to_rest();
-  engine.world_.communicator().gather_objects("turn");
-  next.start_after_meeting(active->progress_end());
+  World::Turns& turns = engine.world_.turns();
+  if (turns.holder == &next) return next;
+  if (turns.finish) {
+    turns.base = std::max(turns.base, turns.finish());
+    engine.world_.communicator().gather_objects("turn");
+  }
+  next.start_after_meeting(turns.base);
+  turns.holder = &next;
+  turns.finish = [this, &next] {
+    if (!next.at_start_of_step()) throw UsageError("another engine of this world is in the middle of a step");
+    come_to_rest();
+    return next.progress_end();
+  };
   active = &next;
   return next;
 }
 
+void Engine::Running::require_nothing_live() const {
+  if (live.empty()) return;
+  throw UsageError(
+      fmt::format("unit {} is still live: close its scope first", engine.plan_->model.units[live.front()].name));
+}
+
+void Engine::Running::require_between_steps(std::string_view what) const {
+  require_nothing_live();
+  if (micro_batch < 0 && !abandoned && active->at_start_of_step()) return;
+  throw UsageError(fmt::format("{} is for between steps: this one is not finished", what));
+}
+
 void Engine::Running::throw_failure() {
+  if (lost) throw FaultError("this engine's ranks have lost one another: make a new one");
+  lost = failure != nullptr;
   if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
 }
 

@@ -14,8 +14,12 @@ struct Engine::Running final : StepDecision {
   UpdateStep decide(const NormResult& norm) override;
   UpdateStep decide_ahead() override;
 
-  /// Training and evaluation take turns: whoever begins waits for all ranks to have finished the other.
+  /// Training and evaluation take turns, those of other engines of the world too: whoever begins waits for all ranks to have
+  /// finished the other. Throws UsageError where another engine is in the middle of a step.
   Executor& turn_to(Executor& next);
+  /// Throws UsageError, naming what was asked for, unless nothing is under way: no step, no evaluation, no live unit.
+  void require_between_steps(std::string_view what) const;
+  void require_nothing_live() const;
   /// Nothing that this rank enqueued is under way any more.
   void come_to_rest() const {
     for (const auto& lane : lanes) lane->synchronize();
@@ -61,6 +65,7 @@ struct Engine::Running final : StepDecision {
   int micro_batch = -1;        // begun, of this step
   std::vector<UnitId> live;    // of the scope that is open
   bool abandoned = false;      // an exception left this step, or this evaluation
+  bool lost = false;           // a failure was thrown: its streams are of no use any more
   std::exception_ptr failure;  // of closing a scope
 
  private:

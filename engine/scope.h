@@ -1,6 +1,7 @@
 #pragma once
 // Objects whose lifetime brackets what a model does.
 
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -31,17 +32,19 @@ class Scope {
   Unwinding unwinding_;
 };
 
-/// One micro-batch, while this object lives; an exception that leaves it abandons the step. Nothing else comes of it, so it
-/// need not be kept.
+/// One micro-batch, while this object lives; an exception that leaves it before its step was taken abandons that step.
+/// Nothing else comes of it, so it need not be kept.
 class Pass {
  public:
-  explicit Pass(Engine* engine) : engine_(engine) {}
-  Pass(Pass&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), unwinding_(other.unwinding_) {}
+  Pass(Engine* engine, int64_t step) : engine_(engine), step_(step) {}
+  Pass(Pass&& other) noexcept
+      : engine_(std::exchange(other.engine_, nullptr)), step_(other.step_), unwinding_(other.unwinding_) {}
   Pass& operator=(Pass&&) = delete;
   ~Pass();
 
  private:
   Engine* engine_;
+  int64_t step_;
   Unwinding unwinding_;
 };
 

@@ -23,6 +23,12 @@ StepMemory::StepMemory(const Plan& plan, const Arena& arena, Ledger& ledger, int
   }
 }
 
+StepMemory::~StepMemory() {
+  for (const Ledger::EntryId entry : entries_) {
+    if (entry >= 0) ledger_.release(entry);
+  }
+}
+
 BufferId& StepMemory::place(const PlannedBuffer& buffer) {
   auto& of_role = current_[static_cast<std::size_t>(buffer.role)];
   return of_role[buffer.flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(buffer.flat)];
@@ -37,6 +43,7 @@ void StepMemory::release(BufferId buffer) {
   BufferId& current = place(planned(buffer));
   if (current == buffer) current = kNoBuffer;  // the next micro-batch may have taken another place already
   ledger_.release(entries_[buffer]);
+  entries_[buffer] = -1;
 }
 
 BufferId StepMemory::current(Role role, int32_t flat) const {

@@ -14,6 +14,10 @@ class StepMemory {
   /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
   StepMemory(const Plan& plan, const Arena& arena, Ledger& ledger, int rank, bool books_standing = true);
 
+  ~StepMemory();
+  StepMemory(const StepMemory&) = delete;
+  StepMemory& operator=(const StepMemory&) = delete;
+
   /// The buffer is in use from now on; until release() it is what current() gives for its role and flat.
   void acquire(BufferId buffer);
   void release(BufferId buffer);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/validate_parts.h"
+#include "kernels/error.h"
 
 namespace aliquot {
 namespace {
@@ -104,6 +105,14 @@ std::vector<Defect> validate(const Plan& plan) {
   check_places(proof);
   check_races(proof);
   return defects.take();
+}
+
+void prove(const Plan& plan) {
+  const auto defects = validate(plan);
+  if (defects.empty()) return;
+  throw FaultError(
+      fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
+                  defects.front().sentence));
 }
 
 std::optional<Defect> same_collectives(const Plan& a, const Plan& b) {

@@ -32,6 +32,9 @@ struct Defect {
 /// nothing but the waits, the lanes and the order of issue as given. Time grows with operations, not with ranks.
 std::vector<Defect> validate(const Plan& plan);
 
+/// Nothing runs that was not proved: throws FaultError, with the first defect, unless there is none.
+void prove(const Plan& plan);
+
 /// Whether ranks that hold these two plans would issue the same collectives in the same order; if not, the first that
 /// differs.
 std::optional<Defect> same_collectives(const Plan& a, const Plan& b);

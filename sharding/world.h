@@ -52,14 +52,19 @@ class World {
   Device& device() { return *device_; }
   Communicator& communicator() { return *communicator_; }
 
-  /// Progress only grows while the communicator lives: whoever publishes begins above this, and moves it when done.
-  uint64_t progress_base() const { return progress_base_; }
-  void set_progress_base(uint64_t base) { progress_base_ = base; }
+  /// Progress only grows while the communicator lives, so those who publish take turns, on all ranks alike: whoever is not
+  /// the holder lets it finish, meets all ranks, and begins above where it ended.
+  struct Turns {
+    const void* holder = nullptr;
+    std::function<uint64_t()> finish = nullptr;  // the holder comes to rest, and says what it published less than
+    uint64_t base = 0;                           // above all that was published
+  };
+  Turns& turns() { return turns_; }
 
  private:
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
-  uint64_t progress_base_ = 0;
+  Turns turns_;
 };
 
 /// How many processes a launcher started together with this one, by its environment variables; 1 without a launcher.

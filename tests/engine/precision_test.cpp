@@ -97,7 +97,7 @@ TEST_P(EveryPrecision, AnAdversaryChangesNoBit) {
     settings.steps = 2;
     const Outcome plain = train_plainly(2, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      Adversary adversary(seed);
+      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
       World::threads(2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << seed << ", " << stage; },
                      {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
     }

@@ -55,6 +55,22 @@ Trained train_with(int ranks, const EngineOptions& options, const std::vector<st
   return trained;
 }
 
+/// declare() of the small model with its first layer frozen from the start.
+void declare_frozen_layer_0(Engine& engine, SmallModel& model) {
+  auto &value = model.value.at, &gradient = model.gradient.at;
+  engine.add_unit("scale").add("weight", {kWidths[0]}, &value[0], &gradient[0], {.decayed = false});
+  for (int l = 0; l < kLayers; ++l) {
+    engine.add_unit("layer." + std::to_string(l))
+        .add("weight", {kWidths[l + 1], kWidths[l]}, &value[1 + 2 * l], &gradient[1 + 2 * l], {.trainable = l > 0})
+        .add("bias", {kWidths[l + 1]}, &value[2 + 2 * l], &gradient[2 + 2 * l], {.trainable = l > 0, .decayed = false});
+  }
+  engine.declare_order({{0}, {1}, {2}, {3, 0}});
+  engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
+  });
+}
+
 TEST(Trainable, FreezingAndUnfreezingAtOnceChangesNothing) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
@@ -120,6 +136,40 @@ TEST(Trainable, WhatIsFrozenStaysAndCostsNothing) {
         },
         kHosts);
   }
+}
+
+/// A change that is refused leaves the engine, its stream and its weights as they were.
+TEST(Trainable, WhatIsRefusedChangesNothing) {
+  World::threads(
+      2,
+      [&](World& world) {
+        SmallModel model;
+        Engine probe(world, {.zero_stage = 2, .prefetch = 0});
+        SmallModel unused;
+        declare(probe, unused);
+        change(probe, unused, "layer.0", false);
+        const int64_t frozen_bytes = probe.plan().schedule.arena_bytes;
+        Engine engine(world, {.zero_stage = 2, .memory_budget_bytes = frozen_bytes + 256});
+        auto stream = world.device().make_stream(Lane::kCompute);
+        const Stream* own = stream.get();
+        engine.compute_on(std::move(stream));
+        model.frozen[1] = model.frozen[2] = true;
+        declare_frozen_layer_0(engine, model);
+        EXPECT_EQ(&engine.compute_stream(), own);
+        train_micro_batch(engine, model, 0, 0, world.rank());
+        engine.step();
+        const auto before = read_all(engine);
+        EXPECT_THROW(engine.set_trainable("layer.0", true), UnavailableError);
+        EXPECT_TRUE(read_all(engine) == before);
+        EXPECT_EQ(&engine.compute_stream(), own);
+        train_micro_batch(engine, model, 1, 0, world.rank());
+        EXPECT_FALSE(engine.step().skipped);
+        change(engine, model, "layer.2", false);
+        EXPECT_EQ(&engine.compute_stream(), own) << "a change that is made keeps the stream too";
+        train_micro_batch(engine, model, 2, 0, world.rank());
+        EXPECT_FALSE(engine.step().skipped);
+      },
+      kHosts);
 }
 
 }  // namespace

@@ -1,0 +1,308 @@
+// Steps and evaluations that an exception leaves, calls that come at the wrong time, and engines that take turns.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdexcept>
+
+#include "kernels/device_adversarial.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
+
+void evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
+  auto& units = engine.units();
+  const auto data = testing_model::samples(batch, 7, rank);
+  for (int use = 0; use < kUses; ++use) {
+    auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
+    model.forward(use, data);
+  }
+}
+
+// Exceptions --------------------------------------------------------------------------------------------------------------
+
+enum class Where { kForward, kBackward, kBetween };
+
+void train_and_throw(Engine& engine, SmallModel& model, int step, int rank, Where where) {
+  auto& units = engine.units();
+  const auto data = testing_model::samples(step, 0, rank);
+  const auto pass = engine.micro_batch();
+  for (int use = 0; use < kUses; ++use) {
+    auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
+    if (where == Where::kForward && use == 1) throw std::runtime_error("a bad sample");
+    model.forward(use, data);
+  }
+  if (where == Where::kBetween) throw std::runtime_error("a bad loss");
+  for (int use = kUses - 1; use >= 0; --use) {
+    auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
+    if (where == Where::kBackward && use == 1) throw std::runtime_error("a bad gradient");
+    model.backward(use);
+  }
+}
+
+/// One rank, or all of them, throw in step 2: all skip it, and what follows is as if it had not been.
+TEST(Exceptions, AbandonOneStepOnAllRanks) {
+  for (const bool all_throw : {false, true}) {
+    for (const Where where : {Where::kForward, Where::kBackward, Where::kBetween}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+          if (stage < 3 && gather == GatherMode::kView) continue;
+          Settings settings;
+          settings.options = {.zero_stage = stage};
+          if (stage == 3) settings.options.gather = gather;
+          const Outcome plain = train_plainly(3, settings);
+          World::threads(
+              3,
+              [&](World& world) {
+                SmallModel model;
+                Engine engine(world, settings.options);
+                declare(engine, model);
+                engine.set_learning_rate(settings.learning_rate);
+                for (int step = 0; step < settings.steps; ++step) {
+                  if (step == 2) {
+                    const bool throws = all_throw || world.rank() == 1;
+                    try {
+                      if (throws) train_and_throw(engine, model, step, world.rank(), where);
+                      if (!throws) train_micro_batch(engine, model, step, 0, world.rank());
+                    } catch (const std::runtime_error&) {
+                    }
+                    const StepReport report = engine.step();
+                    EXPECT_TRUE(report.skipped);
+                    EXPECT_EQ(report.abandoned_by, all_throw ? 0 : 1);
+                  }
+                  train_micro_batch(engine, model, step, 0, world.rank());
+                  const StepReport report = engine.step();
+                  EXPECT_FALSE(report.skipped);
+                  EXPECT_EQ(report.gradient_norm, plain.norms[step]) << "stage " << stage;
+                }
+                EXPECT_EQ(engine.step_count(), settings.steps + 1);
+              },
+              kHosts);
+        }
+      }
+    }
+  }
+}
+
+TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
+  for (const int stage : {0, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
+    if (stage == 0) settings.options.gather = GatherMode::kAuto;
+    const Outcome plain = train_plainly(2, settings);
+    World::threads(
+        2,
+        [&](World& world) {
+          SmallModel model;
+          Engine engine(world, settings.options);
+          declare(engine, model);
+          engine.set_learning_rate(settings.learning_rate);
+          for (int step = 0; step < settings.steps; ++step) {
+            try {
+              auto live = engine.units()[0].evaluate();
+              throw std::runtime_error("a bad sample");
+            } catch (const std::runtime_error&) {
+            }
+            if (step % 2 == 0) evaluate(engine, model, 1, world.rank());
+            train_micro_batch(engine, model, step, 0, world.rank());
+            EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]);
+          }
+        },
+        kHosts);
+  }
+}
+
+TEST(Exceptions, CannotUndoWhatWasUpdatedInBackward) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {.update_in_backward = true, .clip = 0});
+        declare(engine, model);
+        EXPECT_THROW(train_and_throw(engine, model, 0, 0, Where::kBackward), std::runtime_error);
+        EXPECT_THROW(engine.step(), FaultError);
+      },
+      kHosts);
+}
+
+/// Rank 1 throws in one micro-batch of several, or before them; whoever caught it calls step() and nothing more.
+TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
+  for (const int at : {-1, 0, 1, 2, 3}) {
+    for (const int stage : {0, 2, 3}) {
+      for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .accumulate = 4, .accumulate_into = into};
+        if (stage == 3) settings.options.gather = GatherMode::kCopy;
+        const Outcome plain = train_plainly(2, settings);
+        World::threads(
+            2,
+            [&](World& world) {
+              SmallModel model;
+              Engine engine(world, settings.options);
+              declare(engine, model);
+              engine.set_learning_rate(settings.learning_rate);
+              for (int step = 0; step < settings.steps; ++step) {
+                for (const bool faulty : {step == 1, false}) {
+                  try {
+                    if (faulty && at < 0 && world.rank() == 1) throw std::runtime_error("no data");
+                    for (int m = 0; m < 4; ++m) {
+                      if (faulty && m == at && world.rank() == 1)
+                        train_and_throw(engine, model, step, 1, Where::kForward);
+                      train_micro_batch(engine, model, step, m, world.rank());
+                    }
+                  } catch (const std::runtime_error&) {
+                    if (at < 0) engine.abandon();
+                    EXPECT_THROW(engine.micro_batch(), UsageError) << "step() first";
+                  }
+                  const StepReport report = engine.step();
+                  EXPECT_EQ(report.skipped, faulty);
+                  if (!faulty) {
+                    EXPECT_EQ(report.gradient_norm, plain.norms[step]);
+                  }
+                  if (step != 1) break;
+                }
+              }
+            },
+            kHosts);
+      }
+    }
+  }
+}
+
+/// What is thrown after a step was taken is none of that step's business.
+TEST(Exceptions, AfterTheStepChangeNothing) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel model;
+        Engine engine(world, {});
+        declare(engine, model);
+        try {
+          const auto pass = [&] {
+            train_micro_batch(engine, model, 0, 0, 0);
+            return Pass(&engine, 0);
+          }();
+          engine.step();
+          throw std::runtime_error("the log is full");
+        } catch (const std::runtime_error&) {
+        }
+        train_micro_batch(engine, model, 1, 0, 0);
+        EXPECT_FALSE(engine.step().skipped);
+      },
+      kHosts);
+}
+
+TEST(Misuse, IsRefusedWhileAUnitIsLive) {
+  for (const int stage : {0, 2, 3}) {
+    World::threads(
+        1,
+        [&](World& world) {
+          SmallModel model;
+          Engine engine(world, {.zero_stage = stage});
+          declare(engine, model);
+          {
+            const auto live = engine.units()[0].evaluate();
+            EXPECT_THROW(engine.micro_batch(), UsageError);
+            EXPECT_THROW(engine.set_trainable("layer.0", false), UsageError);
+            EXPECT_THROW(engine.state(), UsageError);
+            EXPECT_THROW(engine.read("scale.weight"), UsageError);
+            EXPECT_THROW(engine.step(), UsageError);
+            EXPECT_THROW(engine.adopt({}), UsageError);
+          }
+          EXPECT_THROW(static_cast<void>(engine.units()[0].evaluate()), UsageError) << "in the middle";
+        },
+        kHosts);
+  }
+}
+
+TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
+  const auto differing = [](const std::function<void(EngineOptions&)>& change, std::string_view sentence) {
+    try {
+      World::threads(
+          2,
+          [&](World& world) {
+            EngineOptions options;
+            if (world.rank() == 1) change(options);
+            SmallModel model;
+            Engine engine(world, options);
+            declare(engine, model);
+          },
+          kHosts);
+      ADD_FAILURE() << "accepted: " << sentence;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string_view(error.what()).find(sentence), std::string_view::npos) << error.what();
+    }
+  };
+  differing([](EngineOptions& o) { o.clip = 0.5; }, "clip 0.5");
+  differing([](EngineOptions& o) { o.optimizer = AdamW{.beta1 = 0.8f}; }, "0.8");
+  differing([](EngineOptions& o) { o.optimizer = Lion{}; }, "lion");
+  differing([](EngineOptions& o) { o.seed = 7; }, "seed 7");
+  differing([](EngineOptions& o) { o.zero_stage = 1; }, "stage 1");
+  World::threads(
+      2,
+      [&](World& world) {
+        SmallModel model;
+        Engine engine(world, {});
+        declare(engine, model);
+        State state = engine.state();
+        state.step = world.rank();
+        EXPECT_THROW(engine.adopt(state), UsageError);
+      },
+      kHosts);
+}
+
+/// Two engines side by side, whose steps take turns in every way.
+TEST(Engines, TakeTurns) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage};
+    if (stage == 3) settings.options.gather = GatherMode::kCopy;
+    const Outcome plain = train_plainly(3, settings);
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      World::threads(3,
+                     [&](World& world) {
+                       SmallModel models[2];
+                       auto first = std::make_unique<Engine>(world, settings.options);
+                       Engine second(world, settings.options);
+                       Engine* engines[2] = {first.get(), &second};
+                       for (int e = 0; e < 2; ++e) {
+                         declare(*engines[e], models[e]);
+                         engines[e]->set_learning_rate(settings.learning_rate);
+                       }
+                       int step[2] = {0, 0};
+                       for (const int e : {0, 0, 1, 0, 1, 1, 0, 1}) {
+                         train_micro_batch(*engines[e], models[e], step[e], 0, world.rank());
+                         EXPECT_EQ(engines[e]->step().gradient_norm, plain.norms[step[e]]) << "stage " << stage;
+                         ++step[e];
+                         if (e == 0) evaluate(*engines[0], models[0], 1, world.rank());
+                       }
+                       first.reset();
+                       train_micro_batch(second, models[1], 0, 0, world.rank());
+                       EXPECT_FALSE(second.step().skipped);
+                     },
+                     {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+    }
+  }
+}
+
+TEST(Engines, DoNotInterruptAStep) {
+  World::threads(
+      1,
+      [](World& world) {
+        SmallModel a, b;
+        Engine first(world, {}), second(world, {});
+        declare(first, a);
+        declare(second, b);
+        first.micro_batch();
+        EXPECT_THROW(second.micro_batch(), UsageError);
+        auto live = first.units()[0].forward();
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
