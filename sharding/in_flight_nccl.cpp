@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/poll_until.h"
+
 namespace aliquot {
 
 InFlight::InFlight(NcclHandle& handle) : handle_(handle) {
@@ -13,9 +15,7 @@ InFlight::~InFlight() { handle_.device().remove_watch(*this); }
 
 void InFlight::begin(CudaStream& stream, const Errand& errand) {
   LaneFlights& lane = of(stream);
-  if (lane.count == kCapacity) retire(lane);
-  lane.newest_is_watched = lane.count < kCapacity;
-  if (!lane.newest_is_watched) return;
+  wait_for_room(lane);
   auto& flight = lane.ring[(lane.oldest + lane.count) % kCapacity];
   if (flight == nullptr) flight = std::make_unique<Flight>(handle_.device().ordinal());
   flight->errand = errand;
@@ -25,7 +25,6 @@ void InFlight::begin(CudaStream& stream, const Errand& errand) {
 
 void InFlight::end(CudaStream& stream) {
   LaneFlights& lane = of(stream);
-  if (!lane.newest_is_watched) return;
   stream.record(lane.ring[(lane.oldest + lane.count) % kCapacity]->after);
   ++lane.count;  // only now: an `after` of an earlier use would look as if this one had landed
 }
@@ -46,6 +45,15 @@ bool InFlight::idle() {
     idle = idle && lane.count == 0;
   }
   return idle;
+}
+
+// A collective that nobody watches could hang for ever once all that were watched had landed.
+void InFlight::wait_for_room(LaneFlights& lane) {
+  const auto has_room = [&] {
+    retire(lane);
+    return lane.count < kCapacity;
+  };
+  poll_until(has_room, [this] { handle_.device().poll_watches(); });
 }
 
 void InFlight::retire(LaneFlights& lane) {

@@ -20,6 +20,7 @@ class InFlight final : public Watch {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
+  /// Blocks while the lane has kCapacity collectives in flight. Throws as poll() does.
   void begin(CudaStream& stream, const Errand& errand);
   void end(CudaStream& stream);
   void poll() override;
@@ -34,16 +35,15 @@ class InFlight final : public Watch {
     bool seen_running = false;
     Clock::time_point since;
   };
-  /// One lane's, the oldest first, in a ring. When it is full, newer ones go unwatched until the oldest has landed: if
-  /// one hangs, so does all behind it, and it is the one to name.
+  /// One lane's, the oldest first, in a ring. If one hangs, so does all behind it, and it is the one to name.
   struct LaneFlights {
     std::vector<std::unique_ptr<Flight>> ring;
     std::size_t oldest = 0, count = 0;
-    bool newest_is_watched = false;
   };
   static constexpr std::size_t kCapacity = 64;
 
   LaneFlights& of(const CudaStream& stream) { return lanes_[static_cast<std::size_t>(stream.lane())]; }
+  void wait_for_room(LaneFlights& lane);
   void retire(LaneFlights& lane);
   void watch_oldest(LaneFlights& lane);
 

@@ -109,8 +109,9 @@ TEST_P(GpuFailures, NoRoomOnOneRankIsNoRoomOnAll) {
 INSTANTIATE_TEST_SUITE_P(Worlds, GpuFailures, testing::Values(WorldChoice::kThreads, WorldChoice::kNccl),
                          [](const auto& test) { return test.param == WorldChoice::kNccl ? "Nccl" : "Threads"; });
 
-TEST(NcclWatch, ACollectiveThatNeverEndsOnTheGpuIsAborted) {
-  // Without a board, as between nodes: nobody notices before the GPU waits.
+/// Two ranks without a board, as between nodes, where nobody notices before the GPU waits: rank 0 issues `issued_count`
+/// barriers, rank 1 only `met_count`. What rank 0 was told.
+std::string told_when_barriers_never_end(int issued_count, int met_count) {
   const auto hub = make_threads_hub(2, 20);
   std::string said;
   const auto rank = [&](int r) {
@@ -122,10 +123,10 @@ TEST(NcclWatch, ACollectiveThatNeverEndsOnTheGpuIsAborted) {
     ranks->gather_objects("made");
     const auto stream = device->make_stream(Lane::kGather);
     try {
-      if (r == 0) ranks->barrier(*stream, {"h.2", 5});
+      for (int i = 0; i < (r == 0 ? issued_count : met_count); ++i) ranks->barrier(*stream, {"h.2", i});
       if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       stream->synchronize();
-      EXPECT_NE(r, 0) << "the barrier ended with one rank";
+      EXPECT_NE(r, 0) << "the barriers ended with one rank";
     } catch (const CommunicationError& error) {
       if (r == 0) said = error.what();
     }
@@ -133,8 +134,17 @@ TEST(NcclWatch, ACollectiveThatNeverEndsOnTheGpuIsAborted) {
   std::thread other(rank, 1);
   rank(0);
   other.join();
-  expect_says(said,
-              {"rank 0 waited 0.5 s for the GPU to end barrier #1 (h.2, step 5)", "another rank never issued it"});
+  return said;
+}
+
+TEST(NcclWatch, ACollectiveThatNeverEndsOnTheGpuIsAborted) {
+  expect_says(told_when_barriers_never_end(1, 0),
+              {"rank 0 waited 0.5 s for the GPU to end barrier #1 (h.2, step 0)", "another rank never issued it"});
+}
+
+TEST(NcclWatch, NoneOfManyCollectivesGoesUnwatched) {
+  expect_says(told_when_barriers_never_end(100, 80),
+              {"rank 0 waited 0.5 s for the GPU to end barrier #81 (h.2, step 80)", "another rank never issued it"});
 }
 
 TEST(NcclWatch, RanksThatShareAGpuAreRefused) {
