@@ -65,7 +65,11 @@ step() {
 tests() {
   local test
   log=$out/tests.log
-  for test in "$folder"/bin/*_test; do step "$(basename "$test")" "$test" --gtest_brief=1; done
+  for test in "$folder"/bin/*_test; do
+    local step_seconds=240
+    case $test in *nccl*) step_seconds=480 ;; esac  # five worlds, of up to eight processes
+    step "$(basename "$test")" "$test" --gtest_brief=1
+  done
   if [ -x $folder/bin/conformance_nccl_test ]; then
     ALIQUOT_NCCL_RANKS="1 2 3" ALIQUOT_NCCL_EXACT=1 step "conformance_nccl_test, tree order" \
       $folder/bin/conformance_nccl_test --gtest_brief=1

@@ -1,11 +1,12 @@
 #include "sharding/abort_bridge_mpi.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace aliquot {
 
-AbortBridge::AbortBridge(std::shared_ptr<AbortChannel> aborts, std::vector<Board> boards)
-    : aborts_(std::move(aborts)), boards_(std::move(boards)), thread_([this] { watch(); }) {}
+AbortBridge::AbortBridge(AbortChannel& aborts, Channels heard, std::vector<Board> boards)
+    : aborts_(aborts), heard_(std::move(heard)), boards_(std::move(boards)), thread_([this] { watch(); }) {}
 
 AbortBridge::~AbortBridge() {
   {
@@ -19,7 +20,7 @@ AbortBridge::~AbortBridge() {
 
 void AbortBridge::abort(std::string_view why) noexcept {
   for (const Board& board : boards_) board.abort(why);
-  aborts_->post(why);
+  aborts_.post(why);
 }
 
 void AbortBridge::watch() {
@@ -32,7 +33,7 @@ void AbortBridge::watch() {
 
 bool AbortBridge::carry() {
   std::string why;
-  bool found = aborts_->posted(&why);
+  bool found = std::any_of(heard_.begin(), heard_.end(), [&why](const auto& one) { return one->posted(&why); });
   for (const Board& board : boards_) {
     if (found || !board.notice().posted()) continue;
     found = true;

@@ -13,10 +13,13 @@
 namespace aliquot {
 
 /// A rank that waits for its node's others looks at the node's boards, one that waits for another node at messages. This
-/// looks at both some fifty times a second, on a thread of its own, and tells the one what the other said.
+/// looks at both some fifty times a second, on a thread of its own, and tells the one what the other said. It also looks
+/// at channels that it tells nothing: of set-up inside the node, and of the groups that this one was split from.
 class AbortBridge {
  public:
-  AbortBridge(std::shared_ptr<AbortChannel> aborts, std::vector<Board> boards);
+  using Channels = std::vector<std::shared_ptr<AbortChannel>>;
+  /// `aborts` is told what is heard on the boards and on `heard`, which may have it among them.
+  AbortBridge(AbortChannel& aborts, Channels heard, std::vector<Board> boards);
   ~AbortBridge();
   AbortBridge(const AbortBridge&) = delete;
   AbortBridge& operator=(const AbortBridge&) = delete;
@@ -28,7 +31,8 @@ class AbortBridge {
   void watch();
   bool carry();
 
-  std::shared_ptr<AbortChannel> aborts_;
+  AbortChannel& aborts_;
+  Channels heard_;
   std::vector<Board> boards_;
   std::mutex mutex_;
   std::condition_variable leave_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,16 +14,11 @@
 
 namespace aliquot {
 
-/// A short text that one rank writes and others may read at any time: torn at worst, never a race.
-class SharedText {
- public:
-  void write(std::string_view text);
-  std::string read() const;
-
- private:
-  static constexpr std::size_t kWordCount = 5;
-  std::array<std::atomic<uint64_t>, kWordCount> words_{};
-};
+/// The words of a text that one rank writes and others may read at any time: torn at worst, never a race. What is longer
+/// is cut off.
+void write_shared(std::span<std::atomic<uint64_t>> words, std::string_view text) noexcept;
+std::string read_shared(std::span<const std::atomic<uint64_t>> words);
+using SharedText = std::array<std::atomic<uint64_t>, 5>;
 
 /// One rank's latest on one lane. A rank that has arrived at n has passed n - 1, so a peer still looking at n - 1 finds
 /// that description in its place: a depth of two would do.
@@ -30,9 +26,11 @@ struct alignas(64) LaneBoard {
   static constexpr uint64_t kDescriptionDepth = 4;
   SharedCounter arrived;   // sequence number of the last collective it came to
   SharedCounter progress;  // what it published
+  /// The collective that it has come to but has first to find ranks of other nodes for; 0 where there are none.
+  std::atomic<uint64_t> came{0};
   std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{};
   std::atomic<int64_t> step{0};
-  SharedText what;
+  SharedText what{};
 };
 
 struct alignas(64) RankBoard {
@@ -40,16 +38,15 @@ struct alignas(64) RankBoard {
   std::atomic<uint32_t> last_lane{0};
 };
 
-/// Why everybody should leave; the first reason stays.
+/// Why everybody should leave; the first reason stays, unless its writer died over it.
 struct alignas(64) AbortNotice {
-  static constexpr std::size_t kReasonBytes = 960;
   enum : uint32_t { kNone, kBeingWritten, kPosted };
   std::atomic<uint32_t> state{kNone};
-  std::array<char, kReasonBytes> reason{};
+  std::array<std::atomic<uint64_t>, 120> reason{};
 
   void post(std::string_view why) noexcept;
   bool posted() const { return state.load(std::memory_order_acquire) == kPosted; }
-  std::string why() const { return {reason.data()}; }
+  std::string why() const { return read_shared(reason); }
 };
 
 /// The whole board of a group: one notice, then a RankBoard a rank.

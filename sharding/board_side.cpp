@@ -20,7 +20,7 @@ BoardSide::BoardSide(std::unique_ptr<NodeMapping> memory, const SignalsOptions& 
 
 void BoardSide::arrive(Lane lane, uint64_t sequence, const OperationDescription& what, Label label) {
   LaneBoard& own = board_.lane(options_.rank, lane);
-  own.what.write(label.what);
+  write_shared(own.what, label.what);
   own.step.store(label.step, std::memory_order_relaxed);
   board_.rank(options_.rank).last_lane.store(static_cast<uint32_t>(lane), std::memory_order_relaxed);
   own.descriptions[sequence % LaneBoard::kDescriptionDepth].store(what.packed(), std::memory_order_relaxed);
@@ -33,12 +33,16 @@ void BoardSide::throw_if_aborted() const {
   if (board_.notice().posted()) throw CommunicationError(board_.notice().why());
 }
 
+void BoardSide::throw_if_aborted_elsewhere() const {
+  std::string why;
+  if (options_.aborted_elsewhere && options_.aborted_elsewhere(&why)) throw CommunicationError(why);
+}
+
 bool Everybody::open() {
   if (started_nanoseconds == 0) started_nanoseconds = now_nanoseconds();
   for (; next_rank < side->board().rank_count(); ++next_rank) {
     if (!counter(next_rank).reached(value)) {
-      side->throw_if_aborted();
-      if (overdue()) give_up();
+      look_around();
       return false;
     }
     compare(next_rank);
@@ -62,21 +66,40 @@ const SharedCounter& Everybody::counter(int rank) const {
 /// `rank` has arrived: with the same operation?
 void Everybody::compare(int rank) const {
   const SignalsOptions& options = side->options();
-  const int own_rank = options.rank;
-  if (!is_arrival || rank == own_rank) return;
-  const auto& descriptions = side->board().lane(rank, lane).descriptions;
-  const uint64_t theirs = descriptions[value % LaneBoard::kDescriptionDepth].load(std::memory_order_relaxed);
-  if (theirs == what.packed()) return;
-  const std::string why = fmt::format(
-      "ranks disagree at collective #{} of the {} lane: rank {} is in {}{}, rank {} in {}; no byte was used", value,
-      name(lane), options.name_of(own_rank), what.text(), label_text(label.what, label.step), options.name_of(rank),
-      OperationDescription::unpack(theirs).text());
+  if (!is_arrival || rank == options.rank) return;
+  const LaneBoard& theirs = side->board().lane(rank, lane);
+  const uint64_t packed = theirs.descriptions[value % LaneBoard::kDescriptionDepth].load(std::memory_order_relaxed);
+  if (packed == what.packed()) return;
+  // It cannot get past this one either, so its label is that of this one.
+  const std::string why =
+      disagreement(lane, value, {options.name_of(options.rank), what, label_text(label.what, label.step)},
+                   {options.name_of(rank), OperationDescription::unpack(packed),
+                    label_text(read_shared(theirs.what), theirs.step.load(std::memory_order_relaxed))});
   side->abort(why);
   throw CommunicationError(why);
 }
 
-bool Everybody::overdue() const {
-  return static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9 > side->options().timeout_seconds;
+/// Somebody is missing: must this rank leave?
+void Everybody::look_around() const {
+  constexpr double kSecondsUntilElsewhere = 0.01;  // asking there costs more than looking at the board
+  side->throw_if_aborted();
+  const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
+  if (waited_seconds > kSecondsUntilElsewhere) side->throw_if_aborted_elsewhere();
+  const double limit_seconds = side->options().timeout_seconds;
+  if (waited_seconds <= limit_seconds) return;
+  // Who waits for another node itself knows who is missing there, and says so at its own deadline.
+  if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up();
+}
+
+bool Everybody::somebody_never_came() const {
+  for (int r = 0; r < side->board().rank_count(); ++r) {
+    if (!counter(r).reached(value) && !waits_elsewhere(r)) return true;
+  }
+  return false;
+}
+
+bool Everybody::waits_elsewhere(int rank) const {
+  return is_arrival && side->board().lane(rank, lane).came.load(std::memory_order_relaxed) >= value;
 }
 
 void Everybody::give_up() const {
@@ -85,8 +108,9 @@ void Everybody::give_up() const {
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    missing +=
-        fmt::format("; rank {} never arrived, its last operation was {}", options.name_of(r), board.last_operation(r));
+    missing += waits_elsewhere(r) ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
+                                  : fmt::format("; rank {} never arrived, its last operation was {}",
+                                                options.name_of(r), board.last_operation(r));
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));

@@ -24,8 +24,9 @@ class BoardSide {
 
   const Board& board() const { return board_; }
   const SignalsOptions& options() const { return options_; }
-  /// Throws CommunicationError with the reason if any rank has called abort().
+  /// Throws CommunicationError with the reason if any rank has called abort(), or if what the options ask tells of one.
   void throw_if_aborted() const;
+  void throw_if_aborted_elsewhere() const;
 
  private:
   std::unique_ptr<NodeMapping> memory_;
@@ -35,7 +36,8 @@ class BoardSide {
 
 /// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
 /// throw CommunicationError at the deadline, which starts when first asked, after an abort, and when a rank arrived with
-/// another operation; they post the reason on the board.
+/// another operation; they post the reason on the board. While all who
+/// are missing wait for ranks of another node, the deadline is twice as far.
 struct Everybody {
   const BoardSide* side;
   Lane lane;
@@ -52,7 +54,9 @@ struct Everybody {
  private:
   const SharedCounter& counter(int rank) const;
   void compare(int rank) const;
-  bool overdue() const;
+  void look_around() const;
+  bool somebody_never_came() const;
+  bool waits_elsewhere(int rank) const;
   [[noreturn]] void give_up() const;
 };
 

@@ -68,7 +68,8 @@ class Communicator {
   virtual const Topology& topology() const = 0;
   virtual std::string describe() const = 0;  // "threads", "mpi, shared memory inside a node", ...
 
-  /// Blocks until all ranks have called it. Page-aligned, not initialised. Booked in the rank's ledger.
+  /// Blocks until all ranks have called it. Page-aligned, not initialised. Booked in the rank's ledger. Throws on all ranks:
+  /// UnavailableError if one cannot have it, CommunicationError if they ask for different sizes.
   virtual SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
   /// The same, of `size_bytes` in all, `own_bytes` of it booked here; nothing where the group does not share memory.
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,

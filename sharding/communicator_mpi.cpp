@@ -1,11 +1,13 @@
 #include "sharding/communicator_mpi.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <map>
 #include <string_view>
 
+#include "sharding/cores.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/node_communicator_mpi.h"
 #include "sharding/node_memory_mpi.h"
@@ -30,6 +32,9 @@ int forced_ranks_per_node() {
 
 Topology find_topology(MpiExchange& world) {
   Topology topology = Topology::one_host(world.rank_count());
+  const auto numa = world.all(std::to_string(numa_node_of(allowed_cores())));
+  std::transform(numa.begin(), numa.end(), topology.numa_of_rank.begin(),
+                 [](const auto& text) { return std::stoi(text); });
   if (const int ranks = forced_ranks_per_node(); ranks > 0) {
     for (int r = 0; r < world.rank_count(); ++r) topology.node_of_rank[r] = r / ranks;
     return topology;

@@ -16,8 +16,6 @@
 namespace aliquot {
 namespace {
 
-using Kind = OperationDescription::Kind;
-
 std::byte* at(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
 
 std::size_t unsign(int64_t count) { return static_cast<std::size_t>(count); }
@@ -61,57 +59,52 @@ class NcclCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    gather(stream, at(to), at(from), part_bytes, label);
+    gather(stream, describe_all_gather(to, from, part_bytes, label), at(to), at(from), label);
   }
 
   void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
-    gather(stream, at(whole), at(whole) + rank() * part_bytes, part_bytes, label);
+    gather(stream, describe_all_gather_in_place(whole, part_bytes, label), at(whole), at(whole) + rank() * part_bytes,
+           label);
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
     const bool native = what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32 && !options_.exact_order;
-    run(stream, {.kind = Kind::kReduceScatter, .dtype = what.from_dtype, .count = what.part_count}, label,
-        [&](const Errand& errand) {
-          if (what.part_count == 0) return;
-          if (native) {
-            add_natively(stream, what, errand);
-          } else {
-            tree_.reduce_scatter(stream, what, errand);
-          }
-        });
+    run(stream, describe_reduce_scatter(what, label), label, [&](const Errand& errand) {
+      if (what.part_count == 0) return;
+      if (native) {
+        add_natively(stream, what, errand);
+      } else {
+        tree_.reduce_scatter(stream, what, errand);
+      }
+    });
   }
 
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    run(stream, {.kind = Kind::kAllToAll, .count = part_bytes}, label, [&](const Errand& errand) {
+    run(stream, describe_all_to_all(to, from, part_bytes, label), label, [&](const Errand& errand) {
       if (part_bytes > 0)
         exchange_parts(*handle_, cuda_stream(stream), {at(from), part_bytes}, {at(to), part_bytes}, part_bytes, errand);
     });
   }
 
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
-    run(stream, {.kind = Kind::kBroadcast, .detail = static_cast<uint8_t>(root), .count = size_bytes}, label,
-        [&](const Errand& errand) {
-          if (size_bytes == 0) return;
-          handle_->settle(ncclBroadcast(at(range), at(range), unsign(size_bytes), ncclUint8, root, handle_->get(),
-                                        cuda_stream(stream)),
-                          errand.text());
-        });
+    run(stream, describe_broadcast(range, size_bytes, root, label), label, [&](const Errand& errand) {
+      if (size_bytes == 0) return;
+      handle_->settle(
+          ncclBroadcast(at(range), at(range), unsign(size_bytes), ncclUint8, root, handle_->get(), cuda_stream(stream)),
+          errand.text());
+    });
   }
 
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
     if (static_cast<int64_t>(values.size()) > kSmallCount) {
       throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
     }
-    run(stream,
-        {.kind = Kind::kAllReduce,
-         .dtype = DType::kFloat64,
-         .detail = static_cast<uint8_t>(reduction),
-         .count = static_cast<int64_t>(values.size())},
-        label, [&](const Errand& errand) { small_.all_reduce(stream, values, reduction, errand); });
+    run(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
+        [&](const Errand& errand) { small_.all_reduce(stream, values, reduction, errand); });
   }
 
   void barrier(Stream& stream, Label label) override {
-    run(stream, {.kind = Kind::kBarrier}, label, [&](const Errand& errand) { small_.barrier(stream, errand); });
+    run(stream, describe_barrier(label), label, [&](const Errand& errand) { small_.barrier(stream, errand); });
   }
 
   void publish(Stream& stream, uint64_t progress) override {
@@ -141,10 +134,10 @@ class NcclCommunicator final : public Communicator {
  private:
   static std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
 
-  void gather(Stream& stream, std::byte* to, const std::byte* from, int64_t part_bytes, Label label) {
-    run(stream, {.kind = Kind::kAllGather, .count = part_bytes}, label, [&](const Errand& errand) {
-      if (part_bytes == 0) return;
-      handle_->settle(ncclAllGather(from, to, unsign(part_bytes), ncclUint8, handle_->get(), cuda_stream(stream)),
+  void gather(Stream& stream, const OperationDescription& what, std::byte* to, const std::byte* from, Label label) {
+    run(stream, what, label, [&](const Errand& errand) {
+      if (what.count == 0) return;
+      handle_->settle(ncclAllGather(from, to, unsign(what.count), ncclUint8, handle_->get(), cuda_stream(stream)),
                       errand.text());
     });
   }
@@ -205,10 +198,10 @@ void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Exchange& 
   for (int r = 0; r < exchange.rank_count(); ++r) {
     const auto first = std::find(all.begin(), all.end(), all[r]) - all.begin();
     if (first == r) continue;
-    throw UnavailableError(
-        fmt::format("ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
-                    "ranks, or run with --world threads",
-                    first, r, bus.data()));
+    throw UnavailableError(fmt::format(
+        "ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
+        "ranks, or run with --world threads",
+        exchange.name_of(static_cast<int>(first)), exchange.name_of(r), all[r].substr(all[r].rfind(' ') + 1)));
   }
 }
 

@@ -13,8 +13,6 @@
 namespace aliquot {
 namespace {
 
-using Kind = OperationDescription::Kind;
-
 /// Where each rank leaves the small numbers it brings to an all-reduce: two places a lane, used in turn, so that nobody
 /// overwrites what a slower rank is still reading.
 class Mailboxes {
@@ -43,7 +41,7 @@ class DirectCommunicator final : public Communicator {
         parts_(parts),
         node_memory_(parts.make_node_memory(*exchange_)),
         peer_memory_(parts.make_peer_memory(*exchange_, *node_memory_, device)),
-        signals_(parts.make_signals(*exchange_, *node_memory_, {rank(), rank_count(), parts.timeout_seconds, {}})),
+        signals_(parts.make_signals(*exchange_, *node_memory_, signals_options())),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
         own_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
 
@@ -61,14 +59,14 @@ class DirectCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    meet(stream, {.kind = Kind::kAllGather, .count = part_bytes}, label);
+    meet(stream, describe_all_gather(to, from, part_bytes, label), label);
     for_peers([&](int peer) {
       copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, 0, part_bytes);
     });
   }
 
   void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
-    meet(stream, {.kind = Kind::kAllGather, .count = part_bytes}, label);
+    meet(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
     for_peers([&](int peer) {
       const int64_t place = peer * part_bytes;
       if (peer != rank())
@@ -77,7 +75,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    meet(stream, {.kind = Kind::kReduceScatter, .dtype = what.from_dtype, .count = what.part_count}, label);
+    meet(stream, describe_reduce_scatter(what, label), label);
     const int64_t part_bytes = what.part_count * element_bytes(what.from_dtype);
     device_.kernels().sum_tree(stream, {.bases = what.from.buffer->peers(),
                                         .offset_bytes = what.from.offset_bytes + rank() * part_bytes,
@@ -90,7 +88,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    meet(stream, {.kind = Kind::kAllToAll, .count = part_bytes}, label);
+    meet(stream, describe_all_to_all(to, from, part_bytes, label), label);
     for_peers([&](int peer) {
       copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, rank() * part_bytes,
            part_bytes);
@@ -98,7 +96,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
-    meet(stream, {.kind = Kind::kBroadcast, .detail = static_cast<uint8_t>(root), .count = size_bytes}, label);
+    meet(stream, describe_broadcast(range, size_bytes, root, label), label);
     if (rank() != root) copy(stream, range.buffer->local() + range.offset_bytes, range, root, 0, size_bytes);
   }
 
@@ -110,18 +108,13 @@ class DirectCommunicator final : public Communicator {
     stream.run([this, values, at = stream.lane(), sequence] {
       std::copy(values.begin(), values.end(), mailboxes_.of(rank(), at, sequence));
     });
-    meet(stream,
-         {.kind = Kind::kAllReduce,
-          .dtype = DType::kFloat64,
-          .detail = static_cast<uint8_t>(reduction),
-          .count = static_cast<int64_t>(values.size())},
-         label);
+    meet(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label);
     stream.run([this, values, at = stream.lane(), sequence, reduction] {
       reduce_in_tree(values, rank_count(), reduction, [&](int r) { return mailboxes_.of(r, at, sequence); });
     });
   }
 
-  void barrier(Stream& stream, Label label) override { meet(stream, {.kind = Kind::kBarrier}, label); }
+  void barrier(Stream& stream, Label label) override { meet(stream, describe_barrier(label), label); }
 
   void publish(Stream& stream, uint64_t progress) override { signals_->publish(stream, progress); }
   void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
@@ -141,6 +134,14 @@ class DirectCommunicator final : public Communicator {
   }
 
  private:
+  SignalsOptions signals_options() const {
+    return {.rank = rank(),
+            .rank_count = rank_count(),
+            .timeout_seconds = parts_.timeout_seconds,
+            .names = names_of(*exchange_),
+            .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); }};
+  }
+
   /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.
   static int64_t own_bytes(int rank_count) {
     return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
@@ -184,7 +185,7 @@ DirectParts host_direct_parts(double timeout_seconds) {
     return make_host_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), options);
   };
   parts.make_peer_memory = [](Exchange& exchange, NodeMemory& memory, Device& device) {
-    return make_host_peer_memory(memory, device.ledger(), {exchange.rank(), exchange.rank_count()});
+    return make_host_peer_memory(memory, device.ledger(), exchange);
   };
   parts.timeout_seconds = timeout_seconds;
   return parts;

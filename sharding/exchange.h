@@ -24,13 +24,24 @@ class Exchange {
   /// the reason given when a rank has called abort().
   virtual std::vector<std::string> all(std::string_view own) = 0;
 
-  /// Ranks of one color, ordered by key, then rank.
+  /// Every rank's object, where ranks are threads of one process: each lives as long as any rank holds it. Else throws
+  /// std::logic_error.
+  virtual std::vector<std::shared_ptr<void>> all_objects(std::shared_ptr<void> own);
+
+  /// What a rank is called in messages: its number in the world that this group was split from.
+  virtual int name_of(int rank) const { return rank; }
+
+  /// Ranks of one color, ordered by key, then rank. An abort of this exchange is one of the group's too, not the reverse.
   virtual std::unique_ptr<Exchange> split(int color, int key) = 0;
 
   /// Makes every rank leave all(), now and later. From any thread.
   virtual void abort(std::string_view why) noexcept = 0;
-  /// True, with the reason, once any rank of this exchange has called abort().
+  /// True, with the reason, once any rank of this exchange, or of one that it was split from, has called abort(). From
+  /// any thread.
   virtual bool aborted(std::string* why) const = 0;
 };
+
+/// Exchange::name_of() of every rank.
+std::vector<int> names_of(const Exchange& exchange);
 
 }  // namespace aliquot

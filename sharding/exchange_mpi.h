@@ -2,6 +2,7 @@
 // The exchange of ranks that MPI connects.
 
 #include <memory>
+#include <vector>
 
 #include "sharding/abort_channel_mpi.h"
 #include "sharding/exchange.h"
@@ -18,10 +19,11 @@ class MpiExchange final : public Exchange {
 
   int rank() const override { return rank_; }
   int rank_count() const override { return rank_count_; }
+  int name_of(int rank) const override { return names_[rank]; }
   std::vector<std::string> all(std::string_view own) override;
   std::unique_ptr<Exchange> split(int color, int key) override;
-  void abort(std::string_view why) noexcept override { aborts_->post(why); }
-  bool aborted(std::string* why) const override { return aborts_->posted(why); }
+  void abort(std::string_view why) noexcept override { aborts().post(why); }
+  bool aborted(std::string* why) const override;
 
   /// Ranks that can share memory, in the order they have here. Collective.
   std::unique_ptr<MpiExchange> split_by_node();
@@ -29,17 +31,27 @@ class MpiExchange final : public Exchange {
 
   MPI_Comm comm() const { return comm_.get(); }
   double timeout_seconds() const { return timeout_seconds_; }
-  const std::shared_ptr<AbortChannel>& aborts() const { return aborts_; }
+
+  /// Its own channel for aborts first, then that of the exchange it was split from, and so on.
+  const std::vector<std::shared_ptr<AbortChannel>>& channels() const { return channels_; }
+  AbortChannel& aborts() const { return *channels_.front(); }
 
  private:
   class Wait;
-  std::string collect_and_tell(const std::string& frame);
-  std::string tell_and_hear(const std::string& frame);
+  /// Of `whole`, which outlives the call alone.
+  MpiExchange(const MpiExchange& whole, const MpiComm& group);
+  std::unique_ptr<MpiExchange> part(const MpiComm& group) const;
+
+  void refuse_beyond_limit(std::size_t size_bytes);
+  bool hear(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source);
+  std::string collect_and_tell(std::string own_frame);
+  std::string tell_and_hear(std::string frame);
 
   MpiComm comm_;
-  std::shared_ptr<AbortChannel> aborts_;
+  std::vector<std::shared_ptr<AbortChannel>> channels_;
   double timeout_seconds_;
   int rank_, rank_count_;
+  std::vector<int> names_;
 };
 
 }  // namespace aliquot

@@ -1,83 +1,128 @@
 #include "sharding/exchange_threads.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <fmt/format.h>
 #include <mutex>
+#include <numeric>
+#include <utility>
 
 #include "sharding/communicator.h"
 #include "sharding/groups.h"
+#include "sharding/share_between_threads.h"
 
 namespace aliquot {
+namespace {
 
-/// Rounds: each rank deposits its string; the last one publishes the round and wakes the others.
+using Clock = std::chrono::steady_clock;
+
+/// What one rank brings to a round.
+struct Deposit {
+  std::string bytes;
+  std::shared_ptr<void> object;
+};
+
+}  // namespace
+
+/// Rounds: each rank deposits what it says; the last one publishes the round and wakes the others.
 class ThreadsHub {
  public:
-  ThreadsHub(int rank_count, double timeout_seconds)
-      : timeout_seconds_(timeout_seconds), deposits_(rank_count), deposited_(rank_count, false) {}
+  /// `names`: what the ranks are called. `parent`: null, or the hub that this one's ranks were split from.
+  ThreadsHub(std::vector<int> names, double timeout_seconds, std::shared_ptr<ThreadsHub> parent)
+      : names_(std::move(names)),
+        timeout_seconds_(timeout_seconds),
+        parent_(std::move(parent)),
+        deposits_(names_.size()),
+        deposited_(names_.size(), false) {}
 
-  int rank_count() const { return static_cast<int>(deposits_.size()); }
+  int rank_count() const { return static_cast<int>(names_.size()); }
+  int name_of(int rank) const { return names_[rank]; }
   double timeout_seconds() const { return timeout_seconds_; }
 
-  std::vector<std::string> all(int rank, std::string_view own) {
+  std::vector<Deposit> all(int rank, Deposit own) {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
-    deposits_[rank] = own;
+    deposits_[rank] = std::move(own);
     deposited_[rank] = true;
     if (++deposit_count_ == rank_count()) {
-      published_ = deposits_;
-      deposited_.assign(deposited_.size(), false);
-      deposit_count_ = 0;
-      ++round_;
-      changed_.notify_all();
-      return published_;
+      publish();
+    } else {
+      wait(lock, rank, round);
     }
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds_);
-    while (round_ == round && !aborted_) {
-      if (changed_.wait_until(lock, deadline) == std::cv_status::timeout && round_ == round) give_up(rank);
-    }
-    if (round_ == round) throw_if_aborted();
-    return published_;
+    return read();
   }
 
   void abort(std::string_view why) noexcept {
     const std::lock_guard lock(mutex_);
+    leave(why);
+  }
+
+  bool aborted(std::string* why) const {
+    const std::lock_guard lock(mutex_);
+    return find_abort(why);
+  }
+
+ private:
+  void publish() {
+    published_ = std::exchange(deposits_, std::vector<Deposit>(names_.size()));
+    deposited_.assign(deposited_.size(), false);
+    deposit_count_ = read_count_ = 0;
+    ++round_;
+    changed_.notify_all();
+  }
+
+  // The last to read lets go of the objects, which their ranks may want to see freed.
+  std::vector<Deposit> read() { return ++read_count_ == rank_count() ? std::exchange(published_, {}) : published_; }
+
+  void wait(std::unique_lock<std::mutex>& lock, int rank, uint64_t round) {
+    constexpr std::chrono::milliseconds kLookAtParent{20};
+    const auto deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds_));
+    while (round_ == round) {
+      throw_if_aborted();
+      if (Clock::now() >= deadline) give_up(rank);
+      changed_.wait_until(lock, parent_ == nullptr ? deadline : std::min(deadline, Clock::now() + kLookAtParent));
+    }
+  }
+
+  bool find_abort(std::string* why) const {
+    if (!aborted_) return parent_ != nullptr && parent_->aborted(why);
+    if (why != nullptr) *why = why_;
+    return true;
+  }
+
+  void throw_if_aborted() const {
+    std::string why;
+    if (find_abort(&why)) throw CommunicationError(why);
+  }
+
+  void leave(std::string_view why) {
     if (!aborted_) why_ = why;
     aborted_ = true;
     changed_.notify_all();
   }
 
-  bool aborted(std::string* why) const {
-    const std::lock_guard lock(mutex_);
-    if (aborted_ && why != nullptr) *why = why_;
-    return aborted_;
-  }
-
- private:
-  void throw_if_aborted() const {
-    if (aborted_) throw CommunicationError(why_);
-  }
-
   [[noreturn]] void give_up(int rank) {
     std::string missing;
     for (int r = 0; r < rank_count(); ++r) {
-      if (!deposited_[r]) missing += fmt::format("; rank {} never arrived", r);
+      if (!deposited_[r]) missing += fmt::format("; rank {} never arrived", name_of(r));
     }
-    why_ =
-        fmt::format("rank {} waited {:g} s for the other ranks to set up together{}", rank, timeout_seconds_, missing);
-    aborted_ = true;
-    changed_.notify_all();
+    leave(fmt::format("rank {} waited {:g} s for the other ranks to set up together{}", name_of(rank), timeout_seconds_,
+                      missing));
     throw CommunicationError(why_);
   }
 
-  double timeout_seconds_;
-  mutable std::mutex mutex_;
+  const std::vector<int> names_;
+  const double timeout_seconds_;
+  const std::shared_ptr<ThreadsHub> parent_;
+  mutable std::mutex mutex_;  // before the parent's
   std::condition_variable changed_;
   uint64_t round_ = 0;
-  int deposit_count_ = 0;
+  int deposit_count_ = 0, read_count_ = 0;
   // Nobody can publish a round before all have read the one before: they must deposit first.
-  std::vector<std::string> deposits_, published_;
+  std::vector<Deposit> deposits_, published_;
   std::vector<bool> deposited_;
   bool aborted_ = false;
   std::string why_;
@@ -91,17 +136,26 @@ class ThreadsExchange final : public Exchange {
 
   int rank() const override { return rank_; }
   int rank_count() const override { return hub_->rank_count(); }
-  std::vector<std::string> all(std::string_view own) override { return hub_->all(rank_, own); }
+  int name_of(int rank) const override { return hub_->name_of(rank); }
+
+  std::vector<std::string> all(std::string_view own) override {
+    std::vector<std::string> all;
+    for (Deposit& deposit : hub_->all(rank_, {std::string(own), nullptr})) all.push_back(std::move(deposit.bytes));
+    return all;
+  }
+
+  std::vector<std::shared_ptr<void>> all_objects(std::shared_ptr<void> own) override {
+    std::vector<std::shared_ptr<void>> all;
+    for (Deposit& deposit : hub_->all(rank_, {{}, std::move(own)})) all.push_back(std::move(deposit.object));
+    return all;
+  }
 
   std::unique_ptr<Exchange> split(int color, int key) override {
     const Group group = agree_on_group(*this, color, key);
-    // The group's first rank makes the hub; the others copy its pointer before that rank may forget its own.
+    // The group's first rank makes the hub.
     std::shared_ptr<ThreadsHub> hub;
-    if (group.rank == 0) hub = make_threads_hub(static_cast<int>(group.members.size()), hub_->timeout_seconds());
-    const auto addresses = all(std::to_string(reinterpret_cast<uintptr_t>(&hub)));
-    if (group.rank != 0)
-      hub = *reinterpret_cast<std::shared_ptr<ThreadsHub>*>(std::stoull(addresses[group.members[0]]));
-    all("copied");
+    if (group.rank == 0) hub = std::make_shared<ThreadsHub>(group.names(*this), hub_->timeout_seconds(), hub_);
+    hub = gather_from_threads(*this, std::move(hub))[group.members.front()];
     return make_threads_exchange(std::move(hub), group.rank);
   }
 
@@ -116,7 +170,9 @@ class ThreadsExchange final : public Exchange {
 }  // namespace
 
 std::shared_ptr<ThreadsHub> make_threads_hub(int rank_count, double timeout_seconds) {
-  return std::make_shared<ThreadsHub>(rank_count, timeout_seconds);
+  std::vector<int> names(static_cast<std::size_t>(rank_count));
+  std::iota(names.begin(), names.end(), 0);
+  return std::make_shared<ThreadsHub>(std::move(names), timeout_seconds, nullptr);
 }
 
 std::unique_ptr<Exchange> make_threads_exchange(std::shared_ptr<ThreadsHub> hub, int rank) {

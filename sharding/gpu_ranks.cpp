@@ -1,7 +1,12 @@
 #include "sharding/gpu_ranks.h"
 
+#include <exception>
+#include <fmt/format.h>
+#include <vector>
+
 #include "sharding/communicator_nccl.h"
 #include "sharding/direct_communicator.h"
+#include "sharding/world_parts.h"
 
 namespace aliquot {
 
@@ -22,12 +27,39 @@ bool use_gpus(const WorldOptions& options) {
   return false;
 }
 
+bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus) {
+  constexpr char kWithGpu = '+', kWithout = '-', kFailed = '!';
+  std::string own;
+  std::exception_ptr failure;
+  try {
+    own.assign(1, use_gpus() ? kWithGpu : kWithout);
+  } catch (const Error& error) {
+    own = kFailed + std::string(error.what());
+    failure = std::current_exception();
+  }
+  const auto all = exchange.all(own);
+  if (failure) std::rethrow_exception(failure);
+  std::vector<int> with, without;
+  for (int r = 0; r < exchange.rank_count(); ++r) {
+    const int rank = exchange.name_of(r);
+    if (all[r].front() == kFailed) throw UnavailableError(fmt::format("rank {}: {}", rank, all[r].substr(1)));
+    (all[r].front() == kWithGpu ? with : without).push_back(rank);
+  }
+  if (!with.empty() && !without.empty()) {
+    throw UsageError(fmt::format(
+        "a world computes on GPUs or on hosts, but there is a GPU for rank {} and none for rank {}: start the "
+        "ranks on nodes that are alike, or choose --device host",
+        fmt::join(with, ", "), fmt::join(without, ", ")));
+  }
+  return !with.empty();
+}
+
 int gpu_for(int index_on_node) { return index_on_node % cuda_device_count(); }
 
 std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Exchange> exchange,
                                                             const WorldOptions& options) {
   const int rank_count = exchange->rank_count();
-  Topology topology = Topology::one_host(rank_count);
+  Topology topology = threads_topology(rank_count);
   for (int r = 0; r < rank_count; ++r) topology.gpu_of_rank[r] = gpu_for(r);
   const bool one_each = rank_count > 1 && rank_count <= cuda_device_count();
   if (options.kind == WorldChoice::kNccl || (options.kind == WorldChoice::kAuto && one_each)) {

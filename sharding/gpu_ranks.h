@@ -1,6 +1,7 @@
 #pragma once
 // Thread-ranks on GPUs: who gets which, and what moves their bytes. In a build without CUDA there are none.
 
+#include <functional>
 #include <memory>
 
 #include "sharding/exchange.h"
@@ -12,6 +13,11 @@ namespace aliquot {
 /// UnavailableError when GPUs are asked for and there are none, and UsageError when NCCL is asked for on hosts or MPI on
 /// GPUs.
 bool use_gpus(const WorldOptions& options);
+
+/// What all ranks say, each asked by `use_gpus`: a world computes on GPUs or on hosts, not on both. Collective and
+/// blocking. Throws what the own answer threw; UnavailableError if it threw on another rank; UsageError, naming the ranks
+/// on either side, if nodes differ.
+bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus);
 
 /// The number of the GPU for the `index`-th rank of a node: one after the other, and again from the first.
 int gpu_for(int index_on_node);

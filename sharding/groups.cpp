@@ -4,8 +4,25 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>
+#include <stdexcept>
 
 namespace aliquot {
+
+std::vector<std::shared_ptr<void>> Exchange::all_objects(std::shared_ptr<void>) {
+  throw std::logic_error("ranks that are processes cannot hold one another's objects");
+}
+
+std::vector<int> names_of(const Exchange& exchange) {
+  std::vector<int> names;
+  for (int r = 0; r < exchange.rank_count(); ++r) names.push_back(exchange.name_of(r));
+  return names;
+}
+
+std::vector<int> Group::names(const Exchange& parent) const {
+  std::vector<int> names;
+  for (const int member : members) names.push_back(parent.name_of(member));
+  return names;
+}
 
 Group agree_on_group(Exchange& exchange, int color, int key) {
   struct Member {
@@ -34,6 +51,7 @@ Topology subset(const Topology& parent, const std::vector<int>& members) {
     const int node = parent.node_of_rank[member];
     topology.node_of_rank.push_back(new_number.try_emplace(node, static_cast<int>(new_number.size())).first->second);
     topology.gpu_of_rank.push_back(parent.gpu_of_rank[member]);
+    if (!parent.numa_of_rank.empty()) topology.numa_of_rank.push_back(parent.numa_of_rank[member]);
   }
   return topology;
 }

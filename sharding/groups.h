@@ -12,6 +12,9 @@ namespace aliquot {
 struct Group {
   int rank = 0;
   std::vector<int> members;
+
+  /// What the members are called in messages.
+  std::vector<int> names(const Exchange& parent) const;
 };
 
 /// Ranks of one color, ordered by key, then by rank. Collective and blocking.

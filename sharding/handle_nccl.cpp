@@ -112,19 +112,19 @@ void NcclHandle::settle(ncclResult_t result, std::string_view place) {
           if (peers_->aborted(&why)) fail(why);
           if (waited.seconds() < options_.timeout_seconds) return;
           fail(fmt::format("rank {} waited {:g} s in {}: NCCL has not reached the other ranks, and does not say which",
-                           peers_->rank(), options_.timeout_seconds, place));
+                           peers_->name(), options_.timeout_seconds, place));
         });
   }
-  if (result != ncclSuccess) fail(sentence(peers_->rank(), place, result, comm_));
+  if (result != ncclSuccess) fail(sentence(peers_->name(), place, result, comm_));
 }
 
 void NcclHandle::look(std::string_view place) {
   if (broken())
-    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->rank(), place));
+    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->name(), place));
   std::string why;
   if (peers_->aborted(&why)) fail(why);
   const ncclResult_t result = state();
-  if (result != ncclSuccess && result != ncclInProgress) fail(sentence(peers_->rank(), place, result, comm_));
+  if (result != ncclSuccess && result != ncclInProgress) fail(sentence(peers_->name(), place, result, comm_));
 }
 
 void NcclHandle::fail(const std::string& why) {

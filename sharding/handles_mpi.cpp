@@ -160,6 +160,13 @@ void MpiRequests::receive(const MpiEnvelope& from, void* data, int64_t size_byte
   }
 }
 
+void MpiRequests::receive(MPI_Message message, int rank, void* data, int size_bytes) {
+  requests_.push_back(MPI_REQUEST_NULL);
+  expected_bytes_.push_back(size_bytes);
+  ranks_.push_back(rank);
+  check_mpi(MPI_Imrecv(data, size_bytes, MPI_BYTE, &message, &requests_.back()), "MPI_Imrecv");
+}
+
 bool MpiRequests::done() {
   if (requests_.empty()) return true;
   statuses_.resize(requests_.size());

@@ -79,6 +79,8 @@ class MpiRequests {
   /// Longer than kMaxMessageBytes travels as several, which both sides count alike.
   void send(const MpiEnvelope& to, const void* data, int64_t size_bytes);
   void receive(const MpiEnvelope& from, void* data, int64_t size_bytes);
+  /// What MPI_Improbe has found: `size_bytes` of it from `rank`.
+  void receive(MPI_Message message, int rank, void* data, int size_bytes);
   static constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 
   /// Moves messages on; true when all are done, and then it is empty again. Never blocks. Throws FaultError for a message

@@ -73,7 +73,7 @@ void InFlight::watch_oldest(LaneFlights& lane) {
   }
   const double limit_seconds = handle_.options().timeout_seconds;
   if (std::chrono::duration<double>(Clock::now() - flight.since).count() <= limit_seconds) return;
-  handle_.fail(fmt::format("rank {} waited {:g} s for the GPU to end {}; {}", handle_.peers().rank(), limit_seconds,
+  handle_.fail(fmt::format("rank {} waited {:g} s for the GPU to end {}; {}", handle_.peers().name(), limit_seconds,
                            flight.errand.text(),
                            handle_.peers().has_board() ? "every rank had issued it, so a GPU or a link is stuck"
                                                        : "another rank never issued it, or a GPU or a link is stuck"));

@@ -15,7 +15,8 @@ MpiLane::MpiLane(Parts parts, const NodePlan& plan)
       heard_before_(plan.served.size()) {}
 
 void MpiLane::agree(const Collective& collective) {
-  own_ = {collective.sequence, collective.what.packed()};
+  own_ = {.sequence = collective.sequence, .packed = collective.what.packed(), .step = collective.label.step};
+  collective.label.what.copy(own_.what.data(), own_.what.size());
   heard_before_ = heard_;
   for (std::size_t i = 0; i < plan_.served.size(); ++i) {
     headers_.receive({comm_.get(), plan_.served[i], kHeaderTag}, &heard_[i], sizeof(Header));
@@ -26,9 +27,10 @@ void MpiLane::agree(const Collective& collective) {
 }
 
 void MpiLane::finish(MpiRequests& messages, const Collective& collective) {
-  poll(messages, collective, [&messages] {
+  poll(messages, collective, [&messages, this] {
     std::string text;
-    for (const int rank : messages.waiting_for()) text += fmt::format("; the bytes of rank {} never came", rank);
+    for (const int rank : messages.waiting_for())
+      text += fmt::format("; the bytes of rank {} never came", name_of(rank));
     return text.empty() ? "; its own bytes were never taken" : text;
   });
 }
@@ -37,7 +39,7 @@ bool MpiLane::done(MpiRequests& messages) const {
   try {
     return messages.done();
   } catch (const FaultError& error) {
-    fail(fmt::format("rank {}: {}", plan_.rank, error.what()));
+    fail(fmt::format("rank {}: {}", name_of(plan_.rank), error.what()));
   }
 }
 
@@ -46,12 +48,16 @@ void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe
   const auto started = std::chrono::steady_clock::now();
   for (MpiBackoff backoff; !done(messages); backoff.pause()) {
     if (!backoff.look_around()) continue;
-    if (work_cancelled()) throw WorkCancelled{};
+    if (work_cancelled()) {
+      mark_mpi_failed();  // these messages are given up
+      throw WorkCancelled{};
+    }
     parts_.aborts->throw_if_posted();
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - started;
     if (waited.count() < parts_.timeout_seconds) continue;
-    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}", plan_.rank, parts_.timeout_seconds, collective.what.text(),
-                     collective.sequence, label_text(collective.label.what, collective.label.step), describe()));
+    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}", name_of(plan_.rank), parts_.timeout_seconds,
+                     collective.what.text(), collective.sequence,
+                     label_text(collective.label.what, collective.label.step), describe()));
   }
 }
 
@@ -64,19 +70,20 @@ std::string MpiLane::missing(const std::vector<int>& ranks) const {
       if (plan_.served[i] != rank || before.sequence == 0) continue;
       last = fmt::format("{} #{}", OperationDescription::unpack(before.packed).text(), before.sequence);
     }
-    text += fmt::format("; rank {} never arrived, its last operation on this lane was {}", rank, last);
+    text += fmt::format("; rank {} never arrived, its last operation on this lane was {}", name_of(rank), last);
   }
   return text;
 }
 
 void MpiLane::compare(const Collective& collective) const {
   for (std::size_t i = 0; i < heard_.size(); ++i) {
-    if (heard_[i].sequence == own_.sequence && heard_[i].packed == own_.packed) continue;
-    fail(fmt::format(
-        "ranks disagree at collective #{} of the {} lane: rank {} is in {}{}, rank {} in {}; no byte was used",
-        collective.sequence, name(collective.lane), plan_.rank, collective.what.text(),
-        label_text(collective.label.what, collective.label.step), plan_.served[i],
-        OperationDescription::unpack(heard_[i].packed).text()));
+    const Header& theirs = heard_[i];
+    if (theirs.sequence == own_.sequence && theirs.packed == own_.packed) continue;
+    const std::string_view label(theirs.what.data(), theirs.what.size());
+    fail(disagreement(collective.lane, collective.sequence,
+                      {name_of(plan_.rank), collective.what, label_text(collective.label.what, collective.label.step)},
+                      {name_of(plan_.served[i]), OperationDescription::unpack(theirs.packed),
+                       label_text(label.substr(0, label.find('\0')), theirs.step)}));
   }
 }
 

@@ -32,6 +32,7 @@ class MpiLane {
     AbortChannel* aborts = nullptr;
     std::function<void(std::string_view)> abort;
     double timeout_seconds = 600;
+    std::vector<int> names;  // what the ranks are called in messages
   };
   MpiLane(Parts parts, const NodePlan& plan);
 
@@ -48,15 +49,21 @@ class MpiLane {
   /// As much as can be done now, without waiting.
   void progress(MpiRequests& messages) { (void)done(messages); }
 
+  /// Whether a message of agree() is under way: then MPI may still read and write what is in here.
+  bool busy() const { return !headers_.empty(); }
+
  private:
   static constexpr int kHeaderTag = 1, kDataTag = 2;
   struct Header {
     uint64_t sequence = 0, packed = 0;
+    int64_t step = -1;
+    std::array<char, 40> what{};  // the label, cut off
   };
 
   bool done(MpiRequests& messages) const;
   template <typename Describe>
   void poll(MpiRequests& messages, const Collective& collective, Describe describe);
+  int name_of(int rank) const { return parts_.names[rank]; }
   std::string missing(const std::vector<int>& ranks) const;
   void compare(const Collective& collective) const;
   [[noreturn]] void fail(const std::string& why) const;
@@ -64,9 +71,9 @@ class MpiLane {
   Parts parts_;
   const NodePlan& plan_;
   MpiComm comm_;
-  MpiRequests headers_;
   Header own_;
   std::vector<Header> heard_, heard_before_;  // from each of plan_.served
+  MpiRequests headers_;                       // gone before what they read and write
 };
 
 }  // namespace aliquot

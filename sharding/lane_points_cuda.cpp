@@ -5,10 +5,12 @@
 namespace aliquot {
 
 void LanePoints::record(CudaStream& stream, uint64_t number) {
-  if (recorded_count_ > 0 && stream.get() != last_stream_) {
+  unsigned long long stream_id = 0;  // unlike the handle, never given to another stream
+  check(cudaStreamGetId(stream.get(), &stream_id), "asking for a stream's number");
+  if (recorded_count_ > 0 && stream_id != last_stream_id_) {
     stream.wait(points_[(recorded_count_ - 1) % kDepth].event->get());
   }
-  last_stream_ = stream.get();
+  last_stream_id_ = stream_id;
   Point& point = points_[recorded_count_++ % kDepth];
   if (point.event == nullptr) point.event = std::make_unique<CudaEvent>(stream.device().ordinal());
   // Recorded first, numbered then: who sees the number waits for this record or a later one.

@@ -35,7 +35,7 @@ class LanePoints {
 
   std::array<Point, kDepth> points_;
   uint64_t recorded_count_ = 0;
-  cudaStream_t last_stream_ = nullptr;
+  unsigned long long last_stream_id_ = 0;
 };
 
 }  // namespace aliquot

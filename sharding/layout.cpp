@@ -9,6 +9,9 @@
 namespace aliquot {
 namespace {
 
+// What can be counted, padding and all.
+constexpr int64_t kMostElements = int64_t{1} << 62;
+
 int64_t blocks(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
 
 void refuse_mixtures(const std::vector<TensorSpec>& tensors) {
@@ -29,11 +32,15 @@ void refuse_mixtures(const std::vector<TensorSpec>& tensors) {
 }  // namespace
 
 int64_t TensorSpec::element_count() const {
-  constexpr int64_t kMost = int64_t{1} << 62;
-  int64_t count = 1;
+  bool empty = false;
   for (const int64_t extent : shape) {
     if (extent < 0) throw UsageError(fmt::format("tensor {} has the negative extent {}", name, extent));
-    if (extent > 0 && count > kMost / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
+    empty = empty || extent == 0;
+  }
+  if (empty) return 0;  // however large the others are
+  int64_t count = 1;
+  for (const int64_t extent : shape) {
+    if (count > kMostElements / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
     count *= extent;
   }
   return count;
@@ -47,6 +54,8 @@ FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count)
   for (const TensorSpec& tensor : tensors_) {
     tensor_offsets_.push_back(block_count * kBlockElements);
     block_count += blocks(tensor.element_count());
+    if (block_count > kMostElements / kBlockElements - rank_count)
+      throw UsageError(fmt::format("with tensor {}, a unit has too many elements", tensor.name));
     element_count_ += tensor.element_count();
   }
   shard_count_ = (block_count + rank_count - 1) / rank_count * kBlockElements;

@@ -42,7 +42,8 @@ struct Place {
 /// nothing else in the house divides by the number of ranks.
 class FlatLayout {
  public:
-  /// Throws UsageError when tensors differ in dtype or trainability (those want a flat buffer each) or share a name.
+  /// Throws UsageError when tensors differ in dtype or trainability (those want a flat buffer each) or share a name, and for
+  /// more than 2^62 elements in all.
   FlatLayout(std::vector<TensorSpec> tensors, int rank_count);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }

@@ -91,10 +91,10 @@ SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int
     memory = std::make_unique<NcclMemory>(handle, size_bytes, category, owner);
     return fmt::format("{} {}", size_bytes, memory->can_register());
   });
-  for (int r = 0; r < handle->peers().rank_count(); ++r) {
-    if (std::stoll(said[r]) == size_bytes) continue;
-    handle->fail(fmt::format("ranks disagree about the size of {}: {} bytes on rank {}, {} on rank {}", owner,
-                             size_bytes, handle->peers().rank(), std::stoll(said[r]), r));
+  try {
+    expect_same_sizes(handle->peers().exchange(), said, owner);
+  } catch (const CommunicationError& error) {
+    handle->fail(error.what());
   }
   if (memory->can_register() && std::count(said.begin(), said.end(), said[0]) == handle->peers().rank_count()) {
     memory->enroll();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/kernels.h"
+#include "sharding/agree.h"
 #include "sharding/communicator_mpi.h"
 #include "sharding/groups.h"
 #include "sharding/node_memory_mpi.h"
@@ -12,8 +13,6 @@
 
 namespace aliquot {
 namespace {
-
-using Kind = OperationDescription::Kind;
 
 // Whoever misses a rank of another node knows its name; who waits on the node for such a rank lets it speak first.
 constexpr double kLaterSeconds = 0.5;
@@ -38,15 +37,17 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> 
       plan_(topology_, world_->rank()),
       node_(world_->split_mpi(plan_.node, world_->rank())),
       node_memory_(make_process_node_memory(*node_)),
-      peer_memory_(make_host_peer_memory(*node_memory_, device.ledger(), {node_->rank(), node_->rank_count()})) {
+      peer_memory_(make_host_peer_memory(*node_memory_, device.ledger(), *node_)) {
   std::vector<Board> boards;
   entrance_ = make_signals(world_->timeout_seconds() + kLaterSeconds, &boards);
   inside_ = make_signals(world_->timeout_seconds() + 2 * kLaterSeconds, &boards);
-  bridge_ = std::make_unique<AbortBridge>(world_->aborts(), std::move(boards));
+  at_entrance_.emplace(boards.front());
+  bridge_ = std::make_unique<AbortBridge>(world_->aborts(), node_->channels(), std::move(boards));
   const MpiLane::Parts parts{.world = world_->comm(),
-                             .aborts = world_->aborts().get(),
+                             .aborts = &world_->aborts(),
                              .abort = [this](std::string_view why) { abort(why); },
-                             .timeout_seconds = world_->timeout_seconds()};
+                             .timeout_seconds = world_->timeout_seconds(),
+                             .names = names_of(*world_)};
   for (auto& side : sides_) side = std::make_unique<Side>(parts, plan_);
   numbers_ = allocate(int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double)),
                       Category::kCommunication, "all-reduce");
@@ -54,8 +55,10 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> 
 
 NodeCommunicator::~NodeCommunicator() {
   // Messages given up may still come into the lanes' memory.
-  if (!mpi_failed()) return;
-  for (auto& side : sides_) (void)side.release();
+  for (auto& side : sides_) {
+    if (side->busy()) mark_mpi_failed();
+    if (mpi_failed()) (void)side.release();
+  }
 }
 
 std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::vector<Board>* boards) {
@@ -64,7 +67,7 @@ std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, 
   return make_host_signals(std::move(memory), {.rank = node_->rank(),
                                                .rank_count = node_->rank_count(),
                                                .timeout_seconds = timeout_seconds,
-                                               .names = plan_.members});
+                                               .names = names_of(*node_)});
 }
 
 std::string NodeCommunicator::describe() const {
@@ -72,6 +75,7 @@ std::string NodeCommunicator::describe() const {
 }
 
 SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
+  // Each node agrees for itself, then the nodes do.
   std::string problem;
   SymmetricBuffer mine;
   try {
@@ -79,9 +83,12 @@ SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category
   } catch (const UnavailableError& error) {
     problem = error.what();
   }
-  for (const std::string& theirs : world_->all(problem)) {
-    if (!theirs.empty()) throw UnavailableError(theirs);
+  const auto all = world_->all(fmt::format("{} {}", size_bytes, problem));
+  for (const std::string& theirs : all) {
+    const std::string their_problem = theirs.substr(theirs.find(' ') + 1);
+    if (!their_problem.empty()) throw UnavailableError(their_problem);
   }
+  expect_same_sizes(*world_, all, owner);
   std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
   for (std::size_t i = 0; i < plan_.members.size(); ++i) peers[plan_.members[i]] = mine.peer(static_cast<int>(i));
   std::byte* local = mine.local();
@@ -91,7 +98,11 @@ SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category
 Collective NodeCommunicator::meet(Stream& stream, const OperationDescription& what, Label label) {
   Side& side = this->side(stream);
   const Collective collective{stream.lane(), ++side.issued, what, label};
-  host(stream).run([&side, collective] { side.lane.agree(collective); });
+  host(stream).run([&side, &board = *at_entrance_, place = node_->rank(), collective] {
+    // Said before it waits for other nodes, so that its own node does not take it for the missing one.
+    board.lane(place, collective.lane).came.store(collective.sequence, std::memory_order_relaxed);
+    side.lane.agree(collective);
+  });
   entrance_->arrive(stream, collective.sequence, what, label);
   entrance_->await_arrivals(stream, collective.sequence, what, label);
   return collective;
@@ -105,12 +116,12 @@ void NodeCommunicator::meet_inside(Stream& stream, const Collective& collective)
 
 void NodeCommunicator::all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
                                   Label label) {
-  const Collective collective = meet(stream, {.kind = Kind::kAllGather, .count = part_bytes}, label);
+  const Collective collective = meet(stream, describe_all_gather(to, from, part_bytes, label), label);
   gather(stream, collective, to, from, part_bytes);
 }
 
 void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) {
-  const Collective collective = meet(stream, {.kind = Kind::kAllGather, .detail = 1, .count = part_bytes}, label);
+  const Collective collective = meet(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
   gather(stream, collective, whole, {}, part_bytes);
 }
 
@@ -148,8 +159,7 @@ void NodeCommunicator::gather_from_nodes(Side& side, const Move& move, const Col
 void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
   Side& side = this->side(stream);
   if (side.reducer == nullptr) side.reducer = std::make_unique<NodeReducer>(device_, plan_, side.lane);
-  const Collective collective =
-      meet(stream, {.kind = Kind::kReduceScatter, .dtype = what.from_dtype, .count = what.part_count}, label);
+  const Collective collective = meet(stream, describe_reduce_scatter(what, label), label);
   // What is in the task must fit in it: the lane keeps the rest.
   HostStream& worker = host(stream);
   worker.run([&side, what] { side.reducer->prepare(what); });
@@ -158,7 +168,7 @@ void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what,
 
 void NodeCommunicator::all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
                                   Label label) {
-  const Collective collective = meet(stream, {.kind = Kind::kAllToAll, .count = part_bytes}, label);
+  const Collective collective = meet(stream, describe_all_to_all(to, from, part_bytes, label), label);
   const Move move{begin_of(to), begin_of(from), part_bytes};
   host(stream).run([this, &side = side(stream), move, collective] { swap_with_nodes(side, move, collective); });
   for (const int member : plan_.members) {
@@ -177,8 +187,7 @@ void NodeCommunicator::swap_with_nodes(Side& side, const Move& move, const Colle
 }
 
 void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
-  const Collective collective =
-      meet(stream, {.kind = Kind::kBroadcast, .detail = static_cast<uint8_t>(root), .count = size_bytes}, label);
+  const Collective collective = meet(stream, describe_broadcast(range, size_bytes, root, label), label);
   const int first = plan_.proxy(root, plan_.node);  // of this node to have it
   if (first == rank()) {
     const Move move{begin_of(range), begin_of(range), size_bytes};
@@ -216,17 +225,14 @@ void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Redu
   HostStream& worker = host(stream);
   auto* all = reinterpret_cast<double*>(begin_of(place));
   worker.run([values, own = all + rank() * count] { std::copy(values.begin(), values.end(), own); });
-  const Collective collective = meet(
-      stream,
-      {.kind = Kind::kAllReduce, .dtype = DType::kFloat64, .detail = static_cast<uint8_t>(reduction), .count = count},
-      label);
+  const Collective collective = meet(stream, describe_all_reduce(count, reduction, label), label);
   gather(stream, collective, place, {}, part_bytes);
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
 }
 
-void NodeCommunicator::barrier(Stream& stream, Label label) { meet(stream, {.kind = Kind::kBarrier}, label); }
+void NodeCommunicator::barrier(Stream& stream, Label label) { meet(stream, describe_barrier(label), label); }
 
 std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key) {
   const Group group = agree_on_group(*world_, color, key);

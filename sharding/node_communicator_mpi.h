@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "kernels/host_stream.h"
 #include "sharding/abort_bridge_mpi.h"
@@ -52,6 +53,7 @@ class NodeCommunicator final : public Communicator {
   /// One lane's side: what it sends with, and what a collective that is running needs.
   struct Side {
     Side(MpiLane::Parts parts, const NodePlan& plan) : lane(std::move(parts), plan) {}
+    bool busy() const { return lane.busy() || !messages.empty() || (reducer != nullptr && reducer->busy()); }
     MpiLane lane;
     MpiRequests messages;
     uint64_t issued = 0, inner = 0;        // collectives, and meetings inside them
@@ -84,6 +86,7 @@ class NodeCommunicator final : public Communicator {
   std::unique_ptr<NodeMemory> node_memory_;
   std::unique_ptr<PeerMemory> peer_memory_;
   std::unique_ptr<Signals> entrance_, inside_;
+  std::optional<Board> at_entrance_;
   std::unique_ptr<AbortBridge> bridge_;
   std::array<std::unique_ptr<Side>, kLaneCount> sides_;
   SymmetricBuffer numbers_;  // all ranks' numbers of an all-reduce, a place a lane

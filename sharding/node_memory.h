@@ -26,7 +26,7 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
   virtual ~NodeMemory() = default;
 
-  /// Zeroed and page-aligned. Throws UnavailableError on all ranks if any rank cannot have it.
+  /// Zeroed and page-aligned; all ranks ask for the same size. Throws UnavailableError on all ranks if any cannot have it.
   virtual std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) = 0;
   virtual std::string_view describe() const = 0;  // "one heap", "memfd", "MPI-3 window"
 };
@@ -34,6 +34,10 @@ class NodeMemory {
 /// Ranks that are threads of one process: plain memory at one address, so that a race between ranks is a race that a
 /// thread sanitizer sees. The exchange must outlive it.
 std::unique_ptr<NodeMemory> make_heap_node_memory(Exchange& exchange);
+
+/// What this machine could still hand out, as it says itself; a page that it cannot is a SIGBUS long after the range was
+/// granted. The largest number if it does not say.
+int64_t available_memory_bytes();
 
 /// Ranks that are processes of one node: one memfd, made by the first rank, opened by the others through
 /// /proc/PID/fd and mapped twice, for writing and read-only. Nothing appears in /dev/shm and nothing is left behind,

@@ -5,6 +5,7 @@
 
 #include "kernels/error.h"
 #include "sharding/node_memory.h"
+#include "sharding/share_between_threads.h"
 
 namespace aliquot {
 namespace {
@@ -56,10 +57,7 @@ class HeapNodeMemory final : public NodeMemory {
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
     std::shared_ptr<Pages> pages;
     if (exchange_.rank() == 0) pages = std::make_shared<Pages>(size_bytes);
-    // Rank 0's pointer object lives on its stack until all have copied it: the second round holds it there.
-    const auto addresses = exchange_.all(std::to_string(reinterpret_cast<uintptr_t>(&pages)));
-    if (exchange_.rank() != 0) pages = *reinterpret_cast<std::shared_ptr<Pages>*>(std::stoull(addresses[0]));
-    exchange_.all("copied");
+    pages = gather_from_threads(exchange_, std::move(pages))[0];
     if (pages->failed()) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
     auto mapping = std::make_unique<HeapMapping>();
     mapping->pages = pages;

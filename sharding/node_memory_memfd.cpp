@@ -88,21 +88,9 @@ struct Location {
 
 std::string reason(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
 
-// What this machine could still hand out; a page that it cannot is a SIGBUS long after a memfd was granted.
-int64_t available_bytes() {
-  std::ifstream lines("/proc/meminfo");
-  int64_t total_kib = 0;
-  for (std::string line; std::getline(lines, line);) {
-    long long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %lld", &kib) == 1) total_kib += kib;
-    if (std::sscanf(line.c_str(), "SwapFree: %lld", &kib) == 1) total_kib += kib;
-  }
-  return total_kib > 0 ? total_kib * 1024 : std::numeric_limits<int64_t>::max();
-}
-
 // Fixed in size, for this user alone, gone with the last process that has it.
 Descriptor create(int64_t size_bytes, std::string* problem) {
-  if (const int64_t available = available_bytes(); size_bytes > available) {
+  if (const int64_t available = available_memory_bytes(); size_bytes > available) {
     *problem = fmt::format("{} bytes are available", available);
     return {};
   }
@@ -169,7 +157,7 @@ class MemfdNodeMemory final : public NodeMemory {
     const auto answers = exchange_.all(mine);
     for (int rank = 0; rank < exchange_.rank_count(); ++rank) {
       if (answers[rank].empty()) continue;
-      *problem = fmt::format("rank {} of the node: {}", rank, answers[rank]);
+      *problem = fmt::format("rank {}: {}", exchange_.name_of(rank), answers[rank]);
       return nullptr;
     }
     return std::make_unique<MemfdMapping>(std::move(write_side), std::move(read_side), size_bytes);
@@ -193,6 +181,17 @@ class MemfdNodeMemory final : public NodeMemory {
 };
 
 }  // namespace
+
+int64_t available_memory_bytes() {
+  std::ifstream lines("/proc/meminfo");
+  int64_t total_kib = 0;
+  for (std::string line; std::getline(lines, line);) {
+    long long kib = 0;
+    if (std::sscanf(line.c_str(), "MemAvailable: %lld", &kib) == 1) total_kib += kib;
+    if (std::sscanf(line.c_str(), "SwapFree: %lld", &kib) == 1) total_kib += kib;
+  }
+  return total_kib > 0 ? total_kib * 1024 : std::numeric_limits<int64_t>::max();
+}
 
 std::unique_ptr<NodeMemory> make_memfd_node_memory(Exchange& exchange) {
   auto memory = std::make_unique<MemfdNodeMemory>(exchange);

@@ -14,7 +14,7 @@ namespace aliquot {
 std::unique_ptr<NodeMemory> make_process_node_memory(Exchange& exchange);
 
 /// The window alone. Its mappings may be destroyed by each rank when it likes; the windows themselves are given back
-/// when all ranks are known to have done so, in a later map().
+/// when all ranks are known to have done so, in a later map() of any window memory that all of them take part in.
 std::unique_ptr<NodeMemory> make_window_node_memory(MpiExchange& exchange);
 
 }  // namespace aliquot

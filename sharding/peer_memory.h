@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "kernels/device.h"
+#include "sharding/exchange.h"
 #include "sharding/node_memory.h"
 
 namespace aliquot {
 
-/// What a communicator's allocate() stands on. Calls are collective and block.
+/// What a communicator's allocate() stands on. Calls are collective and block. If the memory is not to be had on one rank,
+/// all throw UnavailableError; if they ask for different sizes, CommunicationError.
 class PeerMemory {
  public:
   PeerMemory() = default;
@@ -22,12 +24,8 @@ class PeerMemory {
                                                      std::string_view owner) = 0;
 };
 
-struct PeerRanks {
-  int rank = 0;
-  int rank_count = 1;
-};
-
-/// Host memory, booked in `ledger`. Both must outlive it, and its buffers the ledger.
-std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, PeerRanks ranks);
+/// Host memory, booked in `ledger`. `exchange` is that of the ranks that share `memory`. All must outlive it, and the
+/// ledger its buffers.
+std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Exchange& exchange);
 
 }  // namespace aliquot

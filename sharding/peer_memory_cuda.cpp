@@ -69,11 +69,12 @@ class CudaPeerMemory final : public PeerMemory {
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     std::optional<Booking> booking;
     std::shared_ptr<HeldMemory> own;
-    agree(exchange_, [&] {
+    const auto said = agree(exchange_, [&] {
       booking.emplace(device_.ledger(), size_bytes, category, owner);
       own = std::make_shared<HeldMemory>(take_gpu_memory(device_, size_bytes, owner));
-      return std::string("taken");
+      return std::to_string(size_bytes);
     });
+    expect_same_sizes(exchange_, said, owner);
     auto memories = gather_from_threads(exchange_, own);
     std::vector<const std::byte*> peers;
     for (const auto& memory : memories) peers.push_back(memory->data());
@@ -86,11 +87,12 @@ class CudaPeerMemory final : public PeerMemory {
     if (!one_gpu_) return std::nullopt;
     std::optional<Booking> booking;
     std::shared_ptr<HeldMemory> taken;
-    agree(exchange_, [&] {
+    const auto said = agree(exchange_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
       if (exchange_.rank() == 0) taken = std::make_shared<HeldMemory>(take_gpu_memory(device_, size_bytes, owner));
-      return std::string("taken");
+      return std::to_string(size_bytes);
     });
+    expect_same_sizes(exchange_, said, owner);
     std::vector memories{gather_from_threads(exchange_, taken)[0]};
     std::byte* data = memories[0]->data();
     return SharedRange(std::make_unique<Hold>(std::move(*booking), std::move(memories)), data, data, size_bytes);

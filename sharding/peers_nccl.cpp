@@ -13,7 +13,11 @@ NcclPeers::NcclPeers(NcclSetup& setup) : exchange_(std::move(setup.exchange)) {
   node_memory_ = setup.make_node_memory(*exchange_);
   if (node_memory_ == nullptr) return;  // refused, on all ranks
   side_.emplace(node_memory_->map(Board::size_bytes(rank_count()), "signals"),
-                SignalsOptions{rank(), rank_count(), setup.options.timeout_seconds, {}});
+                SignalsOptions{.rank = rank(),
+                               .rank_count = rank_count(),
+                               .timeout_seconds = setup.options.timeout_seconds,
+                               .names = names_of(*exchange_),
+                               .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); }});
 }
 
 void NcclPeers::meet(const Errand& errand) {

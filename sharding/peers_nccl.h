@@ -31,6 +31,7 @@ class NcclPeers {
   Exchange& exchange() { return *exchange_; }
   int rank() const { return exchange_->rank(); }
   int rank_count() const { return exchange_->rank_count(); }
+  int name() const { return exchange_->name_of(rank()); }  // of this rank, in messages
   bool has_board() const { return side_.has_value(); }
 
   /// With a board: blocks until every rank has come to the same errand; throws CommunicationError, naming who is missing

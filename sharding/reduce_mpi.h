@@ -1,6 +1,7 @@
 #pragma once
 // Reduce-scatter across nodes.
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -25,6 +26,11 @@ class NodeReducer {
   /// Both in the stream's order, one after the other: what to do, and doing it.
   void prepare(const ReduceScatter& what) { what_ = what; }
   void run(ThreadPool& pool, const Collective& collective);
+
+  /// Whether messages of run() are under way: then MPI may still read and write the staging.
+  bool busy() const {
+    return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.messages.empty(); });
+  }
 
  private:
   /// A piece that is being added or is under way.

@@ -2,34 +2,17 @@
 // Telling peers on this node, and waiting for them, in the order of a stream.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/stream.h"
-#include "sharding/communicator.h"
 #include "sharding/node_memory.h"
+#include "sharding/operation_description.h"
 
 namespace aliquot {
-
-/// What a collective is, so that ranks that disagree find out before a byte is read. Packed into the 64 bits that travel
-/// with each arrival.
-struct OperationDescription {
-  enum class Kind : uint8_t { kNone, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kAllReduce, kBarrier };
-  Kind kind = Kind::kNone;
-  DType dtype = DType::kUInt8;
-  uint8_t detail = 0;  // the root, the reduction
-  int64_t count = 0;   // elements, or bytes where the operation moves bytes
-
-  uint64_t packed() const;
-  static OperationDescription unpack(uint64_t packed);
-  std::string text() const;  // "reduce-scatter of 4096 float32"
-};
-std::string_view name(OperationDescription::Kind kind);
-
-/// " (h.7, step 118)", or nothing for an empty label.
-std::string label_text(std::string_view what, int64_t step);
 
 /// One rank's side of the board that all ranks of a node share. Sequence numbers count the collectives of one lane from 1.
 class Signals {
@@ -54,7 +37,9 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> names;  // what the ranks are called in messages, where these are part of a larger group
+  std::vector<int> names{};  // what the ranks are called in messages, where these are part of a larger group
+  /// Optional: tells, with the reason, of an abort that is not said on the board. Asked by ranks that have waited for long.
+  std::function<bool(std::string* why)> aborted_elsewhere{};
 
   int name_of(int of_rank) const { return names.empty() ? of_rank : names[of_rank]; }
 };

@@ -8,7 +8,9 @@
 namespace aliquot {
 
 Topology Topology::one_host(int rank_count) {
-  return {.node_of_rank = std::vector<int>(rank_count, 0), .gpu_of_rank = std::vector<int>(rank_count, -1)};
+  return {.node_of_rank = std::vector<int>(rank_count, 0),
+          .gpu_of_rank = std::vector<int>(rank_count, -1),
+          .numa_of_rank = std::vector<int>(rank_count, -1)};
 }
 
 int Topology::node_count() const {

@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks share a node or a GPU.
+// Which ranks share a node, a part of its memory, or a GPU.
 
 #include <string>
 #include <vector>
@@ -10,9 +10,10 @@ namespace aliquot {
 /// node_of_rank[r] numbers nodes from 0 in order of their first rank.
 struct Topology {
   std::vector<int> node_of_rank;
-  std::vector<int> gpu_of_rank;  // the GPU's number on its node, or -1: computes on the host
+  std::vector<int> gpu_of_rank;     // the GPU's number on its node, or -1: computes on the host
+  std::vector<int> numa_of_rank{};  // the NUMA node, on its node, of all its cores, or -1: several, or not known
 
-  /// `rank_count` ranks on one host, none with a GPU.
+  /// `rank_count` ranks on one host, none with a GPU, nothing known of its memory.
   static Topology one_host(int rank_count);
 
   int rank_count() const { return static_cast<int>(node_of_rank.size()); }

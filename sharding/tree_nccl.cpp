@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "kernels/kernels.h"
+#include "sharding/sum_in_groups.h"
 
 namespace aliquot {
 
@@ -29,15 +30,16 @@ void TreeSums::reduce_scatter(Stream& stream, const ReduceScatter& what, const E
     // The scratch is free again: the last piece's sum comes before this in the stream.
     exchange_parts(handle_, cuda_stream(stream), {from + done * from_bytes, what.part_count * from_bytes},
                    {scratch_.data(), stride_bytes_}, count * from_bytes, errand);
-    handle_.device().kernels().sum_tree(
-        stream,
+    sum_in_groups(
+        handle_.device().kernels(), stream,
         {.bases = arrivals_,
          .from_dtype = what.from_dtype,
          .to = static_cast<std::byte*>(what.to) + done * to_bytes,
          .to_dtype = what.to_dtype,
          .count = count,
          .factor = what.factor,
-         .block_squares = what.block_squares == nullptr ? nullptr : what.block_squares + done / kBlockElements});
+         .block_squares = what.block_squares == nullptr ? nullptr : what.block_squares + done / kBlockElements},
+        kMostSources, partial_sums_);
   }
   stream.record(last_use_);
 }
@@ -45,10 +47,18 @@ void TreeSums::reduce_scatter(Stream& stream, const ReduceScatter& what, const E
 void TreeSums::take_scratch() {
   if (!arrivals_.empty()) return;
   const int rank_count = handle_.peers().rank_count();
+  const int most = static_cast<int>(kMostSources);
+  const int group_count = rank_count <= most ? 0 : (rank_count + most - 1) / most;
   constexpr int64_t kBlockBytes = kBlockElements * static_cast<int64_t>(sizeof(float));
   stride_bytes_ = std::max(handle_.options().scratch_bytes / rank_count / kBlockBytes, int64_t{1}) * kBlockBytes;
-  scratch_ = handle_.device().allocate(stride_bytes_ * rank_count, Category::kCommunication, "arriving parts");
+  // A stride holds fewer elements of 32 bits than of 16.
+  const int64_t partial_bytes = 2 * stride_bytes_;
+  scratch_ = handle_.device().allocate(stride_bytes_ * rank_count + partial_bytes * group_count,
+                                       Category::kCommunication, "arriving parts");
   for (int r = 0; r < rank_count; ++r) arrivals_.push_back(scratch_.data() + r * stride_bytes_);
+  for (int g = 0; g < group_count; ++g) {
+    partial_sums_.push_back(scratch_.data() + stride_bytes_ * rank_count + g * partial_bytes);
+  }
 }
 
 }  // namespace aliquot

@@ -23,6 +23,8 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, Parts from, Parts t
 /// being whole blocks, so that the buffer's size changes no bit.
 class TreeSums {
  public:
+  static constexpr std::size_t kMostSources = 256;  // of one kernel; a power of two, so that groups are subtrees
+
   explicit TreeSums(NcclHandle& handle) : handle_(handle), last_use_(handle.device().ordinal()) {}
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, const Errand& errand);
@@ -35,6 +37,7 @@ class TreeSums {
   CudaEvent last_use_;  // of the scratch, on any lane
   int64_t stride_bytes_ = 0;
   std::vector<const std::byte*> arrivals_;  // where each rank's piece arrives
+  std::vector<std::byte*> partial_sums_;    // where groups of ranks are added, if there are more than a kernel takes
 };
 
 }  // namespace aliquot

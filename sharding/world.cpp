@@ -8,6 +8,7 @@
 
 #include "kernels/shared_counter.h"
 #include "kernels/start_thread.h"
+#include "sharding/cores.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/exchange_threads.h"
 #include "sharding/gpu_ranks.h"
@@ -16,7 +17,7 @@
 namespace aliquot {
 namespace {
 
-World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
+World make_threads_parts(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
                          const WorldOptions& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const bool on_gpu = !options.make_device && use_gpus(options);
@@ -29,8 +30,15 @@ World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int r
   DirectParts parts = host_direct_parts(options.timeout_seconds);
   parts.name = "threads";
   parts.make_node_memory = make_heap_node_memory;
-  auto communicator = make_direct_communicator(*device, std::move(exchange), Topology::one_host(rank_count), parts);
+  auto communicator = make_direct_communicator(*device, std::move(exchange), threads_topology(rank_count), parts);
   return World(std::move(device), std::move(communicator));
+}
+
+World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
+                         const WorldOptions& options) {
+  World world = make_threads_parts(hub, rank, rank_count, options);
+  meet_when_made(world);
+  return world;
 }
 
 /// The first failure of any rank; the others only report that they were told to leave.
@@ -54,6 +62,15 @@ class FirstFailure {
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share) {
   if (options.make_device) return options.make_device(rank);
   return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
+}
+
+void meet_when_made(World& world) { world.communicator().gather_objects("made"); }
+
+Topology threads_topology(int rank_count) {
+  Topology topology = Topology::one_host(rank_count);
+  // The ranks are threads that may run wherever their process may.
+  topology.numa_of_rank.assign(static_cast<std::size_t>(rank_count), numa_node_of(allowed_cores()));
+  return topology;
 }
 
 World make_world_alone(const WorldOptions& options) {

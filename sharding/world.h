@@ -30,7 +30,14 @@ class World {
   World(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
       : device_(std::move(device)), communicator_(std::move(communicator)) {}
   World(World&&) = default;
-  World& operator=(World&&) = default;
+  World& operator=(World&& other) noexcept {
+    if (this == &other) return *this;
+    communicator_.reset();  // it refers to the device
+    device_ = std::move(other.device_);
+    communicator_ = std::move(other.communicator_);
+    turns_ = std::move(other.turns_);
+    return *this;
+  }
   ~World() = default;
 
   /// The world that a launcher (mpirun, srun) started this process into, or this process alone. Throws UnavailableError,

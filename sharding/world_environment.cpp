@@ -24,43 +24,42 @@ int number_in(const char* variable) {
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
-struct Launcher {
-  std::string_view name;  // empty: none
-  int process_count = 1;
-};
-
-Launcher find_launcher() {
+Launch find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
                                  std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
                                  std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
   for (const auto& [name, variable] : kSizes) {
-    if (const int count = number_in(variable); count > 0) return {name, count};
+    if (const int count = number_in(variable); count > 0) return {std::string(name), count};
   }
   // A batch script and the shell of an allocation know their job's tasks as well, but are not one of them.
   const bool only_a_job = is_set("SLURM_JOB_ID") && !is_set("SLURM_STEP_ID") && !is_set("SLURM_STEPID");
   if (const int count = number_in("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
   // A launcher that says which of its processes this is, but not how many there are: MPI knows.
-  if (is_set("PMIX_RANK") || is_set("PMI_RANK")) return {"the launcher", 0};
+  if (is_set("PMIX_RANK") || is_set("PMI_RANK"))
+    return {"the launcher", 0, std::max(number_in("PMIX_RANK"), number_in("PMI_RANK")) + 1};
   return {};
 }
 
 }  // namespace
 
+std::string Launch::text() const {
+  if (process_count > 0) return fmt::format("{} started {} processes", by, process_count);
+  return by + " started this process as one of a number that it does not say";
+}
+
 int launched_process_count() { return std::max(1, find_launcher().process_count); }
 
 World World::from_environment(const WorldOptions& options) {
-  const Launcher launcher = find_launcher();
+  const Launch launcher = find_launcher();
   const bool launched = launcher.process_count != 1;
   if (options.kind == WorldChoice::kThreads || options.make_device) {
-    if (launcher.process_count <= 1) return make_world_alone(options);
-    throw UsageError(
-        fmt::format("{} started {} processes, and a world of threads is one process: leave out {}, or the "
-                    "choice of threads",
-                    launcher.name, launcher.process_count, launcher.name));
+    if (!launched) return make_world_alone(options);
+    throw UsageError(fmt::format("{}, and a world of threads is one process: leave out {}, or the choice of threads",
+                                 launcher.text(), launcher.by));
   }
   if (!launched && options.kind == WorldChoice::kAuto) return make_world_alone(options);
   if (!launched && options.kind == WorldChoice::kNccl) return make_world_alone(options);
-  return make_mpi_world(options, {std::string(launcher.name), launcher.process_count});
+  return make_mpi_world(options, launcher);
 }
 
 void World::run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <sched.h>
+#include <string>
+#include <vector>
 
 #include "kernels/shared_counter.h"
 #include "sharding/communicator_mpi.h"
 #include "sharding/communicator_nccl.h"
+#include "sharding/cores.h"
 #include "sharding/gpu_ranks.h"
 #include "sharding/node_memory_mpi.h"
 #include "sharding/world_parts.h"
@@ -13,29 +15,25 @@ namespace aliquot {
 namespace {
 
 void refuse_separate_worlds(const Launch& launch, int rank_count) {
-  if (rank_count >= launch.process_count) return;
+  if (rank_count >= launch.process_count && rank_count >= launch.least_count) return;
   const std::string advice =
       launch.by == "srun" ? fmt::format("type srun --mpi=pmix (srun --mpi=list shows what yours has), or mpirun -n {}",
                                         launch.process_count)
                           : "start them with the mpirun of the MPI that aliquot was built with";
-  throw UnavailableError(
-      fmt::format("{} started {} processes, but MPI made a world of {} of this one, so each would train "
-                  "alone: {}",
-                  launch.by, launch.process_count, rank_count, advice));
+  throw UnavailableError(fmt::format("{}, but MPI made a world of {} of this one, so each would train alone: {}",
+                                     launch.text(), rank_count, advice));
 }
 
 // Launchers bind ranks to cores in many ways: a core that k ranks of the node may run on counts 1/k for each of them.
 double share_of_cores(Exchange& node) {
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  sched_getaffinity(0, sizeof own, &own);
-  const auto masks = node.all({reinterpret_cast<const char*>(&own), sizeof own});
+  const std::vector<bool> own = allowed_cores();
+  std::vector<int> rank_counts(own.size(), 0);
+  for (const std::string& mask : node.all(std::string(own.begin(), own.end()))) {
+    for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
+  }
   double share = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &own)) continue;
-    share += 1.0 / static_cast<double>(std::count_if(masks.begin(), masks.end(), [core](const std::string& mask) {
-               return CPU_ISSET(core, reinterpret_cast<const cpu_set_t*>(mask.data()));
-             }));
+  for (std::size_t core = 0; core < own.size(); ++core) {
+    if (own[core]) share += 1.0 / rank_counts[core];
   }
   return share + 1e-6;  // thirds and sevenths must add up to whole cores
 }
@@ -57,19 +55,32 @@ World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiExchange> w
   return World(std::move(device), std::move(communicator));
 }
 
-}  // namespace
-
-World make_mpi_world(const WorldOptions& options, const Launch& launch) {
-  start_mpi();
-  auto world = std::make_unique<MpiExchange>(MPI_COMM_WORLD, options.timeout_seconds);
+World make_parts(const WorldOptions& options, const Launch& launch, std::unique_ptr<MpiExchange> world) {
   refuse_separate_worlds(launch, world->rank_count());
-  if (use_gpus(options)) return make_gpu_world(options, std::move(world));
+  if (agree_on_gpus(*world, [&] { return use_gpus(options); })) return make_gpu_world(options, std::move(world));
   const double share = share_of_cores(*world->split_by_node());
   if (share < 1) SharedCounter::set_spin_nanoseconds(0);
   auto device = make_rank_device(options, world->rank(), static_cast<int>(share));
   Topology topology = find_topology(*world);
   auto communicator = make_mpi_communicator(*device, std::move(world), std::move(topology));
   return World(std::move(device), std::move(communicator));
+}
+
+}  // namespace
+
+World make_mpi_world(const WorldOptions& options, const Launch& launch) {
+  start_mpi();
+  auto exchange = std::make_unique<MpiExchange>(MPI_COMM_WORLD, options.timeout_seconds);
+  const int rank = exchange->rank();
+  const auto channels = exchange->channels();  // to tell the others after the exchange is gone
+  try {
+    World world = make_parts(options, launch, std::move(exchange));
+    meet_when_made(world);
+    return world;
+  } catch (...) {
+    channels.front()->post(failure_text(rank));
+    throw;
+  }
 }
 
 }  // namespace aliquot

@@ -11,10 +11,10 @@ World make_mpi_world(const WorldOptions&, const Launch& launch) {
         "this build has no MPI: install one (on Debian: apt install libopenmpi-dev openmpi-bin) and "
         "configure with -DALIQUOT_MPI=ON");
   }
-  throw UnavailableError(
-      fmt::format("{} started {} processes, but this build has no MPI, so each would train alone: "
-                  "configure with -DALIQUOT_MPI=ON, or leave out {} and use --ranks for threads",
-                  launch.by, launch.process_count, launch.by));
+  throw UnavailableError(fmt::format(
+      "{}, but this build has no MPI, so each would train alone: configure with -DALIQUOT_MPI=ON, or leave out "
+      "{} and use --ranks for threads",
+      launch.text(), launch.by));
 }
 
 }  // namespace aliquot

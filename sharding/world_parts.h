@@ -11,16 +11,25 @@ namespace aliquot {
 /// A host device of options.threads_per_rank threads, or, if that is 0, of `share` of them, or the one the options make.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
+/// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline.
+void meet_when_made(World& world);
+
+/// Of ranks that are threads of this process, none with a GPU.
+Topology threads_topology(int rank_count);
+
 /// "rank 2 failed: why", of the exception that is being handled.
 std::string failure_text(int rank);
 
 /// A world of one rank, this thread.
 World make_world_alone(const WorldOptions& options);
 
-/// Who started this process, and as one of how many; 0 if the launcher does not say.
+/// Who started this process, and as one of how many: 0 if the launcher does not say, and then one of `least_count` or more.
 struct Launch {
   std::string by;
   int process_count = 1;
+  int least_count = 1;
+
+  std::string text() const;  // "srun started 4 processes"
 };
 
 /// The world that MPI makes of the processes started together. Throws UnavailableError if MPI knows fewer than were

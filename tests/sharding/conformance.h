@@ -2,6 +2,7 @@
 // One suite over every communicator. A backend is a file of a few lines that says which worlds there are and how to run
 // a body in one; the suite is linked to it.
 
+#include <algorithm>
 #include <functional>
 #include <gtest/gtest.h>
 #include <vector>
@@ -28,6 +29,8 @@ class EveryWorld : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam().rank_count, body); }
   int64_t count() const { return GetParam().count; }
+  /// For groups, of which a world makes several: large is not that large.
+  int64_t group_count() const { return std::min<int64_t>(count(), 5003); }
 };
 
 /// One world, for what has no count.
@@ -38,6 +41,9 @@ class EveryWorldOnce : public testing::TestWithParam<int> {
 
 /// A number that tells rank, part and place apart, and whose sums depend on their order.
 float value(int rank, int part, int64_t element);
+
+/// Runs `body` in groups of the world's ranks: of neighbours, and of every other one, counted backwards.
+void in_groups(World& world, const std::function<void(Communicator&)>& body);
 
 /// Copies between host memory and the world's device; on a host, plain copies.
 void write(World& world, std::byte* to, const std::vector<std::byte>& from);

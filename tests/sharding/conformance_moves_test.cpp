@@ -36,70 +36,94 @@ void expect_part(World& world, const std::byte* from, int rank, int part, int64_
   }
 }
 
-void finish(World& world, Stream& stream) {
-  world.communicator().barrier(stream, {"end of test"});
+void finish(Communicator& ranks, Stream& stream) {
+  ranks.barrier(stream, {"end of test"});
   stream.synchronize();
 }
 
+/// Where in its buffers a collective works; not the same in both.
+struct Offsets {
+  int64_t to = 0, from = 0;
+};
+constexpr Offsets kNowhere{}, kSomewhere{512, 768};
+
+void check_all_gather(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const int64_t part_bytes = count * 4;
+  const auto own = ranks.allocate(offset.from + part_bytes, Category::kParameters, "own");
+  const auto whole = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  write_part(world, own.local() + offset.from, ranks.rank(), 0, count);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  ranks.all_gather(*stream, {&whole, offset.to}, {&own, offset.from}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r)
+    expect_part(world, whole.local() + offset.to + r * part_bytes, r, 0, count);
+}
+
+void check_all_gather_in_place(World& world, Communicator& ranks, int64_t count, int64_t offset) {
+  const int64_t part_bytes = count * 4;
+  const auto whole = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  const int64_t own = offset + ranks.rank() * part_bytes;
+  write_part(world, whole.local() + own, ranks.rank(), 3, count);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  // In place, each rank's own part lies at another offset: the same range, said by the whole.
+  ranks.all_gather_in_place(*stream, {&whole, offset}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, whole.local() + offset + r * part_bytes, r, 3, count);
+}
+
+void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const int64_t part_bytes = count * 4;
+  const auto from = ranks.allocate(offset.from + part_bytes * ranks.rank_count(), Category::kSlots, "from");
+  const auto to = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "to");
+  for (int p = 0; p < ranks.rank_count(); ++p)
+    write_part(world, from.local() + offset.from + p * part_bytes, ranks.rank(), p, count);
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  ranks.all_to_all(*stream, {&to, offset.to}, {&from, offset.from}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r)
+    expect_part(world, to.local() + offset.to + r * part_bytes, r, ranks.rank(), count);
+}
+
+void check_broadcast(World& world, Communicator& ranks, int64_t count) {
+  const int64_t size_bytes = count * 4;
+  const auto buffer = ranks.allocate(size_bytes * ranks.rank_count(), Category::kSlots, "buffer");
+  const auto stream = world.device().make_stream(Lane::kGather);
+  for (int root = 0; root < ranks.rank_count(); ++root) {
+    if (ranks.rank() == root) write_part(world, buffer.local() + root * size_bytes, root, 1, count);
+    ranks.broadcast(*stream, {&buffer, root * size_bytes}, size_bytes, root, {"test"});
+  }
+  finish(ranks, *stream);
+  for (int root = 0; root < ranks.rank_count(); ++root)
+    expect_part(world, buffer.local() + root * size_bytes, root, 1, count);
+}
+
 TEST_P(EveryWorld, AllGather) {
-  run([&](World& world) {
-    auto& ranks = world.communicator();
-    const int64_t part_bytes = count() * 4;
-    const auto own = ranks.allocate(part_bytes, Category::kParameters, "own");
-    const auto whole = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "whole");
-    write_part(world, own.local(), ranks.rank(), 0, count());
-    const auto stream = world.device().make_stream(Lane::kGather);
-    ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, part_bytes, {"test"});
-    finish(world, *stream);
-    for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, whole.local() + r * part_bytes, r, 0, count());
-  });
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kNowhere); });
 }
-
+TEST_P(EveryWorld, AllGatherAtAnOffset) {
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kSomewhere); });
+}
 TEST_P(EveryWorld, AllGatherInPlaceAtAnOffset) {
-  run([&](World& world) {
-    auto& ranks = world.communicator();
-    const int64_t part_bytes = count() * 4, offset = 256;
-    const auto whole = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
-    const int64_t own = offset + ranks.rank() * part_bytes;
-    write_part(world, whole.local() + own, ranks.rank(), 3, count());
-    const auto stream = world.device().make_stream(Lane::kGather);
-    // In place, each rank's own part lies at another offset: the same range, said by the whole.
-    ranks.all_gather_in_place(*stream, {&whole, offset}, part_bytes, {"test"});
-    finish(world, *stream);
-    for (int r = 0; r < ranks.rank_count(); ++r)
-      expect_part(world, whole.local() + offset + r * part_bytes, r, 3, count());
-  });
+  run([&](World& world) { check_all_gather_in_place(world, world.communicator(), count(), 256); });
 }
-
 TEST_P(EveryWorld, AllToAll) {
-  run([&](World& world) {
-    auto& ranks = world.communicator();
-    const int64_t part_bytes = count() * 4;
-    const auto from = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "from");
-    const auto to = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "to");
-    for (int p = 0; p < ranks.rank_count(); ++p)
-      write_part(world, from.local() + p * part_bytes, ranks.rank(), p, count());
-    const auto stream = world.device().make_stream(Lane::kReduce);
-    ranks.all_to_all(*stream, {&to, 0}, {&from, 0}, part_bytes, {"test"});
-    finish(world, *stream);
-    for (int r = 0; r < ranks.rank_count(); ++r)
-      expect_part(world, to.local() + r * part_bytes, r, ranks.rank(), count());
-  });
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kNowhere); });
+}
+TEST_P(EveryWorld, AllToAllAtAnOffset) {
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kSomewhere); });
+}
+TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+  run([&](World& world) { check_broadcast(world, world.communicator(), count()); });
 }
 
-TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+TEST_P(EveryWorld, GroupsMoveTheirOwnBytes) {
   run([&](World& world) {
-    auto& ranks = world.communicator();
-    const int64_t size_bytes = count() * 4;
-    const auto buffer = ranks.allocate(size_bytes * ranks.rank_count(), Category::kSlots, "buffer");
-    const auto stream = world.device().make_stream(Lane::kGather);
-    for (int root = 0; root < ranks.rank_count(); ++root) {
-      if (ranks.rank() == root) write_part(world, buffer.local() + root * size_bytes, root, 1, count());
-      ranks.broadcast(*stream, {&buffer, root * size_bytes}, size_bytes, root, {"test"});
-    }
-    finish(world, *stream);
-    for (int root = 0; root < ranks.rank_count(); ++root)
-      expect_part(world, buffer.local() + root * size_bytes, root, 1, count());
+    in_groups(world, [&](Communicator& group) {
+      check_all_gather(world, group, group_count(), kSomewhere);
+      check_all_gather_in_place(world, group, group_count(), 256);
+      check_all_to_all(world, group, group_count(), kSomewhere);
+      check_broadcast(world, group, group_count());
+    });
   });
 }
 
@@ -112,9 +136,9 @@ TEST_P(EveryWorld, SharedRangeIsSeenWholeWithNoByteMoved) {
     if (!range) return;  // ranks that do not share memory
     write_part(world, range->writable() + ranks.rank() * part_bytes, ranks.rank(), 2, count());
     const auto stream = world.device().make_stream(Lane::kGather);
-    finish(world, *stream);
+    finish(ranks, *stream);
     for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, range->readable() + r * part_bytes, r, 2, count());
-    finish(world, *stream);
+    finish(ranks, *stream);
   });
 }
 
@@ -137,7 +161,7 @@ TEST_P(EveryWorld, AWaitForAllRanksLetsABufferBeUsedAgain) {
       for (int r = 0; r < ranks.rank_count(); ++r)
         expect_part(world, whole.local() + r * part_bytes, r, round, count());
     }
-    finish(world, *gather);
+    finish(ranks, *gather);
   });
 }
 

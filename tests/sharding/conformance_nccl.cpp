@@ -1,6 +1,6 @@
 // Ranks over NCCL: processes that this program forks, one world for all tests. With fewer GPUs than ranks each process
 // calls itself another host, which NCCL believes: then it moves bytes over sockets, and several ranks may share a GPU.
-//   ALIQUOT_NCCL_RANKS="1 2 4" says which worlds; ALIQUOT_NCCL_EXACT=1 asks for sums in tree order.
+//   ALIQUOT_NCCL_RANKS="1 2 4" says which worlds, else "1 2 3 4 8", or "1 2" where all is skipped; ALIQUOT_NCCL_EXACT=1 asks for sums in tree order.
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -127,7 +127,7 @@ int main(int argc, char** argv) {
   using namespace aliquot::conformance;
   gpu_count = count_gpus();
   const char* wanted = std::getenv("ALIQUOT_NCCL_RANKS");
-  std::istringstream sizes(wanted == nullptr ? "1 2" : wanted);
+  std::istringstream sizes(wanted != nullptr ? wanted : gpu_count > 0 ? "1 2 3 4 8" : "1 2");
   int failures = 0;
   while (sizes >> rank_count) {
     std::printf("a world of %d over NCCL, %d GPUs\n", rank_count, gpu_count);

@@ -15,6 +15,7 @@ struct Format {
   DType from, to;
   float factor;
   bool in_place;
+  int64_t offset_bytes = 0;  // of all ranks' parts in their buffer
 };
 
 /// count values of one rank and part, as bytes of `dtype`.
@@ -61,20 +62,30 @@ void expect_equal(int rank, const std::vector<float>& found, const std::vector<f
   }
 }
 
-void check_reduce_scatter(World& world, int64_t count, const Format& format) {
-  auto& ranks = world.communicator();
+void expect_squares(World& world, const Buffer& squares, const std::vector<float>& of) {
+  const auto block_count = (static_cast<int64_t>(of.size()) + kBlockElements - 1) / kBlockElements;
+  std::vector<double> expected(static_cast<std::size_t>(block_count));
+  host_loops(Isa::kPlain).block_squares(expected.data(), of.data(), static_cast<int64_t>(of.size()));
+  const auto found = read(world, squares.data(), block_count * 8);
+  EXPECT_TRUE(block_count == 0 || std::memcmp(found.data(), expected.data(), found.size()) == 0)
+      << "rank " << world.rank() << ": sums of squares differ";
+}
+
+void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, const Format& format) {
   const int64_t part_bytes = count * element_bytes(format.from);
-  const auto from = ranks.allocate(part_bytes * ranks.rank_count(), Category::kGradients, "from");
+  const int64_t whole_bytes = format.offset_bytes + part_bytes * ranks.rank_count();
+  const auto from = ranks.allocate(whole_bytes, Category::kGradients, "from");
+  std::byte* parts = from.local() + format.offset_bytes;
   for (int p = 0; p < ranks.rank_count(); ++p) {
-    write(world, from.local() + p * part_bytes, encode(leaf(ranks.rank(), p, count, format.from), format.from));
+    write(world, parts + p * part_bytes, encode(leaf(ranks.rank(), p, count, format.from), format.from));
   }
   const auto own = world.device().allocate(count * element_bytes(format.to), Category::kGradients, "shard");
   const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
   const auto squares = world.device().allocate(block_count * 8, Category::kCommunication, "squares");
-  std::byte* to = format.in_place ? from.local() + ranks.rank() * part_bytes : own.data();
+  std::byte* to = format.in_place ? parts + ranks.rank() * part_bytes : own.data();
   const auto stream = world.device().make_stream(Lane::kReduce);
   ranks.reduce_scatter(*stream,
-                       {.from = {&from, 0},
+                       {.from = {&from, format.offset_bytes},
                         .from_dtype = format.from,
                         .to = to,
                         .to_dtype = format.to,
@@ -87,37 +98,46 @@ void check_reduce_scatter(World& world, int64_t count, const Format& format) {
 
   const auto sum = expected_sum(ranks.rank_count(), ranks.rank(), count, format);
   const float tolerance = sums_are_exact() ? 0.0f : 1e-3f * static_cast<float>(ranks.rank_count());
-  expect_equal(ranks.rank(), decode(read(world, to, count * element_bytes(format.to)), format.to),
-               decode(encode(sum, format.to), format.to), tolerance);
-  if (!sums_are_exact()) return;
-  std::vector<double> expected_squares(block_count);
-  host_loops(Isa::kPlain).block_squares(expected_squares.data(), sum.data(), count);
-  const auto found_squares = read(world, squares.data(), block_count * 8);
-  EXPECT_TRUE(block_count == 0 || std::memcmp(found_squares.data(), expected_squares.data(), found_squares.size()) == 0)
-      << "rank " << ranks.rank() << ": sums of squares differ";
+  const auto found = decode(read(world, to, count * element_bytes(format.to)), format.to);
+  expect_equal(ranks.rank(), found, decode(encode(sum, format.to), format.to), tolerance);
+  // Of the sum before it is rounded: what was found is that where it is not rounded, in whatever order it was added.
+  expect_squares(world, squares, format.to == DType::kFloat32 ? found : sum);
 }
 
 constexpr DType kF32 = DType::kFloat32, kB16 = DType::kBFloat16, kF16 = DType::kFloat16;
 
 TEST_P(EveryWorld, ReduceScatterSumsFloats) {
-  run([&](World& world) { check_reduce_scatter(world, count(), {kF32, kF32, 1.0f, false}); });
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, false}); });
 }
 TEST_P(EveryWorld, ReduceScatterInItsOwnPart) {
-  run([&](World& world) { check_reduce_scatter(world, count(), {kF32, kF32, 1.0f, true}); });
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, true}); });
 }
 TEST_P(EveryWorld, ReduceScatterOfTheMean) {
   run([&](World& world) {
-    check_reduce_scatter(world, count(), {kF32, kF32, 1.0f / static_cast<float>(world.rank_count()), false});
+    check_reduce_scatter(world, world.communicator(), count(),
+                         {kF32, kF32, 1.0f / static_cast<float>(world.rank_count()), false});
   });
 }
 TEST_P(EveryWorld, ReduceScatterAddsBfloat16InFloat) {
-  run([&](World& world) { check_reduce_scatter(world, count(), {kB16, kF32, 1.0f, false}); });
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kB16, kF32, 1.0f, false}); });
 }
 TEST_P(EveryWorld, ReduceScatterRoundsOnceToBfloat16) {
-  run([&](World& world) { check_reduce_scatter(world, count(), {kB16, kB16, 0.5f, true}); });
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kB16, kB16, 0.5f, true}); });
 }
 TEST_P(EveryWorld, ReduceScatterAddsFloat16InFloat) {
-  run([&](World& world) { check_reduce_scatter(world, count(), {kF16, kF32, 1.0f, false}); });
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF16, kF32, 1.0f, false}); });
+}
+
+TEST_P(EveryWorld, ReduceScatterAtAnOffset) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 0.5f, true, 768}); });
+}
+TEST_P(EveryWorld, GroupsAddTheirOwn) {
+  run([&](World& world) {
+    in_groups(world, [&](Communicator& group) {
+      check_reduce_scatter(world, group, group_count(), {kF32, kF32, 0.5f, true, 768});
+      check_reduce_scatter(world, group, group_count(), {kB16, kF32, 1.0f, false, 256});
+    });
+  });
 }
 
 TEST_P(EveryWorldOnce, AllReduceOfSmallNumbers) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <thread>
 
@@ -33,6 +34,21 @@ TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
   const auto all = group->all(std::to_string(exchange.rank()));
   for (std::size_t i = 1; i < all.size(); ++i) EXPECT_EQ(std::stoi(all[i - 1]), std::stoi(all[i]) + 2);
   EXPECT_EQ(all[group->rank()], std::to_string(exchange.rank()));
+}
+
+TEST(MpiExchangeTest, ColorsMayBeNegative) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto group = exchange.split(exchange.rank() % 2 == 0 ? -1 : -2, 0);
+  EXPECT_EQ(group->rank_count(), (exchange.rank_count() + 1 - exchange.rank() % 2) / 2);
+}
+
+TEST(MpiExchangeTest, GroupsKeepTheNumbersOfTheWorld) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto group = exchange.split(exchange.rank() % 2, -exchange.rank());
+  const auto alone = group->split(group->rank(), 0);
+  EXPECT_EQ(group->name_of(group->rank()), exchange.rank());
+  EXPECT_EQ(alone->name_of(0), exchange.rank());
+  EXPECT_EQ(exchange.split_by_node()->name_of(0), 0);
 }
 
 using Maker = std::unique_ptr<NodeMemory> (*)(MpiExchange&);
@@ -77,7 +93,7 @@ TEST_P(EveryNodeMemory, MappingsGoWhenEachRankLikes) {
 
 TEST_P(EveryNodeMemory, MoreThanThereIsIsRefusedOnAllRanks) {
   MpiExchange exchange(MPI_COMM_WORLD, 60);
-  const auto memory = make_memfd_node_memory(exchange);
+  const auto memory = GetParam()(exchange);
   try {
     memory->map(int64_t{1} << 46, "a model");
     FAIL() << "64 TiB were granted";
@@ -91,6 +107,28 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryNodeMemory,
                          testing::Values([](MpiExchange& e) { return make_memfd_node_memory(e); },
                                          [](MpiExchange& e) { return make_window_node_memory(e); }),
                          [](const auto& test) { return test.index == 0 ? "Memfd" : "Window"; });
+
+TEST(WindowNodeMemory, WindowsOfGroupsThatAreGoneAreGivenBack) {
+  const auto window_count = [] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.find("osc_sm") != std::string::npos;
+    return count;
+  };
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  const auto make = [&](int color) {
+    const auto group = exchange.split_mpi(color, 0);
+    const auto memory = make_window_node_memory(*group);
+    const auto mapping = memory->map(4096, "test");
+    mapping->writable[0] = std::byte{1};
+    group->all("written");
+  };
+  make(0);
+  const int before = window_count();
+  for (int i = 0; i < 30; ++i) make(i % 3 == 0 ? exchange.rank() % 2 : 0);
+  EXPECT_LE(window_count(), before + 2);
+  exchange.all("end");
+}
 
 sigjmp_buf before_write;
 volatile bool did_fault = false;
@@ -128,9 +166,9 @@ TEST(MemfdNodeMemory, LeavesNoNameAndNoDescriptor) {
   exchange.all("done");
 }
 
-// The last tests: an exchange that was aborted leaves the process for good.
+// Last, as an exchange that was aborted marks its process for good.
 
-TEST(MpiExchangeTest, ZAMissingRankIsNamedByAll) {
+TEST(AbortedMpiExchangeTest, AMissingRankIsNamedByAll) {
   MpiExchange exchange(MPI_COMM_WORLD, 0.3);
   if (exchange.rank_count() < 3) GTEST_SKIP() << "needs three ranks";
   if (exchange.rank() == 2) {

@@ -92,10 +92,21 @@ TEST_P(GpuFailures, DifferentOperationsAreFoundBeforeAByteIsUsed) {
 }
 
 TEST_P(GpuFailures, DifferentSizesAreRefused) {
-  if (GetParam() != WorldChoice::kNccl) GTEST_SKIP() << "thread-ranks allocate each for itself";
   const auto message = failure_of(
       2, [](World& world) { world.communicator().allocate(4096 * (1 + world.rank()), Category::kSlots, "the slot"); });
-  expect_says(message, {"disagree about the size of the slot"});
+  expect_says(message, {"disagree about the size of the slot: 4096 bytes on rank 0, 8192 on rank 1"});
+}
+
+TEST_P(GpuFailures, ARankThatThrowsReachesTheOthersInAGroup) {
+  const auto message = failure_of(3, [](World& world) {
+    const auto group = world.communicator().split(world.rank() == 2 ? 1 : 0, 0);
+    const auto wide = world.communicator().split(0, 0);
+    if (world.rank() == 1) throw std::runtime_error("the disk is gone");
+    const auto stream = world.device().make_stream(Lane::kReduce);
+    (world.rank() == 0 ? *group : *wide).barrier(*stream, {"h.1"});
+    stream->synchronize();
+  });
+  EXPECT_EQ(message, "the disk is gone");
 }
 
 TEST_P(GpuFailures, NoRoomOnOneRankIsNoRoomOnAll) {
@@ -152,7 +163,7 @@ TEST(NcclWatch, RanksThatShareAGpuAreRefused) {
     World::threads(5, [](World&) {}, {.device = DeviceChoice::kCuda, .kind = WorldChoice::kNccl});
     FAIL() << "five ranks on four GPUs";
   } catch (const UnavailableError& error) {
-    expect_says(error.what(), {"ranks 0 and 4 share the GPU"});
+    expect_says(error.what(), {"ranks 0 and 4 share the GPU 0000:00:00.0,"});
   }
 }
 

@@ -101,6 +101,15 @@ TEST(FlatLayout, RefusesWhatCannotShareABuffer) {
   EXPECT_THROW(FlatLayout({{"a", {1}}}, 0), UsageError);
   EXPECT_THROW(FlatLayout({{"a", {-1}}}, 1), UsageError);
   EXPECT_THROW(FlatLayout({{"a", {int64_t{1} << 40, int64_t{1} << 40}}}, 1), UsageError);
+  EXPECT_THROW(FlatLayout({{"a", {0, -1}}}, 1), UsageError);
+  EXPECT_THROW(FlatLayout({{"a", {int64_t{1} << 61}}, {"b", {int64_t{1} << 61}}, {"c", {int64_t{1} << 61}}}, 1),
+               UsageError);
+}
+
+TEST(FlatLayout, NoElementsAreNoneWhateverTheOtherExtents) {
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  for (const auto& shape : {std::vector{kLarge, kLarge, int64_t{0}}, std::vector{int64_t{0}, kLarge, kLarge}})
+    EXPECT_EQ(layout({shape}, 3).element_count(), 0);
 }
 
 }  // namespace

@@ -67,6 +67,28 @@ TEST_F(LauncherTest, ThreadsUnderALauncherAreRefused) {
   }
 }
 
+TEST_F(LauncherTest, ThreadsAreRefusedWhereTheLauncherDoesNotSayHowMany) {
+  for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
+    SetUp();
+    set(variable, "0");
+    try {
+      World::run(2, [](World&) { FAIL() << "each process would have trained alone"; },
+                 {.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
+      ADD_FAILURE() << variable << " is no launcher";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("started this process as one of a number that it does not say"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST_F(LauncherTest, AWorldMayTakeThePlaceOfAnother) {
+  World world = World::from_environment({.device = DeviceChoice::kHost});
+  world = World::from_environment({.device = DeviceChoice::kHost});
+  EXPECT_EQ(world.communicator().gather_objects("here").size(), 1u);
+}
+
 TEST_F(LauncherTest, AloneIsAWorldOfOneRank) {
   World world = World::from_environment({.device = DeviceChoice::kHost});
   EXPECT_EQ(world.rank_count(), 1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # expect_failure.sh CODE SECONDS SENTENCE COMMAND...: runs the command and checks that it ends with that exit code, within
 # that many seconds, says something that matches the extended regular expression, and leaves neither a file in /dev/shm
-# nor a process behind. SENTENCE may be empty.
+# nor a process behind. SENTENCE may be empty. What matches ALIQUOT_NOBODY_SAYS, if set, is not said.
 set -u
 code=$1 limit=$2 sentence=$3
 shift 3
@@ -21,6 +21,9 @@ complain() {
 [ "$ended" = "$code" ] || complain "exit code $ended, not $code"
 [ "$ended" != 124 ] || complain "still running after $limit s"
 if [ -n "$sentence" ] && ! grep -Eq -- "$sentence" "$log"; then complain "nobody said: $sentence"; fi
+if [ -n "${ALIQUOT_NOBODY_SAYS:-}" ] && grep -Eq -- "$ALIQUOT_NOBODY_SAYS" "$log"; then
+  complain "somebody said: $ALIQUOT_NOBODY_SAYS"
+fi
 if grep -q 'bytes were touched' "$log"; then complain "data was used"; fi
 left=$(comm -13 <(echo "$before") <(ls /dev/shm))
 # Another job of this machine may have come meanwhile; what is ours has no process any more.

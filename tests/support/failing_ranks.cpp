@@ -1,6 +1,7 @@
 // A program whose ranks fail as its first argument says; the deadline of collectives, in seconds, is the second.
 // tests/support/expect_failure.sh runs it under mpirun and looks at what it says, how it ends and what it leaves.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -19,11 +20,13 @@ namespace {
 
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-void barrier(World& world, Lane lane, Label label) {
+void barrier(World& world, Communicator& group, Lane lane, Label label) {
   const auto stream = world.device().make_stream(lane);
-  world.communicator().barrier(*stream, label);
+  group.barrier(*stream, label);
   stream->synchronize();
 }
+
+void barrier(World& world, Lane lane, Label label) { barrier(world, world.communicator(), lane, label); }
 
 void never_arrives(World& world) {
   barrier(world, Lane::kReduce, {"h.3", 117});
@@ -34,6 +37,51 @@ void never_arrives(World& world) {
 void misses_set_up(World& world) {
   if (world.rank() == 1) sleep_seconds(60);
   world.communicator().gather_objects("here");
+}
+
+void misses_a_group(World& world) {
+  const auto group = world.communicator().split(world.rank() % 2, 0);
+  if (world.rank() == 3) sleep_seconds(60);
+  if (world.rank() == 1) barrier(world, *group, Lane::kReduce, {"h.7", 118});
+  sleep_seconds(60);
+}
+
+// Rank 3 never comes. The others come one after the other, so that some wait for those who wait for it.
+void comes_never_others_late(World& world) {
+  barrier(world, Lane::kReduce, {"h.3", 117});
+  constexpr std::array kSeconds = {0.0, 1.2, 0.3, 60.0};
+  sleep_seconds(kSeconds.at(static_cast<std::size_t>(world.rank())));
+  barrier(world, Lane::kReduce, {"h.7", 118});
+}
+
+void misses_set_up_first_is_late(World& world) {
+  if (world.rank() == 3) sleep_seconds(60);
+  if (world.rank() == 0) sleep_seconds(0.8);
+  world.communicator().gather_objects("here");
+}
+
+void aborts_in_set_up(World& world) {
+  world.communicator().gather_objects("made");
+  if (world.rank() == 3) sleep_seconds(60);
+  if (world.rank() == 0) {
+    sleep_seconds(0.3);
+    world.communicator().abort("rank 0 was told to stop");
+    sleep_seconds(0.3);
+    return;
+  }
+  world.communicator().allocate(4096, Category::kSlots, "whole");
+}
+
+void throws_beside_a_group(World& world) {
+  const auto group = world.communicator().split(world.rank() / 2, 0);
+  const auto wide = world.communicator().split(0, 0);
+  world.communicator().gather_objects("made");
+  if (world.rank() == 1) throw std::runtime_error("the disk is gone");
+  barrier(world, world.rank() == 0 ? *group : *wide, Lane::kReduce, {"h.1", 3});
+}
+
+void differ_in_size(World& world) {
+  world.communicator().allocate(world.rank() == 3 ? 64 << 20 : 4096, Category::kSlots, "the slot");
 }
 
 void throws(World& world) {
@@ -112,6 +160,12 @@ void goes_well(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
 int run(const std::string& how, double timeout_seconds) {
   const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
                                                        {"misses_set_up", misses_set_up},
+                                                       {"misses_a_group", misses_a_group},
+                                                       {"comes_never_others_late", comes_never_others_late},
+                                                       {"misses_set_up_first_is_late", misses_set_up_first_is_late},
+                                                       {"aborts_in_set_up", aborts_in_set_up},
+                                                       {"throws_beside_a_group", throws_beside_a_group},
+                                                       {"differ_in_size", differ_in_size},
                                                        {"throws", throws},
                                                        {"throws_wrong_use", throws_wrong_use},
                                                        {"throws_while_others_compute", throws_while_others_compute},

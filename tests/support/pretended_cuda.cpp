@@ -43,6 +43,7 @@ void dawdle() {
 }
 
 thread_local int current_gpu = 0;
+std::atomic<unsigned long long> stream_count{0};
 
 }  // namespace
 
@@ -59,6 +60,7 @@ struct CUevent_st {
 
 struct CUstream_st {
   int gpu = 0;
+  unsigned long long number = ++stream_count;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
@@ -179,6 +181,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* number) {
+  *number = stream->number;
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {

@@ -1,0 +1,80 @@
+#include "sharding/cores.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <memory>
+#include <sched.h>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+// Whether every one of `cores` is in the node's list.
+bool holds_all(const std::vector<bool>& cores, const std::filesystem::path& list) {
+  std::string text;
+  std::getline(std::ifstream(list), text);
+  std::vector<bool> missing = cores;
+  for (const int core : parse_core_list(text)) {
+    if (static_cast<std::size_t>(core) < missing.size()) missing[core] = false;
+  }
+  return std::find(missing.begin(), missing.end(), true) == missing.end();
+}
+
+}  // namespace
+
+std::vector<bool> allowed_cores() {
+  constexpr std::size_t kMostCores = std::size_t{1} << 20;
+  // The kernel refuses a set that is smaller than its own, whose size it does not tell.
+  for (std::size_t count = CPU_SETSIZE; count <= kMostCores; count *= 2) {
+    const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
+    const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(count), free_set);
+    const std::size_t size_bytes = CPU_ALLOC_SIZE(count);
+    CPU_ZERO_S(size_bytes, set.get());
+    if (sched_getaffinity(0, size_bytes, set.get()) == 0) {
+      std::vector<bool> cores(count);
+      for (std::size_t core = 0; core < count; ++core) cores[core] = CPU_ISSET_S(core, size_bytes, set.get());
+      return cores;
+    }
+    if (errno != EINVAL) break;
+  }
+  throw FaultError(fmt::format("asking which cores a rank may run on: {}", std::strerror(errno)));
+}
+
+int numa_node_of(const std::vector<bool>& cores, const std::string& folder) {
+  constexpr std::string_view kNode = "node";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    int number = -1;
+    const char* end = name.data() + name.size();
+    if (name.compare(0, kNode.size(), kNode) != 0) continue;
+    if (std::from_chars(name.data() + kNode.size(), end, number).ptr != end || number < 0) continue;
+    if (holds_all(cores, entry.path() / "cpulist")) return number;
+  }
+  return -1;
+}
+
+std::vector<int> parse_core_list(std::string_view text) {
+  std::vector<int> cores;
+  const char *at = text.data(), *end = text.data() + text.size();
+  while (at < end) {
+    int first = -1;
+    const auto [after, error] = std::from_chars(at, end, first);
+    if (error != std::errc()) break;
+    int last = first;
+    at = after;
+    if (at < end && *at == '-') at = std::from_chars(at + 1, end, last).ptr;
+    for (int core = first; core <= last; ++core) cores.push_back(core);
+    if (at < end && *at != ',') break;
+    ++at;
+  }
+  return cores;
+}
+
+}  // namespace aliquot

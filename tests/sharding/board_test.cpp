@@ -1,0 +1,64 @@
+// What lies in memory that ranks share: notices, texts and descriptions.
+#include "sharding/board.h"
+
+#include <gtest/gtest.h>
+
+#include "sharding/operation_description.h"
+
+namespace aliquot {
+namespace {
+
+TEST(AbortNotice, KeepsTheFirstReason) {
+  AbortNotice notice;
+  EXPECT_FALSE(notice.posted());
+  notice.post("first");
+  notice.post("second");
+  EXPECT_TRUE(notice.posted());
+  EXPECT_EQ(notice.why(), "first");
+}
+
+TEST(AbortNotice, AWriterThatDiedIsReplaced) {
+  AbortNotice notice;
+  notice.state.store(AbortNotice::kBeingWritten);
+  notice.post("rank 1 was told to stop");
+  EXPECT_TRUE(notice.posted());
+  EXPECT_EQ(notice.why(), "rank 1 was told to stop");
+}
+
+TEST(SharedText, CutsWhatIsTooLong) {
+  SharedText text{};
+  write_shared(text, std::string(100, 'a'));
+  EXPECT_EQ(read_shared(text), std::string(40, 'a'));
+  write_shared(text, "short");
+  EXPECT_EQ(read_shared(text), "short");
+  write_shared(text, {});
+  EXPECT_EQ(read_shared(text), "");
+}
+
+TEST(OperationDescription, SurvivesBeingPacked) {
+  const OperationDescription what{.kind = OperationDescription::Kind::kAllGather,
+                                  .dtype = DType::kBFloat16,
+                                  .detail = 1,
+                                  .mark = 0xA5,
+                                  .count = (int64_t{1} << 40) - 1};
+  const auto back = OperationDescription::unpack(what.packed());
+  EXPECT_EQ(back.packed(), what.packed());
+  EXPECT_EQ(back.mark, what.mark);
+  EXPECT_EQ(back.count, what.count);
+  EXPECT_EQ(back.text(), "all-gather of 1099511627775 bytes in place");
+}
+
+TEST(OperationDescription, TellsPurposeAndPlaceApart) {
+  const auto gather = [](std::string_view what, int64_t to, int64_t from) {
+    return describe_all_gather({nullptr, to}, {nullptr, from}, 4096, {what, 3}).packed();
+  };
+  const auto one = gather("h.1", 0, 512);
+  EXPECT_EQ(one, gather("h.1", 0, 512));
+  EXPECT_NE(one, gather("h.2", 0, 512));
+  EXPECT_NE(one, gather("h.1", 512, 512));
+  EXPECT_NE(one, gather("h.1", 0, 1024));
+  EXPECT_NE(one, describe_all_gather_in_place({nullptr, 0}, 4096, {"h.1", 3}).packed());
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,51 @@
+// Cores and NUMA nodes, from a folder made up like the system's.
+#include "sharding/cores.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+
+namespace aliquot {
+namespace {
+
+TEST(Cores, ListsAreRead) {
+  EXPECT_EQ(parse_core_list("0-3,8,10-11"), (std::vector{0, 1, 2, 3, 8, 10, 11}));
+  EXPECT_EQ(parse_core_list("5\n"), std::vector{5});
+  EXPECT_TRUE(parse_core_list("").empty());
+  EXPECT_TRUE(parse_core_list("none").empty());
+}
+
+TEST(Cores, ThisThreadMayRunSomewhere) {
+  const auto cores = allowed_cores();
+  EXPECT_NE(std::count(cores.begin(), cores.end(), true), 0);
+}
+
+class NumaNodes : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const auto& [node, list] : {std::pair{"node0", "0-3"}, std::pair{"node1", "4-7"}, std::pair{"power", "0-7"}}) {
+      std::filesystem::create_directories(folder / node);
+      std::ofstream(folder / node / "cpulist") << list << '\n';
+    }
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+  int node_of(std::initializer_list<int> cores) const {
+    std::vector<bool> allowed(8, false);
+    for (const int core : cores) allowed[static_cast<std::size_t>(core)] = true;
+    return numa_node_of(allowed, folder);
+  }
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "aliquot-numa-nodes";
+};
+
+TEST_F(NumaNodes, CoresOfOneNodeBelongToIt) {
+  EXPECT_EQ(node_of({0, 2}), 0);
+  EXPECT_EQ(node_of({7}), 1);
+}
+
+TEST_F(NumaNodes, CoresOfSeveralBelongToNone) { EXPECT_EQ(node_of({3, 4}), -1); }
+
+TEST(Cores, WithoutTheSystemsWordThereIsNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
+
+}  // namespace
+}  // namespace aliquot
