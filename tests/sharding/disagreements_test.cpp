@@ -1,0 +1,124 @@
+// What ranks say when they call for different things, in the threads world: before a byte is used.
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <gtest/gtest.h>
+
+#include "tests/support/failing_world.h"
+
+namespace aliquot {
+namespace {
+
+TEST(Disagreements, DifferentCountsAreFoundBeforeAByteIsUsed) {
+  std::atomic<int> touched{0};
+  const auto message = failure_of(
+      2,
+      [&](World& world) {
+        auto& ranks = world.communicator();
+        const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+        const auto own = ranks.allocate(4096, Category::kSlots, "own");
+        std::fill_n(own.local(), 4096, std::byte{1});
+        std::fill_n(whole.local(), 8192, std::byte{0});
+        const auto stream = world.device().make_stream(Lane::kGather);
+        try {
+          ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, world.rank() == 0 ? 4096 : 2048, {"h.1"});
+          stream->synchronize();
+        } catch (...) {
+          for (int i = 0; i < 8192; ++i) touched += whole.local()[i] != std::byte{0};
+          throw;
+        }
+      },
+      20);
+  says(message, {"disagree", "#1", "all-gather of 4096 bytes", "all-gather of 2048 bytes"});
+  EXPECT_EQ(touched, 0);
+}
+
+TEST(Disagreements, DifferentOperationsAreFound) {
+  const auto message = failure_of(
+      3,
+      [](World& world) {
+        auto& ranks = world.communicator();
+        const auto stream = world.device().make_stream(Lane::kReduce);
+        double number = 1;
+        if (world.rank() == 2)
+          ranks.all_reduce(*stream, {&number, 1}, Reduction::kSum, {});
+        else
+          ranks.barrier(*stream, {});
+        stream->synchronize();
+      },
+      20);
+  says(message, {"disagree", "barrier", "all-reduce of 1 numbers"});
+}
+
+TEST(Disagreements, DifferentSizesAreNamed) {
+  const auto message = failure_of(
+      3,
+      [](World& world) {
+        world.communicator().allocate(world.rank() == 2 ? 64 << 20 : 4096, Category::kSlots, "the slot");
+      },
+      20);
+  EXPECT_EQ(message, "ranks disagree about the size of the slot: 4096 bytes on rank 0, 67108864 on rank 2");
+  const auto shared = failure_of(
+      2,
+      [](World& world) {
+        world.communicator().allocate_shared(4096 * (1 + world.rank()), 4096, Category::kParameters, "the shards");
+      },
+      20);
+  EXPECT_EQ(shared, "ranks disagree about the size of the shards: 4096 bytes on rank 0, 8192 on rank 1");
+}
+
+/// Two ranks gather, each as it is told; what they were told then.
+std::string disagreement_of(const std::function<void(Communicator&, Stream&, int rank)>& gather) {
+  return failure_of(
+      2,
+      [&](World& world) {
+        const auto stream = world.device().make_stream(Lane::kGather);
+        gather(world.communicator(), *stream, world.rank());
+        stream->synchronize();
+        world.communicator().gather_objects("end");
+      },
+      20);
+}
+
+TEST(Disagreements, RanksThatGatherDifferentUnitsAreTold) {
+  const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
+    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto own = ranks.allocate(4096, Category::kSlots, "own");
+    ranks.all_gather(stream, {&whole, 0}, {&own, 0}, 4096, {rank == 0 ? "h.1" : "h.2", 3});
+    stream.synchronize();
+  });
+  says(message, {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
+}
+
+TEST(Disagreements, RanksThatGatherFromDifferentPlacesAreTold) {
+  const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
+    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto own = ranks.allocate(8192, Category::kSlots, "own");
+    ranks.all_gather(stream, {&whole, 0}, {&own, rank * 4096}, 4096, {"h.1", 3});
+    stream.synchronize();
+  });
+  says(message, {"disagree", "at another place of its buffer"});
+}
+
+TEST(Disagreements, RanksThatGatherInPlaceAndNotAreTold) {
+  const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
+    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto own = ranks.allocate(4096, Category::kSlots, "own");
+    if (rank == 0) ranks.all_gather(stream, {&whole, 0}, {&own, 0}, 4096, {});
+    if (rank == 1) ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {});
+    stream.synchronize();
+  });
+  says(message, {"disagree", "all-gather of 4096 bytes in place"});
+}
+
+TEST(Disagreements, RanksThatReduceDifferentlyAreTold) {
+  const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
+    double number = 1;
+    ranks.all_reduce(stream, {&number, 1}, rank == 0 ? Reduction::kSum : Reduction::kMax, {});
+    stream.synchronize();
+  });
+  says(message, {"disagree", "all-reduce of 1 numbers to the sum", "all-reduce of 1 numbers to the largest"});
+}
+
+}  // namespace
+}  // namespace aliquot
