@@ -42,7 +42,7 @@ struct Sources {
   }
 
   float sum(int64_t i) const {
-    std::vector<float> leaves;
+    leaves.clear();
     for (const Elements& array : arrays) leaves.push_back(array.value(i));
     return tree(leaves);
   }
@@ -50,6 +50,7 @@ struct Sources {
   static constexpr int64_t kOffsetBytes = 64;
   std::vector<Elements> arrays;
   std::vector<const std::byte*> bases;
+  mutable std::vector<float> leaves;  // of the sum in hand; kept, since there are millions
 };
 
 class SumTree : public testing::TestWithParam<Isa> {
@@ -113,11 +114,16 @@ TEST_P(SumTree, LargeAndPrime) {
 // From 4 MiB on the sum goes past the caches in whole lines, where it is no source: wherever it starts.
 TEST_P(SumTree, LargeAndElsewhere) {
   const Sources sources(DType::kBFloat16, 3, 2'500'000, Values::kOrdinary, 0);
+  for (const int64_t misaligned : {0, 1, 15}) {
+    SCOPED_TRACE(misaligned);
+    Elements narrow(DType::kFloat16, 2'500'000, misaligned);
+    check(sources, narrow, 0.5f, true);
+  }
+  const Sources fewer(DType::kBFloat16, 3, 1'200'000, Values::kOrdinary, 0);
   for (const int64_t misaligned : {0, 1, 4, 15}) {
     SCOPED_TRACE(misaligned);
-    Elements wide(DType::kFloat32, 2'500'000, misaligned), narrow(DType::kFloat16, 2'500'000, misaligned);
-    check(sources, wide, 0.5f, true);
-    check(sources, narrow, 0.5f, true);
+    Elements wide(DType::kFloat32, 1'200'000, misaligned);
+    check(fewer, wide, 0.5f, true);
   }
 }
 

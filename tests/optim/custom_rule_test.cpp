@@ -118,7 +118,7 @@ void expect_every_path_alike(const char* name) {
   Shard by_hand(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
   whole.step(best_isa(), optimizer, 1);
   by_hand.draw_gradient(1);
-  const auto& rule = std::get<CustomRule>(rule_at(optimizer, 0.01, 1));
+  const CustomRule rule = std::get<CustomRule>(rule_at(optimizer, 0.01, 1));
   for (const Segment& segment : segments) {
     const CustomRule of_segment = rule.at(segment.lr_scale, segment.decay_scale);
     for (int64_t i = segment.offset; i < segment.offset + segment.count; ++i) {
