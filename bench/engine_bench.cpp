@@ -142,8 +142,8 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
 void cost_a_unit(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {
+                   std::vector<void*> values(static_cast<std::size_t>(unit_count));  // outlives the engine
                    Engine engine(world, {.zero_stage = stage});
-                   std::vector<void*> values(static_cast<std::size_t>(unit_count));
                    for (int u = 0; u < unit_count; ++u)
                      engine.add_unit(fmt::format("u{}", u)).add("w", {kBlockElements}, &values[u], nullptr);
                    engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });

@@ -61,7 +61,9 @@ void StepWriter::list_visits() {
 void StepWriter::write_visit(int32_t v) {
   const Visit& visit = visits_[v];
   if (stage3()) {
-    const auto last = std::min<int32_t>(v + policy_.prefetch, static_cast<int32_t>(visits_.size()) - 1);
+    // A view moves nothing that could be under way earlier.
+    const int32_t ahead = schedule_.view ? 0 : policy_.prefetch;
+    const auto last = std::min<int32_t>(v + ahead, static_cast<int32_t>(visits_.size()) - 1);
     for (int32_t w = v; w <= last; ++w) gather_for(w);
   }
   const OperationId compute =
@@ -86,7 +88,9 @@ void StepWriter::gather_for(int32_t v) {
     UnitState& state = units_[unit];
     if (state.gathered) continue;
     state.gathered = true;
-    state.last_gather = add(Verb::kGather, Lane::kGather, unit, visits_[v].micro_batch);
+    // To see a view is to wait for whoever writes it: no other thread need be woken for that.
+    const Lane lane = schedule_.view ? Lane::kCompute : Lane::kGather;
+    state.last_gather = add(Verb::kGather, lane, unit, visits_[v].micro_batch);
     if (!state.gathered_before) first_gathers_.push_back({state.last_gather, unit});
     state.gathered_before = true;
   }
