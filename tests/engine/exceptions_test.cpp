@@ -18,8 +18,9 @@ void evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
   const auto data = testing_model::samples(batch, 7, rank);
   for (int use = 0; use < kUses; ++use) {
     auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
-    model.forward(use, data);
+    engine.compute_stream().run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
   }
+  engine.compute_stream().synchronize();
 }
 
 // Exceptions --------------------------------------------------------------------------------------------------------------
