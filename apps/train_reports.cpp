@@ -158,7 +158,7 @@ ExitCode TrainRun::finish(ExitCode code) {
   fmt::print("digest {}\n", digest);
   if (code == ExitCode::kNotFinite) {
     fmt::print(stderr, "aliquot: {} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.\n",
-               skipped_in_a_row_);
+               not_finite_in_a_row_);
   }
   return code;
 }

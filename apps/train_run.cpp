@@ -63,7 +63,7 @@ ExitCode TrainRun::run() {
                     engine_->step_count(), options_.steps, stdout);
   while (engine_->step_count() < last_step_) {
     step();
-    if (skipped_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
+    if (not_finite_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
     if (anyone_asked_to_stop()) {
       save_last_checkpoint();
       return finish(ExitCode::kStopped);
@@ -104,8 +104,9 @@ void TrainRun::step() {
   world_.communicator().all_reduce(*stream_, {&loss, 1}, Reduction::kSum, {"loss", report.step});
   stream_->synchronize();
   consumed_ += *options_.global_batch;
-  if (outside_bytes_ == 0) measure_outside();  // once: everything has been touched now
-  skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  if (outside_bytes_ == 0) measure_outside();           // once: everything has been touched now
+  const bool finite = report.first_not_finite.empty();  // an update in backward is taken all the same
+  not_finite_in_a_row_ = finite ? 0 : not_finite_in_a_row_ + 1;
   const double seconds = now_seconds() - began;
   std::optional<double> eval_loss;
   if (options_.eval_every > 0 && report.step % options_.eval_every == 0) eval_loss = evaluate();
@@ -124,10 +125,10 @@ void TrainRun::step() {
     progress_->finish();
     fmt::print("step {} validation loss {:.4f}\n", report.step, *eval_loss);
   }
-  if (report.skipped && leads()) {
+  if (!finite && leads()) {
     progress_->finish();
-    fmt::print(stderr, "aliquot: step {} was skipped: the gradient of {} is not finite.\n", report.step,
-               report.first_not_finite);
+    fmt::print(stderr, "aliquot: step {} was {}: the gradient of {} is not finite.\n", report.step,
+               report.skipped ? "skipped" : "taken, in backward", report.first_not_finite);
   }
 }
 

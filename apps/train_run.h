@@ -81,7 +81,7 @@ class TrainRun {
   int64_t last_step_ = 0;
   int64_t saved_step_ = -1;  // or being saved
   bool last_save_ = false;   // nothing comes after it, so it must succeed
-  int64_t skipped_in_a_row_ = 0;
+  int64_t not_finite_in_a_row_ = 0;
   int64_t outside_bytes_ = 0;
 };
 

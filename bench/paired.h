@@ -31,7 +31,7 @@ class Paired {
     return *this;
   }
 
-  /// `bytes_moved`: read and written by one run of ours.
+  /// `bytes_moved`: read and written by one run of ours; 0: no figure of it.
   void run(int64_t bytes_moved) {
     for (Work& work : works_) work.body();  // pages touched, code loaded
     std::size_t first = 0;
@@ -61,7 +61,7 @@ class Paired {
 
   void report(int64_t bytes_moved) {
     const std::vector<double>& ours = works_[0].seconds;
-    state_.counters["GB/s"] = static_cast<double>(bytes_moved) / median(ours) * 1e-9;
+    if (bytes_moved > 0) state_.counters["GB/s"] = static_cast<double>(bytes_moved) / median(ours) * 1e-9;
     for (std::size_t w = 1; w < works_.size(); ++w) {
       std::vector<double> ratios;
       for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(ours[i] / works_[w].seconds[i]);

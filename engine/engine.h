@@ -144,6 +144,8 @@ class Engine {
   Plan make_plan(const std::vector<Declared>& declared) const;
   std::string choices() const;
   void agree(const Plan& plan, const Plan& evaluation) const;
+  /// The evaluation that goes with `plan`, when all ranks mean the same and both are proved.
+  Plan agreed_evaluation(const Plan& plan) const;
   void make_running(const Plan& evaluation);
   void replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation, const State& before);
   void initialize_parameters(const Initialize& initialize);

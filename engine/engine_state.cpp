@@ -69,12 +69,17 @@ void Engine::agree(const Plan& plan, const Plan& evaluation) const {
   }
 }
 
+Plan Engine::agreed_evaluation(const Plan& plan) const {
+  Plan evaluation = evaluation_of(plan);
+  agree(plan, evaluation);
+  prove(plan);
+  prove(evaluation);
+  return evaluation;
+}
+
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
-  const Plan evaluation = evaluation_of(plan());
-  agree(*plan_, evaluation);
-  prove(*plan_);
-  prove(evaluation);
+  const Plan evaluation = agreed_evaluation(plan());
   make_running(evaluation);
   initialize_parameters(initialize);
   world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made

@@ -5,7 +5,6 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
-#include "engine/validate.h"
 
 namespace aliquot {
 namespace {
@@ -92,10 +91,7 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
   }
   if (count == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
   auto plan = std::make_unique<Plan>(make_plan(changed));
-  const Plan evaluation = evaluation_of(*plan);
-  agree(*plan, evaluation);
-  prove(*plan);
-  prove(evaluation);
+  const Plan evaluation = agreed_evaluation(*plan);
   replace(std::move(changed), std::move(plan), evaluation, before);
 }
 

@@ -46,6 +46,11 @@ struct FlatSpec {
   FlatLayout layout;
 };
 
+/// One rank's part of it, kept as `dtype`.
+inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
+  return flat.layout.shard_count() * element_bytes(dtype);
+}
+
 /// The flat buffers of every unit over `rank_count` ranks, in the order of units.
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count);
 

@@ -73,15 +73,11 @@ class Pricing {
     return {seconds, part_bytes * (rank_count_ - 1)};
   }
 
-  int64_t shard_bytes(int32_t flat, DType dtype) const {
-    return plan_.flats[flat].layout.shard_count() * element_bytes(dtype);
-  }
-
   Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
-      const Price one = collective(shard_bytes(f, dtype));
+      const Price one = collective(shard_bytes(plan_.flats[f], dtype));
       sum.seconds += one.seconds;
       sum.bytes += one.bytes;
     }
@@ -98,7 +94,7 @@ class Pricing {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       // Two read and one written, a byte.
-      copied += 3 * additions * shard_bytes(f, levels ? DType::kFloat32 : precision().gradients);
+      copied += 3 * additions * shard_bytes(plan_.flats[f], levels ? DType::kFloat32 : precision().gradients);
       if (precision().sent() == precision().gradients) continue;
       const int64_t whole = plan_.flats[f].layout.flat_count();
       copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));

@@ -37,7 +37,7 @@ void StepWork::note_first_writes() {
 void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
   if (plan_.schedule.view) return;
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
-    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     world_.communicator().all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(Role::kParameters, f),
                                      part_bytes, label);
   }
@@ -108,7 +108,7 @@ std::span<const std::byte* const> StepWork::pair(const void* left, const void* r
 void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
-    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.gradients);
     const SymmetricRange whole = memory_.range(Role::kGradients, f);
     if (memory_.current(Role::kReduced, f) == kNoBuffer) {
       world_.communicator().all_gather_in_place(lane, whole, part_bytes, label);
@@ -121,7 +121,7 @@ void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
 void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
-    const int64_t part_bytes = plan_.flats[f].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     world_.communicator().all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
   }
 }

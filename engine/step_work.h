@@ -43,7 +43,7 @@ class StepWork {
   World& world_;
   StepMemory& memory_;
   Updater& updater_;
-  std::optional<GlobalNorm> norm_;                       // not where nothing is trained
+  std::optional<GlobalNorm> norm_;                       // not in an evaluation
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order

@@ -70,10 +70,7 @@ class StepWriter {
   void add_standing_buffers();
   void add_standing(Role role, Category category, int32_t flat, int64_t size_bytes);
 
-  int64_t shard_bytes(int32_t flat, DType dtype) const {
-    return flats_[flat].layout.shard_count() * element_bytes(dtype);
-  }
-  int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flat, dtype) * rank_count_; }
+  int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flats_[flat], dtype) * rank_count_; }
 
   const ModelSpec& model_;
   const Policy& policy_;

@@ -59,7 +59,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
     add_buffer({.role = Role::kPartial,
                 .category = Category::kCommunication,
                 .flat = f,
-                .size_bytes = shard_bytes(f, partial),
+                .size_bytes = shard_bytes(flats_[f], partial),
                 .first = reduce,
                 .last = reduce},
                {{reduce}});
@@ -78,7 +78,7 @@ void StepWriter::add_level(UnitId unit, OperationId reduce, int32_t micro_batch,
       add_buffer({.role = level_role(static_cast<int>(level)),
                   .category = Category::kCommunication,
                   .flat = f,
-                  .size_bytes = shard_bytes(f, DType::kFloat32),
+                  .size_bytes = shard_bytes(flats_[f], DType::kFloat32),
                   .first = state.levels[level],
                   .last = reduce},
                  {{reduce}});
@@ -134,7 +134,7 @@ void StepWriter::add_sums(UnitId unit, OperationId norm) {
     add_buffer({.role = Role::kReduced,
                 .category = standing_gradients() ? Category::kCommunication : Category::kGradients,
                 .flat = f,
-                .size_bytes = shard_bytes(f, policy_.precision.gradients),
+                .size_bytes = shard_bytes(flats_[f], policy_.precision.gradients),
                 .first = schedule_.sums_in_levels ? state.last_reduce : state.first_reduce,
                 .last = last},
                {{last, spread}});
@@ -181,7 +181,7 @@ void StepWriter::add_standing_buffers() {
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
     const bool whole = !stage3();
     add_standing(Role::kParameters, Category::kParameters, f,
-                 whole ? whole_bytes(f, precision.compute) : shard_bytes(f, precision.compute));
+                 whole ? whole_bytes(f, precision.compute) : shard_bytes(flats_[f], precision.compute));
     const int64_t count = flats_[f].layout.shard_count() * (schedule_.zero_stage == 0 ? rank_count_ : 1);
     if (!flats_[f].trainable) continue;  // its working copy is all there is of it
     if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());

@@ -33,12 +33,6 @@ void set_offload(std::string& value, std::string_view text) {
   if (value == "disk:DIR") throw UsageError("DIR stands for a directory, as in disk:/scratch.");
 }
 
-void set_model(std::string& value, std::string_view text) {
-  std::vector<std::string> names;
-  for (const ModelPreset& preset : model_presets()) names.emplace_back(preset.name);
-  value = parse_choice(text, names);
-}
-
 void add_world(OptionTable& t, TrainOptions& o) {
   t.heading("Sharding");
   t.choice("zero-stage", o.zero_stage, {"0", "1", "2", "3"},
@@ -55,17 +49,7 @@ void add_world(OptionTable& t, TrainOptions& o) {
 
 void add_model(OptionTable& t, TrainOptions& o) {
   t.heading("Model");
-  std::string names;
-  for (const ModelPreset& preset : model_presets()) names += (names.empty() ? "" : "|") + std::string(preset.name);
-  t.add({"model", "NAME", "One of " + names + ".", false, [&o](std::string_view text) { set_model(o.model, text); },
-         [&o] { return Json(o.model); }});
-  t.count("layers", o.layers, kExtent, "Blocks, instead of the model's.");
-  t.count("width", o.width, kExtent, "Elements of the residual stream.");
-  t.count("heads", o.heads, kExtent, "Heads of attention; they divide the width.");
-  t.count("kv-heads", o.kv_heads, kExtent, "Heads of keys and values (llama); they divide the heads.");
-  t.count("hidden", o.hidden, kExtent, "Elements inside a feed-forward layer.");
-  t.count("context", o.context, kExtent, "The longest sequence.");
-  t.count("vocab", o.vocabulary, kExtent, "Entries of the vocabulary.");
+  add_shape_options(t, o);
   t.text("init", "FILE|DIR", o.init,
          "Start from weights: safetensors in Hugging Face's naming, or an Aliquot checkpoint.");
 }
@@ -192,21 +176,6 @@ OptionTable train_option_table(TrainOptions& options) {
   add_checkpoints(table, options);
   add_reports(table, options);
   return table;
-}
-
-ModelShape model_shape(const TrainOptions& o) {
-  ModelShape shape = find_model_preset(o.model)->shape;
-  const bool plain_hidden = shape.hidden == 4 * shape.width;
-  shape.layers = o.layers.value_or(shape.layers);
-  shape.width = o.width.value_or(shape.width);
-  shape.heads = o.heads.value_or(shape.heads);
-  const int64_t kv_default = shape.family == ModelFamily::kGpt2 ? shape.heads : shape.kv_heads;
-  shape.kv_heads = o.kv_heads.value_or(kv_default);
-  shape.hidden = o.hidden.value_or(plain_hidden ? 4 * shape.width : shape.hidden);
-  shape.context = o.context.value_or(shape.context);
-  shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
-  check(shape);
-  return shape;
 }
 
 }  // namespace aliquot

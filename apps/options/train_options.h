@@ -6,22 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "apps/models/shape.h"
 #include "apps/options/option_table.h"
+#include "apps/options/shape_options.h"
 
 namespace aliquot {
 
 /// Plain values under the manual's names; the initial ones are the defaults. Choices are the words of the flags, checked.
 /// Empty optionals and strings are what is resolved later (by model, world and device) or was not asked for.
-struct TrainOptions {
+struct TrainOptions : ShapeOptions {
   std::string zero_stage = "3";
   std::optional<int64_t> ranks;
   std::string device = "auto", world = "auto";
   std::optional<int64_t> threads;
   int64_t replicas = 1;
 
-  std::string model = "gpt2-nano";
-  std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
   std::string init;
 
   std::string data;
@@ -70,9 +68,6 @@ struct TrainOptions {
 
 /// The table of `aliquot train`, bound to `options`, which must outlive it and stay where it is.
 OptionTable train_option_table(TrainOptions& options);
-
-/// The preset's shape with what --layers and the others change. Throws UsageError where it does not fit together.
-ModelShape model_shape(const TrainOptions& options);
 
 /// Fills what follows from the rest and from the world: shape, sequence, accumulate from --global-batch, precision and
 /// what depends on it. Throws UsageError, naming the flags, for combinations that make no sense.

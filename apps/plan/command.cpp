@@ -26,13 +26,13 @@ struct Outcome {
 };
 
 ModelSpec model_of(const PlanOptions& o) {
-  return o.params ? equal_units(*o.params, o.units) : parameters_of(shape_of(o));
+  return o.params ? equal_units(*o.params, o.units) : parameters_of(model_shape(o));
 }
 
 /// The same kind of model with more layers, or more parameters in as many units.
 ModelSpec scaled(const PlanOptions& o, int64_t scale) {
   if (o.params) return equal_units(scale * 1'000'000, o.units);
-  ModelShape shape = shape_of(o);
+  ModelShape shape = model_shape(o);
   shape.layers = scale;
   return parameters_of(shape);
 }
@@ -58,7 +58,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   const Topology topology = topology_of(o, machine.has_gpus);
   const ModelSpec model = model_of(o);
   CostModel cost = machine.cost;
-  const int64_t sequence = o.sequence.value_or(o.params ? 1024 : shape_of(o).context);
+  const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   Outcome outcome{plan(model, policy, topology), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);

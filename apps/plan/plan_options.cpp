@@ -12,16 +12,7 @@ constexpr WholeRange kExtent{1, int64_t{1} << 31};
 
 void add_model(OptionTable& t, PlanOptions& o) {
   t.heading("Model");
-  std::vector<std::string> names;
-  for (const ModelPreset& preset : model_presets()) names.emplace_back(preset.name);
-  t.choice("model", o.model, names, "Whose parameters are planned.");
-  t.count("layers", o.layers, kExtent, "Blocks.");
-  t.count("width", o.width, kExtent, "Of the residual stream.");
-  t.count("heads", o.heads, kExtent, "Of attention.");
-  t.count("kv-heads", o.kv_heads, kExtent, "Heads of keys and values.");
-  t.count("hidden", o.hidden, kExtent, "Of the feed-forward part.");
-  t.count("context", o.context, kExtent, "The longest sequence.");
-  t.count("vocab", o.vocabulary, kExtent, "Tokens there are.");
+  add_shape_options(t, o);
   t.count("params", o.params, kFromOne, "Instead of a model: so many parameters, 7.5b.");
   t.count("units", o.units, {1, 1 << 20}, "Equal units that --params are in.");
 }
@@ -123,22 +114,6 @@ Topology topology_of(const PlanOptions& o, bool on_gpus) {
     if (on_gpus) topology.gpu_of_rank[r] = r % per_node;
   }
   return topology;
-}
-
-ModelShape shape_of(const PlanOptions& o) {
-  ModelShape shape = find_model_preset(o.model)->shape;
-  const auto change = [](int64_t& extent, const std::optional<int64_t>& given) { extent = given.value_or(extent); };
-  change(shape.layers, o.layers);
-  change(shape.width, o.width);
-  if (shape.family == ModelFamily::kGpt2 && o.heads && !o.kv_heads) shape.kv_heads = *o.heads;
-  if (shape.family == ModelFamily::kGpt2 && o.width && !o.hidden) shape.hidden = 4 * *o.width;
-  change(shape.heads, o.heads);
-  change(shape.kv_heads, o.kv_heads);
-  change(shape.hidden, o.hidden);
-  change(shape.context, o.context);
-  change(shape.vocabulary, o.vocabulary);
-  check(shape);
-  return shape;
 }
 
 }  // namespace aliquot

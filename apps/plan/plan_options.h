@@ -6,17 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "apps/models/shape.h"
 #include "apps/options/option_table.h"
+#include "apps/options/shape_options.h"
 #include "engine/policy.h"
 #include "optim/optimizer.h"
 #include "sharding/topology.h"
 
 namespace aliquot {
 
-struct PlanOptions {
-  std::string model = "gpt2-nano";
-  std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
+struct PlanOptions : ShapeOptions {
   std::optional<int64_t> params;  // instead of a model: so many, in equal units
   int64_t units = 32;
 
@@ -46,7 +44,5 @@ std::vector<int> stages_of(const PlanOptions& options);
 Policy policy_of(const PlanOptions& options, int zero_stage);
 /// `on_gpus`: a GPU for every rank of a node.
 Topology topology_of(const PlanOptions& options, bool on_gpus);
-/// The preset's shape with what --layers and the others change.
-ModelShape shape_of(const PlanOptions& options);
 
 }  // namespace aliquot

@@ -59,6 +59,21 @@ TEST(Plan, IsWhatTrainMeasures) {
   }
 }
 
+/// One rule says what changing an extent does to the others.
+TEST(Plan, ChangesAShapeAsTrainDoes) {
+  for (const std::vector<std::string>& change :
+       {std::vector<std::string>{"--width", "64"}, {"--heads", "8"}, {"--layers", "2", "--vocab", "100"}}) {
+    std::vector<std::string> plan = change, train = change;
+    plan.insert(plan.end(), {"--ranks", "2"});
+    train.insert(train.begin(), "train");
+    train.insert(train.end(), {"--ranks", "2", "--dry-run"});
+    const CommandResult shown = test::run_aliquot(train);
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    const std::string bytes = std::to_string(planned(plan)[0]["memory"]["parameters"].get<int64_t>());
+    EXPECT_NE(shown.out.find(bytes), std::string::npos) << change[0] << ": " << bytes << "\n" << shown.out;
+  }
+}
+
 TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
   for (const char* name : {"gpt2-nano", "gpt2-124m"}) {
     const ModelShape shape = find_model_preset(name)->shape;

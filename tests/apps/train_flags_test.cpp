@@ -81,5 +81,18 @@ TEST(TrainFlags, TraceHasEveryRankAndLane) {
   EXPECT_EQ(of_rank[0], of_rank[1]);
 }
 
+/// An update in backward cannot be skipped; a run that is lost all the same ends as one that skips.
+TEST(TrainFlags, ARunThatIsNotFiniteEndsWithFour) {
+  for (const bool in_backward : {false, true}) {
+    std::vector<std::string> words = {"train", "--ranks", "2",      "--layers", "1",       "--steps",       "25",
+                                      "--lr",  "1e15",    "--clip", "0",        "--quiet", "--max-skipped", "3"};
+    if (in_backward) words.push_back("--update-in-backward");
+    const test::CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 4) << result.err;
+    EXPECT_NE(result.err.find(in_backward ? "was taken, in backward" : "was skipped"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("3 steps in a row were not finite"), std::string::npos) << result.err;
+  }
+}
+
 }  // namespace
 }  // namespace aliquot

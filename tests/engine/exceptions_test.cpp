@@ -11,18 +11,6 @@ namespace {
 
 using namespace testing_model;
 
-const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
-
-void evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
-  auto& units = engine.units();
-  const auto data = testing_model::samples(batch, 7, rank);
-  for (int use = 0; use < kUses; ++use) {
-    auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
-    engine.compute_stream().run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
-  }
-  engine.compute_stream().synchronize();
-}
-
 // Exceptions --------------------------------------------------------------------------------------------------------------
 
 enum class Where { kForward, kBackward, kBetween };
@@ -58,10 +46,8 @@ TEST(Exceptions, AbandonOneStepOnAllRanks) {
           World::threads(
               3,
               [&](World& world) {
-                SmallModel model;
-                Engine engine(world, settings.options);
-                declare(engine, model);
-                engine.set_learning_rate(settings.learning_rate);
+                Trainee trainee(world, settings);
+                auto& [model, engine] = trainee;
                 for (int step = 0; step < settings.steps; ++step) {
                   if (step == 2) {
                     const bool throws = all_throw || world.rank() == 1;
@@ -97,10 +83,8 @@ TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
     World::threads(
         2,
         [&](World& world) {
-          SmallModel model;
-          Engine engine(world, settings.options);
-          declare(engine, model);
-          engine.set_learning_rate(settings.learning_rate);
+          Trainee trainee(world, settings);
+          auto& [model, engine] = trainee;
           for (int step = 0; step < settings.steps; ++step) {
             try {
               auto live = engine.units()[0].evaluate();
@@ -141,10 +125,8 @@ TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
         World::threads(
             2,
             [&](World& world) {
-              SmallModel model;
-              Engine engine(world, settings.options);
-              declare(engine, model);
-              engine.set_learning_rate(settings.learning_rate);
+              Trainee trainee(world, settings);
+              auto& [model, engine] = trainee;
               for (int step = 0; step < settings.steps; ++step) {
                 for (const bool faulty : {step == 1, false}) {
                   try {

@@ -1,7 +1,6 @@
-// Reproducible sums, updates in backward, evaluation, uses passed over and steps abandoned: what each promises.
+// Reproducible sums, updates in backward, evaluation and uses passed over: what each promises.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <stdexcept>
 
 #include "kernels/device_adversarial.h"
 #include "tests/engine/small_model.h"
@@ -10,20 +9,6 @@ namespace aliquot {
 namespace {
 
 using namespace testing_model;
-
-const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
-
-Outcome train_on(int ranks, const Settings& settings, const WorldOptions& world_options = kHosts) {
-  Outcome outcome;
-  World::threads(
-      ranks,
-      [&](World& world) {
-        const Outcome own = train(world, settings);
-        if (world.rank() == 0) outcome = own;
-      },
-      world_options);
-  return outcome;
-}
 
 // Reproducible ------------------------------------------------------------------------------------------------------------
 
@@ -35,10 +20,8 @@ Outcome train_batch_of_8(int ranks, Settings settings) {
   World::threads(
       ranks,
       [&](World& world) {
-        SmallModel model(settings.options.precision);
-        Engine engine(world, settings.options);
-        declare(engine, model);
-        engine.set_learning_rate(settings.learning_rate);
+        Trainee trainee(world, settings);
+        auto& [model, engine] = trainee;
         for (int step = 0; step < 4; ++step) {
           for (int m = 0; m < settings.options.accumulate; ++m)
             train_micro_batch(engine, model, step, m * ranks + world.rank(), 0);
@@ -168,18 +151,7 @@ TEST(UpdateInBackward, KeepsFewGradientShards) {
 
 // Evaluation --------------------------------------------------------------------------------------------------------------
 
-double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
-  auto& units = engine.units();
-  const auto data = testing_model::samples(batch, 7, rank);
-  for (int use = 0; use < kUses; ++use) {
-    auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
-    engine.compute_stream().run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
-  }
-  engine.compute_stream().synchronize();
-  return model.loss();
-}
-
-/// The same with the parameters read whole, and no engine.
+/// evaluate()'s loss with the parameters read whole, and no engine.
 double plain_loss(Engine& engine, int64_t batch, int rank) {
   SmallModel model;
   std::vector<std::vector<float>> parameters;
@@ -201,10 +173,8 @@ TEST(Evaluation, ChangesNoBitOfTheTraining) {
         World::threads(
             ranks,
             [&](World& world) {
-              SmallModel model;
-              Engine engine(world, settings.options);
-              declare(engine, model);
-              engine.set_learning_rate(settings.learning_rate);
+              Trainee trainee(world, settings);
+              auto& [model, engine] = trainee;
               for (int step = 0; step < settings.steps; ++step) {
                 const double before = evaluate(engine, model, 5, world.rank());
                 EXPECT_EQ(evaluate(engine, model, 5, world.rank()), before);
@@ -230,10 +200,8 @@ TEST(Evaluation, UnderAnAdversaryToo) {
     Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
     World::threads(2,
                    [&](World& world) {
-                     SmallModel model;
-                     Engine engine(world, settings.options);
-                     declare(engine, model);
-                     engine.set_learning_rate(settings.learning_rate);
+                     Trainee trainee(world, settings);
+                     auto& [model, engine] = trainee;
                      for (int step = 0; step < settings.steps; ++step) {
                        EXPECT_EQ(evaluate(engine, model, 5, world.rank()), plain_loss(engine, 5, world.rank())) << seed;
                        train_micro_batch(engine, model, step, 0, world.rank());

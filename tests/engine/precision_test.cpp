@@ -39,8 +39,6 @@ Settings settings_of(const Precision& precision, int stage, int accumulate, Accu
   return settings;
 }
 
-const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
-
 class EveryPrecision : public testing::TestWithParam<Row> {};
 
 TEST_P(EveryPrecision, GivesTheBitsOfAPlainLoopAtEveryStage) {
@@ -106,18 +104,6 @@ TEST_P(EveryPrecision, AnAdversaryChangesNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(Precisions, EveryPrecision, testing::ValuesIn(kRows),
                          [](const auto& test) { return std::string(test.param.name); });
-
-Outcome train_on(int ranks, const Settings& settings) {
-  Outcome outcome;
-  World::threads(
-      ranks,
-      [&](World& world) {
-        const Outcome own = train(world, settings);
-        if (world.rank() == 0) outcome = own;
-      },
-      kHosts);
-  return outcome;
-}
 
 TEST(Precision, SplitAndWholeMastersAreTheSame) {
   for (const int stage : {0, 1, 2, 3}) {

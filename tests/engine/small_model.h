@@ -86,7 +86,23 @@ void declare(Engine& engine, SmallModel& model);
 /// `blow_up` multiplies the loss, beside the engine's own scale.
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank,
                        float blow_up = 1.0f);
+/// One pass of evaluation over a batch of its own; the loss.
+double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank);
 Outcome train(World& world, const Settings& settings);
+
+inline const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
+/// train() on that many thread-ranks, as rank 0 saw it.
+Outcome train_on(int ranks, const Settings& settings, const WorldOptions& options = kHosts);
+
+/// A model that an engine trains.
+struct Trainee {
+  Trainee(World& world, const Settings& settings) : model(settings.options.precision), engine(world, settings.options) {
+    declare(engine, model);
+    engine.set_learning_rate(settings.learning_rate);
+  }
+  SmallModel model;
+  Engine engine;
+};
 
 /// The same training with no engine and no ranks: gradients of each rank in turn, added in the tree's order.
 Outcome train_plainly(int rank_count, const Settings& settings);

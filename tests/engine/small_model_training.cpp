@@ -45,10 +45,8 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
 }
 
 Outcome train(World& world, const Settings& settings) {
-  SmallModel model(settings.options.precision);
-  Engine engine(world, settings.options);
-  declare(engine, model);
-  engine.set_learning_rate(settings.learning_rate);
+  Trainee trainee(world, settings);
+  auto& [model, engine] = trainee;
   Outcome outcome;
   for (int step = 0; step < settings.steps; ++step) {
     double loss = 0;
@@ -68,6 +66,29 @@ Outcome train(World& world, const Settings& settings) {
     const auto whole = engine.read(shape.unit + "." + shape.name);
     outcome.parameters.insert(outcome.parameters.end(), whole.begin(), whole.end());
   }
+  return outcome;
+}
+
+double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank) {
+  auto& units = engine.units();
+  const auto data = samples(batch, 7, rank);
+  for (int use = 0; use < kUses; ++use) {
+    auto live = use < kLayers ? units[use].evaluate() : engine.evaluate({&units[kLayers], &units[0]});
+    engine.compute_stream().run([&model, &data, use, values = model.value] { model.forward(use, data, values); });
+  }
+  engine.compute_stream().synchronize();
+  return model.loss();
+}
+
+Outcome train_on(int ranks, const Settings& settings, const WorldOptions& options) {
+  Outcome outcome;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        const Outcome own = train(world, settings);
+        if (world.rank() == 0) outcome = own;
+      },
+      options);
   return outcome;
 }
 

@@ -8,8 +8,6 @@ namespace {
 
 using namespace testing_model;
 
-const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seconds = 60};
-
 struct Trained {
   std::vector<double> norms;
   std::vector<std::vector<float>> parameters;
