@@ -14,6 +14,7 @@ struct RankMemory {
   BytesByCategory planned{}, measured{};
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;  // of the sum, not the sum of peaks
   int64_t outside_bytes = 0;                                // what the system counts and the ledger does not
+  int64_t system_bytes = 0;                                 // all that the system counts
 };
 
 /// A line a rank for its plan and one for what was measured, a column for each category in use, about 100 columns wide;

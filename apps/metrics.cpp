@@ -37,7 +37,8 @@ Json json(const DoneRecord& r) {
             {"planned", json(r.planned)},
             {"measured", json(r.measured)},
             {"planned_peak", r.planned_peak_bytes},
-            {"measured_peak", r.measured_peak_bytes}}}};
+            {"measured_peak", r.measured_peak_bytes},
+            {"system_bytes", r.system_bytes}}}};
 }
 
 MetricsFile::MetricsFile(std::string path, Mode mode)

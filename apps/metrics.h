@@ -36,6 +36,7 @@ struct DoneRecord {
   int64_t steps = 0;
   BytesByCategory planned{}, measured{};  // each category's peak
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
+  int64_t system_bytes = 0;  // what the system says a rank holds, at the end
 };
 
 /// {"parameters": .., ..}, every category but the arena, which holds the others.

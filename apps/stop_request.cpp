@@ -10,8 +10,8 @@ namespace {
 volatile std::sig_atomic_t requested = 0;
 
 extern "C" void request_stop(int signal) {
-  if (requested != 0) _exit(128 + signal);
-  requested = 1;
+  if (requested != 0) _exit(exit_code_of_signal(signal));
+  requested = signal;
 }
 
 }  // namespace
@@ -25,6 +25,6 @@ void listen_for_stop(bool launched) {
   for (const int signal : {SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
 }
 
-bool stop_requested() noexcept { return requested != 0; }
+int stop_signal() noexcept { return requested; }
 
 }  // namespace aliquot

@@ -54,7 +54,7 @@ void TrainRun::find_start() {
   world_.communicator().gather_objects("swept");
   const bool resumed = options_.resume != "none" && resume();
   if (!resumed && !options_.init.empty()) start_from_weights();
-  begin_metrics(resumed);
+  if (options_.resume != "none") begin_metrics(resumed);
 }
 
 bool TrainRun::resume() {

@@ -9,6 +9,7 @@
 #include "apps/train_run.h"
 #include "apps/version.h"
 #include "checkpoint/save.h"
+#include "kernels/machine_memory.h"
 
 namespace aliquot {
 namespace {
@@ -51,7 +52,9 @@ void TrainRun::measure_outside() {
     stream_->synchronize();
   }
   const int sharers = own_process ? 1 : world_.rank_count();
-  outside_bytes_ = (process_share_bytes() - static_cast<int64_t>(held)) / sharers;
+  const int64_t share_bytes = process_share_bytes();
+  system_bytes_ = share_bytes / sharers;
+  outside_bytes_ = (share_bytes - static_cast<int64_t>(held)) / sharers;
 }
 
 void TrainRun::print_plan() {
@@ -82,6 +85,9 @@ void TrainRun::begin_metrics(bool append) {
   Json planned = json(memory.planned);
   planned["peak"] = memory.planned_peak_bytes;
   const Topology& topology = world_.topology();
+  const int64_t machine_bytes = machine_memory_bytes();
+  const bool known = world_.device().kind() == DeviceKind::kHost && machine_bytes != INT64_MAX;
+  const Json memory_per_rank = known ? Json(machine_bytes / ranks_here()) : Json();
   TrainOptions shown = options_;
   metrics_->write({{"run",
                     {{"version", version()},
@@ -90,7 +96,8 @@ void TrainRun::begin_metrics(bool append) {
                       {{"ranks", world_.rank_count()},
                        {"nodes", topology.node_count()},
                        {"transport", world_.communicator().describe()},
-                       {"device", world_.device().describe()}}},
+                       {"device", world_.device().describe()},
+                       {"memory_per_rank", memory_per_rank}}},
                      {"plan", {{"memory", planned}, {"operations", engine_->plan().schedule.operations.size()}}}}}});
 }
 
@@ -116,6 +123,7 @@ std::vector<RankMemory> TrainRun::memory_of_ranks() {
   own.measured = ledger.peak();
   own.measured_peak_bytes = ledger.in_use_peak_bytes();
   own.outside_bytes = outside_bytes_;
+  own.system_bytes = system_bytes_;
   std::vector<RankMemory> ranks;
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
   for (const std::string& from : world_.communicator().gather_objects(bytes)) {
@@ -152,6 +160,7 @@ ExitCode TrainRun::finish(ExitCode code) {
     }
     done.planned_peak_bytes = std::max(done.planned_peak_bytes, rank.planned_peak_bytes);
     done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
+    done.system_bytes = std::max(done.system_bytes, rank.system_bytes);
   }
   if (metrics_) metrics_->write(json(done));
   if (!options_.quiet) fmt::print("{}", memory_table(memory));

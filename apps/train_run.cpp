@@ -7,6 +7,7 @@
 #include "apps/train_settings.h"
 #include "apps/wrap.h"
 #include "kernels/host_stream.h"
+#include "kernels/machine_memory.h"
 
 namespace aliquot {
 namespace {
@@ -76,13 +77,36 @@ ExitCode TrainRun::run() {
 }
 
 void TrainRun::prepare() {
+  snapshots_ = saves_in_background();
+  if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
+  refuse_what_does_not_fit();
   activations_ = world_.device().allocate(model_->activation_bytes(), Category::kActivations, "activations");
   model_->set_activations(activations_.data());
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
-  snapshots_ = saves_in_background();
   if (!options_.trace.empty()) engine_->record_timelines();
   find_start();
   prepare_saving();
+}
+
+int64_t TrainRun::ranks_here() const {
+  const Topology& topology = world_.topology();
+  return static_cast<int64_t>(topology.ranks_of_node(topology.node_of_rank[world_.rank()]).size());
+}
+
+/// Collective. The system would hand out memory that it does not have, and kill somebody later.
+void TrainRun::refuse_what_does_not_fit() {
+  const int64_t rank_bytes = planned_memory().planned_peak_bytes, left = available_memory_bytes();
+  const bool on_host = world_.device().kind() == DeviceKind::kHost;
+  std::string complaint;
+  if (on_host && rank_bytes > left / ranks_here()) {
+    complaint = fmt::format(
+        "A rank needs {} and {} of them run on a machine that has {} left: a higher --zero-stage, a smaller "
+        "--micro-batch or --recompute block needs less; aliquot plan says how much.",
+        bytes_text(rank_bytes), ranks_here(), bytes_text(left));
+  }
+  for (const std::string& any : world_.communicator().gather_objects(complaint)) {
+    if (!any.empty()) throw UnavailableError(any);
+  }
 }
 
 double TrainRun::run_micro_batches() {

@@ -38,6 +38,8 @@ class TrainRun {
  private:
   bool leads() const { return world_.rank() == 0; }
   void prepare();
+  int64_t ranks_here() const;
+  void refuse_what_does_not_fit();
   void find_start();
   bool resume();
   void start_from_weights();
@@ -82,7 +84,7 @@ class TrainRun {
   int64_t saved_step_ = -1;  // or being saved
   bool last_save_ = false;   // nothing comes after it, so it must succeed
   int64_t not_finite_in_a_row_ = 0;
-  int64_t outside_bytes_ = 0;
+  int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 
 }  // namespace aliquot

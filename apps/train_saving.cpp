@@ -1,23 +1,14 @@
 // Saving a run: waiting for the disk, or while training goes on.
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <string>
 
 #include "apps/train_run.h"
 #include "checkpoint/save.h"
+#include "kernels/machine_memory.h"
 
 namespace aliquot {
 namespace {
-
-/// Memory that the system could give; as much as there may be where it does not say.
-int64_t available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string name, rest; file >> name && std::getline(file, rest);) {
-    if (name == "MemAvailable:") return std::stoll(rest) << 10;
-  }
-  return INT64_MAX;
-}
 
 // A copy of the shard may take this part of what the ranks of a node leave free.
 constexpr int64_t kPartOfAvailable = 4;
@@ -54,9 +45,7 @@ bool TrainRun::saves_in_background() {
         snapshot_capacity(), kStagingBytes, *options_.memory_budget));
   }
   if (options_.checkpoint_every == 0) return false;  // the only one comes when there is no training left to go on with
-  const auto ranks_here =
-      static_cast<int64_t>(world_.topology().ranks_of_node(world_.topology().node_of_rank[world_.rank()]).size());
-  const bool fits = room && snapshot_capacity() <= available_bytes() / ranks_here / kPartOfAvailable;
+  const bool fits = room && snapshot_capacity() <= available_memory_bytes() / ranks_here() / kPartOfAvailable;
   const auto answers = world_.communicator().gather_objects(fits ? "yes" : "no");
   return std::all_of(answers.begin(), answers.end(), [](const std::string& answer) { return answer == "yes"; });
 }

@@ -35,10 +35,6 @@ class NodeMemory {
 /// thread sanitizer sees. The exchange must outlive it.
 std::unique_ptr<NodeMemory> make_heap_node_memory(Exchange& exchange);
 
-/// What this machine could still hand out, as it says itself; a page that it cannot is a SIGBUS long after the range was
-/// granted. The largest number if it does not say.
-int64_t available_memory_bytes();
-
 /// Ranks that are processes of one node: one memfd, made by the first rank, opened by the others through
 /// /proc/PID/fd and mapped twice, for writing and read-only. Nothing appears in /dev/shm and nothing is left behind,
 /// however a process ends. Null, on all ranks, where any rank is refused that (another user, a hardened /proc).

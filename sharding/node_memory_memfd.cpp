@@ -5,14 +5,13 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
-#include <limits>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "kernels/error.h"
+#include "kernels/machine_memory.h"
 #include "sharding/node_memory.h"
 
 namespace aliquot {
@@ -181,17 +180,6 @@ class MemfdNodeMemory final : public NodeMemory {
 };
 
 }  // namespace
-
-int64_t available_memory_bytes() {
-  std::ifstream lines("/proc/meminfo");
-  int64_t total_kib = 0;
-  for (std::string line; std::getline(lines, line);) {
-    long long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %lld", &kib) == 1) total_kib += kib;
-    if (std::sscanf(line.c_str(), "SwapFree: %lld", &kib) == 1) total_kib += kib;
-  }
-  return total_kib > 0 ? total_kib * 1024 : std::numeric_limits<int64_t>::max();
-}
 
 std::unique_ptr<NodeMemory> make_memfd_node_memory(Exchange& exchange) {
   auto memory = std::make_unique<MemfdNodeMemory>(exchange);

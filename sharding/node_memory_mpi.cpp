@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
+#include "kernels/machine_memory.h"
 
 namespace aliquot {
 namespace {

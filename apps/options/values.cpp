@@ -1,5 +1,6 @@
 #include "apps/options/values.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -113,6 +114,18 @@ std::string parse_choice(std::string_view given, const std::vector<std::string>&
   }
   throw UsageError("'" + std::string(given) + "' will not do: give one of " + list + "." +
                    did_you_mean(text, names, ""));
+}
+
+std::vector<std::string> parse_list(std::string_view given) {
+  std::vector<std::string> items;
+  for (size_t at = 0; at <= given.size();) {
+    const size_t end = std::min(given.find(',', at), given.size());
+    const std::string item(trim(given.substr(at, end - at)));
+    if (item.empty()) refuse(given, "one or several with commas between");
+    if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(item);
+    at = end + 1;
+  }
+  return items;
 }
 
 bool parse_switch(std::string_view given) {

@@ -31,6 +31,9 @@ double parse_real(std::string_view text, RealRange range);
 /// One of the names given; offers the nearest.
 std::string parse_choice(std::string_view text, const std::vector<std::string>& names);
 
+/// "1,2,4": what stands between commas, without blanks around it, each once, in order. Nothing between two is refused.
+std::vector<std::string> parse_list(std::string_view text);
+
 /// "on" or "off", and "true", "false", "yes", "no", "1", "0".
 bool parse_switch(std::string_view text);
 

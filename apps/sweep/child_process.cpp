@@ -1,0 +1,76 @@
+#include "apps/sweep/child_process.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kCannotRun = 127;
+constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
+
+// Between fork and exec: nothing that could wait for a lock.
+[[noreturn]] void become(char* const* words, int output, int nothing, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(kCannotRun);  // it went before it was watched
+  dup2(nothing, STDIN_FILENO);
+  dup2(output, STDOUT_FILENO);
+  dup2(output, STDERR_FILENO);
+  execv(words[0], words);
+  const char* why = std::strerror(errno);
+  [[maybe_unused]] ssize_t told = write(STDERR_FILENO, why, std::strlen(why));
+  _exit(kCannotRun);
+}
+
+}  // namespace
+
+ChildProcess::ChildProcess(const std::vector<std::string>& words, const std::string& output_path) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  const int output = open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (output < 0) throw FaultError(output_path + ": the file cannot be written: " + std::strerror(errno) + ".");
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const pid_t parent = getpid();
+  process_ = fork();
+  if (process_ == 0) become(pointers.data(), output, nothing, parent);
+  const int refused = errno;
+  close(output);
+  if (nothing >= 0) close(nothing);
+  if (process_ < 0) throw FaultError(words[0] + " cannot be started: " + std::strerror(refused) + ".");
+}
+
+ChildProcess::~ChildProcess() {
+  if (ended_) return;
+  kill(process_, SIGKILL);
+  waitpid(process_, nullptr, 0);
+}
+
+bool ChildProcess::look() {
+  int status = 0;
+  if (waitpid(process_, &status, WNOHANG) != process_) return false;
+  ended_ = true;
+  if (WIFEXITED(status)) ending_.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) ending_.signal = WTERMSIG(status);
+  return true;
+}
+
+bool ChildProcess::ended_within(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!ended_ && !look() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kBetweenLooks);
+  return ended_;
+}
+
+void ChildProcess::ask_to_stop() const {
+  if (!ended_) kill(process_, SIGTERM);
+}
+
+}  // namespace aliquot

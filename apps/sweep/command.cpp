@@ -1,0 +1,198 @@
+// aliquot sweep: memory per rank against model size, measured run by run.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include "apps/commands.h"
+#include "apps/models/parameters.h"
+#include "apps/progress.h"
+#include "apps/stop_request.h"
+#include "apps/sweep/memory_picture.h"
+#include "apps/sweep/sweep_options.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHelp =
+    "aliquot sweep [--option value ...]\n\n"
+    "  aliquot sweep --models gpt2-nano,gpt2-124m --stages all --ranks 1,2 --out results\n\n"
+    "Trains every combination for a few steps, each as a process of its own, and writes to --out what a rank held:\n"
+    "sweep.csv, a row a run, and memory.svg, memory per rank against model size. A run that does not fit is a row.\n"
+    "What the runs recorded and printed is in --out/runs. Besides its own options it takes those of aliquot train,\n"
+    "for all runs.\n\n";
+
+constexpr double kSecondsBetweenLooks = 0.2;
+
+std::string text_of_file(const fs::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw FaultError(path.string() + ": it could not be written: is the disk full?");
+}
+
+class Sweep {
+ public:
+  explicit Sweep(SweepOptions options);
+  /// Returns what the command ends with.
+  int run();
+
+ private:
+  SweepRow run_one(const SweepCase& one, size_t number);
+  void wait_for(ChildProcess& child, const SweepCase& one, size_t number);
+  void show_running(const SweepCase& one, size_t number, double seconds);
+  void leave_line();
+  std::string common_text() const;
+  int finish();
+
+  SweepOptions options_;
+  std::vector<SweepCase> cases_;
+  std::vector<SweepRow> rows_;
+  std::string program_;
+  fs::path runs_;
+  std::ofstream table_;
+  bool on_terminal_;
+  bool line_is_open_ = false;
+};
+
+Sweep::Sweep(SweepOptions options)
+    : options_(std::move(options)),
+      cases_(cases_of(options_)),
+      program_(fs::read_symlink("/proc/self/exe").string()),
+      runs_(fs::path(options_.out) / "runs"),
+      on_terminal_(isatty(STDOUT_FILENO) != 0) {
+  std::error_code failure;
+  fs::create_directories(runs_, failure);
+  if (failure) throw UsageError(fmt::format("--out {}: {}.", options_.out, failure.message()));
+  table_.open(fs::path(options_.out) / "sweep.csv");
+  table_ << csv_header() << '\n' << std::flush;
+  if (!table_)
+    throw UsageError("--out " + options_.out + ": sweep.csv cannot be written there; give another directory.");
+}
+
+int Sweep::run() {
+  for (size_t i = 0; i < cases_.size() && !stop_requested(); ++i) {
+    const SweepRow row = run_one(cases_[i], i);
+    if (stop_requested() && !row.ok()) break;  // it was stopped, not found wanting
+    rows_.push_back(row);
+    table_ << csv_line(row) << '\n' << std::flush;
+    if (!table_) throw FaultError(options_.out + "/sweep.csv could not be written: is the disk full?");
+    leave_line();
+    fmt::print("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
+    std::fflush(stdout);
+  }
+  return finish();
+}
+
+SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
+  const fs::path metrics = runs_ / (one.name() + ".jsonl"), output = runs_ / (one.name() + ".txt");
+  fs::remove(metrics);  // of a sweep before
+  Ending ending;
+  {
+    ChildProcess child(command_of(options_, one, program_, metrics.string()), output.string());
+    wait_for(child, one, number);
+    ending = child.ending();
+  }
+  RunRecord record;
+  if (fs::exists(metrics)) record = read_run_record(metrics.string());
+  SweepRow row = row_of(one, ending, record, text_of_file(output));
+  ShapeOptions shape = options_.every;
+  shape.model = one.model;
+  row.parameters = parameter_count(parameters_of(model_shape(shape)));
+  if (options_.device_memory) row.limit_bytes = options_.device_memory;
+  return row;
+}
+
+void Sweep::wait_for(ChildProcess& child, const SweepCase& one, size_t number) {
+  bool asked = false;
+  double seconds = 0;
+  for (show_running(one, number, 0); !child.ended_within(kSecondsBetweenLooks); show_running(one, number, seconds)) {
+    seconds += kSecondsBetweenLooks;
+    if (!stop_requested() || asked) continue;
+    child.ask_to_stop();
+    asked = true;
+  }
+}
+
+void Sweep::show_running(const SweepCase& one, size_t number, double seconds) {
+  if (!on_terminal_) return;
+  constexpr size_t kWidth = 20;
+  const size_t full = kWidth * number / cases_.size();
+  fmt::print("\r[{}{}] {}/{}  {}  {}\x1b[K", std::string(full, '#'), std::string(kWidth - full, '.'), number,
+             cases_.size(), one.name(), duration_text(seconds));
+  std::fflush(stdout);
+  line_is_open_ = true;
+}
+
+void Sweep::leave_line() {
+  if (line_is_open_) fmt::print("\r\x1b[K");
+  line_is_open_ = false;
+}
+
+/// What the runs have in common, for the picture: from the first that got so far.
+std::string Sweep::common_text() const {
+  for (const SweepRow& row : rows_) {
+    if (!row.planned_peak_bytes) continue;
+    const Json run = read_run_record((runs_ / (row.run.name() + ".jsonl")).string()).run;
+    const Json& options = run["options"];
+    const auto said = [&options](const char* name) { return text_of(options.value(name, Json())); };
+    const bool same_sequence = options_.every.sequence.has_value() || options_.models.size() == 1;
+    const size_t equal = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::planned_is_measured));
+    const size_t ran = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::ok));
+    return fmt::format("{}, {}, micro-batch {} x {}; {}, {}. Planned equals measured, to the byte, in {} of {} runs.",
+                       said("optimizer"), said("precision"), said("micro-batch"),
+                       same_sequence ? said("sequence") + " tokens" : "the model's context", row.device,
+                       options_.launcher.empty() ? "ranks as threads" : "ranks as processes", equal, ran);
+  }
+  return {};
+}
+
+int Sweep::finish() {
+  leave_line();
+  const fs::path picture = fs::path(options_.out) / "memory.svg";
+  write_file(picture, memory_picture(rows_, common_text()));
+  const auto ran = std::ranges::count_if(rows_, &SweepRow::ok);
+  const auto equal = std::ranges::count_if(rows_, &SweepRow::planned_is_measured);
+  fmt::print("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n",
+             ran, cases_.size(), equal, options_.out, picture.string());
+  if (rows_.size() < cases_.size()) {
+    fmt::print(stderr, "aliquot: asked to stop after {} of {} runs; what they came to is written.\n", rows_.size(),
+               cases_.size());
+    return exit_code_of_signal(stop_signal());
+  }
+  if (ran > 0) return 0;
+  throw UnavailableError("no run of the sweep was measured; the first: " + rows_.front().reason);
+}
+
+}  // namespace
+
+int run_sweep(const Arguments& arguments) {
+  SweepOptions options;
+  const OptionTable table = sweep_option_table(options);
+  if (wants_help(arguments)) {
+    fmt::print("{}{}", kHelp, table.help());
+    return 0;
+  }
+  parse_arguments(table, arguments);
+  for (const std::string& model : options.models) {
+    ShapeOptions shape = options.every;
+    shape.model = model;
+    model_shape(shape);  // says at once what does not fit together
+  }
+  listen_for_stop(false);
+  return Sweep(options).run();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,110 @@
+#include "apps/sweep/sweep_options.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+// What a sweep sets itself, or what its runs would step on one another's feet with.
+constexpr std::array<std::string_view, 18> kOwn = {
+    "zero-stage",   "ranks",   "model",  "steps",      "stop-after", "checkpoint-dir", "checkpoint-every",
+    "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",
+    "digest-every", "dry-run", "config", "max-skipped"};
+
+void add_list(OptionTable& t, const char* name, const char* hint, std::vector<std::string>& value,
+              std::vector<std::string> names, const char* meaning) {
+  t.add({name, hint, meaning, false,
+         [&value, names = std::move(names)](std::string_view text) {
+           std::vector<std::string> items = text == "all" ? names : parse_list(text);
+           for (const std::string& item : items) parse_choice(item, names);
+           value = std::move(items);
+         },
+         [&value] { return Json(fmt::format("{}", fmt::join(value, ","))); }});
+}
+
+void add_ranks(OptionTable& t, SweepOptions& o) {
+  t.add({"ranks", "LIST", "Numbers of ranks.", false,
+         [&o](std::string_view text) {
+           o.ranks.clear();
+           for (const std::string& item : parse_list(text)) o.ranks.push_back(parse_count(item, {1, 4096}));
+         },
+         [&o] { return Json(fmt::format("{}", fmt::join(o.ranks, ","))); }});
+}
+
+/// The option of `aliquot train`, which checks the value, and remembers the words.
+Option passed_on(const Option& option, SweepOptions& o) {
+  Option copy = option;
+  copy.set = [&o, set = option.set, flag = "--" + option.name](std::string_view text) {
+    set(text);
+    o.passed_on.insert(o.passed_on.end(), {flag + "=" + std::string(text)});
+  };
+  return copy;
+}
+
+}  // namespace
+
+std::string SweepCase::name() const { return fmt::format("{}-stage{}-ranks{}", model, zero_stage, ranks); }
+
+OptionTable sweep_option_table(SweepOptions& o) {
+  OptionTable t;
+  std::vector<std::string> models;
+  for (const ModelPreset& preset : model_presets()) models.emplace_back(preset.name);
+  t.heading("Which runs");
+  add_list(t, "models", "LIST", o.models, models, "Models with commas between, or all.");
+  add_list(t, "stages", "LIST", o.stages, {"0", "1", "2", "3"}, "ZeRO stages with commas between, or all.");
+  add_ranks(t, o);
+  t.count("steps", o.steps, {1, 1 << 20}, "Steps of each run; rates are medians of all but the first.");
+  t.text("out", "DIR", o.out, "Where sweep.csv, memory.svg and the runs' own files go.");
+  t.text("launcher", "WORDS", o.launcher,
+         "Runs ranks as processes: 'mpirun -n {ranks}'. Default: as threads of one process.");
+  t.bytes("device-memory", o.device_memory,
+          "What a rank may have, as drawn; default what the runs say of the machine.");
+  t.text("config", "FILE", o.config, "Any of these options, 'name = value' a line; the command line wins.");
+  const OptionTable train = train_option_table(o.every);
+  std::string heading;
+  for (const OptionTable::Entry& entry : train.entries()) {
+    if (!entry.heading.empty()) heading = entry.heading;
+    if (std::ranges::find(kOwn, entry.option.name) != kOwn.end()) continue;
+    if (!heading.empty()) t.heading(std::exchange(heading, {}) + ", of every run");
+    t.add(passed_on(entry.option, o));
+  }
+  return t;
+}
+
+std::vector<SweepCase> cases_of(const SweepOptions& o) {
+  std::vector<SweepCase> cases;
+  for (const std::string& model : o.models) {
+    for (const int64_t ranks : o.ranks) {
+      for (const std::string& stage : o.stages) cases.push_back({model, stage.front() - '0', ranks});
+    }
+  }
+  return cases;
+}
+
+std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one, const std::string& program,
+                                    const std::string& metrics) {
+  std::vector<std::string> words = {program, "train"};
+  words.insert(words.end(), o.passed_on.begin(), o.passed_on.end());
+  words.insert(words.end(), {"--model", one.model, "--zero-stage", std::to_string(one.zero_stage), "--steps",
+                             std::to_string(o.steps), "--metrics", metrics, "--quiet"});
+  const std::string ranks = std::to_string(one.ranks);
+  if (o.launcher.empty()) {
+    words.insert(words.end(), {"--ranks", ranks});
+    return words;
+  }
+  std::string launcher = o.launcher;
+  constexpr std::string_view kRanks = "{ranks}";
+  for (size_t at = launcher.find(kRanks); at != std::string::npos; at = launcher.find(kRanks, at))
+    launcher.replace(at, kRanks.size(), ranks);
+  // The shell takes the launcher's words apart, quotes and all; ours are handed through it whole.
+  words.insert(words.begin(), {"/bin/sh", "-c", "exec " + launcher + " \"$@\"", "sh"});
+  return words;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,145 @@
+#include "apps/sweep/sweep_row.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <fmt/format.h>
+#include <sstream>
+
+#include "apps/memory_table.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+std::vector<Category> categories() {
+  std::vector<Category> all;
+  for (int i = 0; i < kCategoryCount; ++i) {
+    if (static_cast<Category>(i) != Category::kArena) all.push_back(static_cast<Category>(i));
+  }
+  return all;
+}
+
+std::string status_of(const Ending& ending, bool was_planned) {
+  if (ending.signal != 0) return "killed";
+  switch (static_cast<ExitCode>(ending.code)) {
+    case ExitCode::kDone: return "ok";
+    case ExitCode::kUsage: return "refused";
+    case ExitCode::kUnavailable: return was_planned ? "does not fit" : "unavailable";
+    case ExitCode::kFault: return "failed";
+    case ExitCode::kNotFinite: return "not finite";
+    case ExitCode::kCheckpoint: return "no checkpoint";
+    case ExitCode::kStopped: return "stopped";
+  }
+  return ending.code == 128 + SIGKILL ? "killed" : fmt::format("exit {}", ending.code);
+}
+
+/// Our own last sentence, or whatever was said last.
+std::string last_words(const std::string& printed) {
+  constexpr std::string_view kOurs = "aliquot: ";
+  std::istringstream lines(printed);
+  std::string ours, last;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(kOurs)) ours = line.substr(kOurs.size());
+    if (line.find_first_not_of(" \t\r-") != std::string::npos) last = line;
+  }
+  return ours.empty() ? last : ours;
+}
+
+std::string reason_of(const Ending& ending, const std::string& printed) {
+  if (ending.signal == SIGKILL || ending.code == 128 + SIGKILL)
+    return "It was killed from outside; the system does so when memory runs out.";
+  if (ending.signal != 0) return fmt::format("It ended by signal {} ({}).", ending.signal, strsignal(ending.signal));
+  const std::string words = last_words(printed);
+  return words.empty() ? "It said nothing." : words;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Of all steps but the first, which makes caches warm and touches memory; of the first alone if there is no other.
+std::optional<double> median_of(const std::vector<Json>& steps, const char* field) {
+  if (steps.empty()) return std::nullopt;
+  std::vector<double> values;
+  for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) values.push_back(steps[i].value(field, 0.0));
+  return median(std::move(values));
+}
+
+void take_measured(SweepRow& row, const Json& done) {
+  BytesByCategory bytes{};
+  for (const Category category : categories())
+    bytes[static_cast<size_t>(category)] = done["measured"].value(std::string(name(category)), int64_t{0});
+  row.measured = bytes;
+  row.measured_peak_bytes = done.value("measured_peak", int64_t{0});
+  row.system_bytes = done.value("system_bytes", int64_t{0});
+  row.planned_is_measured = done["planned"] == done["measured"] && done["planned_peak"] == done["measured_peak"];
+}
+
+std::string quoted(const std::string& cell) {
+  if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
+  std::string text = "\"";
+  for (const char c : cell) text += c == '"' ? "\"\"" : std::string(1, c == '\n' ? ' ' : c);
+  return text + "\"";
+}
+
+template <typename Value>
+std::string cell(const std::optional<Value>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+}  // namespace
+
+SweepRow row_of(const SweepCase& run, const Ending& ending, const RunRecord& record, const std::string& printed) {
+  SweepRow row;
+  row.run = run;
+  const bool was_planned = record.run.is_object() && record.run.contains("plan");
+  if (was_planned) {
+    const std::string device = record.run["world"].value("device", "");
+    row.device = device.substr(0, device.find(','));  // "host", without its threads
+    row.planned_peak_bytes = record.run["plan"]["memory"].value("peak", int64_t{0});
+    const Json& limit = record.run["world"]["memory_per_rank"];
+    if (limit.is_number_integer()) row.limit_bytes = limit.get<int64_t>();
+  }
+  row.status = status_of(ending, was_planned);
+  if (row.ok() && record.done.is_null()) row.status = "no record";
+  if (!row.ok()) row.reason = reason_of(ending, printed);
+  if (!record.done.is_null()) take_measured(row, record.done);
+  row.tokens_per_second = median_of(record.steps, "tokens_per_second");
+  row.step_seconds = median_of(record.steps, "step_seconds");
+  return row;
+}
+
+std::string csv_header() {
+  std::string line =
+      "model,parameters,zero_stage,ranks,device,status,planned_peak,measured_peak,system_bytes,tokens_per_second,"
+      "step_seconds,reason";
+  for (const Category category : categories()) line += fmt::format(",{}_bytes", name(category));
+  return line;
+}
+
+std::string csv_line(const SweepRow& r) {
+  std::string line =
+      fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}", r.run.model, r.parameters, r.run.zero_stage, r.run.ranks,
+                  quoted(r.device), quoted(r.status), cell(r.planned_peak_bytes), cell(r.measured_peak_bytes),
+                  cell(r.system_bytes), cell(r.tokens_per_second), cell(r.step_seconds), quoted(r.reason));
+  for (const Category category : categories()) {
+    line += ",";
+    if (r.measured) line += std::to_string((*r.measured)[static_cast<size_t>(category)]);
+  }
+  return line;
+}
+
+std::string text_line(const SweepRow& r) {
+  const std::string head = fmt::format("{:<10}  stage {}  {:>2} rank{} ", r.run.model, r.run.zero_stage, r.run.ranks,
+                                       r.run.ranks == 1 ? " " : "s");
+  const std::string planned = r.planned_peak_bytes ? bytes_text(*r.planned_peak_bytes) : "?";
+  if (!r.ok()) return fmt::format("{} {}: {}", head, r.status, r.reason);
+  return fmt::format("{} planned {:>8}  measured {:>8}{}  system {:>8}  {:>7.0f} tokens/s", head, planned,
+                     bytes_text(*r.measured_peak_bytes), r.planned_is_measured ? "" : " (differs)",
+                     bytes_text(*r.system_bytes), r.tokens_per_second.value_or(0));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,16 @@
+#pragma once
+// How much memory this machine has, and has left.
+
+#include <cstdint>
+
+namespace aliquot {
+
+/// What this machine's memory allows all processes, or the control group that this process is in, where that is less. The
+/// largest number where the system does not tell.
+int64_t machine_memory_bytes();
+
+/// What of it could still be handed out, swap included, as the system says itself: a page beyond it is somebody's death
+/// long after it was granted. The largest number where the system does not tell.
+int64_t available_memory_bytes();
+
+}  // namespace aliquot

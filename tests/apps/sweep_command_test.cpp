@@ -1,0 +1,157 @@
+// aliquot sweep, as its users run it.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "apps/sweep/child_process.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/well_formed.h"
+
+namespace aliquot {
+namespace {
+
+using test::CommandResult;
+using Row = std::map<std::string, std::string>;
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> cells(const std::string& line) {
+  std::vector<std::string> result(1);
+  bool quoted = false;
+  for (const char c : line) {
+    if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      result.emplace_back();
+    } else {
+      result.back() += c;
+    }
+  }
+  return result;
+}
+
+std::vector<Row> table(const std::filesystem::path& directory) {
+  std::istringstream file(contents(directory / "sweep.csv"));
+  std::string line;
+  std::getline(file, line);
+  const std::vector<std::string> names = cells(line);
+  std::vector<Row> rows;
+  while (std::getline(file, line)) {
+    const std::vector<std::string> values = cells(line);
+    EXPECT_EQ(values.size(), names.size()) << line;
+    for (size_t i = 0; i < names.size() && i < values.size(); ++i) {
+      if (i == 0) rows.emplace_back();
+      rows.back()[names[i]] = values[i];
+    }
+  }
+  return rows;
+}
+
+CommandResult sweep(const std::filesystem::path& out, std::vector<std::string> words) {
+  words.insert(words.begin(), {"sweep", "--out", out.string(), "--layers", "1", "--width", "32", "--threads", "1"});
+  return test::run_aliquot(words);
+}
+
+void expect_measured(const Row& row) {
+  EXPECT_EQ(row.at("status"), "ok") << row.at("reason");
+  EXPECT_EQ(row.at("planned_peak"), row.at("measured_peak"));
+  EXPECT_GT(std::stoll(row.at("measured_peak")), 0);
+  EXPECT_GT(std::stoll(row.at("system_bytes")), std::stoll(row.at("measured_peak")) / 2);
+  EXPECT_GT(std::stod(row.at("tokens_per_second")), 0);
+  EXPECT_EQ(row.at("device"), "host");
+}
+
+TEST(Sweep, PlannedEqualsMeasuredInEveryRow) {
+  test::TemporaryDirectory directory;
+  const CommandResult result = sweep(directory.path(), {"--ranks", "1,2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("planned equals measured, to the byte, in 8 of them"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("8/8  gpt2-nano   stage 3   2 ranks  planned"), std::string::npos) << result.out;
+  const std::vector<Row> rows = table(directory.path());
+  ASSERT_EQ(rows.size(), 8u);
+  for (const Row& row : rows) expect_measured(row);
+  EXPECT_GT(std::stoll(rows[4].at("measured_peak")), std::stoll(rows[7].at("measured_peak")));  // stage 0 and 3 of two
+  EXPECT_EQ(test::xml_problem(contents(directory.path() / "memory.svg")), "");
+}
+
+TEST(Sweep, ARunThatIsRefusedIsARow) {
+  test::TemporaryDirectory directory;
+  const CommandResult result =
+      sweep(directory.path(), {"--models", "gpt2-nano,llama-nano", "--stages", "3", "--ranks", "1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::vector<Row> rows = table(directory.path());
+  ASSERT_EQ(rows.size(), 2u);
+  expect_measured(rows[0]);
+  EXPECT_EQ(rows[1].at("status"), "refused");
+  EXPECT_NE(rows[1].at("reason").find("llama-nano is not built yet"), std::string::npos);
+  EXPECT_EQ(rows[1].at("measured_peak"), "");
+}
+
+TEST(Sweep, WhatTheMachineHasNotIsPlannedAndRefused) {
+  test::TemporaryDirectory directory;
+  const CommandResult result =
+      test::run_aliquot({"sweep", "--out", directory.path().string(), "--stages", "0", "--ranks", "2", "--width",
+                         "102400", "--heads", "8", "--threads", "1"});  // of 14 TB of state
+  EXPECT_EQ(result.code, 2) << result.err;                              // nothing was measured
+  EXPECT_NE(result.err.find("no run of the sweep was measured"), std::string::npos) << result.err;
+  const std::vector<Row> rows = table(directory.path());
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].at("status"), "does not fit") << rows[0].at("reason");
+  EXPECT_GT(std::stoll(rows[0].at("planned_peak")), int64_t{1} << 42);
+  EXPECT_NE(contents(directory.path() / "memory.svg").find("does not fit"), std::string::npos);
+}
+
+TEST(Sweep, LaunchersStartTheRuns) {
+  test::TemporaryDirectory directory;
+  // A launcher that is no launcher but shows that it was used.
+  const CommandResult result =
+      sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--launcher", "env 'ALIQUOT_TEST=a b' ranks={ranks}"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  expect_measured(table(directory.path()).at(0));
+  const CommandResult none = sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--launcher", "/no/launcher"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_EQ(table(directory.path()).at(0).at("status"), "exit 127");
+  EXPECT_NE(table(directory.path()).at(0).at("reason").find("/no/launcher"), std::string::npos);
+}
+
+TEST(Sweep, MistakesAreSentences) {
+  test::TemporaryDirectory directory;
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"sweep", "--models", "gpt3"},
+                                                {"sweep", "--out", "/proc/none"},
+                                                {"sweep", "--heads", "3"},
+                                                {"sweep", "nano"}}) {
+    std::vector<std::string> all = words;
+    if (words[1] != "--out") all.insert(all.end(), {"--out", directory.path().string()});
+    const CommandResult result = test::run_aliquot(all);
+    EXPECT_EQ(result.code, 1) << words[1];
+    EXPECT_TRUE(result.err.starts_with("aliquot: ")) << result.err;
+    EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
+  }
+}
+
+/// Asked to stop, it stops its run, and leaves what there is.
+TEST(Sweep, StopsWhenAsked) {
+  test::TemporaryDirectory directory;
+  const auto out = directory.path() / "out";
+  ChildProcess child({"/bin/sh", "-c",
+                      "\"$0\" sweep --out \"$1\" --ranks 1 --stages 0 --steps 1000000 --layers 1 & sweep=$!\n"
+                      "until grep -q '\"step\":2' \"$1\"/runs/*.jsonl 2>/dev/null; do sleep 0.05; done\n"
+                      "kill $sweep; wait $sweep",
+                      test::aliquot_program(), out.string()},
+                     directory.path() / "said.txt");
+  ASSERT_TRUE(child.ended_within(60)) << contents(directory.path() / "said.txt");
+  EXPECT_EQ(child.ending().code, 128 + SIGTERM) << contents(directory.path() / "said.txt");
+  EXPECT_EQ(test::xml_problem(contents(out / "memory.svg")), "");
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,21 @@
+#include "kernels/machine_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/sysinfo.h>
+
+namespace aliquot::test {
+namespace {
+
+TEST(MachineMemory, IsWhatTheSystemSays) {
+  struct sysinfo info = {};
+  ASSERT_EQ(sysinfo(&info), 0);
+  const int64_t total = static_cast<int64_t>(info.totalram) * info.mem_unit;
+  const int64_t swap = static_cast<int64_t>(info.totalswap) * info.mem_unit;
+  EXPECT_GT(machine_memory_bytes(), 0);
+  EXPECT_LE(machine_memory_bytes(), total + 4096);  // less where a control group says so
+  EXPECT_GT(available_memory_bytes(), 0);
+  EXPECT_LE(available_memory_bytes(), total + swap);
+}
+
+}  // namespace
+}  // namespace aliquot::test
