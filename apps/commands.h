@@ -13,6 +13,7 @@ using Arguments = std::vector<std::string>;
 int run_train(const Arguments& arguments);
 int run_plan(const Arguments& arguments);
 int run_sweep(const Arguments& arguments);
+int run_report(const Arguments& arguments);
 int run_checkpoint(const Arguments& arguments);
 int run_doctor(const Arguments& arguments);
 

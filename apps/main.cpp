@@ -22,7 +22,7 @@ constexpr std::array kCommands{
     Command{"train", "train a model, sharded over ranks", run_train},
     Command{"plan", "what a run would cost, without running it", run_plan},
     Command{"sweep", "memory per rank against model size, as a table and a picture", run_sweep},
-    Command{"report", "a page about one run or several", nullptr},
+    Command{"report", "a page about one run or several", run_report},
     Command{"checkpoint", "list, show, verify, compare, export, import and prune checkpoints", run_checkpoint},
     Command{"doctor", "what this build and this machine offer", run_doctor},
 };

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/digest.h"
+#include "apps/step_record.h"
 #include "apps/system_memory.h"
 #include "apps/train_run.h"
 #include "apps/version.h"
@@ -98,7 +99,10 @@ void TrainRun::begin_metrics(bool append) {
                        {"transport", world_.communicator().describe()},
                        {"device", world_.device().describe()},
                        {"memory_per_rank", memory_per_rank}}},
-                     {"plan", {{"memory", planned}, {"operations", engine_->plan().schedule.operations.size()}}}}}});
+                     {"plan",
+                      {{"memory", planned},
+                       {"operations", engine_->plan().schedule.operations.size()},
+                       {"step", step_plan_json(engine_->plan())}}}}}});
 }
 
 MemoryRecord TrainRun::most_memory() {
@@ -162,7 +166,11 @@ ExitCode TrainRun::finish(ExitCode code) {
     done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
     done.system_bytes = std::max(done.system_bytes, rank.system_bytes);
   }
-  if (metrics_) metrics_->write(json(done));
+  if (metrics_) {
+    Json last = json(done);
+    last["done"]["step"] = step_times_json(engine_->timeline());
+    metrics_->write(last);
+  }
   if (!options_.quiet) fmt::print("{}", memory_table(memory));
   fmt::print("digest {}\n", digest);
   if (code == ExitCode::kNotFinite) {

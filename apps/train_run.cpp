@@ -83,7 +83,7 @@ void TrainRun::prepare() {
   activations_ = world_.device().allocate(model_->activation_bytes(), Category::kActivations, "activations");
   model_->set_activations(activations_.data());
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
-  if (!options_.trace.empty()) engine_->record_timelines();
+  if (!options_.trace.empty() || !options_.metrics.empty()) engine_->record_timelines();
   find_start();
   prepare_saving();
 }

@@ -54,22 +54,6 @@ const CheckpointVerb& find_verb(const std::string& given) {
                    " aliquot checkpoint --help lists them.");
 }
 
-/// Takes the words that are no flag and no flag's value out of `words`.
-std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {
-  std::vector<std::string> places, flags;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with("--")) {
-      places.push_back(words[i]);
-      continue;
-    }
-    flags.push_back(words[i]);
-    const Option* option = table.find(words[i].substr(2));
-    if (option != nullptr && !option->is_switch && i + 1 < words.size()) flags.push_back(words[++i]);
-  }
-  words = std::move(flags);
-  return places;
-}
-
 }  // namespace
 
 const std::vector<CheckpointVerb>& checkpoint_verbs() {

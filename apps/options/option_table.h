@@ -67,6 +67,9 @@ std::string text_of(const Json& value);
 /// sentence that names the flag, or the file and its line, and what to do.
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
 
+/// For commands that take names too: moves the words that are no flag and no flag's value out of `words`.
+std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table);
+
 /// Sets what a file of `name = value` lines says; # begins a comment, underscores do for dashes, a switch may stand alone,
 /// and an empty value leaves what there was.
 void parse_config_file(const OptionTable& table, const std::string& path);

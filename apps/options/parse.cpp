@@ -97,6 +97,21 @@ void parse_config_file(const OptionTable& table, const std::string& path) {
   if (!file.eof()) throw UsageError("--config " + path + ": the file cannot be read.");
 }
 
+std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {
+  std::vector<std::string> places, flags;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) {
+      places.push_back(words[i]);
+      continue;
+    }
+    flags.push_back(words[i]);
+    const Option* option = table.find(words[i].substr(2));
+    if (option != nullptr && !option->is_switch && i + 1 < words.size()) flags.push_back(words[++i]);
+  }
+  words = std::move(flags);
+  return places;
+}
+
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
   const po::parsed_options parsed = parse_line(table, arguments);
   for (const po::option& given : parsed.options) {

@@ -71,11 +71,12 @@ std::optional<double> median_of(const std::vector<Json>& steps, const char* fiel
 void take_measured(SweepRow& row, const Json& done) {
   BytesByCategory bytes{};
   for (const Category category : categories())
-    bytes[static_cast<size_t>(category)] = done["measured"].value(std::string(name(category)), int64_t{0});
+    bytes[static_cast<size_t>(category)] = done.at("measured").value(std::string(name(category)), int64_t{0});
   row.measured = bytes;
   row.measured_peak_bytes = done.value("measured_peak", int64_t{0});
   row.system_bytes = done.value("system_bytes", int64_t{0});
-  row.planned_is_measured = done["planned"] == done["measured"] && done["planned_peak"] == done["measured_peak"];
+  row.planned_is_measured =
+      done.at("planned") == done.at("measured") && done.at("planned_peak") == done.at("measured_peak");
 }
 
 std::string quoted(const std::string& cell) {
@@ -97,10 +98,10 @@ SweepRow row_of(const SweepCase& run, const Ending& ending, const RunRecord& rec
   row.run = run;
   const bool was_planned = record.run.is_object() && record.run.contains("plan");
   if (was_planned) {
-    const std::string device = record.run["world"].value("device", "");
+    const std::string device = record.run.at("world").value("device", "");
     row.device = device.substr(0, device.find(','));  // "host", without its threads
-    row.planned_peak_bytes = record.run["plan"]["memory"].value("peak", int64_t{0});
-    const Json& limit = record.run["world"]["memory_per_rank"];
+    row.planned_peak_bytes = record.run.at("plan").at("memory").value("peak", int64_t{0});
+    const Json limit = record.run.at("world").value("memory_per_rank", Json());
     if (limit.is_number_integer()) row.limit_bytes = limit.get<int64_t>();
   }
   row.status = status_of(ending, was_planned);
