@@ -18,6 +18,7 @@
 #include "sharding/state.h"
 #include "sharding/world.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What is gathered together. Made by Engine::add_unit and owned by the engine.
@@ -81,6 +82,11 @@ class Engine {
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
   void pass_over(std::initializer_list<const Unit*> units);
+  /// The same for units known by number while the program runs.
+  [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, Use::kForward); }
+  [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, Use::kBackward); }
+  [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, Use::kEvaluate); }
+  void pass_over(std::span<const UnitId> units);
   /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
   void abandon();
   /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish.
@@ -133,7 +139,6 @@ class Engine {
   ModelSpec model(const std::vector<Declared>& declared) const;
   Policy policy() const;
   Scope open(std::span<const UnitId> units, Use use);
-  void pass_over(std::span<const UnitId> units);
   void close(bool by_exception) noexcept;
   void abandon_pass(int64_t step) noexcept;
   void begin_evaluation(std::span<const UnitId> units);
@@ -177,3 +182,4 @@ auto reversed(Range& range) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -89,6 +89,16 @@ std::string failure_text(int rank) {
   }
 }
 
+void World::sum(std::span<double> values) {
+  if (values.size() > static_cast<std::size_t>(Communicator::kSmallCount)) {
+    throw UsageError(
+        fmt::format("{} values are too many to sum at once: at most {}", values.size(), Communicator::kSmallCount));
+  }
+  const auto stream = device_->make_stream(Lane::kCompute);
+  communicator_->all_reduce(*stream, values, Reduction::kSum, {"a sum of the program's"});
+  stream->synchronize();
+}
+
 void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank, not {}", rank_count));
   if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);

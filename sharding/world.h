@@ -4,11 +4,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/device.h"
 #include "sharding/communicator.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 enum class DeviceChoice : uint8_t { kAuto, kHost, kCuda };
@@ -58,6 +60,8 @@ class World {
   const Topology& topology() const { return communicator_->topology(); }
   Device& device() { return *device_; }
   Communicator& communicator() { return *communicator_; }
+  /// Adds up small things in host memory over all ranks (losses, say), at most Communicator::kSmallCount. Collective; blocks.
+  void sum(std::span<double> values);
 
   /// Progress only grows while the communicator lives, so those who publish take turns, on all ranks alike: whoever is not
   /// the holder lets it finish, meets all ranks, and begins above where it ended.
@@ -78,3 +82,4 @@ class World {
 int launched_process_count();
 
 }  // namespace aliquot
+#pragma GCC visibility pop
