@@ -11,6 +11,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// At most one save at a time. Its collectives run over a group of their own, so they meet no others; all of its memory is
@@ -50,3 +51,4 @@ class BackgroundSaver {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

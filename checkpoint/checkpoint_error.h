@@ -5,6 +5,7 @@
 
 #include "kernels/error.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A checkpoint that is absent, damaged or not what it claims to be.
@@ -14,3 +15,4 @@ class CheckpointError : public Error {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

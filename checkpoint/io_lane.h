@@ -16,6 +16,7 @@
 #include "kernels/booking.h"
 #include "sharding/state.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Does jobs in the order they are given, one at a time, on a thread of its own. After a job that threw, the rest is
@@ -66,3 +67,4 @@ class StagingRing {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

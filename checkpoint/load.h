@@ -13,6 +13,7 @@
 #include "sharding/communicator.h"
 #include "sharding/state.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 class FileSystem;
@@ -53,3 +54,4 @@ std::optional<LoadReport> load_newest(State& state, Communicator& communicator, 
                                       const LoadOptions& options = {});
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include "sharding/communicator.h"
 #include "sharding/state.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 class FileSystem;
@@ -20,7 +21,7 @@ struct SaveOptions {
   /// After the commit, all but the newest `keep_count` checkpoints of the directory are removed; 0 keeps all.
   int keep_count = 0;
   /// Who wrote it (zero_stage, device, ...); stands in the manifest alone, beside the number of ranks.
-  std::map<std::string, Scalar> written_by;
+  std::map<std::string, Scalar> written_by = {};
   bool direct_io = true;              // where the file system has it; else ordinary writes
   Ledger* ledger = nullptr;           // where the staging memory is booked
   StagingRing* staging = nullptr;     // null: made, and given back, by the save
@@ -50,3 +51,4 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
 std::string checkpoint_name(int64_t step);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include "kernels/booking.h"
 #include "sharding/state.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Bytes that a copy of the rank's own pieces takes: those that are copies of other ranks' are not saved.
@@ -39,3 +40,4 @@ class Snapshot {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

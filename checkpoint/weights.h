@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/load.h"
+#include "checkpoint/load_weights.h"
 #include "checkpoint/safetensors.h"
 
 namespace aliquot {
@@ -61,13 +61,6 @@ class WeightAccess final : public PieceAccess {
   const WeightTensor& tensor_;
   DType dtype_;
 };
-
-/// Fills the tensors "parameters/..." of `state`, copies included, from the files; the rest is not touched. Collective;
-/// each rank reads its own ranges. Throws on every rank the same: UsageError for files that are absent or malformed, and,
-/// listing all of them, for tensors that are missing (unless allowed: zeros), left over or of another shape.
-/// The report's `missing` and `extra` are what became zero and what the files hold that is no parameter.
-LoadReport load_weights(const State& state, Communicator& communicator, const std::filesystem::path& path,
-                        const LoadOptions& options = {});
 
 /// Writes the files' tensors as a checkpoint of step 0, in fp32 and without an optimizer, to directory/step-00000000.
 /// One process. Throws as open() and save() do.

@@ -33,9 +33,4 @@ function(aliquot_room name)
   endif()
 endfunction()
 
-# aliquot_rule_sources(SOURCES...): of the calling folder, those that define rules of their own (optim/custom_rule.h). With these
-# promises, that square roots need not set errno and exceptions' flags are nobody's business, their loops vectorise;
-# without them they are several times slower. Neither changes a value.
-function(aliquot_rule_sources)
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3 -fno-math-errno -fno-trapping-math)
-endfunction()
+include(AliquotRules)

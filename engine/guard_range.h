@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Addresses that fault when they are read or written: a stretch of its own for every parameter, as long as the
@@ -39,3 +40,4 @@ class GuardRange {
 void install_fault_names();
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "sharding/layout.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 using UnitId = int32_t;
@@ -55,3 +56,4 @@ inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -12,6 +12,7 @@
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 struct EngineOptions {
@@ -54,3 +55,4 @@ struct StepReport {
 using Initialize = std::function<void(const ParameterSpec& parameter, int64_t offset, std::span<float> values)>;
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// The address of a pointer that the model owns: float** where it computes in fp32; a pointer to any 16-bit type (uint16_t,
@@ -40,3 +41,4 @@ struct PointerSlots {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "kernels/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
@@ -47,3 +48,4 @@ struct Policy {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

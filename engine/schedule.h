@@ -11,6 +11,7 @@
 #include "kernels/stream.h"
 #include "sharding/topology.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 using OperationId = int32_t;
@@ -144,3 +145,4 @@ std::string description(const Plan& plan);
 uint64_t hash(const Plan& plan);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

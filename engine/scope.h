@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 class Engine;
@@ -49,3 +50,4 @@ class Pass {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "engine/schedule.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What moves bytes between ranks.
@@ -62,3 +63,4 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
 Timeline simulate(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 
 #include "kernels/ledger.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Bytes that count while it lives: as held, and, unless they are an arena, as in use too. Move-only; must not outlive
@@ -40,3 +41,4 @@ class Booking {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

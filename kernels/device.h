@@ -12,6 +12,7 @@
 
 struct CUstream_st;  // what CUDA's cudaStream_t points to
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 struct Kernels;
@@ -105,3 +106,4 @@ std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st*
 int cuda_device_count() noexcept;
 
 }  // namespace aliquot
+#pragma GCC visibility pop

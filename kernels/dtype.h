@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt16, kUInt8 };
@@ -39,3 +40,4 @@ constexpr std::string_view name(DType dtype) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 enum class ExitCode : int {
@@ -41,3 +42,4 @@ class FaultError : public Error {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -7,6 +7,7 @@
 
 #include "kernels/host_device.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 ALIQUOT_HOST_DEVICE uint32_t float_bits(float value) {
@@ -59,3 +60,4 @@ ALIQUOT_HOST_DEVICE float fp16_to_float(uint16_t fp16) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

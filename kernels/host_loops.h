@@ -9,6 +9,7 @@
 #include "kernels/dtype.h"
 #include "kernels/kernels.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Kernels (kernels/kernels.h says what each does) without streams, over one contiguous range. Every table gives the
@@ -57,3 +58,4 @@ Isa best_isa();
 const HostLoops& host_loops(Isa isa);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

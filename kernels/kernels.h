@@ -7,6 +7,7 @@
 #include "kernels/dtype.h"
 #include "kernels/stream.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What a sum over ranks reads and writes. Source i is `bases[i] + offset_bytes`; the bases, an array of the host, must
@@ -48,3 +49,4 @@ struct Kernels {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 enum class Category : uint8_t {
@@ -108,3 +109,4 @@ class Ledger {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -8,6 +8,7 @@
 
 #include "kernels/host_device.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What a number is drawn for, so that two uses in one step never share their numbers.
@@ -100,3 +101,4 @@ ALIQUOT_HOST_DEVICE float random_normal(const RandomKey& key, int64_t element) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

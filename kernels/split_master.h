@@ -6,6 +6,7 @@
 #include "kernels/float16.h"
 #include "kernels/host_device.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// The working copy of a master: bf16, rounded half up in magnitude (nearest-even but for ties). All arithmetic is
@@ -32,3 +33,4 @@ ALIQUOT_HOST_DEVICE float merge_master(uint16_t high, int16_t low) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

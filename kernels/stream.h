@@ -6,6 +6,7 @@
 
 #include "kernels/task.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What a stream is for. A rank has one stream a lane, and collectives keep one order a lane.
@@ -65,3 +66,4 @@ class Stream {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A callable held in place: move-only, no heap, so that enqueuing work in a training step allocates nothing.
@@ -65,3 +66,4 @@ class Task {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

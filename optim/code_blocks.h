@@ -5,6 +5,7 @@
 #include "kernels/dtype.h"
 #include "optim/dynamic_code.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 namespace {
 
@@ -21,3 +22,4 @@ ALIQUOT_HOST_DEVICE void encode_block(uint8_t* __restrict codes, const float* __
 
 }  // namespace
 }  // namespace aliquot
+#pragma GCC visibility pop

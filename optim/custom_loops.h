@@ -8,6 +8,7 @@
 
 #include "optim/update_host.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// The functions of a rule's type. `constants` point at a rule of that type.
@@ -32,3 +33,4 @@ struct CustomDescription {
 CustomOptimizer described(CustomDescription description);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

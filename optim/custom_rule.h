@@ -37,6 +37,7 @@
 #include "optim/stream_block.h"
 #include "optim/update_loop.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What custom_optimizer() takes: constants of one step that may be copied as bytes, and its functions.
@@ -112,3 +113,4 @@ static CustomOptimizer custom_optimizer(std::string name, double lr,
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -17,6 +17,7 @@
 #include "kernels/float16.h"
 #include "kernels/host_device.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// y = slope * x + offset.
@@ -160,3 +161,4 @@ ALIQUOT_HOST_DEVICE float rise_of(uint32_t word, int state) {
 inline constexpr float kNearestRise = 0.5f;
 
 }  // namespace aliquot
+#pragma GCC visibility pop

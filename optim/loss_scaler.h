@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 struct LossScaling {
@@ -49,3 +50,4 @@ class LossScaler {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -10,6 +10,7 @@
 
 #include "kernels/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Adam with decoupled decay (Loshchilov and Hutter 2019); torch.optim.AdamW. DeepSpeed's "Adam" means this one.
@@ -100,3 +101,4 @@ void check(const Optimizer& optimizer, DType moments = DType::kFloat32);
 bool is_decayed(std::span<const int64_t> shape, bool decay_all = false);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

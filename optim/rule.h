@@ -19,6 +19,7 @@
 #include "kernels/host_device.h"
 #include "optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// m and v of Adam, and the direction they give.
@@ -166,3 +167,4 @@ inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

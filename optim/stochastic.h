@@ -7,6 +7,7 @@
 #include "kernels/host_device.h"
 #include "kernels/philox.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What the words of a step's roundings are drawn for; an element's word is that of its place in the whole parameter.
@@ -23,3 +24,4 @@ ALIQUOT_HOST_DEVICE uint16_t stochastic_bf16(float value, uint32_t noise) {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

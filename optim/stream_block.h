@@ -6,6 +6,7 @@
 #include "kernels/dtype.h"
 #include "kernels/host_device.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 namespace {
 
@@ -16,3 +17,4 @@ ALIQUOT_HOST_DEVICE void stream_end() {}
 
 }  // namespace
 }  // namespace aliquot
+#pragma GCC visibility pop

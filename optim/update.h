@@ -8,6 +8,7 @@
 #include "kernels/stream.h"
 #include "optim/rule.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A run of elements of one parameter. Between segments lie padding and what is not trained; neither is read or
@@ -70,3 +71,4 @@ struct UpdateKernels {
 const UpdateKernels& update_kernels(DeviceKind kind);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -9,6 +9,7 @@
 #include "kernels/philox.h"
 #include "optim/update_tables.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A run of elements of one segment; the pointers are at its first element.
@@ -42,3 +43,4 @@ const UpdateRuns& update_runs_avx512();
 void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

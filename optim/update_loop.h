@@ -6,6 +6,7 @@
 #include "optim/update_quantised.h"
 #include "optim/update_streams.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 namespace {
 
@@ -92,3 +93,4 @@ consteval RunsOfRule runs_of_rule() {
 
 }  // namespace
 }  // namespace aliquot
+#pragma GCC visibility pop

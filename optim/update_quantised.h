@@ -4,6 +4,7 @@
 #include "optim/dynamic_code.h"
 #include "optim/update_streams.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 namespace {
 
@@ -109,3 +110,4 @@ struct QuantisedStates {
 
 }  // namespace
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -14,6 +14,7 @@
 #define ALIQUOT_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 namespace {
 
@@ -150,3 +151,4 @@ struct Bf16States {
 
 }  // namespace
 }  // namespace aliquot
+#pragma GCC visibility pop

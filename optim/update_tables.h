@@ -3,6 +3,7 @@
 
 #include "optim/update.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// What update_kernels() gives for hosts and for GPUs.
@@ -13,3 +14,4 @@ const UpdateKernels& cuda_update_kernels();
 void check_dtypes(const UpdateArgs& args, const Rule& rule);
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -69,7 +69,7 @@ run_tidy() {
   printf '%s\n' "${compiled[@]}" | xargs -r -n 1 -P "$(job_count)" clang-tidy-14 --quiet --warnings-as-errors='*' -p build
 }
 
-mapfile -t sources < <(files '*.h' '*.cpp' '*.cu' '*.cuh')
+mapfile -t sources < <(files '*.h' '*.c' '*.cpp' '*.cu' '*.cuh')
 mapfile -t shell_scripts < <(files '*.sh' .ci/run)
 if need clang-format-14 format; then
   if [ -n "$fix" ]; then clang-format-14 -i "${sources[@]}"; fi

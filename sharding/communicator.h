@@ -16,6 +16,7 @@
 #include "sharding/symmetric_buffer.h"
 #include "sharding/topology.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A collective that did not come to its end: a rank missing at the deadline, a rank that failed, ranks that disagree.
@@ -105,3 +106,4 @@ class Communicator {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

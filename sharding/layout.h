@@ -7,6 +7,7 @@
 
 #include "kernels/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// One tensor of a flat buffer. It starts on a block, so no block holds two tensors.
@@ -68,3 +69,4 @@ class FlatLayout {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -12,6 +12,7 @@
 
 #include "kernels/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 inline constexpr int kShapeRankLimit = 32;  // HDF5's own
@@ -78,3 +79,4 @@ struct State {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

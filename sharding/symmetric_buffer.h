@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// The same number of bytes on every rank of a group. local() is this rank's own, to read and write; peers on the same
@@ -60,3 +61,4 @@ class SharedRange {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// Where the ranks of one group run, as a value: the planner takes it, the communicators choose their paths by it.
@@ -30,3 +31,4 @@ struct Topology {
 };
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+#include <new>
+
+#include "capi/handles.h"
+#include "capi/options.h"
+#include "capi/status.h"
+
+using aliquot::World;
+using aliquot::WorldOptions;
+using aliquot::capi::given;
+using aliquot::capi::guarded;
+
+namespace {
+
+WorldOptions world_options(const aliquot_options* options) {
+  return options == nullptr ? WorldOptions{} : options->options.world;
+}
+
+/// The user's body, as C++ has it: what it returns is thrown, so that the other ranks leave too.
+auto rank_body(aliquot_body body, void* context) {
+  return [body = &given(body, "the body of the ranks"), context](World& world) {
+    aliquot_world handle{&world, nullptr};
+    aliquot::capi::require_done(body(&handle, context), fmt::format("the body of rank {}", world.rank()));
+  };
+}
+
+}  // namespace
+
+int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world) {
+  return guarded([&] {
+    auto& place = given(world, "where the world goes");
+    auto made = std::make_unique<World>(World::from_environment(world_options(options)));
+    World* const whole = made.get();
+    place = new aliquot_world{whole, std::move(made)};
+  });
+}
+
+int aliquot_world_threads(int rank_count, aliquot_body body, void* context, const aliquot_options* options) {
+  return guarded([&] { World::threads(rank_count, rank_body(body, context), world_options(options)); });
+}
+
+int aliquot_world_run(int rank_count, aliquot_body body, void* context, const aliquot_options* options) {
+  return guarded([&] { World::run(rank_count, rank_body(body, context), world_options(options)); });
+}
+
+void aliquot_world_free(aliquot_world* world) {
+  if (world != nullptr && world->owned) delete world;
+}
+
+int aliquot_rank(const aliquot_world* world) { return world->world->rank(); }
+int aliquot_rank_count(const aliquot_world* world) { return world->world->rank_count(); }
+
+int aliquot_sum(aliquot_world* world, double* values, int count) {
+  return guarded([&] {
+    if (count < 0 || (values == nullptr && count > 0)) throw aliquot::UsageError("there are no values to sum");
+    given(world, "the world").world->sum({values, static_cast<std::size_t>(count)});
+  });
+}

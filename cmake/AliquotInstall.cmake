@@ -1,0 +1,46 @@
+# cmake --install: headers, both libraries, a CMake package, a pkg-config file, the command; and cpack: .deb and .tar.gz.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/aliquot")
+
+install(DIRECTORY "${aliquot_public_folder}/aliquot" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN *.h)
+# Two exports, so that who asks for the shared library alone never hears of what the static one needs.
+install(TARGETS aliquot_library EXPORT aliquotShared INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(TARGETS aliquot_static EXPORT aliquotStatic INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+install(EXPORT aliquotShared NAMESPACE aliquot:: DESTINATION "${_package}")
+install(EXPORT aliquotStatic NAMESPACE aliquot:: DESTINATION "${_package}")
+configure_package_config_file(cmake/aliquotConfig.cmake.in "${PROJECT_BINARY_DIR}/aliquotConfig.cmake"
+  INSTALL_DESTINATION "${_package}" NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/aliquotConfig.cmake" "${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake"
+  cmake/AliquotRules.cmake DESTINATION "${_package}")
+
+# As pkg-config takes them: paths as they are, names after -l.
+set(_private "")
+foreach(_need IN LISTS aliquot_static_needs)
+  if(NOT _need MATCHES "^[-/]")
+    set(_need "-l${_need}")
+  endif()
+  string(APPEND _private " ${_need}")
+endforeach()
+file(RELATIVE_PATH aliquot_up "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /prefix)
+configure_file(cmake/aliquot.pc.in "${PROJECT_BINARY_DIR}/aliquot.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/aliquot.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+
+install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING PATTERN *.md PATTERN style.md EXCLUDE)
+if(ALIQUOT_APPS)
+  install(TARGETS aliquot_command)
+endif()
+
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_NAME aliquot)
+set(CPACK_PACKAGE_CONTACT "The Aliquot developers")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# What only who links libaliquot.a needs.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, libfmt-dev, libhdf5-dev, libopenmpi-dev")
+include(CPack)

@@ -1,0 +1,343 @@
+// Worlds, engines and steps through the C interface: what it returns, and that what fails leaves a sentence.
+#include <aliquot/c.h>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// A chain of scalars: y = x w + b, layer by layer.
+struct Chain {
+  static constexpr int kLayers = 3;
+  struct Layer {
+    float *weight, *weight_gradient, *bias, *bias_gradient;
+  };
+  std::array<Layer, kLayers> layers{};
+  std::array<float, kLayers + 1> inputs{};
+  float slope = 0;
+
+  void forward(int l) { inputs[l + 1] = inputs[l] * *layers[l].weight + *layers[l].bias; }
+  void backward(int l) {
+    *layers[l].weight_gradient += slope * inputs[l];
+    *layers[l].bias_gradient += slope;
+    slope *= *layers[l].weight;
+  }
+};
+
+int half(void*, const char*, int64_t, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) values[i] = 0.5f;
+  return ALIQUOT_DONE;
+}
+
+#define ASSERT_DONE(call) ASSERT_EQ(call, ALIQUOT_DONE) << aliquot_message()
+#define EXPECT_DONE(call) EXPECT_EQ(call, ALIQUOT_DONE) << aliquot_message()
+#define EXPECT_USAGE(call, text)  \
+  EXPECT_EQ(call, ALIQUOT_USAGE); \
+  EXPECT_NE(std::string(aliquot_message()).find(text), std::string::npos) << aliquot_message()
+
+struct Rank {
+  aliquot_world* world = nullptr;
+  aliquot_engine* engine = nullptr;
+  Chain chain;
+
+  void declare() {
+    const int64_t one[] = {1};
+    for (int l = 0; l < Chain::kLayers; ++l) {
+      auto& layer = chain.layers[l];
+      const aliquot_parameter weight = {"weight", 1, one, &layer.weight, &layer.weight_gradient, 0, 0, 0};
+      const aliquot_parameter bias = {"bias", 1, one, &layer.bias, &layer.bias_gradient, 0, 1, 0.5f};
+      int unit = -1;
+      ASSERT_DONE(aliquot_add_unit(engine, ("layer." + std::to_string(l)).c_str(), &unit));
+      ASSERT_EQ(unit, l);
+      ASSERT_DONE(aliquot_add_parameter(engine, unit, &weight));
+      ASSERT_DONE(aliquot_add_parameter(engine, unit, &bias));
+    }
+  }
+  void use(int kind, int l) {
+    ASSERT_DONE(aliquot_open(engine, kind, 1, &l));
+    kind == ALIQUOT_BACKWARD ? chain.backward(l) : chain.forward(l);
+    ASSERT_DONE(aliquot_close(engine));
+  }
+  void passes() {
+    ASSERT_DONE(aliquot_micro_batch(engine));
+    chain.inputs[0] = 1;
+    for (int l = 0; l < Chain::kLayers; ++l) use(ALIQUOT_FORWARD, l);
+    chain.slope = chain.inputs.back() - 3;
+    for (int l = Chain::kLayers - 1; l >= 0; --l) use(ALIQUOT_BACKWARD, l);
+  }
+  float read(const char* name) {
+    float value = -1;
+    EXPECT_DONE(aliquot_read(engine, name, 1, &value));
+    return value;
+  }
+};
+
+/// Runs `body` on ranks with a declared engine each.
+void on_ranks(int count, const std::function<void(Rank&)>& body,
+              std::vector<std::pair<const char*, const char*>> set = {}) {
+  aliquot_options* options = nullptr;
+  ASSERT_DONE(aliquot_options_create(&options));
+  for (const auto& [name, value] : set) ASSERT_DONE(aliquot_options_set(options, name, value));
+  struct Context {
+    const std::function<void(Rank&)>* body;
+    aliquot_options* options;
+  } context{&body, options};
+  const auto run = [](aliquot_world* world, void* of) -> int {
+    Rank rank;
+    rank.world = world;
+    const auto* whole = static_cast<Context*>(of);
+    if (const int status = aliquot_engine_create(world, whole->options, &rank.engine); status != 0) return status;
+    rank.declare();
+    (*whole->body)(rank);
+    aliquot_engine_free(rank.engine);
+    return ALIQUOT_DONE;
+  };
+  EXPECT_DONE(aliquot_world_threads(count, run, &context, options));
+  aliquot_options_free(options);
+}
+
+TEST(Capi, AStepIsReported) {
+  on_ranks(2, [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    EXPECT_DONE(aliquot_set_learning_rate(rank.engine, 0.25));
+    rank.passes();
+    aliquot_step_report report;
+    ASSERT_DONE(aliquot_step(rank.engine, &report));
+    EXPECT_EQ(report.step, 1);
+    EXPECT_EQ(report.skipped, 0);
+    EXPECT_EQ(report.abandoned_by, -1);
+    EXPECT_EQ(report.learning_rate, 0.25);
+    EXPECT_STREQ(report.first_not_finite, "");
+    EXPECT_GT(report.gradient_norm, 1.0);
+    int64_t steps = 0;
+    double scale = 0;
+    EXPECT_DONE(aliquot_step_count(rank.engine, &steps));
+    EXPECT_DONE(aliquot_loss_scale(rank.engine, &scale));
+    EXPECT_EQ(steps, 1);
+    EXPECT_EQ(scale, 1.0);
+    // Adam's first update is the rate, the decay aside; lr_scale halves that of the bias.
+    EXPECT_NEAR(rank.read("layer.2.weight"), 0.5 * (1 - 0.25 * 0.1) + 0.25, 1e-5);
+    EXPECT_NEAR(rank.read("layer.2.bias"), 0.5 + 0.125, 1e-5);
+    double sums[] = {1, static_cast<double>(aliquot_rank(rank.world))};
+    EXPECT_DONE(aliquot_sum(rank.world, sums, 2));
+    EXPECT_EQ(sums[0], 2);
+    EXPECT_EQ(sums[1], 1);
+  });
+}
+
+TEST(Capi, PlannedMemoryIsMeasured) {
+  on_ranks(2, [](Rank& rank) {
+    aliquot_memory planned, measured;
+    ASSERT_DONE(aliquot_planned_memory(rank.engine, &planned));
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    for (int step = 0; step < 2; ++step) {
+      rank.passes();
+      ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+    }
+    ASSERT_DONE(aliquot_measured_memory(rank.engine, &measured));
+    // Three units of two blocks, a block of each a rank; two moments.
+    EXPECT_EQ(planned.parameters, 3 * 256 * 4);
+    EXPECT_EQ(planned.optimizer, 2 * planned.parameters);
+    EXPECT_EQ(planned.parameters, measured.parameters);
+    EXPECT_EQ(planned.gradients, measured.gradients);
+    EXPECT_EQ(planned.optimizer, measured.optimizer);
+    EXPECT_EQ(planned.slots, measured.slots);
+    EXPECT_GE(planned.peak, planned.parameters + planned.optimizer);
+  });
+}
+
+TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
+  on_ranks(2, [](Rank& rank) {
+    const int counts[] = {2, 1}, units[] = {0, 1, 2};
+    EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "there is no unit 7");
+    ASSERT_DONE(aliquot_declare_order(rank.engine, 2, counts, units));
+    EXPECT_DONE(aliquot_assigns_gradients(rank.engine, 2));
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    const int last = 2;
+    ASSERT_DONE(aliquot_open(rank.engine, ALIQUOT_EVALUATE, 2, units));
+    rank.chain.inputs[0] = 2;
+    rank.chain.forward(0);
+    rank.chain.forward(1);
+    ASSERT_DONE(aliquot_close(rank.engine));
+    ASSERT_DONE(aliquot_evaluate(rank.engine, last));
+    rank.chain.forward(2);
+    ASSERT_DONE(aliquot_close(rank.engine));
+    EXPECT_EQ(rank.chain.inputs.back(), ((2 * 0.5f + 0.5f) * 0.5f + 0.5f) * 0.5f + 0.5f);
+
+    ASSERT_DONE(aliquot_micro_batch(rank.engine));
+    EXPECT_USAGE(aliquot_forward(rank.engine, last), "forward of layer.2 was opened where the declared order has");
+    ASSERT_DONE(aliquot_open(rank.engine, ALIQUOT_FORWARD, 2, units));
+    ASSERT_DONE(aliquot_close(rank.engine));
+    ASSERT_DONE(aliquot_pass_over(rank.engine, 1, &last));
+    ASSERT_DONE(aliquot_pass_over(rank.engine, 1, &last));
+    ASSERT_DONE(aliquot_pass_over(rank.engine, 2, units));
+    aliquot_step_report report;
+    ASSERT_DONE(aliquot_step(rank.engine, &report));
+    EXPECT_EQ(report.gradient_norm, 0);
+  });
+}
+
+TEST(Capi, AnAbandonedStepIsSkippedByAll) {
+  on_ranks(2, [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    if (aliquot_rank(rank.world) == 1) {
+      ASSERT_DONE(aliquot_micro_batch(rank.engine));
+      ASSERT_DONE(aliquot_forward(rank.engine, 0));
+      ASSERT_DONE(aliquot_abandon(rank.engine));
+      EXPECT_USAGE(aliquot_forward(rank.engine, 1), "call step()");
+    } else {
+      rank.passes();
+    }
+    aliquot_step_report report;
+    ASSERT_DONE(aliquot_step(rank.engine, &report));
+    EXPECT_EQ(report.skipped, 1);
+    EXPECT_EQ(report.abandoned_by, 1);
+    EXPECT_EQ(rank.read("layer.0.weight"), 0.5f);
+    rank.passes();
+    ASSERT_DONE(aliquot_step(rank.engine, &report));
+    EXPECT_EQ(report.skipped, 0);
+  });
+}
+
+TEST(Capi, FrozenIsNotTrained) {
+  on_ranks(1, [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_set_trainable(rank.engine, "layer.2", 0));
+    ASSERT_DONE(aliquot_micro_batch(rank.engine));
+    for (int l = 0; l < 3; ++l) rank.use(ALIQUOT_FORWARD, l);
+    for (int l = 2; l >= 0; --l) {
+      ASSERT_DONE(aliquot_backward(rank.engine, l));
+      if (l < 2) *rank.chain.layers[l].weight_gradient += 1;
+      ASSERT_DONE(aliquot_close(rank.engine));
+    }
+    ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+    EXPECT_EQ(rank.read("layer.2.weight"), 0.5f);
+    EXPECT_NE(rank.read("layer.1.weight"), 0.5f);
+  });
+}
+
+TEST(Capi, WhatWasSavedIsLoaded) {
+  std::string folder = (std::filesystem::temp_directory_path() / "aliquot-capi-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  float trained = 0;
+  on_ranks(2, [&](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    int found = 7;
+    ASSERT_DONE(aliquot_load_newest(rank.engine, folder.c_str(), &found));
+    EXPECT_EQ(found, 0);
+    rank.passes();
+    ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+    ASSERT_DONE(aliquot_save(rank.engine, folder.c_str(), 1));
+    const float now = rank.read("layer.1.weight");
+    if (aliquot_rank(rank.world) == 0) trained = now;
+  });
+  const auto expect_trained = [&](Rank& rank) {
+    int64_t steps = 0;
+    EXPECT_DONE(aliquot_step_count(rank.engine, &steps));
+    EXPECT_EQ(steps, 1);
+    EXPECT_EQ(rank.read("layer.1.weight"), trained);
+  };
+  on_ranks(3, [&](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    int found = 0;
+    ASSERT_DONE(aliquot_load_newest(rank.engine, folder.c_str(), &found));
+    EXPECT_EQ(found, 1);
+    expect_trained(rank);
+  });
+  on_ranks(1, [&](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    EXPECT_EQ(aliquot_load(rank.engine, (folder + "/step-00000009").c_str()), ALIQUOT_CHECKPOINT);
+    EXPECT_NE(std::string(aliquot_message()).find("step-00000009"), std::string::npos) << aliquot_message();
+    ASSERT_DONE(aliquot_load(rank.engine, (folder + "/step-00000001").c_str()));
+    expect_trained(rank);
+    EXPECT_USAGE(aliquot_load_weights(rank.engine, (folder + "/none.safetensors").c_str()), "none.safetensors");
+  });
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Capi, WrongCallsAreTold) {
+  on_ranks(1, [](Rank& rank) {
+    EXPECT_USAGE(aliquot_micro_batch(rank.engine), "materialize() the engine before");
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 9, nullptr), "the parameter is null");
+    EXPECT_USAGE(aliquot_assigns_gradients(rank.engine, 9), "there is no unit 9: there are 3");
+    EXPECT_USAGE(aliquot_add_unit(rank.engine, nullptr, nullptr), "a unit's name is null");
+    EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the function of initial values is null");
+    const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0};
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "the parameter w has no shape");
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
+    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "there is no use 5");
+    float values[2];
+    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values), "has 1 elements; room was given for 2");
+    EXPECT_USAGE(aliquot_read(rank.engine, "layer.7.weight", 2, values), "there is no parameter layer.7.weight");
+    EXPECT_USAGE(aliquot_sum(rank.world, nullptr, 3), "no values");
+    std::vector<double> many(600);
+    EXPECT_USAGE(aliquot_sum(rank.world, many.data(), 600), "600 values are too many");
+  });
+  EXPECT_USAGE(aliquot_world_threads(1, nullptr, nullptr, nullptr), "the body of the ranks is null");
+  EXPECT_USAGE(aliquot_engine_create(nullptr, nullptr, nullptr), "the world is null");
+  EXPECT_STREQ(aliquot_version(), ALIQUOT_EXPECTED_VERSION);
+}
+
+TEST(Capi, AUnitIsOpenOneAtATime) {
+  on_ranks(1, [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_micro_batch(rank.engine));
+    ASSERT_DONE(aliquot_forward(rank.engine, 0));
+    EXPECT_USAGE(aliquot_forward(rank.engine, 1), "unit layer.0 is still live");
+    rank.chain.inputs[0] = 1;
+    rank.chain.forward(0);  // it still is
+    EXPECT_EQ(rank.chain.inputs[1], 1.0f);
+    ASSERT_DONE(aliquot_close(rank.engine));
+  });
+}
+
+TEST(Capi, ARankThatFailsEndsAllWithItsSentence) {
+  const auto body = [](aliquot_world* world, void*) -> int {
+    if (aliquot_rank(world) == 1) return aliquot_add_unit(nullptr, "x", nullptr);
+    double value = 1;
+    return aliquot_sum(world, &value, 1);  // never met by the other
+  };
+  EXPECT_EQ(aliquot_world_run(2, body, nullptr, nullptr), ALIQUOT_USAGE);
+  EXPECT_STREQ(aliquot_message(), "the engine is null");
+  const auto own = [](aliquot_world*, void*) -> int { return 42; };
+  EXPECT_EQ(aliquot_world_threads(1, own, nullptr, nullptr), 42);
+  EXPECT_STREQ(aliquot_message(), "the body of rank 0 returned 42");
+}
+
+TEST(Capi, AnInitialValueThatFailsIsNamed) {
+  const auto body = [](aliquot_world* world, void*) -> int {
+    Rank rank;
+    aliquot_engine* engine = nullptr;
+    aliquot_engine_create(world, nullptr, &engine);
+    rank.engine = engine;
+    rank.declare();
+    const auto fails = [](void*, const char*, int64_t, int64_t, float*) -> int { return ALIQUOT_FAULT; };
+    const int status = aliquot_materialize(engine, fails, nullptr);
+    const std::string said = aliquot_message();
+    EXPECT_EQ(said, "the function of initial values, asked for layer.0.weight, returned 3");
+    aliquot_engine_free(engine);
+    return status;
+  };
+  EXPECT_EQ(aliquot_world_threads(1, body, nullptr, nullptr), ALIQUOT_FAULT);
+}
+
+TEST(Capi, AWorldFromTheEnvironmentIsThisProcess) {
+  aliquot_world* world = nullptr;
+  ASSERT_DONE(aliquot_world_from_environment(nullptr, &world));
+  EXPECT_EQ(aliquot_rank(world), 0);
+  EXPECT_EQ(aliquot_rank_count(world), 1);
+  aliquot_engine* engine = nullptr;
+  ASSERT_DONE(aliquot_engine_create(world, nullptr, &engine));
+  aliquot_engine_free(engine);
+  aliquot_world_free(world);
+  aliquot_engine_free(nullptr);
+  aliquot_world_free(nullptr);
+}
+
+}  // namespace

@@ -1,0 +1,103 @@
+// Options by name, as text: what is taken, and what is said of what is not.
+#include <aliquot/c.h>
+#include <gtest/gtest.h>
+#include <string>
+
+namespace {
+
+class CapiOptions : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(aliquot_options_create(&options_), ALIQUOT_DONE); }
+  void TearDown() override { aliquot_options_free(options_); }
+
+  int set(const char* name, const char* value) { return aliquot_options_set(options_, name, value); }
+  void expect_refused(const char* name, const char* value, const std::string& why) {
+    EXPECT_EQ(set(name, value), ALIQUOT_USAGE) << name << " " << value;
+    EXPECT_NE(std::string(aliquot_message()).find(why), std::string::npos) << aliquot_message();
+  }
+  /// Of an engine with these options.
+  int create() {
+    return aliquot_world_threads(
+        1,
+        [](aliquot_world* world, void* options) {
+          aliquot_engine* engine = nullptr;
+          const int status = aliquot_engine_create(world, static_cast<aliquot_options*>(options), &engine);
+          aliquot_engine_free(engine);
+          return status;
+        },
+        options_, options_);
+  }
+
+  aliquot_options* options_ = nullptr;
+};
+
+TEST_F(CapiOptions, EveryNameTakesWhatTheManualSays) {
+  const std::pair<const char*, const char*> given[] = {{"device", "host"},
+                                                       {"world", "threads"},
+                                                       {"threads", "1"},
+                                                       {"timeout", "12.5"},
+                                                       {"zero-stage", "2"},
+                                                       {"accumulate", "3"},
+                                                       {"accumulate-into", "shard"},
+                                                       {"prefetch", "2"},
+                                                       {"keep-gathered", "1"},
+                                                       {"gather", "copy"},
+                                                       {"memory-budget", "1.5GiB"},
+                                                       {"update-in-backward", "off"},
+                                                       {"reproducible", "off"},
+                                                       {"precision", "bf16"},
+                                                       {"gradients", "bf16"},
+                                                       {"reduce-precision", "fp32"},
+                                                       {"master", "fp32"},
+                                                       {"optimizer", "adamw"},
+                                                       {"lr", "1e-3"},
+                                                       {"betas", "0.9,0.99"},
+                                                       {"eps", "1e-7"},
+                                                       {"weight-decay", "0"},
+                                                       {"state", "bf16"},
+                                                       {"clip", "0.5"},
+                                                       {"seed", "7"}};
+  for (const auto& [name, value] : given) EXPECT_EQ(set(name, value), ALIQUOT_DONE) << aliquot_message();
+  EXPECT_EQ(create(), ALIQUOT_DONE) << aliquot_message();
+}
+
+TEST_F(CapiOptions, EveryOptimizerIsMade) {
+  for (const char* name : {"adamw", "adam", "adamw8bit", "lion"}) {
+    EXPECT_EQ(set("optimizer", name), ALIQUOT_DONE);
+    EXPECT_EQ(set("betas", "0.9,0.95"), ALIQUOT_DONE);
+    EXPECT_EQ(create(), ALIQUOT_DONE) << aliquot_message();
+  }
+  EXPECT_EQ(set("optimizer", "sgd"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_USAGE);
+  EXPECT_STREQ(aliquot_message(), "the option betas is none of the optimizer sgd");
+}
+
+TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
+  expect_refused("zero-stge", "3", "there is no option \"zero-stge\"; there are device, world, threads");
+  expect_refused("zero-stage", "three", "the option zero-stage: \"three\" will not do: give a whole number, 0 or more");
+  expect_refused("zero-stage", "3 ", "will not do");
+  expect_refused("lr", "-1", "the option lr");
+  expect_refused("lr", "nan", "the option lr");
+  expect_refused("lr", "inf", "finite");
+  expect_refused("betas", "0.9", "with a comma between");
+  expect_refused("gather", "views", "give one of auto, view, copy");
+  expect_refused("reproducible", "yes", "give on or off");
+  expect_refused("memory-budget", "2 parsecs", "number of bytes");
+  expect_refused("memory-budget", "1e30TiB", "number of bytes");
+  EXPECT_EQ(aliquot_options_set(options_, nullptr, "3"), ALIQUOT_USAGE);
+  EXPECT_EQ(aliquot_options_set(nullptr, "zero-stage", "3"), ALIQUOT_USAGE);
+}
+
+TEST_F(CapiOptions, AnEngineRefusesWhatDoesNotCompose) {
+  EXPECT_EQ(set("optimizer", "best"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_USAGE);
+  EXPECT_STREQ(aliquot_message(), "there is no optimizer best; there are adamw, adam, adamw8bit, lion and sgd");
+  EXPECT_EQ(set("optimizer", "sgd"), ALIQUOT_DONE);
+  EXPECT_EQ(set("momentum", "0.5"), ALIQUOT_DONE);
+  EXPECT_EQ(set("nesterov", "on"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_DONE) << aliquot_message();
+  EXPECT_EQ(set("update-in-backward", "on"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_USAGE);
+}
+
+}  // namespace

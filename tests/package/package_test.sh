@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# tests/package/package_test.sh TREE BUILD PREFIX CASE: what somebody gets who installs Aliquot, seen from a folder outside the
+# tree. The first case is install, which fills PREFIX from BUILD; the others look at that.
+set -euo pipefail
+tree=$1 build=$2 prefix=$3 case=$4
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail() { echo "$case: $*" >&2 && exit 1; }
+
+# says TEXT PART
+says() { if [[ $1 != *"$2"* ]]; then fail "no $2 in: $1"; fi; }
+
+# configure_consumer WORDS...: a copy of the consumer, without the tree's settings.
+configure_consumer() {
+  cp -r "$tree/tests/package/consumer" "$scratch/source"
+  cmake -S "$scratch/source" -B "$scratch/build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >"$scratch/configure.log" 2>&1 ||
+    { cat "$scratch/configure.log" && fail "the consumer does not configure"; }
+}
+
+# runs COMMAND...: the consumer trains to the end, and catches our error by its type.
+runs() {
+  local said
+  said=$("$@") || fail "the consumer ended with $?: $said"
+  [[ $said == *"y = 2.000 x + 1.000"*"told: "* ]] || fail "the consumer says: $said"
+}
+
+build_and_run() {
+  cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log" && fail "the consumer does not build"; }
+  runs "$scratch/build/consumer"
+}
+
+# What Aliquot stands on was not even looked for.
+found_nothing() {
+  if grep -E '^(HDF5|MPI|Boost|dnnl|DNNL|fmt|nlohmann_json|CUDA|NCCL)[A-Za-z0-9_]*:' "$scratch/build/CMakeCache.txt"; then
+    fail "the consumer looked for the above"
+  fi
+}
+
+public_headers() { (cd "$prefix/include" && find aliquot -name '*.h' | LC_ALL=C sort); }
+
+case $case in
+  install)
+    rm -rf "$prefix"
+    cmake --install "$build" --prefix "$prefix" >/dev/null
+    "$prefix/bin/aliquot" --version
+    ;;
+  shared)
+    configure_consumer -DHOW=shared "-DCMAKE_PREFIX_PATH=$prefix"
+    found_nothing
+    build_and_run
+    ldd "$scratch/build/consumer" | grep -q "$prefix/lib.*/libaliquot[.]so" || fail "it is not linked with $prefix"
+    ;;
+  static)
+    configure_consumer -DHOW=static "-DCMAKE_PREFIX_PATH=$prefix"
+    found_nothing
+    build_and_run
+    if ldd "$scratch/build/consumer" | grep libaliquot; then fail "it is linked with the shared library"; fi
+    ;;
+  pkg-config)
+    if ! command -v pkg-config >/dev/null; then echo "pkg-config is not installed" && exit 77; fi
+    export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
+    read -ra flags < <(pkg-config --cflags --libs aliquot)
+    ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
+    LD_LIBRARY_PATH=$prefix/lib runs "$scratch/consumer"
+    ;;
+  subdirectory | fetch)
+    # Up to the consumer's own object, which shows that packages are found and headers are there; compiling the library once
+    # more is for the long tests.
+    configure_consumer "-DHOW=$case" "-DALIQUOT_TREE=$tree" -DALIQUOT_CUDA=OFF
+    if grep -E '^(Boost|dnnl)_DIR:' "$scratch/build/CMakeCache.txt"; then fail "a library needs no such thing"; fi
+    cmake --build "$scratch/build" --target CMakeFiles/consumer.dir/main.cpp.o >"$scratch/build.log" 2>&1 ||
+      { cat "$scratch/build.log" && fail "the consumer does not compile"; }
+    ;;
+  *-whole)
+    configure_consumer "-DHOW=${case%-whole}" "-DALIQUOT_TREE=$tree" -DALIQUOT_CUDA=OFF
+    build_and_run
+    ;;
+  headers)
+    # Each compiles alone, with nothing of ours or of others before it. But for the update's loop, which is compiled once for
+    # every instruction set, with the blocks that <aliquot/rule.h> has included before it.
+    # shellcheck disable=SC2016  # the inner shell expands it
+    public_headers | grep -vE 'optim/update_(loop|quantised|streams)[.]h' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
+      ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - || { echo "{} does not compile alone" && exit 255; }' "$prefix"
+    if (cd "$prefix/include" && grep -rnE 'MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)' aliquot); then
+      fail "the above is not for users to see"
+    fi
+    ;;
+  list)
+    # Installed is what the umbrella headers lead to, no more; and these headers alone are exported.
+    (cd "$prefix/include" && for header in aliquot/*.h; do echo "#include <$header>"; done) |
+      ${CXX:-c++} -x c++ -std=c++20 -M -I"$prefix/include" - | tr ' ' '\n' | sed -n "s|^$prefix/include/||p" | LC_ALL=C sort -u >"$scratch/reached"
+    diff "$scratch/reached" <(public_headers) || fail "installed and of no use to an umbrella header: the lines with >"
+    (cd "$tree" && grep -rlE --include='*.h' '^#pragma GCC visibility push' kernels sharding optim checkpoint engine) | LC_ALL=C sort >"$scratch/marked"
+    (cd "$prefix/include" && public_headers | grep / | xargs grep -l '^namespace aliquot' | sed -n 's|^aliquot/\(.*/\)|\1|p') | LC_ALL=C sort >"$scratch/declaring"
+    diff "$scratch/marked" "$scratch/declaring" || fail "< is exported and not installed, > is installed and lacks the pragma"
+    ;;
+  symbols)
+    nm -DC --defined-only "$prefix"/lib*/libaliquot.so >"$scratch/symbols"
+    if grep -vE ' (aliquot::|aliquot_|(typeinfo|typeinfo name|vtable|VTT) for aliquot::)' "$scratch/symbols" | grep -vE ' A '; then
+      fail "the above is not ours to offer"
+    fi
+    for inside in Executor HostView BoardSide StagedWriter Weights update_avx2; do
+      if grep -E "aliquot::$inside(::|\()" "$scratch/symbols"; then fail "the above is nobody's business"; fi
+    done
+    grep -q ' T aliquot::Engine::step()' "$scratch/symbols" || fail "Engine::step() is not there"
+    ;;
+  packages)
+    # In a build folder's own words, without compiling: the objects are there.
+    (cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -B "$scratch/out" >"$scratch/log" 2>&1) || { cat "$scratch/log" && fail "cpack failed"; }
+    deb=$(echo "$scratch"/out/*.deb)
+    says "$(dpkg-deb --field "$deb" Package Version Depends)" "libhdf5"
+    says "$(dpkg-deb --contents "$deb")" "./usr/include/aliquot/aliquot.h"
+    says "$(tar -tzf "$scratch"/out/*.tar.gz)" "lib/cmake/aliquot/aliquotConfig.cmake"
+    du -h --apparent-size "$scratch"/out/*.deb "$scratch"/out/*.tar.gz | sed "s|$scratch/out/||"
+    ;;
+  *) fail "no such case" ;;
+esac
