@@ -86,15 +86,6 @@ case $case in
       fail "the above is not for users to see"
     fi
     ;;
-  list)
-    # Installed is what the umbrella headers lead to, no more; and these headers alone are exported.
-    (cd "$prefix/include" && for header in aliquot/*.h; do echo "#include <$header>"; done) |
-      ${CXX:-c++} -x c++ -std=c++20 -M -I"$prefix/include" - | tr ' ' '\n' | sed -n "s|^$prefix/include/||p" | LC_ALL=C sort -u >"$scratch/reached"
-    diff "$scratch/reached" <(public_headers) || fail "installed and of no use to an umbrella header: the lines with >"
-    (cd "$tree" && grep -rlE --include='*.h' '^#pragma GCC visibility push' kernels sharding optim checkpoint engine) | LC_ALL=C sort >"$scratch/marked"
-    (cd "$prefix/include" && public_headers | grep / | xargs grep -l '^namespace aliquot' | sed -n 's|^aliquot/\(.*/\)|\1|p') | LC_ALL=C sort >"$scratch/declaring"
-    diff "$scratch/marked" "$scratch/declaring" || fail "< is exported and not installed, > is installed and lacks the pragma"
-    ;;
   symbols)
     nm -DC --defined-only "$prefix"/lib*/libaliquot.so >"$scratch/symbols"
     if grep -vE ' (aliquot::|aliquot_|(typeinfo|typeinfo name|vtable|VTT) for aliquot::)' "$scratch/symbols" | grep -vE ' A '; then
