@@ -40,18 +40,6 @@ std::string header(const std::vector<Category>& columns) {
 
 }  // namespace
 
-std::string bytes_text(int64_t bytes) {
-  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1023.5 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  const int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
-  return fmt::format("{:.{}f} {}", value, decimals, kUnits[unit]);
-}
-
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
   const std::vector<Category> columns = categories_in_use(ranks);
   std::string text = fmt::format("{:<15}{}\n", "memory", header(columns));

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/bytes_text.h"
 #include "kernels/ledger.h"
 
 namespace aliquot {
@@ -20,8 +21,5 @@ struct RankMemory {
 /// A line a rank for its plan and one for what was measured, a column for each category in use, about 100 columns wide;
 /// a last sentence says whether all figures agree. Ranks beyond `most_ranks` are counted, not shown.
 std::string memory_table(std::span<const RankMemory> ranks, int most_ranks = 8);
-
-/// "512 B", "1.50 KiB", "183 MiB", "12.4 GiB": three figures.
-std::string bytes_text(int64_t bytes);
 
 }  // namespace aliquot

@@ -142,10 +142,11 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
 void cost_a_unit(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {
-                   std::vector<void*> values(static_cast<std::size_t>(unit_count));  // outlives the engine
+                   const auto count = static_cast<std::size_t>(unit_count);
+                   std::vector<void*> values(count), gradients(count);  // outlive the engine
                    Engine engine(world, {.zero_stage = stage});
                    for (int u = 0; u < unit_count; ++u)
-                     engine.add_unit(fmt::format("u{}", u)).add("w", {kBlockElements}, &values[u], nullptr);
+                     engine.add_unit(fmt::format("u{}", u)).add("w", {kBlockElements}, &values[u], &gradients[u]);
                    engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });
                    std::vector<double> seconds;
                    for (auto _ : state) {

@@ -37,7 +37,7 @@ Bindings::Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slot
     first_of_unit_.push_back(next);
     next += unit.parameters.size();
   }
-  check_elements();
+  check_slots();
   guard_all();
 }
 
@@ -45,12 +45,19 @@ void Bindings::guard_all() {
   for (UnitId u = 0; u < static_cast<UnitId>(plan_.model.units.size()); ++u) close(u);
 }
 
-void Bindings::check_elements() const {
+void Bindings::check_slots() const {
   for (std::size_t u = 0; u < slots_.size(); ++u) {
     for (std::size_t p = 0; p < slots_[u].size(); ++p) {
       const std::string& parameter = plan_.model.units[u].parameters[p].tensor.name;
       check(slots_[u][p].value, plan_.policy.precision.compute, "values", parameter);
       check(slots_[u][p].gradient, plan_.policy.precision.gradients, "gradient", parameter);
+      const bool trained = plan_.model.units[u].parameters[p].tensor.trainable;
+      if (trained && !slots_[u][p].value.empty() && slots_[u][p].gradient.empty()) {
+        throw UsageError(
+            fmt::format("{} is trained, and the model gives no pointer for its gradient: hand one over, or declare it "
+                        "{{.trainable = false}}",
+                        parameter));
+      }
     }
   }
 }

@@ -13,7 +13,7 @@ namespace aliquot {
 class Bindings {
  public:
   /// `slots` by unit, then parameter. All pointers are guarded from now on. Throws UsageError for a pointer to elements of
-  /// another size than the plan's precision has.
+  /// another size than the plan's precision has, and for a value that is trained and has no gradient.
   Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~Bindings();
   Bindings(const Bindings&) = delete;
@@ -28,7 +28,7 @@ class Bindings {
  private:
   template <typename Body>
   void for_parameters(UnitId unit, Body body);
-  void check_elements() const;
+  void check_slots() const;
 
   const Plan& plan_;
   std::vector<std::vector<PointerSlots>> slots_;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # scripts/check.sh [--fix] [--tidy | --tidy-all]
-# The house's rules, the same by hand and in CI: format, include directions, lengths, public headers, nothing that ties the project to one
+# The house's rules, the same by hand and in CI: format, include directions, lengths, public headers and what
+# docs/api.md says of them, nothing that ties the project to one
 # machine, and shellcheck over the scripts. --fix formats in place. By hand alone, not in CI, because a source takes 10 to 30
 # seconds: --tidy adds clang-tidy over the sources that differ from the branch main, --tidy-all over all of them.
 # scripts/setup.sh --dev installs the tools.
@@ -78,6 +79,7 @@ fi
 rule "include directions" scripts/check_layers.sh
 rule lengths scripts/check_lengths.sh
 rule "public headers" scripts/check_public.sh
+rule "docs/api.md" scripts/check_api.sh
 rule "no place but this tree" no_places
 if need shellcheck "shell scripts"; then rule "shell scripts" shellcheck -x "${shell_scripts[@]}"; fi
 if [ -n "$tidy" ] && need clang-tidy-14 clang-tidy; then rule clang-tidy run_tidy; fi

@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "engine/guard_range.h"
+#include "engine/plan_line.h"
 #include "kernels/error.h"
 #include "optim/optimizer.h"
 #include "sharding/world.h"

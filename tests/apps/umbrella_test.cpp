@@ -72,8 +72,8 @@ TEST(Umbrella, AUseOutsideAScopeFaultsWithAName) {
       Chain model(1);
       aliquot::Engine engine(world, {});
       engine.add_unit("layer.0")
-          .add("weight", {1, 1}, &model.layers[0].weight, nullptr)
-          .add("bias", {1}, &model.layers[0].bias, nullptr);
+          .add("weight", {1, 1}, &model.layers[0].weight, &model.layers[0].weight_gradient)
+          .add("bias", {1}, &model.layers[0].bias, &model.layers[0].bias_gradient);
       engine.materialize([](const aliquot::ParameterSpec&, int64_t, std::span<float>) {});
       model.forward(0);
     });

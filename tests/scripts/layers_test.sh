@@ -6,8 +6,8 @@ source "$(dirname "$0")/expect.sh"
 # fresh: a small tree that keeps every rule.
 fresh() {
   rm -rf "${scratch:?}"/*
-  mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,engine,apps/examples,tests/optim,bench,include/aliquot}
-  for room in kernels sharding optim checkpoint engine apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
+  mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,engine,capi,apps/examples,tests/optim,bench,include/aliquot}
+  for room in kernels sharding optim checkpoint engine capi apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
   echo '#pragma once' >"$scratch/include/aliquot/aliquot.h"
 }
 
@@ -26,6 +26,9 @@ rule fail "checkpoint may not include engine/" checkpoint/a.cpp '  #  include "e
 rule fail "engine may not include checkpoint/" engine/a.cpp '#include <checkpoint/checkpoint.h>'
 rule fail "optim may not include sharding/" tests/optim/a_test.cpp '#include "sharding/sharding.h"'
 rule fail "tests/ may not be included" kernels/a.cpp '#include "tests/optim/a.h"'
+rule fail "capi may not include apps/" capi/a.cpp '#include "apps/apps.h"'
+rule fail "installed users" capi/a.cpp '#include <aliquot/aliquot.h>'
+rule pass "" capi/a.cpp '#include <aliquot/c.h>' '#include "engine/engine.h"'
 rule fail "installed users" engine/a.cpp '#include <aliquot/aliquot.h>'
 rule fail "is no file of this tree" kernels/a.cpp '#include "kernels.h"'
 rule fail "is no file of this tree" sharding/a.cpp '#include "../kernels/kernels.h"'

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# scripts/check_api.sh [TREE]
+# docs/api.md names what the public headers declare, no more and no less: the public functions of its classes, the fields of
+# its structs with their defaults, and the functions of the C interface. TREE is this one unless named.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/..}"
+bad=0
+
+# functions CLASS HEADER: of its public part; constructors, operators and what is the engine's own aside.
+functions() {
+  awk -v class="$1" '
+    $1 == "class" && $2 == class { inside = 1; public = 0 }
+    /^ public:/ { public = 1 }
+    /^ private:/ { public = 0 }
+    /^};/ { inside = 0 }
+    inside && public && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) { print substr($0, RSTART, RLENGTH - 1) }' "$2" |
+    grep -vE "^~|^$1$|^operator|^turns$" | LC_ALL=C sort -u
+}
+
+# fields STRUCT HEADER: "name = default", or the name alone.
+fields() {
+  awk -v struct="$1" '
+    $1 == "struct" && $2 == struct { inside = 1; text = ""; next }
+    /^};/ { inside = 0 }
+    inside && /[)] const/ { text = ""; next }
+    inside { sub(/[ \t]*\/\/.*/, ""); text = text " " $0 }
+    inside && /;$/ { print text; text = "" }' "$2" |
+    sed -E 's/^ +//; s/ +/ /g; s/^([^=]*[ >*])?([a-z_0-9]+)( = .*)?;$/\2\3/' | LC_ALL=C sort
+}
+
+# documented SECTION: what stands in the first column of its table, up to a bracket.
+documented() {
+  awk -v section="### $1" '$0 == section { inside = 1; next } /^##/ { inside = 0 } inside && /^\| `/' docs/api.md |
+    sed -E 's/^[|] .([^\x60]*).*/\1/; /=/!s/\(.*//' | LC_ALL=C sort -u
+}
+
+# same SECTION: the standard input and the section have the same names.
+same() {
+  local difference
+  if ! difference=$(diff <(documented "$1") -); then
+    printf '%s: < stands in docs/api.md alone, > in the header alone\n%s\n' "$1" "$difference"
+    bad=1
+  fi
+}
+
+same World < <(functions World sharding/world.h)
+same Engine < <(functions Engine engine/engine.h)
+same Unit < <(functions Unit engine/engine.h)
+same BackgroundSaver < <(functions BackgroundSaver checkpoint/background_saver.h)
+same WorldOptions < <(fields WorldOptions sharding/world.h)
+same EngineOptions < <(fields EngineOptions engine/options.h)
+same ParameterOptions < <(fields ParameterOptions engine/options.h)
+same StepReport < <(fields StepReport engine/options.h)
+same Precision < <(fields Precision engine/policy.h)
+same SaveOptions < <(fields SaveOptions checkpoint/save.h)
+same LoadOptions < <(fields LoadOptions checkpoint/load.h)
+same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -v '^typedef' | LC_ALL=C sort -u)
+exit $bad

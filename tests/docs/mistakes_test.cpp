@@ -1,0 +1,268 @@
+// What users get wrong, one test a mistake: that it ends in the sentence which docs/wrapping.md shows for it.
+#include <aliquot/aliquot.h>
+#include <chrono>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <thread>
+
+namespace {
+
+/// The guide's table has the sentence, word for word.
+void expect_in_guide(const std::string& sentence) {
+  std::ifstream file(ALIQUOT_GUIDE);
+  const std::string guide{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(guide.find("| `" + sentence + "` |"), std::string::npos) << ALIQUOT_GUIDE << " does not show: " << sentence;
+}
+
+template <typename Body>
+void expect_told(const std::string& sentence, Body body) {
+  try {
+    body();
+    ADD_FAILURE() << "nothing was said where this was expected: " << sentence;
+  } catch (const aliquot::UsageError& error) {
+    EXPECT_EQ(error.what(), sentence);
+  }
+  expect_in_guide(sentence);
+}
+
+void zeros(const aliquot::ParameterSpec&, int64_t, std::span<float> values) {
+  for (float& value : values) value = 0;
+}
+
+/// Two units, a and b, of one parameter each.
+struct Pair {
+  Pair(aliquot::World& world, const aliquot::EngineOptions& options = {}) : engine(world, options) {
+    engine.add_unit("a").add("w", {300}, &value[0], &gradient[0]);
+    engine.add_unit("b").add("w", {300}, &value[1], &gradient[1]);
+  }
+  aliquot::Unit& a() { return engine.units()[0]; }
+  aliquot::Unit& b() { return engine.units()[1]; }
+  void forward() {
+    engine.micro_batch();
+    for (auto& unit : engine.units()) auto live = unit.forward();
+  }
+  void passes() {
+    forward();
+    for (auto& unit : reversed(engine.units())) auto live = unit.backward();
+  }
+
+  float *value[2] = {}, *gradient[2] = {};
+  aliquot::Engine engine;
+};
+
+template <typename Body>
+void with_pair(Body body, const aliquot::EngineOptions& options = {}) {
+  aliquot::World::threads(1, [&](aliquot::World& world) {
+    Pair pair(world, options);
+    pair.engine.materialize(zeros);
+    body(pair);
+  });
+}
+
+/// Reads what a pointer leads to, whatever the compiler thinks of it.
+float touch(const float* at) { return *static_cast<const volatile float*>(at); }
+
+TEST(Mistakes, AWeightUsedOutsideItsScope) {
+  const auto wrong = [] {
+    aliquot::install_fault_names();
+    with_pair([](Pair& pair) {
+      pair.forward();
+      touch(pair.value[0]);
+    });
+  };
+  const std::string sentence =
+      "aliquot: parameter a.w was touched outside a live scope: open unit.forward() or unit.backward() around its use, "
+      "and keep no pointer beyond it";
+  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was touched outside a live scope: open unit");
+  expect_in_guide(sentence);
+}
+
+TEST(Mistakes, AGradientUsedInForward) {
+  const auto wrong = [] {
+    aliquot::install_fault_names();
+    with_pair([](Pair& pair) {
+      pair.engine.micro_batch();
+      const auto live = pair.a().forward();
+      touch(pair.gradient[0]);
+    });
+  };
+  EXPECT_DEATH(wrong(), "aliquot: parameter gradient of a.w was touched outside a live scope");
+}
+
+TEST(Mistakes, AUnitLeftOut) {
+  with_pair([](Pair& pair) {
+    pair.engine.micro_batch();
+    expect_told("forward of b was opened where the declared order has forward of a",
+                [&] { auto live = pair.b().forward(); });
+  });
+}
+
+TEST(Mistakes, BackwardInTheOrderOfForward) {
+  with_pair([](Pair& pair) {
+    pair.forward();
+    expect_told("backward of a was opened where the declared order has backward of b",
+                [&] { auto live = pair.a().backward(); });
+  });
+}
+
+TEST(Mistakes, AStepTakenTooSoon) {
+  with_pair([](Pair& pair) {
+    pair.forward();
+    expect_told("step() was called where the declared order has backward of b", [&] { pair.engine.step(); });
+  });
+}
+
+TEST(Mistakes, TwoUnitsOpenAtOnce) {
+  with_pair([](Pair& pair) {
+    pair.engine.micro_batch();
+    const auto live = pair.a().forward();
+    expect_told(
+        "unit a is still live: close its scope before another is opened; units used together are opened by one scope",
+        [&] { auto another = pair.b().forward(); });
+  });
+}
+
+TEST(Mistakes, NoMicroBatch) {
+  with_pair(
+      [](Pair& pair) { expect_told("open a micro-batch before a unit", [&] { auto live = pair.a().forward(); }); });
+}
+
+TEST(Mistakes, MoreMicroBatchesThanDeclared) {
+  with_pair(
+      [](Pair& pair) {
+        pair.passes();
+        pair.passes();
+        expect_told("this step has had its 2 micro-batches; call step()", [&] { pair.engine.micro_batch(); });
+      },
+      {.accumulate = 2});
+}
+
+TEST(Mistakes, AMicroBatchWithoutItsBackward) {
+  with_pair(
+      [](Pair& pair) {
+        pair.forward();
+        expect_told("micro-batch 0 is not finished: backward of b is still to come",
+                    [&] { pair.engine.micro_batch(); });
+      },
+      {.accumulate = 2});
+}
+
+TEST(Mistakes, AGradientWithoutAPointer) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float* value = nullptr;
+    aliquot::Engine engine(world, {});
+    engine.add_unit("a").add("w", {300}, &value, nullptr);
+    expect_told(
+        "a.w is trained, and the model gives no pointer for its gradient: hand one over, or declare it {.trainable = "
+        "false}",
+        [&] { engine.materialize(zeros); });
+  });
+}
+
+TEST(Mistakes, AFrozenParameterNeedsNoGradientUntilItIsThawed) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float *value = nullptr, *other = nullptr, *gradient = nullptr;
+    aliquot::Engine engine(world, {});
+    engine.add_unit("a").add("w", {300}, &value, nullptr, {.trainable = false});
+    engine.add_unit("b").add("w", {300}, &other, &gradient);
+    engine.materialize(zeros);
+    expect_told(
+        "a.w is trained, and the model gives no pointer for its gradient: hand one over, or declare it {.trainable = "
+        "false}",
+        [&] { engine.set_trainable("a.", true); });
+    engine.micro_batch();  // as before
+    for (auto& unit : engine.units()) auto live = unit.forward();
+    for (auto& unit : reversed(engine.units())) auto live = unit.backward();
+    EXPECT_FALSE(engine.step().skipped);
+  });
+}
+
+TEST(Mistakes, ATiedTensorDeclaredTwice) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float *value = nullptr, *gradient = nullptr;
+    aliquot::Engine engine(world, {});
+    engine.add_unit("first").add(".table", {300}, &value, &gradient);
+    engine.add_unit("last").add(".table", {300}, &value, &gradient);
+    expect_told("two parameters are both named table; a tied tensor is declared once, in a unit of its own",
+                [&] { engine.plan(); });
+  });
+}
+
+TEST(Mistakes, APointerOfAnotherType) {
+  expect_told("the model's pointer to the values of a.w is to elements of 4 bytes, but they are kept in bfloat16",
+              [] { with_pair([](Pair&) {}, {.precision = {.compute = aliquot::DType::kBFloat16}}); });
+}
+
+TEST(Mistakes, AUnitAddedTooLate) {
+  with_pair([](Pair& pair) {
+    expect_told("it is too late to add a unit: the engine has been materialized", [&] { pair.engine.add_unit("c"); });
+  });
+}
+
+TEST(Mistakes, KernelsThatAssignAreAddedUp) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    Pair pair(world, {.zero_stage = 1, .accumulate = 2});
+    pair.a().assigns_gradients();
+    expect_told("unit a assigns its gradients: accumulate into the shard, or let its kernels add",
+                [&] { pair.engine.plan(); });
+  });
+}
+
+TEST(Mistakes, RanksThatDeclareDifferentModels) {
+  expect_told(
+      "rank 1 would not run what rank 0 runs: \"unit a: a.w float32 [10] lr x 1\" against \"unit a: a.w float32 [20] "
+      "lr x 1\"",
+      [] {
+        aliquot::World::threads(2, [](aliquot::World& world) {
+          aliquot::Engine engine(world, {});
+          engine.add_unit("a").add("w", {world.rank() == 0 ? 10 : 20}, nullptr, nullptr);
+          engine.materialize(zeros);
+        });
+      });
+}
+
+TEST(Mistakes, ARankThatStoppedSooner) {
+  std::string said;
+  try {
+    aliquot::World::threads(2,
+                            [](aliquot::World& world) {
+                              Pair pair(world);
+                              pair.engine.materialize(zeros);
+                              if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
+                              pair.passes();
+                              pair.engine.step();
+                            },
+                            {.timeout_seconds = 0.3});
+    ADD_FAILURE() << "nobody noticed";
+  } catch (const aliquot::CommunicationError& error) {
+    said = error.what();
+  }
+  EXPECT_NE(said.find("rank 0 waited"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1 never arrived"), std::string::npos) << said;
+}
+
+TEST(Mistakes, ACheckpointInTheMiddleOfAStep) {
+  with_pair([](Pair& pair) {
+    pair.passes();
+    expect_told("state() is for between steps: this one is not finished", [&] { pair.engine.state(); });
+  });
+}
+
+TEST(Mistakes, AGradientThatIsNotFinite) {
+  with_pair([](Pair& pair) {
+    pair.forward();
+    for (auto& unit : reversed(pair.engine.units())) {
+      const auto live = unit.backward();
+      if (unit.index() == 0) pair.gradient[0][7] = std::numeric_limits<float>::infinity();
+    }
+    const aliquot::StepReport report = pair.engine.step();
+    EXPECT_TRUE(report.skipped);
+    EXPECT_EQ(report.first_not_finite, "a.w");
+    EXPECT_EQ(pair.engine.read("a.w")[7], 0);
+  });
+}
+
+}  // namespace
