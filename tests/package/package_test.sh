@@ -14,6 +14,7 @@ says() { if [[ $1 != *"$2"* ]]; then fail "no $2 in: $1"; fi; }
 # configure_consumer WORDS...: a copy of the consumer, without the tree's settings.
 configure_consumer() {
   cp -r "$tree/tests/package/consumer" "$scratch/source"
+  cp "$tree"/apps/examples/mlp.{c,f90} "$scratch/source"
   cmake -S "$scratch/source" -B "$scratch/build" -G Ninja -DCMAKE_BUILD_TYPE=Release "$@" >"$scratch/configure.log" 2>&1 ||
     { cat "$scratch/configure.log" && fail "the consumer does not configure"; }
 }
@@ -56,6 +57,18 @@ case $case in
     found_nothing
     build_and_run
     if ldd "$scratch/build/consumer" | grep libaliquot; then fail "it is linked with the shared library"; fi
+    ;;
+  C | Fortran)
+    if [ "$case" = Fortran ] && ! command -v gfortran >/dev/null; then echo "gfortran is not installed" && exit 77; fi
+    configure_consumer "-DHOW=$case" "-DCMAKE_PREFIX_PATH=$prefix"
+    found_nothing
+    cmake --build "$scratch/build" >"$scratch/build.log" 2>&1 || { cat "$scratch/build.log" && fail "the consumer does not build"; }
+    # The same numbers, however the languages write them.
+    for run in "1 0 40" "2 3 40"; do
+      read -ra words <<<"$run"
+      paste <("$scratch/build/consumer" "${words[@]}") <("$build/examples/mlp" "${words[@]}") >"$scratch/both"
+      awk '$2 != $6 || $4 + 0 != $8 + 0 { bad = 1; print } END { exit bad || NR != 2 }' "$scratch/both" || fail "other losses than in C++"
+    done
     ;;
   pkg-config)
     if ! command -v pkg-config >/dev/null; then echo "pkg-config is not installed" && exit 77; fi
