@@ -1,7 +1,7 @@
 #pragma once
 /* Aliquot for C, and for whatever calls C: worlds, an engine, units and their parameters, a scope that is opened and closed.
  *
- * Every function returns a status: ALIQUOT_DONE, or why not, and aliquot_message() then has the sentence. Handles belong to
+ * What can fail returns a status: ALIQUOT_DONE, or why not, and aliquot_message() then has the sentence. Handles belong to
  * one rank and are used from its own thread. Calls on an engine are collective: every rank makes the same ones in the same
  * order. Text is copied; a null `options` means all defaults. What a call does, and when it fails, is told at length where
  * C++ has it (aliquot/engine/engine.h); the names differ by their prefix alone.

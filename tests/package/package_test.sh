@@ -50,7 +50,7 @@ case $case in
     configure_consumer -DHOW=shared "-DCMAKE_PREFIX_PATH=$prefix"
     found_nothing
     build_and_run
-    ldd "$scratch/build/consumer" | grep -q "$prefix/lib.*/libaliquot[.]so" || fail "it is not linked with $prefix"
+    says "$(ldd "$scratch/build/consumer")" "$prefix/lib"
     ;;
   static)
     configure_consumer -DHOW=static "-DCMAKE_PREFIX_PATH=$prefix"
