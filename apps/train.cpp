@@ -8,7 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/data/token_source.h"
-#include "apps/options/train_options.h"
+#include "apps/options/deepspeed.h"
 #include "apps/stop_request.h"
 #include "apps/train_run.h"
 #include "apps/train_settings.h"
@@ -85,8 +85,11 @@ int run_train(const Arguments& arguments) {
   }
   std::unique_ptr<TokenSource> data, evaluated;
   try {
-    parse_arguments(table, arguments);
+    const std::vector<std::string> remarks = parse_train_arguments(options, arguments);
     check_before_ranks(options);
+    for (const std::string& remark : remarks) {
+      if (is_first_process()) fmt::print(stderr, "aliquot: {}\n", remark);
+    }
     data = open_data(options);
     if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data);
   } catch (const Error& error) {

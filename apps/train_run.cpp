@@ -65,15 +65,23 @@ ExitCode TrainRun::run() {
   while (engine_->step_count() < last_step_) {
     step();
     if (not_finite_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
-    if (anyone_asked_to_stop()) {
-      save_last_checkpoint();
-      return finish(ExitCode::kStopped);
-    }
+    if (const int signal = anyone_asked_to_stop()) return stop(signal);
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     if (due && engine_->step_count() < last_step_) save_checkpoint();
   }
   save_last_checkpoint();
   return finish(ExitCode::kDone);
+}
+
+/// A run that saved says that it can be started again; one that has nowhere to save ends as the signal would have ended it.
+ExitCode TrainRun::stop(int signal) {
+  save_last_checkpoint();
+  finish(ExitCode::kStopped);
+  if (!options_.checkpoint_dir.empty()) return ExitCode::kStopped;
+  if (leads())
+    fmt::print(stderr, "aliquot: asked to stop after step {}; nothing is saved, since there is no --checkpoint-dir.\n",
+               engine_->step_count());
+  return static_cast<ExitCode>(exit_code_of_signal(signal));
 }
 
 void TrainRun::prepare() {
@@ -169,14 +177,14 @@ StepRecord TrainRun::record_of(const StepReport& report, double loss, double sec
           .memory = options_.metrics.empty() ? MemoryRecord{} : most_memory()};
 }
 
-// One exchange a step for two questions: whether anyone was asked to stop, and whether anyone still saves. Signals and
-// the ends of saves come to ranks at different times, and must be acted on together.
-bool TrainRun::anyone_asked_to_stop() {
-  double asked[2] = {stop_requested() ? 1.0 : 0.0, saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
+// One exchange a step for two questions: by which signal anyone was asked to stop, 0 for none, and whether anyone still
+// saves. Signals and the ends of saves come to ranks at different times, and must be acted on together.
+int TrainRun::anyone_asked_to_stop() {
+  double asked[2] = {static_cast<double>(stop_signal()), saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
   world_.communicator().all_reduce(*stream_, asked, Reduction::kMax, {"stop", engine_->step_count()});
   stream_->synchronize();
   if (saver_ != nullptr && asked[1] == 0) collect_checkpoint();
-  return asked[0] != 0;
+  return static_cast<int>(asked[0]);
 }
 
 }  // namespace aliquot

@@ -52,7 +52,8 @@ class TrainRun {
   RankMemory planned_memory();
   void measure_outside();
   MemoryRecord most_memory();
-  bool anyone_asked_to_stop();
+  int anyone_asked_to_stop();
+  ExitCode stop(int signal);
   std::map<std::string, Scalar> run_scalars() const;
   bool budget_has_room();
   bool saves_in_background();

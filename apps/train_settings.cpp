@@ -40,6 +40,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
   engine.precision.gradients = dtype(o.gradients);
   engine.precision.reduce = dtype(o.reduce_precision);
+  engine.loss_scaling = o.loss_scaling;
   engine.moments = dtype(o.state);
   engine.update_in_backward = o.update_in_backward;
   engine.reproducible = o.reproducible;
@@ -50,7 +51,15 @@ EngineOptions engine_options(const TrainOptions& o) {
 }
 
 RateSchedule rate_schedule(const TrainOptions& o) {
-  return {.shape = rate_shape(o.schedule), .lr = o.lr, .min_lr = o.min_lr, .warmup_steps = o.warmup, .steps = o.steps};
+  const RateScaling scaling = rate_scaling(o.scale_lr);
+  const auto scaled = [&](double lr) { return scaled_rate(lr, scaling, *o.global_batch, o.base_batch.value_or(0)); };
+  return {.shape = rate_shape(o.schedule),
+          .lr = scaled(o.lr),
+          .min_lr = scaled(o.min_lr),
+          .warmup_steps = o.warmup,
+          .warmup_shape = warmup_shape(o.warmup_shape),
+          .warmup_from = scaled(o.warmup_from),
+          .steps = o.steps};
 }
 
 Gpt2Options gpt2_options(const TrainOptions& o) {

@@ -20,7 +20,7 @@ void check_range(std::string_view who, std::string_view what, float value, bool 
 }
 
 void check_positive(std::string_view who, std::string_view what, float value) {
-  check_range(who, what, value, value >= 0.0f && value < 1e30f, "0 or more");
+  check_range(who, what, value, value >= 0.0f && value < 1e30f, "0 or more, and below 1e30");
 }
 
 void check_beta(std::string_view who, std::string_view what, float value) {
@@ -54,7 +54,8 @@ void check_options(std::string_view who, const O& options) {
 void check_options(std::string_view who, const CustomOptimizer& custom) {
   if (custom.description == nullptr) throw UsageError("a CustomOptimizer was not made by custom_optimizer()");
   const double lr = custom.description->lr;
-  if (!(lr >= 0.0 && lr < 1e30)) throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more", who, lr));
+  if (!(lr >= 0.0 && lr < 1e30))
+    throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more, and below 1e30", who, lr));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kShapes{"constant", "linear", "cosine", "wsd", "inverse-sqrt"};
 constexpr std::array<std::string_view, 3> kScalings{"none", "linear", "sqrt"};
+constexpr std::array<std::string_view, 2> kWarmups{"linear", "log"};
 
 template <size_t N>
 size_t find(const std::array<std::string_view, N>& names, std::string_view name, std::string_view what) {
@@ -41,10 +42,18 @@ double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
   return schedule.min_lr + (schedule.lr - schedule.min_lr) * (1.0 + std::cos(std::numbers::pi * p)) / 2.0;
 }
 
+/// Before step N = warmup_steps, so N is 2 at least.
+double warmup(const RateSchedule& schedule, int64_t step) {
+  const auto t = static_cast<double>(step), n = static_cast<double>(schedule.warmup_steps);
+  const double height = schedule.lr - schedule.warmup_from;
+  if (schedule.warmup_shape == WarmupShape::kLog) return schedule.warmup_from + height * (std::log(t) / std::log(n));
+  return schedule.warmup_from + height * t / n;
+}
+
 }  // namespace
 
 double RateSchedule::rate(int64_t step) const {
-  if (step < warmup_steps) return lr * static_cast<double>(step) / static_cast<double>(warmup_steps);
+  if (step < warmup_steps) return warmup(*this, step);
   if (step == warmup_steps) return lr;
   step = std::min(step, std::max(steps, warmup_steps));
   const int64_t done = step - warmup_steps, of = steps - warmup_steps;
@@ -76,6 +85,10 @@ double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_b
 
 RateShape rate_shape(std::string_view name) { return static_cast<RateShape>(find(kShapes, name, "schedule")); }
 RateScaling rate_scaling(std::string_view name) { return static_cast<RateScaling>(find(kScalings, name, "scale-lr")); }
+WarmupShape warmup_shape(std::string_view name) {
+  return static_cast<WarmupShape>(find(kWarmups, name, "warmup-shape"));
+}
+std::string_view name(WarmupShape shape) { return kWarmups[static_cast<size_t>(shape)]; }
 std::string_view name(RateShape shape) { return kShapes[static_cast<size_t>(shape)]; }
 std::string_view name(RateScaling scaling) { return kScalings[static_cast<size_t>(scaling)]; }
 

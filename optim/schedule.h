@@ -8,9 +8,10 @@ namespace aliquot {
 
 enum class RateShape : uint8_t { kConstant, kLinear, kCosine, kWsd, kInverseSqrt };
 enum class RateScaling : uint8_t { kNone, kLinear, kSqrt };
+enum class WarmupShape : uint8_t { kLinear, kLog };
 
-/// The rate of each step, counted from 1. In the warm-up of N steps it is lr * t / N; step N has the full rate. After
-/// it, with p = (t - N) / (steps - N):
+/// The rate of each step, counted from 1. In the warm-up of N steps it is lr * t / N, or lr * log(t) / log(N), of the way
+/// from warmup_from if that is not 0; step N has the full rate. After it, with p = (t - N) / (steps - N):
 ///   constant      lr
 ///   linear        lr + (min_lr - lr) * p
 ///   cosine        min_lr + (lr - min_lr) * (1 + cos(pi * p)) / 2
@@ -22,6 +23,8 @@ struct RateSchedule {
   double lr = 3e-4;
   double min_lr = 0.0;
   int64_t warmup_steps = 0;
+  WarmupShape warmup_shape = WarmupShape::kLinear;
+  double warmup_from = 0.0;
   int64_t steps = 1;
   double wsd_fraction = 0.1;  // of `steps`, in which wsd falls
 
@@ -34,7 +37,9 @@ double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_b
 /// The shape or scaling of that name in flags and configurations. Throws UsageError that lists the names.
 RateShape rate_shape(std::string_view name);
 RateScaling rate_scaling(std::string_view name);
+WarmupShape warmup_shape(std::string_view name);
 std::string_view name(RateShape shape);
 std::string_view name(RateScaling scaling);
+std::string_view name(WarmupShape shape);
 
 }  // namespace aliquot

@@ -17,10 +17,9 @@ struct Unfinished {
 constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"}, Unfinished{"world", "auto threads mpi"},
     Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
-    Unfinished{"scale-lr", "none"},    Unfinished{"base-batch", "*"},
     Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
     Unfinished{"offload", "none"},     Unfinished{"offload-parameters", "none"},
-    Unfinished{"quantize", "none"},    Unfinished{"deepspeed", "*"},
+    Unfinished{"quantize", "none"},
 };
 
 bool works(const Unfinished& unfinished, const std::string& value) {
@@ -28,7 +27,18 @@ bool works(const Unfinished& unfinished, const std::string& value) {
   return padded.find(" " + (value.empty() ? "*" : value) + " ") != std::string::npos;
 }
 
+/// What the global batch leaves a rank.
+void resolve_micro_batch(TrainOptions& o, int rank_count) {
+  const int64_t shares = rank_count * o.accumulate;
+  o.micro_batch = o.global_batch ? *o.global_batch / shares : 1;
+  if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % shares == 0)) return;
+  throw UsageError("A global batch of " + std::to_string(*o.global_batch) + " cannot be shared by " +
+                   std::to_string(rank_count) + " ranks x " + std::to_string(o.accumulate) +
+                   " micro-batches: change train_batch_size, or give --micro-batch or --global-batch.");
+}
+
 void resolve_batch(TrainOptions& o, int rank_count) {
+  if (o.micro_batch == 0) resolve_micro_batch(o, rank_count);
   const int64_t at_once = rank_count * o.micro_batch;
   if (!o.global_batch) {
     o.global_batch = at_once * o.accumulate;
@@ -54,6 +64,12 @@ void check_together(const TrainOptions& o) {
   }
   if (o.scale_lr != "none" && !o.base_batch)
     throw UsageError("--scale-lr needs --base-batch, the batch --lr was chosen for.");
+  if (o.scale_lr == "none" && o.base_batch)
+    throw UsageError(
+        "--base-batch says what to scale the rate from, but --scale-lr is none: give linear or sqrt, or leave it out.");
+  if (o.warmup_from > o.lr)
+    throw UsageError("--warmup-from " + exact_text(o.warmup_from) + " is above --lr " + exact_text(o.lr) +
+                     ": change one.");
   if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
     throw UsageError("--checkpoint-every needs --checkpoint-dir.");
   if (o.resume != "none" && o.resume != "auto" && !o.init.empty())

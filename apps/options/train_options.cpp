@@ -90,6 +90,8 @@ void add_optimizer(OptionTable& t, TrainOptions& o) {
   t.choice("schedule", o.schedule, {"constant", "linear", "cosine", "wsd", "inverse-sqrt"},
            "How the rate falls from --lr to --min-lr at --steps.");
   t.count("warmup", o.warmup, kFromZero, "Steps in which the rate rises to --lr.");
+  t.choice("warmup-shape", o.warmup_shape, {"linear", "log"}, "How it rises.");
+  t.real("warmup-from", o.warmup_from, kNotNegative, "What it rises from.");
   t.choice("scale-lr", o.scale_lr, {"none", "linear", "sqrt"}, "Scale the rate with the batch / --base-batch.");
   t.count("base-batch", o.base_batch, kFromOne, "The batch that --lr was chosen for.");
   t.real("clip", o.clip, kNotNegative, "The most the gradients' global norm may be; 0 is off.");

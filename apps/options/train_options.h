@@ -8,6 +8,7 @@
 
 #include "apps/options/option_table.h"
 #include "apps/options/shape_options.h"
+#include "optim/loss_scaler.h"
 
 namespace aliquot {
 
@@ -28,7 +29,8 @@ struct TrainOptions : ShapeOptions {
   std::string eval_data;
   int64_t eval_every = 0, eval_batches = 1;
 
-  int64_t steps = 100, micro_batch = 4, accumulate = 1;
+  int64_t steps = 100, accumulate = 1;
+  int64_t micro_batch = 4;  // 0: what the global batch leaves a rank, as a DeepSpeed file may mean it
   std::optional<int64_t> sequence, global_batch, stop_after;
 
   std::string optimizer = "adamw";
@@ -37,12 +39,15 @@ struct TrainOptions : ShapeOptions {
   bool nesterov = false, decay_all = false;
   std::string schedule = "cosine";
   int64_t warmup = 0;
+  std::string warmup_shape = "linear";
+  double warmup_from = 0;
   std::string scale_lr = "none";
   std::optional<int64_t> base_batch;
   double clip = 1.0;
 
   std::string precision, gradients = "fp32", reduce_precision, master = "split", state = "fp32";
   std::string accumulate_into;
+  LossScaling loss_scaling;  // of fp16; from a DeepSpeed file alone
 
   int64_t prefetch = 1, keep_gathered = 0;
   std::string gather = "auto";

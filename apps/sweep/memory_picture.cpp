@@ -29,7 +29,7 @@ constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kF
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 constexpr double kLineHeight = 13;
-constexpr double kLimitInSight = 1.5;  // a limit further above what was planned would flatten it: it is said instead
+constexpr double kLimitInSight = 1.25;  // a limit further above what was planned would flatten it: it is said instead
 
 struct Panel {
   int64_t ranks = 0;
@@ -138,8 +138,8 @@ void Picture::draw_panel(const Panel& panel, Point corner, bool is_first) {
              R"(font-size="13" font-weight="bold")");
   draw_frame(x, y, is_first);
   draw_models(panel, x, y);
-  draw_limit(panel, x, y);
   for (int stage = 0; stage < 4; ++stage) draw_stage(panel, stage, x, y);
+  draw_limit(panel, x, y);
   draw_labels(panel, x, y);
 }
 
@@ -195,7 +195,7 @@ void Picture::draw_limit(const Panel& panel, const Axis& x, const Axis& y) {
   svg_->text({left + 6, at + (in_sight && at > y.at(bytes_.to) + kLineHeight ? -5 : 13)},
              fmt::format("{}{} is what the machine has for a rank",
                          in_sight ? "" : "above this: ", bytes_text(*panel.limit_bytes)),
-             R"(font-size="10.5")");
+             R"(font-size="10.5" stroke="white" stroke-width="3" paint-order="stroke")");
 }
 
 std::string point_text(const SweepRow& row) {

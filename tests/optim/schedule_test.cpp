@@ -38,6 +38,21 @@ TEST(Schedule, WarmsUpThenFollowsItsShape) {
                                                    2 / std::sqrt(7.0), 2 / std::sqrt(8.0), 2.0 / 3});
 }
 
+TEST(Schedule, WarmsUpFromAndByTheLogarithm) {
+  RateSchedule s = schedule(RateShape::kConstant);
+  s.warmup_from = 0.2;
+  expect_rates(s, {.4, .6, .8, 1, 1});
+  s.warmup_shape = WarmupShape::kLog;
+  expect_rates(s, {.2, .6, .2 + .8 * std::log(3.0) / std::log(4.0), 1, 1});
+  s.warmup_steps = 1;
+  expect_rates(s, {1, 1});
+  s.warmup_steps = 0;
+  expect_rates(s, {1, 1});
+  EXPECT_EQ(warmup_shape("log"), WarmupShape::kLog);
+  EXPECT_EQ(name(WarmupShape::kLinear), "linear");
+  EXPECT_THROW(warmup_shape("cosine"), UsageError);
+}
+
 TEST(Schedule, WsdFallsOverTheLastTenth) {
   const RateSchedule wsd{.shape = RateShape::kWsd, .lr = 1.0, .min_lr = 0.0, .warmup_steps = 2, .steps = 40};
   expect_rates(wsd, {.5, 1, 1, 1});

@@ -1,0 +1,316 @@
+#include "apps/options/deepspeed.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "apps/options/deepspeed_json.h"
+#include "apps/options/deepspeed_keys.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr double kDefaultRate = 1e-3;  // DeepSpeed's, of every optimizer and of a warm-up's end
+
+/// Numbers as our options take them: 5e8 and "1_000_000" are whole.
+std::string number_text(const Json& value) {
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (value.is_boolean()) return text;
+  std::erase(text, '_');
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    return value.is_string() ? value.get<std::string>() : text;
+  if (number == std::floor(number) && std::abs(number) < 9e15) return std::to_string(static_cast<int64_t>(number));
+  return exact_text(number);
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+class Translation {
+ public:
+  Translation(TrainOptions& options, DeepspeedFile file)
+      : options_(options), table_(train_option_table(options)), file_(std::move(file)) {}
+
+  void take_all() {
+    for (const DeepspeedKey& key : deepspeed_keys()) take(key);
+    take_batch();
+    take_precision();
+    take_types();
+    take_optimizer();
+    take_scheduler();
+    take_offload("offload_optimizer", "cpu_offload", "offload");
+    take_offload("offload_param", "cpu_offload_params", "offload-parameters");
+    take_quantization();
+    take_prefetch();
+  }
+  std::vector<std::string> meaningless() && { return std::move(file_.meaningless); }
+
+ private:
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    throw UsageError(fmt::format("--deepspeed {}: {}: {}", file_.path, key, why));
+  }
+  /// Null where the file does not say, or leaves it to us.
+  const Json* find(const std::string& key) const {
+    const auto found = file_.values.find(key);
+    return found == file_.values.end() || found->second == "auto" ? nullptr : &found->second;
+  }
+  bool is_auto(const std::string& key) const {
+    const auto found = file_.values.find(key);
+    return found != file_.values.end() && found->second == "auto";
+  }
+  bool has(const std::string& block) const {
+    const auto at = file_.values.lower_bound(block + ".");
+    return at != file_.values.end() && at->first.starts_with(block + ".");
+  }
+
+  void set(const std::string& key, std::string_view option, const std::string& text) const {
+    try {
+      table_.find(option)->set(text);
+    } catch (const UsageError& error) {
+      refuse(key, error.what());
+    }
+  }
+  /// A number of the file, or what DeepSpeed takes without it, or what we take for "auto".
+  void set_number(const std::string& key, std::string_view option, double omitted) const {
+    if (is_auto(key)) return;
+    const Json* value = find(key);
+    set(key, option, value != nullptr ? number_text(*value) : exact_text(omitted));
+  }
+  double real(const std::string& key, double otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    try {
+      return parse_real(number_text(*value), {});
+    } catch (const UsageError& error) {
+      refuse(key, error.what());
+    }
+  }
+  int64_t whole(const std::string& key, int64_t otherwise) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    try {
+      return parse_count(number_text(*value), {0, int64_t{1} << 30});
+    } catch (const UsageError& error) {
+      refuse(key, error.what());
+    }
+  }
+  bool flag(const std::string& key, bool otherwise = false) const {
+    const Json* value = find(key);
+    if (value == nullptr) return otherwise;
+    if (!value->is_boolean()) refuse(key, "give true or false.");
+    return value->get<bool>();
+  }
+  std::string word(const std::string& key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return "";
+    if (!value->is_string()) refuse(key, "give a name in quotes.");
+    return value->get<std::string>();
+  }
+
+  void take(const DeepspeedKey& key);
+  void take_batch();
+  void take_precision();
+  void take_loss_scaling();
+  void take_types();
+  void take_optimizer();
+  void take_betas(double first, double second);
+  void take_scheduler();
+  void take_rates(const std::string& type);
+  void take_offload(const std::string& block, const std::string& old_key, std::string_view option);
+  void take_quantization();
+  void take_prefetch();
+
+  TrainOptions& options_;
+  OptionTable table_;
+  DeepspeedFile file_;
+};
+
+void Translation::take(const DeepspeedKey& key) {
+  const std::string path(key.path);
+  const Json* value = find(path);
+  if (key.fate == KeyFate::kSets) {
+    if (value != nullptr) {
+      set(path, key.what, number_text(*value));
+    } else if (!is_auto(path) && !key.omitted.empty()) {
+      set(path, key.what, std::string(key.omitted));
+    }
+  }
+  if (key.fate == KeyFate::kOnly && value != nullptr && number_text(*value) != key.what) {
+    refuse(path, fmt::format("{} is not to be had here: leave it out{}.", value->dump(),
+                             key.what == "null" ? "" : fmt::format(", or give {}", key.what)));
+  }
+}
+
+void Translation::take_batch() {
+  const std::string micro = "train_micro_batch_size_per_gpu";
+  if (const Json* value = find(micro)) {
+    set(micro, "micro-batch", number_text(*value));
+  } else if (!is_auto(micro) && find("train_batch_size") != nullptr) {
+    options_.micro_batch = 0;  // what the whole leaves a rank, known with the ranks
+  }
+}
+
+void Translation::take_precision() {
+  const std::string bf16 = file_.values.contains("bf16.enabled") ? "bf16.enabled" : "bfloat16.enabled";
+  const bool in_bf16 = flag(bf16), in_fp16 = flag("fp16.enabled");
+  if (in_bf16 && in_fp16) refuse("fp16.enabled", "bf16 is enabled too: enable one of them.");
+  if (in_bf16) set(bf16, "precision", "bf16");
+  if (in_fp16) set("fp16.enabled", "precision", "fp16");
+  if (!in_bf16 && !in_fp16 && !is_auto(bf16) && !is_auto("fp16.enabled")) options_.precision = "fp32";
+  take_loss_scaling();
+}
+
+void Translation::take_loss_scaling() {
+  LossScaling& scaling = options_.loss_scaling;
+  scaling.loss_scale = real("fp16.loss_scale", scaling.loss_scale);
+  scaling.initial_scale_power = static_cast<int>(whole("fp16.initial_scale_power", scaling.initial_scale_power));
+  scaling.loss_scale_window = whole("fp16.loss_scale_window", scaling.loss_scale_window);
+  scaling.hysteresis = static_cast<int>(whole("fp16.hysteresis", scaling.hysteresis));
+  scaling.consecutive_hysteresis = flag("fp16.consecutive_hysteresis", scaling.consecutive_hysteresis);
+  scaling.min_loss_scale = real("fp16.min_loss_scale", scaling.min_loss_scale);
+  try {
+    LossScaler checked(scaling);
+  } catch (const UsageError& error) {
+    refuse("fp16", error.what());
+  }
+}
+
+/// What gradients are summed and sent in.
+void Translation::take_types() {
+  const auto take_type = [this](const std::string& key, std::string_view option) {
+    const std::string type = lower(word(key));
+    if (type.empty()) return;
+    if (type != "fp32" && type != "float32" && type != "float" && type != "bf16" && type != "bfloat16")
+      refuse(key, fmt::format("'{}' is not to be had here: give fp32 or bf16.", type));
+    set(key, option, type.starts_with('b') ? "bf16" : "fp32");
+  };
+  take_type("data_types.grad_accum_dtype", "gradients");
+  take_type("communication_data_type", "reduce-precision");
+}
+
+void Translation::take_betas(double first, double second) {
+  const std::string key = "optimizer.params.betas";
+  const Json* value = find(key);
+  if (is_auto(key) || (value != nullptr && *value == Json{"auto", "auto"})) return;
+  if (value == nullptr) return set(key, "betas", fmt::format("{},{}", first, second));
+  if (!value->is_array() || value->size() != 2) refuse(key, "give two numbers, as in [0.9, 0.999].");
+  set(key, "betas", number_text((*value)[0]) + "," + number_text((*value)[1]));
+}
+
+/// Without the block DeepSpeed takes the program's own optimizer, which is ours.
+void Translation::take_optimizer() {
+  const std::string params = "optimizer.params.", type = lower(word("optimizer.type"));
+  if (type.empty()) {
+    if (has("optimizer") && !is_auto("optimizer.type"))
+      refuse("optimizer.type", "it is missing: give Adam, AdamW, Lion or SGD.");
+    return;
+  }
+  if (type != "adam" && type != "adamw" && type != "lion" && type != "sgd" && type != "muon")
+    refuse("optimizer.type", fmt::format("'{}' is not here: give Adam, AdamW, Lion or SGD.", word("optimizer.type")));
+  const bool decoupled = flag(params + "adam_w_mode", true);  // also of what DeepSpeed calls Adam
+  set("optimizer.type", "optimizer", type == "adam" && decoupled ? "adamw" : type);
+  set_number(params + "lr", "lr", kDefaultRate);
+  set_number(params + "eps", "eps", 1e-8);
+  const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
+  set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
+  if (type == "sgd") set_number(params + "momentum", "momentum", 0);
+  options_.nesterov = flag(params + "nesterov", type == "sgd" ? false : options_.nesterov);
+  take_betas(0.9, type == "lion" ? 0.99 : 0.999);
+}
+
+void Translation::take_scheduler() {
+  const std::string type = word("scheduler.type");
+  if (type.empty() && has("scheduler") && !is_auto("scheduler.type"))
+    refuse("scheduler.type", "it is missing: give WarmupLR, WarmupDecayLR or WarmupCosineLR.");
+  if (is_auto("scheduler.type")) return;
+  set("scheduler", "schedule", "constant");
+  if (type.empty()) return;
+  if (type != "WarmupLR" && type != "WarmupDecayLR" && type != "WarmupCosineLR")
+    refuse("scheduler.type", fmt::format("'{}' is not here: give WarmupLR, WarmupDecayLR or WarmupCosineLR.", type));
+  const std::string params = "scheduler.params.";
+  set_number(params + "warmup_num_steps", "warmup", 1000);
+  const std::string shape = word(params + "warmup_type");
+  if (!is_auto(params + "warmup_type")) set(params + "warmup_type", "warmup-shape", shape.empty() ? "log" : shape);
+  if (type != "WarmupLR") {
+    if (!file_.values.contains(params + "total_num_steps"))
+      refuse(params + "total_num_steps", "it is missing: " + type + " needs it.");
+    set_number(params + "total_num_steps", "steps", 0);
+    set("scheduler.type", "schedule", type == "WarmupDecayLR" ? "linear" : "cosine");
+  }
+  take_rates(type);
+}
+
+/// Where the rate rises from and to, and falls to.
+void Translation::take_rates(const std::string& type) {
+  const std::string params = "scheduler.params.";
+  if (type == "WarmupCosineLR") {  // shares of the optimizer's rate
+    options_.warmup_from = real(params + "warmup_min_ratio", 0) * options_.lr;
+    options_.min_lr = real(params + "cos_min_ratio", 1e-4) * options_.lr;
+    return;
+  }
+  set_number(params + "warmup_max_lr", "lr", kDefaultRate);
+  set_number(params + "warmup_min_lr", "warmup-from", 0);
+  options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
+}
+
+void Translation::take_offload(const std::string& block, const std::string& old_key, std::string_view option) {
+  const std::string key = "zero_optimization." + block, old_path = "zero_optimization." + old_key;
+  std::string device = word(key + ".device");
+  if (device.empty() && flag(old_path)) device = "cpu";
+  if (device.empty() || device == "none") return;
+  if (device == "cpu") return set(key, option, "host");
+  if (device != "nvme") refuse(key + ".device", fmt::format("'{}' is no place: give none, cpu or nvme.", device));
+  const std::string directory = word(key + ".nvme_path");
+  if (directory.empty()) refuse(key + ".nvme_path", "it is missing: say where.");
+  set(key, option, "disk:" + directory);
+}
+
+void Translation::take_quantization() {
+  const bool weights = flag("zero_optimization.zero_quantized_weights");
+  const bool gradients = flag("zero_optimization.zero_quantized_gradients");
+  if (weights || gradients) options_.quantize = weights && gradients ? "both" : weights ? "weights" : "gradients";
+}
+
+/// Units are gathered ahead here, not elements; that nothing is, is the same.
+void Translation::take_prefetch() {
+  for (const std::string key :
+       {"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.prefetch_bucket_size"}) {
+    if (find(key) == nullptr) continue;
+    if (real(key, 1) == 0) {
+      options_.prefetch = 0;
+    } else {
+      file_.meaningless.push_back(key);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path) {
+  Translation translation(options, read_deepspeed_file(path));
+  translation.take_all();
+  return std::move(translation).meaningless();
+}
+
+std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
+  TrainOptions named;  // read once for the file's name alone: it comes before what names it
+  parse_arguments(train_option_table(named), arguments);
+  std::vector<std::string> remarks;
+  if (!named.deepspeed.empty()) {
+    const std::vector<std::string> meaningless = take_deepspeed_file(options, named.deepspeed);
+    if (!meaningless.empty())
+      remarks.push_back(
+          fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(meaningless, ", ")));
+  }
+  parse_arguments(train_option_table(options), arguments);
+  return remarks;
+}
+
+}  // namespace aliquot
