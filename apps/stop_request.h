@@ -4,11 +4,15 @@
 namespace aliquot {
 
 /// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless `launched` (mpirun kills its ranks soon after them), ask
-/// for a stop; a second one ends the process at once.
+/// for a stop; a second one ends the process at once. No thread made after this is ever interrupted by them. Once, from the
+/// main thread, before there are others.
 void listen_for_stop(bool launched);
 /// The signal by which somebody asked this process; 0: nobody did. The ranks agree among themselves.
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }
+
+/// For a process between fork and exec: what it becomes listens, or not, for itself.
+void unblock_stop_signals() noexcept;
 
 /// What shells make of an end by that signal: for a stop that left nothing to go on from.
 constexpr int exit_code_of_signal(int signal) { return 128 + signal; }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "apps/stop_request.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -19,6 +20,7 @@ constexpr auto kBetweenLooks = std::chrono::milliseconds(10);
 
 // Between fork and exec: nothing that could wait for a lock.
 [[noreturn]] void become(char* const* words, int output, int nothing, pid_t parent) {
+  unblock_stop_signals();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kCannotRun);  // it went before it was watched
   dup2(nothing, STDIN_FILENO);
@@ -69,8 +71,8 @@ bool ChildProcess::ended_within(double seconds) {
   return ended_;
 }
 
-void ChildProcess::ask_to_stop() const {
-  if (!ended_) kill(process_, SIGTERM);
+void ChildProcess::send(int signal) const {
+  if (!ended_) kill(process_, signal);
 }
 
 }  // namespace aliquot

@@ -27,7 +27,8 @@ class ChildProcess {
   /// Waits for `seconds` at most; true once it has ended.
   bool ended_within(double seconds);
   Ending ending() const { return ending_; }
-  void ask_to_stop() const;
+  /// Nothing once it has ended.
+  void send(int signal) const;
 
  private:
   bool look();

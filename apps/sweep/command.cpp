@@ -1,6 +1,6 @@
 // aliquot sweep: memory per rank against model size, measured run by run.
 #include <algorithm>
-#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -121,7 +121,7 @@ void Sweep::wait_for(ChildProcess& child, const SweepCase& one, size_t number) {
   for (show_running(one, number, 0); !child.ended_within(kSecondsBetweenLooks); show_running(one, number, seconds)) {
     seconds += kSecondsBetweenLooks;
     if (!stop_requested() || asked) continue;
-    child.ask_to_stop();
+    child.send(SIGTERM);
     asked = true;
   }
 }

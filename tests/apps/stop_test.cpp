@@ -1,0 +1,136 @@
+// Asking a run to stop: by which signal, what it ends with, and what is there afterwards.
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <thread>
+#include <unistd.h>
+
+#include "apps/stop_request.h"
+#include "apps/sweep/child_process.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// A run of the command, in a directory that goes away.
+class Stop : public testing::Test {
+ protected:
+  std::vector<std::string> train(std::vector<std::string> words) const {
+    std::vector<std::string> all = {test::aliquot_program(),
+                                    "train",
+                                    "--layers",
+                                    "1",
+                                    "--width",
+                                    "32",
+                                    "--threads",
+                                    "1",
+                                    "--metrics",
+                                    metrics(),
+                                    "--quiet"};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  }
+  std::string metrics() const { return (directory_.path() / "run.jsonl").string(); }
+  std::string said() const { return contents(directory_.path() / "said.txt"); }
+  std::string checkpoints() const { return (directory_.path() / "checkpoints").string(); }
+
+  /// What a run ends with that is sent `signal` in its third step.
+  Ending stopped(const std::vector<std::string>& words, int signal) const {
+    ChildProcess child(words, directory_.path() / "said.txt");
+    for (int i = 0; i < 6000 && contents(metrics()).find("\"step\":2") == std::string::npos; ++i) {
+      if (child.ended_within(0.01)) break;
+    }
+    child.send(signal);
+    EXPECT_TRUE(child.ended_within(60)) << said();
+    return child.ending();
+  }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(Stop, WithNowhereToSaveItEndsAsTheSignalWould) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
+    const Ending ending = stopped(train({"--ranks", "2", "--steps", "1000000"}), signal);
+    EXPECT_EQ(ending.code, 128 + signal) << said();
+    EXPECT_NE(said().find("nothing is saved, since there is no --checkpoint-dir"), std::string::npos) << said();
+    EXPECT_NE(said().find("digest "), std::string::npos) << said();
+    std::filesystem::remove(metrics());
+  }
+}
+
+TEST_F(Stop, SavedItSaysStartMeAgainAndGoesOnAsIfItHadNotStopped) {
+  const std::vector<std::string> words = {"--ranks", "2", "--schedule", "constant", "--checkpoint-dir", checkpoints()};
+  const auto with = [&words](std::vector<std::string> more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return more;
+  };
+  EXPECT_EQ(stopped(train(with({"--steps", "1000000"})), SIGTERM).code, 75) << said();
+  EXPECT_EQ(said().find("nothing is saved"), std::string::npos);
+  const std::string record = contents(metrics());
+  const size_t last = record.rfind("{\"step\":");
+  const int64_t step = std::stoll(record.substr(last + 8));
+  const std::string more = std::to_string(step + 3);
+  ChildProcess resumed(train(with({"--steps", more, "--resume", "auto"})), directory_.path() / "resumed.txt");
+  ASSERT_TRUE(resumed.ended_within(60));
+  ChildProcess whole(train({"--ranks", "2", "--schedule", "constant", "--steps", more}),
+                     directory_.path() / "whole.txt");
+  ASSERT_TRUE(whole.ended_within(60));
+  EXPECT_EQ(contents(directory_.path() / "resumed.txt"), contents(directory_.path() / "whole.txt"));
+}
+
+TEST_F(Stop, ASecondSignalEndsItAtOnce) {
+  // One step of it takes a minute.
+  ChildProcess child(train({"--accumulate", "50000", "--steps", "2"}), directory_.path() / "said.txt");
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.ended_within(0.01)) << said();
+  child.send(SIGTERM);
+  EXPECT_FALSE(child.ended_within(0.3));
+  child.send(SIGTERM);
+  EXPECT_TRUE(child.ended_within(20));
+  EXPECT_EQ(child.ending().code, 128 + SIGTERM);
+}
+
+/// No handler runs on the stack of a thread that computes: oneDNN 2.6 keeps values below its stack pointer, and a rank
+/// that was interrupted in a matrix product went on with whatever the handler had left there.
+TEST(StopRequest, InterruptsNoThreadThatComputes) {
+  EXPECT_EXIT(
+      {
+        listen_for_stop(false);
+        int blocked = 0;
+        std::thread([&blocked] {
+          sigset_t mask;
+          pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+          for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGINT}) blocked += sigismember(&mask, signal);
+        }).join();
+        struct sigaction action = {};
+        sigaction(SIGTERM, nullptr, &action);
+        kill(getpid(), SIGTERM);
+        while (!stop_requested()) std::this_thread::sleep_for(1ms);
+        _exit(blocked == 4 && action.sa_handler == SIG_DFL && stop_signal() == SIGTERM ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(Stop, MpirunPassesTheUsersSignalOn) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  std::vector<std::string> words = train({"--steps", "1000000", "--checkpoint-dir", checkpoints()});
+  words.insert(words.begin(), {"/usr/bin/env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "mpirun",
+                               "--oversubscribe", "-n", "2"});
+  for (int i = 0; i < 4; ++i) {  // a signal in the middle of a matrix product is a matter of luck
+    EXPECT_EQ(stopped(words, SIGUSR1).code, 75) << said();
+    std::filesystem::remove_all(checkpoints());
+    std::filesystem::remove(metrics());
+  }
+}
+
+}  // namespace
+}  // namespace aliquot
