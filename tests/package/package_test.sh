@@ -58,6 +58,16 @@ case $case in
     build_and_run
     if ldd "$scratch/build/consumer" | grep libaliquot; then fail "it is linked with the shared library"; fi
     ;;
+  version)
+    # Another minor version may have another interface, so it is not taken for the one that was asked for.
+    cp -r "$tree/tests/package/consumer" "$scratch/source"
+    for version in 0.0 0.2 1.0; do
+      if said=$(cmake -S "$scratch/source" -B "$scratch/build-$version" -G Ninja "-DCMAKE_PREFIX_PATH=$prefix" "-DVERSION=$version" 2>&1); then
+        fail "version $version was found"
+      fi
+      says "$said" "requested version"
+    done
+    ;;
   C | Fortran)
     if [ "$case" = Fortran ] && ! command -v gfortran >/dev/null; then echo "gfortran is not installed" && exit 77; fi
     configure_consumer "-DHOW=$case" "-DCMAKE_PREFIX_PATH=$prefix"
