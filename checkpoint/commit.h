@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/file.h"
+#include "kernels/file.h"
 
 namespace aliquot {
 

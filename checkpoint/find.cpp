@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "checkpoint/checkpoint_error.h"
-#include "checkpoint/file.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
+#include "kernels/file.h"
 
 namespace aliquot {
 namespace {

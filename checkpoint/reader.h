@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "checkpoint/file.h"
 #include "checkpoint/manifest.h"
+#include "kernels/file.h"
 #include "kernels/ledger.h"
 
 namespace aliquot {

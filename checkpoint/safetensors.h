@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/file.h"
 #include "kernels/dtype.h"
+#include "kernels/file.h"
 
 namespace aliquot {
 

@@ -10,13 +10,13 @@
 
 #include "checkpoint/commit.h"
 #include "checkpoint/crc32c.h"
-#include "checkpoint/file.h"
 #include "checkpoint/file_image.h"
 #include "checkpoint/find.h"
 #include "checkpoint/io_lane.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tile_parts.h"
 #include "checkpoint/together.h"
+#include "kernels/file.h"
 
 namespace aliquot {
 namespace {

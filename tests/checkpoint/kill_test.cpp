@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "checkpoint/background_saver.h"
-#include "checkpoint/file_system.h"
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
+#include "kernels/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "checkpoint/file_system.h"
 #include "checkpoint/save.h"
+#include "kernels/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include "checkpoint/file_system.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
+#include "kernels/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

@@ -1,4 +1,4 @@
-#include "checkpoint/file_system.h"
+#include "kernels/file_system.h"
 
 #include <cstdio>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 #pragma once
-// The system calls of a checkpoint, in one place, so that tests can make any of them fail.
+// The system calls on files, in one place, so that tests can make any of them fail.
 
 #include <cstddef>
 #include <sys/stat.h>

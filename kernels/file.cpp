@@ -1,4 +1,4 @@
-#include "checkpoint/file.h"
+#include "kernels/file.h"
 
 #include <algorithm>
 #include <cerrno>
