@@ -11,6 +11,7 @@ Accesses::Accesses(const Plan& plan)
       first_reduce_(plan.model.units.size(), -1),
       last_reduce_(plan.model.units.size(), -1) {
   goes_on_.resize(plan.schedule.operations.size());
+  note_copies();
   std::vector<bool> begun(plan.model.units.size(), false);
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
@@ -24,6 +25,28 @@ Accesses::Accesses(const Plan& plan)
     begun[operation.place] = false;
     last_reduce_[operation.place] = static_cast<OperationId>(id);
     if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = static_cast<OperationId>(id);
+  }
+}
+
+/// A copy is about the slots whose lives begin or end with it.
+void Accesses::note_copies() {
+  for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
+    if (buffer.always || !home_of(buffer.role)) continue;
+    for (const OperationId id : {buffer.first, buffer.last}) {
+      const Verb wanted = id == buffer.first ? Verb::kCopyIn : Verb::kCopyOut;
+      if (plan_.schedule.operations[id].verb == wanted) copies_[id].push_back({buffer.role, buffer.flat});
+    }
+  }
+}
+
+void Accesses::copy(OperationId id) {
+  const bool in = plan_.schedule.operations[id].verb == Verb::kCopyIn;
+  const auto found = copies_.find(id);
+  if (found == copies_.end()) return;
+  for (const Access& slot : found->second) {
+    const Role home = *home_of(slot.role);
+    add({.role = in ? home : slot.role, .flat = slot.flat});
+    add({.role = in ? slot.role : home, .flat = slot.flat, .writes = true});
   }
 }
 
@@ -41,6 +64,10 @@ const std::vector<Access>& Accesses::of(OperationId id) {
   }
   if (operation.verb == Verb::kNorm) {
     norm();
+    return accesses_;
+  }
+  if (operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut) {
+    copy(id);
     return accesses_;
   }
   for (const int32_t flat : plan_.flats_of_unit[operation.place]) {
@@ -83,7 +110,9 @@ void Accesses::gather(int32_t flat) {
     add({.role = Role::kParameters, .flat = flat, .by_peers = true});
     return;
   }
-  add({.role = Role::kParameters, .flat = flat, .by_peers = true, .after_meeting = true});
+  const bool offloaded =
+      plan_.policy.offload_parameters != Offload::kNone && needed_bytes(plan_, Role::kOffered, flat) > 0;
+  add({.role = offloaded ? Role::kOffered : Role::kParameters, .flat = flat, .by_peers = true, .after_meeting = true});
   add({.role = Role::kGathered, .flat = flat, .writes = true, .by_peers = several_nodes_});
 }
 
@@ -146,8 +175,12 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
   const int64_t updated = plan.schedule.zero_stage == 0 ? whole : shard;
   switch (role) {
+    case Role::kParametersHome:
+    case Role::kOffered:
     case Role::kParameters: return (plan.schedule.zero_stage == 3 ? shard : whole) * element_bytes(precision.compute);
+    case Role::kMasterHome:
     case Role::kMaster: return updated * precision.master_bytes();
+    case Role::kOptimizerHome:
     case Role::kOptimizer: return updated / kBlockElements * plan.policy.state_bytes_per_block;
     case Role::kSegments: return segment_bytes(plan.flats[flat], plan.topology, plan.schedule.zero_stage);
     case Role::kGathered: return whole * element_bytes(precision.compute);

@@ -8,6 +8,7 @@ Account account(const Schedule& schedule) {
   const std::size_t count = schedule.operations.size();
   std::vector<BytesByCategory> change(count + 1);
   for (const PlannedBuffer& buffer : schedule.buffers) {
+    if (!buffer.booked) continue;
     change[buffer.first][static_cast<std::size_t>(buffer.category)] += buffer.size_bytes;
     change[static_cast<std::size_t>(buffer.last) + 1][static_cast<std::size_t>(buffer.category)] -= buffer.size_bytes;
   }

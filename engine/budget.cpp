@@ -67,7 +67,12 @@ bool better(const Candidate& a, const std::optional<Candidate>& b) {
 }  // namespace
 
 int64_t rank_bytes(const Plan& plan) {
-  return plan.schedule.arena_bytes + plan.schedule.shared_range_bytes / plan.topology.rank_count();
+  const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
+    return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
+  };
+  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
+         home(plan.policy.offload_state, Space::kStateHome) +
+         home(plan.policy.offload_parameters, Space::kParametersHome);
 }
 
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,

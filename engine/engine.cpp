@@ -99,6 +99,8 @@ Policy Engine::policy() const {
           .prefetch = options_.prefetch,
           .keep_gathered = options_.keep_gathered,
           .gather = options_.gather,
+          .offload_state = options_.offload_state,
+          .offload_parameters = options_.offload_parameters,
           .update_in_backward = options_.update_in_backward,
           .reproducible = options_.reproducible,
           .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements)};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <functional>
 
+#include "engine/accesses.h"
 #include "engine/engine.h"
 #include "engine/running.h"
 #include "engine/validate.h"
@@ -113,9 +114,8 @@ void Engine::initialize_parameters(const Initialize& initialize) {
     }
   }
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
-    const BufferId states = running_->memory.current(Role::kOptimizer, f);
-    if (states == kNoBuffer) continue;
-    running_->view.clear(running_->memory.address(states), plan_->schedule.buffers[states].size_bytes);
+    std::byte* states = running_->memory.resting(Role::kOptimizer, f);
+    if (states != nullptr) running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
   }
 }
 
@@ -189,7 +189,7 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
          .shape = by_block ? std::vector<int64_t>{values} : what.shape,
          .dtype = kept.dtype,
          .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, rank, kept.elements_per_value, value}),
-         .access = run.raw_access(kept.dtype)});
+         .access = run.raw_access(run.updater.state(flat, s), kept.dtype)});
   }
 }
 

@@ -10,7 +10,7 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_(parts.plan, parts.world, parts.memory, parts.updater) {
+      work_({parts.plan, parts.world, parts.memory, parts.homes, parts.updater}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -140,6 +140,8 @@ void Executor::run(OperationId id) {
     case Verb::kSpread: return work_.spread(lane, what, label(what));
     case Verb::kPublish: return work_.publish(lane, what, label(what));
     case Verb::kUpdate: return update(what);
+    case Verb::kCopyIn:
+    case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kNorm: update_step_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
     case Verb::kForward:
     case Verb::kBackward:

@@ -33,6 +33,7 @@ class Executor {
     World& world;
     Lanes& lanes;
     StepMemory& memory;
+    const Homes& homes;
     Updater& updater;
     StepDecision& decision;
   };

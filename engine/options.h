@@ -23,6 +23,10 @@ struct EngineOptions {
   int prefetch = 1;
   int keep_gathered = 0;
   GatherMode gather = GatherMode::kAuto;
+  Offload offload_state = Offload::kNone;       // where the optimizer's state, masters included, lies between updates
+  std::string offload_state_to = {};            // for disk: a directory, of each rank's own or shared
+  Offload offload_parameters = Offload::kNone;  // where the shards of stage 3 lie between gathers and updates
+  std::string offload_parameters_to = {};
   bool update_in_backward = false;             // needs clip 0
   bool reproducible = false;                   // the same bits on any power of two of ranks, for one global batch
   int64_t memory_budget_bytes = 0;             // of each rank, for what the engine keeps; 0: none. See plan_within()

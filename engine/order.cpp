@@ -37,6 +37,8 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kForward:
     case Verb::kBackward:
     case Verb::kRelease:
+    case Verb::kCopyIn:
+    case Verb::kCopyOut:
     case Verb::kUpdate: return false;
   }
   return false;

@@ -7,27 +7,30 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 256;
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+/// Sizes and offsets as they are placed.
+struct Alignment {
+  int64_t bytes;
+  int64_t operator()(int64_t size) const { return (size + bytes - 1) / bytes * bytes; }
+};
 
 bool live_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }
 
 /// Buffers that are always there come first, one after the other; returns the end.
-int64_t place_standing(std::vector<BufferUse>& buffers, Schedule& schedule, int rank_count) {
-  int64_t end = 0;
-  for (auto& [buffer, ends] : buffers) {
+int64_t place_standing(Draft& draft, Schedule& schedule, int rank_count) {
+  const Alignment aligned{draft.alignment_bytes};
+  for (auto& [buffer, ends] : draft.buffers) {
     if (!buffer.always) continue;
-    int64_t& cursor = buffer.in_shared_range ? schedule.shared_range_bytes : end;
+    int64_t& cursor = schedule.bytes(buffer.space);
     buffer.offset_bytes = cursor;
     // In the shared range a flat's shards lie side by side, so that together they are the whole.
-    cursor += buffer.in_shared_range ? aligned(buffer.size_bytes * rank_count) : aligned(buffer.size_bytes);
+    cursor += aligned(buffer.size_bytes * (buffer.space == Space::kSharedRange ? rank_count : 1));
   }
-  return end;
+  return schedule.bytes(Space::kArena);
 }
 
 /// The largest first, each at the lowest offset that is free while it lives.
-int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base) {
+int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base,
+                            Alignment aligned) {
   std::vector<std::size_t> order = transient;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return buffers[a].buffer.size_bytes > buffers[b].buffer.size_bytes;
@@ -53,7 +56,8 @@ int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<s
 }
 
 /// In the order of first use, each at the lowest offset that is free at that moment: linear where the above is not.
-int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base) {
+int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base,
+                       Alignment aligned) {
   std::multimap<OperationId, std::size_t> ending;         // by last operation
   std::map<int64_t, int64_t> free = {{base, INT64_MAX}};  // offset -> end
   int64_t end = base;
@@ -144,7 +148,8 @@ void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::
 
 void place(Draft draft, Schedule& schedule, int rank_count) {
   constexpr std::size_t kMostForLargestFirst = 4000;
-  const int64_t base = place_standing(draft.buffers, schedule, rank_count);
+  const Alignment aligned{draft.alignment_bytes};
+  const int64_t base = place_standing(draft, schedule, rank_count);
   std::vector<std::size_t> transient;
   for (std::size_t i = 0; i < draft.buffers.size(); ++i) {
     if (!draft.buffers[i].buffer.always) transient.push_back(i);
@@ -153,11 +158,12 @@ void place(Draft draft, Schedule& schedule, int rank_count) {
     return draft.buffers[a].buffer.first < draft.buffers[b].buffer.first;
   });
   std::vector<BufferUse> other = draft.buffers;
-  schedule.arena_bytes = place_in_order(draft.buffers, transient, base);
+  int64_t& arena_bytes = schedule.bytes(Space::kArena);
+  arena_bytes = place_in_order(draft.buffers, transient, base, aligned);
   if (transient.size() <= kMostForLargestFirst) {
-    const int64_t bytes = place_largest_first(other, transient, base);
-    if (bytes < schedule.arena_bytes) {
-      schedule.arena_bytes = bytes;
+    const int64_t bytes = place_largest_first(other, transient, base, aligned);
+    if (bytes < arena_bytes) {
+      arena_bytes = bytes;
       draft.buffers = std::move(other);
     }
   }

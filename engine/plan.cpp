@@ -34,6 +34,8 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, 
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError("prefetch and keep-gathered are counts of 0 or more");
   refuse_precision(policy);
+  if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
+    throw UsageError("--offload-parameters offloads the shards of stage 3; below it every rank needs whole parameters");
   if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
     throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
@@ -72,11 +74,7 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
   }
 }
 
-bool can_view(const Topology& topology) {
-  const bool on_hosts =
-      std::all_of(topology.gpu_of_rank.begin(), topology.gpu_of_rank.end(), [](int gpu) { return gpu < 0; });
-  return topology.one_node() && on_hosts;
-}
+bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
 
 Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   Schedule schedule;
@@ -94,18 +92,27 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
   refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);
+  if (policy.gather == GatherMode::kView && policy.offload_parameters != Offload::kNone)
+    throw UsageError("--gather view reads shards where they lie, so they cannot be offloaded; use copy, or auto");
   if (policy.gather == GatherMode::kView && !can_view(topology)) {
     throw UsageError("--gather view needs all ranks on one host; use copy, or auto");
   }
-  schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology);
+  schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology) &&
+                  policy.offload_parameters == Offload::kNone;
   return schedule;
+}
+
+void lay_out(Plan& plan) {
+  Draft draft = write(plan);
+  offload(plan, draft);
+  place(std::move(draft), plan.schedule, plan.topology.rank_count());
+  prune(plan.schedule.operations);
 }
 
 }  // namespace
 
 int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage) {
-  const bool on_gpus = std::ranges::any_of(topology.gpu_of_rank, [](int gpu) { return gpu >= 0; });
-  if (!on_gpus || !flat.trainable) return 0;
+  if (!topology.has_gpus() || !flat.trainable) return 0;
   // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
   const auto pieces =
       static_cast<int64_t>(flat.layout.tensors().size()) + (zero_stage == 0 ? topology.rank_count() : 0);
@@ -134,8 +141,7 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
-  place(write(plan), plan.schedule, topology.rank_count());
-  prune(plan.schedule.operations);
+  lay_out(plan);
   return plan;
 }
 
@@ -144,8 +150,7 @@ Plan evaluation_of(const Plan& training) {
   plan.policy.evaluation = true;
   plan.policy.micro_batch_count = 1;
   plan.schedule = {.view = training.schedule.view, .zero_stage = training.schedule.zero_stage};
-  place(write(plan), plan.schedule, plan.topology.rank_count());
-  prune(plan.schedule.operations);
+  lay_out(plan);
   return plan;
 }
 

@@ -13,6 +13,9 @@ namespace aliquot {
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
 enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 
+/// Where what is offloaded lies between its uses: in host memory, or in a file.
+enum class Offload : uint8_t { kNone, kHost, kDisk };
+
 /// How the fp32 master is kept beside a 16-bit working copy: as the copy's missing 16 bits, or whole. The same bits either
 /// way.
 enum class MasterForm : uint8_t { kSplit, kWhole };
@@ -41,6 +44,8 @@ struct Policy {
   int prefetch = 1;                                        // uses ahead of compute that units are gathered
   int keep_gathered = 0;                                   // last uses of forward whose units stay whole for backward
   GatherMode gather = GatherMode::kAuto;
+  Offload offload_state = Offload::kNone;       // the optimizer's state, masters included
+  Offload offload_parameters = Offload::kNone;  // stage 3: the shards
   bool update_in_backward = false;  // a unit as soon as its gradient is reduced: no clipping, nothing can be skipped
   bool reproducible = false;        // micro-batches and ranks are leaves of one tree: the same bits on any world
   int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // of the optimizer, for 256 elements; Adam's in fp32

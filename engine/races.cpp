@@ -66,7 +66,7 @@ class RaceWalk {
         continue;
       }
       current(buffer.role, buffer.flat) = b;
-      if (!buffer.in_shared_range && buffer.size_bytes > 0) hold(b, [](BufferId) {});
+      if (buffer.space == Space::kArena && buffer.size_bytes > 0) hold(b, [](BufferId) {});
     }
   }
 
@@ -207,7 +207,7 @@ class RaceWalk {
   void homeless(const Access& access, Moment now) {
     if (!judging_) return;
     const OperationId id = proof_.order.operation(now);
-    const PlannedBuffer buffer{access.role, {}, access.flat, false, false, 0, 0, 0, 0};
+    const PlannedBuffer buffer{.role = access.role, .category = {}, .flat = access.flat};
     proof_.defects.add(DefectKind::kPlace, {id},
                        fmt::format("{} touches the {} while they have no place", proof_.defects.what(id),
                                    proof_.defects.what(buffer)));

@@ -10,16 +10,17 @@ namespace aliquot {
 
 Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots)
     : engine(of),
-      view(of.world_.device()),
+      homes(*of.plan_, of.world_.device(), {of.options_.offload_state_to, of.options_.offload_parameters_to}),
+      view(of.world_.device(), homes),
       evaluation(evaluation_plan),
       arena(*of.plan_, evaluation, of.world_.communicator()),
-      memory(*of.plan_, arena, of.world_.device().ledger(), of.world_.rank()),
-      evaluation_memory(evaluation, arena, of.world_.device().ledger(), of.world_.rank(), false),
+      memory({*of.plan_, arena, homes, of.world_.device().ledger(), of.world_.rank()}),
+      evaluation_memory({evaluation, arena, homes, of.world_.device().ledger(), of.world_.rank()}, false),
       weights(*of.plan_, memory, view, of.world_.rank()),
       updater({*of.plan_, memory, weights, view, of.world_.rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
-      executor({*of.plan_, of.world_, lanes, memory, updater, *this}),
-      evaluator({evaluation, of.world_, lanes, evaluation_memory, updater, *this}) {
+      executor({*of.plan_, of.world_, lanes, memory, homes, updater, *this}),
+      evaluator({evaluation, of.world_, lanes, evaluation_memory, homes, updater, *this}) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const bool own = static_cast<Lane>(lane) == Lane::kCompute && of.compute_stream_ != nullptr;
     lanes[lane] = own ? std::move(of.compute_stream_) : of.world_.device().make_stream(static_cast<Lane>(lane));
@@ -115,8 +116,8 @@ void Engine::Running::settle_evaluation() {
   abandoned = false;
 }
 
-const PieceAccess* Engine::Running::raw_access(DType dtype) const {
-  if (view.direct()) return nullptr;
+const PieceAccess* Engine::Running::raw_access(const std::byte* at, DType dtype) const {
+  if (view.direct(at)) return nullptr;
   const int64_t bytes = element_bytes(dtype);
   return bytes == 1 ? &access_1 : bytes == 2 ? &access_2 : &access_4;
 }

@@ -25,8 +25,8 @@ struct Engine::Running final : StepDecision {
     for (const auto& lane : lanes) lane->synchronize();
   }
   bool evaluates() const { return active == &evaluator; }
-  /// As a checkpoint reaches moments; null where their addresses can be followed.
-  const PieceAccess* raw_access(DType dtype) const;
+  /// As a checkpoint reaches moments that lie at `at`; null where that address can be followed.
+  const PieceAccess* raw_access(const std::byte* at, DType dtype) const;
   /// Throws what closing a scope could not.
   void throw_failure();
   /// Goes through what is left of the passes without the model's code, as all ranks must.
@@ -34,7 +34,7 @@ struct Engine::Running final : StepDecision {
   /// An evaluation that an exception left has its end.
   void settle_evaluation();
 
-  /// Bytes of a device's memory, as they are.
+  /// Bytes of a device's memory or of a home, as they are.
   struct RawAccess final : PieceAccess {
     RawAccess(const HostView& of, int64_t bytes) : view(of), bytes_per_value(bytes) {}
     void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override {
@@ -48,6 +48,7 @@ struct Engine::Running final : StepDecision {
   };
 
   Engine& engine;
+  Homes homes;
   HostView view;
   RawAccess access_1{view, 1}, access_2{view, 2}, access_4{view, 4};
   Plan evaluation;

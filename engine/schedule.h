@@ -1,7 +1,9 @@
 #pragma once
 // A training step as data: what one rank does, in the order it is issued, on which lane, after what.
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,8 @@ enum class Verb : uint8_t {
   kNorm,     // exchange the parts of the norm, decide clip factor and skip
   kUpdate,
   kPublish,  // all-gather updated parameters (stages 1 and 2)
+  kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
+  kCopyOut,  // take them back to where they lie: those whose lives end with it
 };
 std::string_view name(Verb verb);
 
@@ -41,8 +45,8 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is the unit for gather, release, reduce, spread, update and publish, the use for forward and
-/// backward, and 0 for norm.
+/// One operation. `place` is the unit for gather, release, reduce, spread, update, publish and copies, the use for
+/// forward and backward, and 0 for norm.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -55,29 +59,51 @@ struct Operation {
 enum class Role : uint8_t {
   kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
   kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
-  kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
-  kSegments,   // on GPUs: the update's table of which parameter lies where in the own shard. Always there
-  kGathered,   // slot: the whole unit, from its gather to its release
-  kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
-  kReduced,    // the own shard of the sum, from the first reduce to the update
-  kSent,       // the whole gradients as they are sent, where that is another type
-  kPartial,    // the own shard of one micro-batch's sum, to be added to those before it
-  kSquares,    // a sum of squares a block of the own shard, for the norm
-  kNormParts,  // every rank's parts of the norm
-  kLevel0,     // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+  kOptimizer,       // all states of the own shard (stage 0: of the whole). Always there
+  kSegments,        // on GPUs: the update's table of which parameter lies where in the own shard. Always there
+  kGathered,        // slot: the whole unit, from its gather to its release
+  kGradients,       // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
+  kReduced,         // the own shard of the sum, from the first reduce to the update
+  kSent,            // the whole gradients as they are sent, where that is another type
+  kPartial,         // the own shard of one micro-batch's sum, to be added to those before it
+  kSquares,         // a sum of squares a block of the own shard, for the norm
+  kNormParts,       // every rank's parts of the norm
+  kOffered,         // where parameters are offloaded: the own shard, as a gather reads it
+  kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
+  kMasterHome,
+  kOptimizerHome,
+  kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
 inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
 constexpr Role level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kLevel0) + level); }
 std::string name(Role role);
 
-/// A place in the arena, or in the range that ranks share, from its first operation to its last. `first` of an operation
+/// The role that a role's bytes have between uses, where it is offloaded; kParameters, kOffered, kMaster and kOptimizer have one.
+constexpr std::optional<Role> home_of(Role role) {
+  switch (role) {
+    case Role::kParameters:
+    case Role::kOffered: return Role::kParametersHome;
+    case Role::kMaster: return Role::kMasterHome;
+    case Role::kOptimizer: return Role::kOptimizerHome;
+    default: return std::nullopt;
+  }
+}
+
+constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
+
+/// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
+enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome };
+inline constexpr int kSpaceCount = 4;
+
+/// A place in one of those memories, from its first operation to its last. `first` of an operation
 /// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;                  // whose; -1: nobody's
-  bool in_shared_range = false;  // offset_bytes counts from the start of the whole flat's place in the shared range
+  int32_t flat;  // whose; -1: nobody's
+  Space space = Space::kArena;
+  bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
   bool always = false;
   int64_t size_bytes = 0;
   int64_t offset_bytes = 0;
@@ -87,13 +113,15 @@ struct PlannedBuffer {
 struct Schedule {
   std::vector<Operation> operations = {};
   std::vector<PlannedBuffer> buffers = {};
-  int64_t arena_bytes = 0;         // of each rank
-  int64_t shared_range_bytes = 0;  // of all ranks together; 0: none
-  bool view = false;               // gathers are views of the shared range
+  std::array<int64_t, kSpaceCount> space_bytes = {};  // of each rank; of the shared range: of all ranks together
+  bool view = false;                                  // gathers are views of the shared range
   bool accumulate_into_shard = false;
   bool sums_in_levels = false;  // micro-batches are added as leaves of a tree, not one after the other
   int zero_stage = 0;
   int micro_batch_count = 1;
+
+  int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
+  int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
 
 /// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.

@@ -27,10 +27,12 @@ class Pricing {
     std::vector<int> ranks_of_node(static_cast<std::size_t>(plan.topology.node_count()), 0);
     for (const int node : plan.topology.node_of_rank) ++ranks_of_node[node];
     for (const int count : ranks_of_node) least_on_a_node_ = std::min(least_on_a_node_, count);
+    note_copies();
   }
 
   /// In the order of issue.
-  Price next(const Operation& operation) {
+  Price next(OperationId id) {
+    const Operation& operation = plan_.schedule.operations[id];
     switch (operation.verb) {
       case Verb::kForward:
       case Verb::kBackward: return {model_code(operation), 0};
@@ -41,6 +43,8 @@ class Pricing {
       case Verb::kReduce: return reduce(operation);
       case Verb::kNorm: return collective(norm_part_bytes(plan_.flats));
       case Verb::kUpdate: return {update(operation.place), 0};
+      case Verb::kCopyIn:
+      case Verb::kCopyOut: return {copy(id), 0};
     }
     return {};
   }
@@ -104,6 +108,20 @@ class Pricing {
     return price;
   }
 
+  void note_copies() {
+    const Schedule& schedule = plan_.schedule;
+    copy_seconds_.resize(schedule.operations.size(), 0);
+    for (const PlannedBuffer& buffer : schedule.buffers) {
+      if (buffer.always || !home_of(buffer.role)) continue;
+      const Offload to =
+          home_of(buffer.role) == Role::kParametersHome ? plan_.policy.offload_parameters : plan_.policy.offload_state;
+      const double rate = to == Offload::kDisk ? cost_.disk_bytes_per_second : cost_.host_bytes_per_second;
+      for (const OperationId id : {buffer.first, buffer.last})
+        copy_seconds_[id] += static_cast<double>(buffer.size_bytes) / rate;
+    }
+  }
+  double copy(OperationId id) const { return copy_seconds_[id]; }
+
   double update(UnitId unit) const {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
@@ -119,7 +137,8 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   int rank_count_, least_on_a_node_;
-  std::vector<bool> reduced_;  // by unit, in this step
+  std::vector<bool> reduced_;         // by unit, in this step
+  std::vector<double> copy_seconds_;  // by operation: of offloaded bytes that begin or end their stay with it
 };
 
 /// Steps one after the other, until nothing of the first one's start is left.
@@ -129,7 +148,8 @@ class Clockwork {
   Clockwork(const Plan& plan, const CostModel& cost)
       : operations_(plan.schedule.operations), compute_issues_(cost.compute_issues) {
     Pricing pricing(plan, cost);
-    for (const Operation& operation : operations_) prices_.push_back(pricing.next(operation));
+    for (OperationId id = 0; id < static_cast<OperationId>(operations_.size()); ++id)
+      prices_.push_back(pricing.next(id));
     for (int step = 0; step < kSteps; ++step) run(step);
   }
 
@@ -186,6 +206,7 @@ CostModel CostModel::typical_host() {
   cost.inside_node = {2e10, 5e-6};
   cost.between_nodes = {1.1e9, 5e-5};
   cost.copy_bytes_per_second = 2e10;
+  cost.host_bytes_per_second = 1e10;
   cost.update_seconds_per_element = 28 / 2e10;
   cost.flops_per_second = 2e11;
   return cost;
@@ -196,6 +217,7 @@ CostModel CostModel::typical_gpu() {
   cost.inside_node = {3.5e11, 1e-5};
   cost.between_nodes = {4.5e10, 2e-5};
   cost.copy_bytes_per_second = 3e12;
+  cost.host_bytes_per_second = 5e10;
   cost.update_seconds_per_element = 28 / 3e12;
   cost.flops_per_second = 4e14;
   cost.compute_issues = false;

@@ -4,19 +4,20 @@
 
 namespace aliquot {
 
-StepMemory::StepMemory(const Plan& plan, const Arena& arena, Ledger& ledger, int rank, bool books_standing)
-    : plan_(plan),
-      arena_(arena),
-      rank_(rank),
-      ledger_(ledger),
-      current_(kRoleCount, std::vector<BufferId>(plan.flats.size() + 1, kNoBuffer)),
-      entries_(plan.schedule.buffers.size(), -1) {
-  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+StepMemory::StepMemory(const Parts& parts, bool books_standing)
+    : plan_(parts.plan),
+      arena_(parts.arena),
+      homes_(parts.homes),
+      rank_(parts.rank),
+      ledger_(parts.ledger),
+      current_(kRoleCount, std::vector<BufferId>(plan_.flats.size() + 1, kNoBuffer)),
+      entries_(plan_.schedule.buffers.size(), -1) {
+  for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
     const std::string_view unit =
-        buffer.flat < 0 ? "all units" : std::string_view(plan.model.units[plan.flats[buffer.flat].unit].name);
+        buffer.flat < 0 ? "all units" : std::string_view(plan_.model.units[plan_.flats[buffer.flat].unit].name);
     owners_.push_back(fmt::format("{} of {}", name(buffer.role), unit));
   }
-  for (BufferId b = 0; b < static_cast<BufferId>(plan.schedule.buffers.size()); ++b) {
+  for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
     if (!planned(b).always) continue;
     place(planned(b)) = b;
     if (books_standing) acquire(b);
@@ -36,13 +37,14 @@ BufferId& StepMemory::place(const PlannedBuffer& buffer) {
 
 void StepMemory::acquire(BufferId buffer) {
   place(planned(buffer)) = buffer;
+  if (!planned(buffer).booked) return;
   entries_[buffer] = ledger_.acquire(planned(buffer).category, planned(buffer).size_bytes, owners_[buffer]);
 }
 
 void StepMemory::release(BufferId buffer) {
   BufferId& current = place(planned(buffer));
   if (current == buffer) current = kNoBuffer;  // the next micro-batch may have taken another place already
-  ledger_.release(entries_[buffer]);
+  if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
 }
 
@@ -53,8 +55,16 @@ BufferId StepMemory::current(Role role, int32_t flat) const {
 std::byte* StepMemory::address(BufferId buffer) const {
   if (buffer == kNoBuffer) return nullptr;
   const PlannedBuffer& plan = planned(buffer);
-  if (plan.in_shared_range) return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
+  if (plan.space == Space::kSharedRange)
+    return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
+  if (const Home* home = is_home(plan.role) ? homes_.of(plan.space) : nullptr) return home->base() + plan.offset_bytes;
   return arena_.own() + plan.offset_bytes;
+}
+
+std::byte* StepMemory::resting(Role role, int32_t flat) const {
+  const auto home = home_of(role);
+  const bool offloaded = home && current(*home, flat) != kNoBuffer;
+  return address(offloaded ? *home : role, flat);
 }
 
 SymmetricRange StepMemory::range(Role role, int32_t flat) const {

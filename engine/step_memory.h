@@ -4,15 +4,23 @@
 #include <vector>
 
 #include "engine/arena.h"
+#include "engine/homes.h"
 
 namespace aliquot {
 
-/// Who holds which place of the arena now, counted in the ledger. The plan, arena and ledger must outlive it. Used from the
-/// rank's own thread.
+/// Who holds which place of the arena now, counted in the ledger. All it is given must outlive it. Used from the rank's own
+/// thread.
 class StepMemory {
  public:
   /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
-  StepMemory(const Plan& plan, const Arena& arena, Ledger& ledger, int rank, bool books_standing = true);
+  struct Parts {
+    const Plan& plan;
+    const Arena& arena;
+    const Homes& homes;
+    Ledger& ledger;
+    int rank;
+  };
+  explicit StepMemory(const Parts& parts, bool books_standing = true);
 
   ~StepMemory();
   StepMemory(const StepMemory&) = delete;
@@ -24,9 +32,11 @@ class StepMemory {
 
   /// The buffer of that role that is in use for the flat, or kNoBuffer.
   BufferId current(Role role, int32_t flat) const;
-  /// Where it lies on this rank; null for kNoBuffer. In the shared range: this rank's own part.
+  /// Where it lies on this rank; null for kNoBuffer. In the shared range: this rank's own part. Of a home: what names it.
   std::byte* address(BufferId buffer) const;
   std::byte* address(Role role, int32_t flat) const { return address(current(role, flat)); }
+  /// Between steps: the role's home where it is offloaded.
+  std::byte* resting(Role role, int32_t flat) const;
   /// As collectives take it.
   SymmetricRange range(Role role, int32_t flat) const;
 
@@ -42,6 +52,7 @@ class StepMemory {
 
   const Plan& plan_;
   const Arena& arena_;
+  const Homes& homes_;
   int rank_;
   Ledger& ledger_;
   std::vector<std::vector<BufferId>> current_;  // by role, then flat; nobody's flat is the last

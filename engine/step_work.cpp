@@ -4,10 +4,40 @@
 
 namespace aliquot {
 
-StepWork::StepWork(const Plan& plan, World& world, StepMemory& memory, Updater& updater)
-    : plan_(plan), world_(world), memory_(memory), updater_(updater) {
-  if (!plan.policy.evaluation) norm_.emplace(plan, world.communicator(), world.device());
+StepWork::StepWork(const Parts& parts)
+    : plan_(parts.plan),
+      world_(parts.world),
+      memory_(parts.memory),
+      homes_(parts.homes),
+      updater_(parts.updater),
+      copies_(parts.plan.schedule.operations.size()) {
+  if (!plan_.policy.evaluation) norm_.emplace(plan_, world_.communicator(), world_.device());
   note_first_writes();
+  note_copies();
+}
+
+void StepWork::note_copies() {
+  const Schedule& schedule = plan_.schedule;
+  for (BufferId b = 0; b < static_cast<BufferId>(schedule.buffers.size()); ++b) {
+    const PlannedBuffer& buffer = schedule.buffers[b];
+    if (buffer.always || !home_of(buffer.role)) continue;
+    if (schedule.operations[buffer.first].verb == Verb::kCopyIn) copies_[buffer.first].push_back(b);
+    if (schedule.operations[buffer.last].verb == Verb::kCopyOut) copies_[buffer.last].push_back(b);
+  }
+}
+
+void StepWork::copy(Stream& io, OperationId id) {
+  const bool in = plan_.schedule.operations[id].verb == Verb::kCopyIn;
+  for (const BufferId slot : copies_[id]) {
+    const PlannedBuffer& what = plan_.schedule.buffers[slot];
+    const PlannedBuffer& rests = plan_.schedule.buffers[memory_.current(*home_of(what.role), what.flat)];
+    Home& home = *homes_.of(rests.space);
+    if (in) {
+      home.copy_in(io, memory_.address(slot), rests.offset_bytes, what.size_bytes);
+    } else {
+      home.copy_out(io, rests.offset_bytes, memory_.address(slot), what.size_bytes);
+    }
+  }
 }
 
 void StepWork::note_first_writes() {
@@ -38,8 +68,10 @@ void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
   if (plan_.schedule.view) return;
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
-    world_.communicator().all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(Role::kParameters, f),
-                                     part_bytes, label);
+    const bool offloaded = memory_.current(Role::kOffered, f) != kNoBuffer;
+    const Role shard = offloaded ? Role::kOffered : Role::kParameters;
+    world_.communicator().all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(shard, f), part_bytes,
+                                     label);
   }
 }
 

@@ -17,13 +17,22 @@ namespace aliquot {
 /// nothing after the first step. Used from the rank's own thread; everything given must outlive it.
 class StepWork {
  public:
-  StepWork(const Plan& plan, World& world, StepMemory& memory, Updater& updater);
+  struct Parts {
+    const Plan& plan;
+    World& world;
+    StepMemory& memory;
+    const Homes& homes;
+    Updater& updater;
+  };
+  explicit StepWork(const Parts& parts);
 
   void gather(Stream& lane, const Operation& operation, Label label);
   void reduce(Stream& lane, OperationId id, Label label);
   void spread(Stream& lane, const Operation& operation, Label label);
   void publish(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateStep& step) { updater_.update(lane, unit, step); }
+  /// To or from the homes of what is offloaded.
+  void copy(Stream& io, OperationId id);
   /// Blocks until all ranks' parts are here.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
@@ -34,6 +43,7 @@ class StepWork {
 
  private:
   void note_first_writes();
+  void note_copies();
   void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
   SymmetricRange sent(Stream& lane, int32_t flat);
   std::span<const std::byte* const> pair(const void* left, const void* right);
@@ -42,8 +52,10 @@ class StepWork {
   const Plan& plan_;
   World& world_;
   StepMemory& memory_;
+  const Homes& homes_;
   Updater& updater_;
   std::optional<GlobalNorm> norm_;                       // not in an evaluation
+  std::vector<std::vector<BufferId>> copies_;            // by operation: the slots that it fills or empties
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order

@@ -18,8 +18,8 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g',
-                                                                            'r', 's', 't', 'q', 'n'};
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g', 'r', 's',
+                                                                            't', 'q', 'n', 'f', 'P', 'M', 'O'};
     const auto& offsets = offsets_.at(buffer.role);
     const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
     const auto role = static_cast<std::size_t>(buffer.role);
@@ -54,15 +54,28 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 9> kNames = {"gather", "forward", "backward", "release", "reduce",
-                                                             "spread", "norm",    "update",   "publish"};
+  static constexpr std::array<std::string_view, 11> kNames = {"gather",  "forward", "backward", "release",
+                                                              "reduce",  "spread",  "norm",     "update",
+                                                              "publish", "copy-in", "copy-out"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
 std::string name(Role role) {
-  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
-      "parameters", "master", "optimizer", "segments", "gathered",  "gradients",
-      "reduced",    "sent",   "partial",   "squares",  "norm parts"};
+  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {"parameters",
+                                                                                    "master",
+                                                                                    "optimizer",
+                                                                                    "segments",
+                                                                                    "gathered",
+                                                                                    "gradients",
+                                                                                    "reduced",
+                                                                                    "sent",
+                                                                                    "partial",
+                                                                                    "squares",
+                                                                                    "norm parts",
+                                                                                    "offered",
+                                                                                    "parameters at home",
+                                                                                    "master at home",
+                                                                                    "optimizer at home"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }

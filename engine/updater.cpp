@@ -24,6 +24,7 @@ std::vector<int32_t> order_by_name(const ModelSpec& model) {
 Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     : plan_(parts.plan),
       memory_(parts.memory),
+      weights_(parts.weights),
       kernels_(update_kernels(parts.view.device().kind())),
       states_(state_specs(optimizer, moments)),
       rank_(parts.rank),
@@ -41,10 +42,8 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
     segments_[f] = segments_of(f, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
     UpdateArgs& args = args_[f];
     args.gradient_dtype = plan_.policy.precision.gradients;
-    args.master = parts.weights.master(f);
     args.moments = moment_dtype(optimizer, moments);
     args.rounding = rounding(optimizer);
-    for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = state(f, s);
     args.segments = segments_[f].data();
     if (std::byte* table = memory_.address(Role::kSegments, f); table != nullptr) {
       parts.view.store(table, segments_[f].data(), static_cast<int64_t>(segments_[f].size() * sizeof(Segment)));
@@ -60,9 +59,22 @@ int64_t Updater::updated_count(int32_t flat) const {
 }
 
 std::byte* Updater::state(int32_t flat, std::size_t state) const {
-  std::byte* at = memory_.address(Role::kOptimizer, flat);
-  for (std::size_t s = 0; s < state; ++s) at += state_bytes(states_[s], updated_count(flat));
-  return at;
+  return memory_.resting(Role::kOptimizer, flat) + state_offset(flat, state);
+}
+
+int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
+  int64_t offset = 0;
+  for (std::size_t s = 0; s < state; ++s) offset += state_bytes(states_[s], updated_count(flat));
+  return offset;
+}
+
+/// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
+void Updater::take_addresses(int32_t flat) {
+  UpdateArgs& args = args_[flat];
+  args.gradient = gradient(flat);
+  args.master = weights_.master(flat);
+  std::byte* states = memory_.address(Role::kOptimizer, flat);
+  for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = states + state_offset(flat, s);
 }
 
 std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
@@ -96,7 +108,7 @@ const std::byte* Updater::gradient(int32_t flat) const {
 void Updater::update(Stream& lane, UnitId unit, const UpdateStep& step) {
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (!plan_.flats[f].trainable) continue;
-    args_[f].gradient = gradient(f);
+    take_addresses(f);
     kernels_.update(lane, args_[f], step);
   }
 }

@@ -11,8 +11,7 @@
 
 namespace aliquot {
 
-/// Where every flat's weights, states and segments are, for the fused update. Addresses are those of buffers that keep
-/// their place, and of kReduced, which has one place a step. The plan and memory must outlive it.
+/// Where every flat's weights, states and segments are, for the fused update. The plan, memory and weights must outlive it.
 class Updater {
  public:
   struct Parts {
@@ -27,7 +26,7 @@ class Updater {
   /// Enqueues the update of all flats of `unit` on `lane`.
   void update(Stream& lane, UnitId unit, const UpdateStep& step);
 
-  /// State `state` of the flat: of the own shard, at stage 0 of the whole.
+  /// State `state` of the flat between steps: of the own shard, at stage 0 of the whole.
   std::byte* state(int32_t flat, std::size_t state) const;
   const std::vector<StateSpec>& states() const { return states_; }
 
@@ -35,9 +34,12 @@ class Updater {
   std::vector<Segment> segments_of(int32_t flat, int first_rank, int last_rank) const;
   const std::byte* gradient(int32_t flat) const;
   int64_t updated_count(int32_t flat) const;
+  int64_t state_offset(int32_t flat, std::size_t state) const;
+  void take_addresses(int32_t flat);
 
   const Plan& plan_;
   const StepMemory& memory_;
+  const Weights& weights_;
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_;
   int rank_;

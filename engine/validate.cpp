@@ -24,7 +24,20 @@ bool names_something(const Plan& plan, const Operation& operation) {
     case Verb::kReduce:
     case Verb::kSpread:
     case Verb::kUpdate:
-    case Verb::kPublish: return in_range(operation.place, plan.model.units.size());
+    case Verb::kPublish:
+    case Verb::kCopyIn:
+    case Verb::kCopyOut: return in_range(operation.place, plan.model.units.size());
+  }
+  return false;
+}
+
+/// Homes hold what is offloaded, always; the shared range whole parameters.
+bool lies_where_it_can(const PlannedBuffer& buffer) {
+  switch (buffer.space) {
+    case Space::kArena: return !is_home(buffer.role);
+    case Space::kSharedRange: return buffer.always && buffer.role == Role::kParameters;
+    case Space::kParametersHome: return buffer.always && buffer.role == Role::kParametersHome;
+    case Space::kStateHome: return buffer.always && is_home(buffer.role) && buffer.role != Role::kParametersHome;
   }
   return false;
 }
@@ -33,8 +46,7 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const bool owned = buffer.role == Role::kNormParts ? buffer.flat == -1 : in_range(buffer.flat, plan.flats.size());
-  const bool shared = buffer.in_shared_range && !(buffer.always && buffer.role == Role::kParameters);
-  if (lives && owned && !shared && buffer.size_bytes >= 0) return;
+  if (lives && owned && lies_where_it_can(buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),
                           buffer.first, buffer.last));
@@ -103,6 +115,7 @@ std::vector<Defect> validate(const Plan& plan) {
   check_uses(proof);
   check_gradients(proof);
   check_places(proof);
+  check_homes(proof);
   check_races(proof);
   return defects.take();
 }

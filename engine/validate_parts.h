@@ -44,6 +44,8 @@ void check_uses(const Proof& proof);
 void check_gradients(const Proof& proof);
 /// Buffers lie in their memory, and are as large as what goes into them.
 void check_places(const Proof& proof);
+/// What is offloaded comes before it is used, and is taken back once it was changed.
+void check_homes(const Proof& proof);
 /// Nobody writes what another may still touch.
 void check_races(const Proof& proof);
 

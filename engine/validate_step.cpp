@@ -136,6 +136,8 @@ class GradientWalk {
       case Verb::kPublish: return publish(id, units_[operation.place]);
       case Verb::kGather:
       case Verb::kForward:
+      case Verb::kCopyIn:
+      case Verb::kCopyOut:
       case Verb::kRelease: return;
     }
   }
@@ -232,11 +234,12 @@ class GradientWalk {
 };
 
 /// One after the other in memory, with nothing beyond its end.
-void check_standing(const Proof& proof, bool in_shared_range, int64_t memory_bytes) {
-  const int64_t copies = in_shared_range ? proof.plan.topology.rank_count() : 1;
+void check_standing(const Proof& proof, Space space) {
+  const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
+  const int64_t memory_bytes = proof.plan.schedule.bytes(space);
   std::vector<const PlannedBuffer*> buffers;
   for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
-    if (buffer.in_shared_range != in_shared_range) continue;
+    if (buffer.space != space) continue;
     if (buffer.offset_bytes < 0 || buffer.offset_bytes + buffer.size_bytes * copies > memory_bytes) {
       proof.defects.add(DefectKind::kPlace, {},
                         fmt::format("the {} lie outside of their memory", proof.defects.what(buffer)));
@@ -271,8 +274,7 @@ void check_places(const Proof& proof) {
         DefectKind::kPlace, {},
         fmt::format("the {} have {} bytes and need {}", proof.defects.what(buffer), buffer.size_bytes, needed));
   }
-  check_standing(proof, false, schedule.arena_bytes);
-  check_standing(proof, true, schedule.shared_range_bytes);
+  for (int space = 0; space < kSpaceCount; ++space) check_standing(proof, static_cast<Space>(space));
 }
 
 }  // namespace aliquot

@@ -41,12 +41,13 @@ Weights::Weights(const Plan& plan, const StepMemory& memory, const HostView& vie
 Weights::~Weights() = default;
 
 const PieceAccess* Weights::access(int32_t flat) const {
-  return plan_.policy.precision.has_master() || !view_.direct() ? accesses_[flat].get() : nullptr;
+  const std::byte* at = memory_.resting(Role::kParameters, flat);
+  return plan_.policy.precision.has_master() || !view_.direct(at) ? accesses_[flat].get() : nullptr;
 }
 
 std::byte* Weights::working(int32_t flat, int64_t first) const {
   const int64_t start = first_rank() * plan_.flats[flat].layout.shard_count();
-  return memory_.address(Role::kParameters, flat) + (first - start) * element_bytes(plan_.policy.precision.compute);
+  return memory_.resting(Role::kParameters, flat) + (first - start) * element_bytes(plan_.policy.precision.compute);
 }
 
 Weights::Kept Weights::kept(int32_t flat, int64_t first, int64_t count) const {
@@ -75,7 +76,7 @@ void Weights::write(int32_t flat, int64_t first, int64_t count, const float* fro
 void Weights::read_master(int32_t flat, const Kept& own, float* to) const {
   const int64_t count = own.last - own.first;
   const std::byte* master =
-      memory_.address(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+      memory_.resting(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
   if (!plan_.policy.precision.split()) return view_.fetch(to, master, count * 4);
   std::vector<uint16_t> high(static_cast<std::size_t>(count));
   std::vector<int16_t> low(static_cast<std::size_t>(count));
@@ -87,7 +88,7 @@ void Weights::read_master(int32_t flat, const Kept& own, float* to) const {
 /// The working copy has the high half already.
 void Weights::write_master(int32_t flat, const Kept& own, const float* from) const {
   const int64_t count = own.last - own.first;
-  std::byte* master = memory_.address(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+  std::byte* master = memory_.resting(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
   if (!plan_.policy.precision.split()) return view_.store(master, from, count * 4);
   std::vector<uint16_t> high(static_cast<std::size_t>(count));
   std::vector<int16_t> low(static_cast<std::size_t>(count));

@@ -28,11 +28,11 @@ class Weights {
   int first_rank() const { return whole_ ? 0 : rank_; }
   int last_rank() const { return whole_ ? plan_.topology.rank_count() - 1 : rank_; }
 
-  /// As the fused update takes what this rank updates.
+  /// As the fused update takes what this rank updates, while it is in the arena.
   Master master(int32_t flat) const;
   /// As a checkpoint reaches the pieces of the flat, whose bytes are working(); null where they are the master themselves.
   const PieceAccess* access(int32_t flat) const;
-  /// Where element `first` of the flat lies in the working copy.
+  /// Where element `first` of the flat lies in the working copy between steps.
   std::byte* working(int32_t flat, int64_t first) const;
 
  private:

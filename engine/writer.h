@@ -16,13 +16,18 @@ struct BufferUse {
 struct Draft {
   std::vector<Operation> operations;
   std::vector<BufferUse> buffers;
+  int64_t alignment_bytes = 256;  // of every place
 };
 
 /// The operations of one step and the lifetimes of its buffers. `schedule` brings the resolved choices (view,
 /// accumulate_into_shard); model, policy and flats are read from `plan`.
 Draft write(const Plan& plan);
 
-/// Gives every buffer of `draft` an offset in `schedule`'s arena or shared range, and lets the first operation of each
+/// What the policy offloads lies elsewhere between uses: copies bring it before the operation that needs it, one ahead, and
+/// take it back after the one that changes it.
+void offload(const Plan& plan, Draft& draft);
+
+/// Gives every buffer of `draft` an offset in its space, and lets the first operation of each
 /// wait for whatever held its bytes before, in this step or the one before.
 void place(Draft draft, Schedule& schedule, int rank_count);
 

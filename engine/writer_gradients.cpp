@@ -198,7 +198,7 @@ void StepWriter::add_standing(Role role, Category category, int32_t flat, int64_
   add_buffer({.role = role,
               .category = category,
               .flat = flat,
-              .in_shared_range = role == Role::kParameters && schedule_.view,
+              .space = role == Role::kParameters && schedule_.view ? Space::kSharedRange : Space::kArena,
               .always = true,
               .size_bytes = size_bytes,
               .first = 0,

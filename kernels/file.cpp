@@ -1,6 +1,7 @@
 #include "kernels/file.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -144,6 +145,19 @@ Directory Directory::open_directory(const std::string& name) const {
 }
 
 File Directory::create(const std::string& name) const { return open_file(name, O_WRONLY | O_CREAT | O_EXCL); }
+
+File Directory::create_nameless() const {
+  const int descriptor = retried(
+      [&] { return file_.file_system_->open_at(file_.descriptor_, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); });
+  if (descriptor >= 0) return File(*file_.file_system_, descriptor, path() / "a file without a name");
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail_call("create a file in", path(), errno);
+  // The file system knows no such files: one with a name, which is taken from it at once.
+  static std::atomic<int> count = 0;
+  const std::string name = fmt::format(".aliquot-{}-{}", getpid(), ++count);
+  File file = open_file(name, O_RDWR | O_CREAT | O_EXCL);
+  if (!remove(name)) fail_call("remove", path() / name, errno);
+  return file;
+}
 
 File Directory::open_for_writing(const std::string& name, bool direct) const {
   if (direct) {

@@ -63,6 +63,8 @@ class Directory {
   static Directory open(FileSystem& file_system, const std::filesystem::path& path);
   Directory open_directory(const std::string& name) const;
 
+  /// For reading and writing, without a name: gone with the last who has it open.
+  File create_nameless() const;
   /// For writing; fails if it exists. With `direct`, unbuffered where the file system can.
   File create(const std::string& name) const;
   File open_for_writing(const std::string& name, bool direct) const;

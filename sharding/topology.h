@@ -1,6 +1,7 @@
 #pragma once
 // Which ranks share a node, a part of its memory, or a GPU.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Topology {
   int rank_count() const { return static_cast<int>(node_of_rank.size()); }
   int node_count() const;
   bool one_node() const { return node_count() <= 1; }
+  bool has_gpus() const {
+    return std::ranges::any_of(gpu_of_rank, [](int gpu) { return gpu >= 0; });
+  }
   std::vector<int> ranks_of_node(int node) const;
   /// True if every node holds the same power of two of contiguous ranks (the last may hold fewer): a node is then one
   /// subtree of the tree over ranks, and may add its own ranks first without changing a bit.

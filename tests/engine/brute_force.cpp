@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace aliquot::testing {
 namespace {
 
 constexpr int kSteps = 3;
-constexpr int64_t kSharedRange = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
+constexpr int64_t kSpace = int64_t{1} << 40, kPointers = int64_t{1} << 50, kDecision = int64_t{1} << 51;
 
 /// Points of an operation on a rank: it starts, all ranks have started it (collectives), it has ended.
 enum Point { kStart, kMeet, kEnd };
@@ -132,7 +133,7 @@ class Search {
              Point until = kEnd) {
     const PlannedBuffer* b = buffer(role, flat);
     if (!b || b->size_bytes == 0) return;
-    const int64_t base = b->offset_bytes + (b->in_shared_range ? kSharedRange : 0);
+    const int64_t base = b->offset_bytes + kSpace * static_cast<int64_t>(b->space);
     const int64_t part = b->size_bytes / parts.of;
     note(memory, base + part * parts.first, base + part * (parts.first + parts.count), writes, after, internal, until);
   }
@@ -212,12 +213,14 @@ class Search {
   void touch_flat(int32_t f) {
     const Verb verb = operation().verb;
     if (verb == Verb::kGather && !plan_.schedule.view) {
-      for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {}, false, kMeet);
+      const Role shard = plan_.policy.offload_parameters == Offload::kNone || plan_.flats[f].layout.flat_count() == 0 ? Role::kParameters : Role::kOffered;
+      for (int q = 0; q < ranks_; ++q) touch(q, shard, f, {}, false, kMeet);
       own(Role::kGathered, f, true);
       relay(Role::kGathered, f);
     }
     const bool looks = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
     if (looks) use(f);  // the model may, from a view's making to its release
+    if (verb == Verb::kCopyIn || verb == Verb::kCopyOut) copy(f);
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kReduce) reduce(f);
     if (verb == Verb::kSpread) spread(f);
@@ -226,6 +229,21 @@ class Search {
       for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {q, 1, ranks_}, false, kMeet);
       write_others(Role::kParameters, f);
       relay(Role::kParameters, f);
+    }
+  }
+
+  void copy(int32_t f) {
+    const bool in = operation().verb == Verb::kCopyIn;
+    const std::pair<Role, Role> homes[] = {{Role::kOffered, Role::kParametersHome},
+                                           {Role::kParameters, Role::kParametersHome},
+                                           {Role::kMaster, Role::kMasterHome},
+                                           {Role::kOptimizer, Role::kOptimizerHome}};
+    for (const auto& [slot, home] : homes) {
+      for (const PlannedBuffer& b : plan_.schedule.buffers) {
+        if (b.role != slot || b.flat != f || b.always || (in ? b.first : b.last) != op_) continue;
+        own(home, f, !in);
+        own(slot, f, in);
+      }
     }
   }
 

@@ -114,11 +114,11 @@ void mutate_buffers(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].size_bytes == 0) continue;
     add(mutants, "a buffer too small", plan).schedule.buffers[b].size_bytes -= 4;
-    if (buffers[b].in_shared_range) continue;
-    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.arena_bytes;
+    if (buffers[b].space != Space::kArena) continue;
+    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(Space::kArena);
     for (std::size_t c = 0; c < buffers.size(); ++c) {
       const bool together = buffers[b].first <= buffers[c].last && buffers[c].first <= buffers[b].last;
-      if (c == b || !together || buffers[c].in_shared_range || buffers[c].size_bytes == 0) continue;
+      if (c == b || !together || buffers[c].space != Space::kArena || buffers[c].size_bytes == 0) continue;
       add(mutants, "two buffers in one place", plan).schedule.buffers[b].offset_bytes = buffers[c].offset_bytes;
       break;
     }

@@ -109,7 +109,7 @@ TEST_P(PeakMemory, Stage3ByCopyHoldsShardsAndSlots) {
 TEST_P(PeakMemory, Stage3ByViewHoldsShardsAlone) {
   const Plan p = planned({.zero_stage = 3, .gather = GatherMode::kView});
   expect_peaks(p, {shard(parameters()), shard(parameters()), shard(states()), 2 * unit(), norm(p)});
-  EXPECT_EQ(p.schedule.shared_range_bytes, parameters());
+  EXPECT_EQ(p.schedule.bytes(Space::kSharedRange), parameters());
 }
 
 /// Nothing is lost between buffers: the arena is as large as what lives at once.
@@ -117,8 +117,8 @@ TEST_P(PeakMemory, TheArenaIsThePeak) {
   for (const int stage : {0, 1, 2, 3}) {
     const Plan p = planned({.zero_stage = stage, .gather = GatherMode::kCopy});
     const int64_t peak = account(p.schedule).peak_bytes;
-    EXPECT_GE(p.schedule.arena_bytes, peak);
-    EXPECT_LE(p.schedule.arena_bytes, peak + kUnits * 256) << "stage " << stage;
+    EXPECT_GE(p.schedule.bytes(Space::kArena), peak);
+    EXPECT_LE(p.schedule.bytes(Space::kArena), peak + kUnits * 256) << "stage " << stage;
   }
 }
 

@@ -88,6 +88,9 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   const bool powers_of_two =
       (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
   if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
+  if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
+  if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
+    policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
   return policy;
 }
 
@@ -125,11 +128,12 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}",
+      "gather {}, {}{}{}, offload {} and {}",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
-      policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "");
+      policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
+      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters));
 }
 
 }  // namespace aliquot::testing

@@ -81,8 +81,9 @@ TEST_P(EveryStage, UsesTheMemoryThatWasPlanned) {
                    const Account planned = account(engine.plan().schedule);
                    EXPECT_EQ(world.device().ledger().peak(), planned.peak);
                    EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes);
-                   EXPECT_GE(engine.plan().schedule.arena_bytes + engine.plan().schedule.shared_range_bytes,
-                             planned.peak_bytes);
+                   EXPECT_GE(
+                       engine.plan().schedule.bytes(Space::kArena) + engine.plan().schedule.bytes(Space::kSharedRange),
+                       planned.peak_bytes);
                  },
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }

@@ -146,7 +146,7 @@ TEST(Trainable, WhatIsRefusedChangesNothing) {
         SmallModel unused;
         declare(probe, unused);
         change(probe, unused, "layer.0", false);
-        const int64_t frozen_bytes = probe.plan().schedule.arena_bytes;
+        const int64_t frozen_bytes = probe.plan().schedule.bytes(Space::kArena);
         Engine engine(world, {.zero_stage = 2, .memory_budget_bytes = frozen_bytes + 256});
         auto stream = world.device().make_stream(Lane::kCompute);
         const Stream* own = stream.get();

@@ -1,0 +1,369 @@
+// What lies elsewhere between uses changes no bit, and takes the memory that was planned.
+#include <filesystem>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+
+#include "engine/homes.h"
+#include "kernels/device_adversarial.h"
+#include "kernels/error.h"
+#include "tests/checkpoint/faulty_file_system.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+class Folder {
+ public:
+  Folder() : path_(std::filesystem::temp_directory_path() / fmt::format("aliquot-offload-{}", getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_; }
+  bool empty() const { return std::filesystem::is_empty(path_); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+struct Where {
+  Offload state, parameters;
+};
+
+std::vector<Where> places(int stage) {
+  using enum Offload;
+  std::vector<Where> all = {{kHost, kNone}, {kDisk, kNone}};
+  if (stage == 3) all.insert(all.end(), {{kNone, kHost}, {kNone, kDisk}, {kHost, kDisk}, {kDisk, kDisk}});
+  return all;
+}
+
+Settings offloaded(Settings settings, const Where& where, const Folder& folder) {
+  settings.options.offload_state = where.state;
+  settings.options.offload_parameters = where.parameters;
+  settings.options.offload_state_to = settings.options.offload_parameters_to = folder.path();
+  return settings;
+}
+
+std::string describe(const Settings& settings) {
+  const EngineOptions& options = settings.options;
+  return fmt::format("stage {}, {}, {}, state to {}, parameters to {}", options.zero_stage,
+                     options.precision.describe(), name(options.optimizer), static_cast<int>(options.offload_state),
+                     static_cast<int>(options.offload_parameters));
+}
+
+const Precision kPrecisions[] = {{},
+                                 {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
+                                 {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+                                 {.compute = DType::kFloat16}};
+
+TEST(Offload, ChangesNoBit) {
+  const Folder folder;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const Precision& precision : kPrecisions) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .precision = precision, .accumulate = 2, .clip = 0.5};
+        const Outcome here = train_on(ranks, settings);
+        for (const Where& where : places(stage)) {
+          const Settings elsewhere = offloaded(settings, where, folder);
+          EXPECT_TRUE(train_on(ranks, elsewhere) == here) << ranks << " ranks, " << describe(elsewhere);
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(folder.empty()) << "something was left behind";
+}
+
+/// Every rule keeps other state: none, one tensor, two, in 8 bits with scales, in bf16.
+TEST(Offload, TakesTheStateOfEveryRule) {
+  const Folder folder;
+  const std::pair<Optimizer, DType> rules[] = {{Sgd{.momentum = 0}, DType::kFloat32},
+                                               {Sgd{.momentum = 0.9f}, DType::kFloat32},
+                                               {Lion{}, DType::kFloat32},
+                                               {AdamW8bit{}, DType::kFloat32},
+                                               {AdamW{}, DType::kBFloat16}};
+  for (const auto& [rule, moments] : rules) {
+    for (const int stage : {0, 3}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .optimizer = rule, .moments = moments};
+      const Outcome here = train_on(2, settings);
+      for (const Where& where : places(stage)) {
+        const Settings elsewhere = offloaded(settings, where, folder);
+        EXPECT_TRUE(train_on(2, elsewhere) == here) << describe(elsewhere);
+      }
+    }
+  }
+}
+
+TEST(Offload, ComposesWithWhatElseThereIs) {
+  const Folder folder;
+  for (const int stage : {0, 2, 3}) {
+    for (const bool in_backward : {false, true}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage,
+                          .precision = {.compute = DType::kBFloat16},
+                          .accumulate = 2,
+                          .prefetch = 2,
+                          .keep_gathered = 1,
+                          .update_in_backward = in_backward,
+                          .reproducible = !in_backward,
+                          .clip = in_backward ? 0.0 : 0.5};
+      const Outcome here = train_on(2, settings);
+      for (const Where& where : places(stage)) {
+        const Settings elsewhere = offloaded(settings, where, folder);
+        EXPECT_TRUE(train_on(2, elsewhere) == here) << describe(elsewhere);
+      }
+    }
+  }
+}
+
+TEST(Offload, AnAdversaryChangesNoBit) {
+  const Folder folder;
+  for (const int stage : {1, 3}) {
+    for (const bool in_backward : {false, true}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .update_in_backward = in_backward, .clip = in_backward ? 0.0 : 0.5};
+      settings.steps = 3;
+      const Outcome here = train_on(2, settings);
+      for (const Where& where : places(stage)) {
+        const Settings elsewhere = offloaded(settings, where, folder);
+        for (uint64_t seed = 0; seed < 20; ++seed) {
+          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          const auto options =
+              WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
+          EXPECT_TRUE(train_on(2, elsewhere, options) == here) << "seed " << seed << ", " << describe(elsewhere);
+        }
+      }
+    }
+  }
+}
+
+TEST(Offload, TakesTheMemoryThatWasPlanned) {
+  const Folder folder;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const Where& where : places(stage)) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .precision = {.compute = DType::kBFloat16}, .accumulate = 2};
+      settings = offloaded(settings, where, folder);
+      World::threads(
+          3,
+          [&](World& world) {
+            Trainee trainee(world, settings);
+            for (int step = 0; step < 2; ++step) {
+              for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
+              trainee.engine.step();
+            }
+            const Account planned = account(trainee.engine.plan().schedule);
+            EXPECT_EQ(world.device().ledger().peak(), planned.peak) << describe(settings);
+            EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes) << describe(settings);
+          },
+          kHosts);
+    }
+  }
+}
+
+/// What it is for: of ten units the state of two at a time is in memory.
+TEST(Offload, LeavesTwoUnitsOfStateInMemory) {
+  ModelSpec model;
+  constexpr int kUnits = 10, kElements = 64 * kBlockElements;
+  for (int u = 0; u < kUnits; ++u) {
+    const std::string name = fmt::format("u{}", u);
+    model.units.push_back({name, {{.tensor = {name + ".weight", {kElements}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  const auto at = [](const Account& account, Category category) {
+    return account.peak[static_cast<std::size_t>(category)];
+  };
+  const Account disk =
+      account(plan(model, {.zero_stage = 2, .offload_state = Offload::kDisk}, Topology::one_host(2)).schedule);
+  const int64_t state_of_a_unit = kElements / 2 * 8;  // two ranks; Adam's moments in fp32
+  EXPECT_EQ(at(disk, Category::kOptimizer), 0);
+  EXPECT_EQ(at(disk, Category::kStaging), 2 * state_of_a_unit);
+  const Account host =
+      account(plan(model, {.zero_stage = 2, .offload_state = Offload::kHost}, Topology::one_host(2)).schedule);
+  EXPECT_EQ(at(host, Category::kOptimizer), kUnits * state_of_a_unit) << "a host's memory is the host's, either way";
+  Topology gpus = Topology::one_host(2);
+  gpus.gpu_of_rank = {0, 1};
+  const Account gpu = account(plan(model, {.zero_stage = 2, .offload_state = Offload::kHost}, gpus).schedule);
+  EXPECT_EQ(at(gpu, Category::kOptimizer), 0);
+}
+
+// State in and out ---------------------------------------------------------------------------------------------------------
+
+/// All that a checkpoint would hold, of all ranks, by path.
+std::map<std::string, std::vector<std::byte>> contents(Engine& engine) {
+  std::map<std::string, std::vector<std::byte>> all;
+  const State state = engine.state();
+  for (const StateTensor& tensor : state.tensors) {
+    auto& bytes = all[tensor.path];
+    bytes.resize(static_cast<std::size_t>(tensor.size_bytes()));
+    for (const StatePiece& piece : tensor.pieces) {
+      const int64_t each = element_bytes(tensor.dtype);
+      std::byte* to = bytes.data() + piece.offset * each;
+      if (tensor.access != nullptr) {
+        // In odd parts, so that none begins or ends with a page.
+        for (int64_t done = 0; done < piece.count; done += 37)
+          tensor.access->read(piece, done, std::min<int64_t>(37, piece.count - done), to + done * each);
+      } else {
+        std::copy_n(piece.bytes, piece.count * each, to);
+      }
+    }
+  }
+  return all;
+}
+
+/// Writes what contents() gave into another engine's pieces.
+void fill(Engine& engine, const std::map<std::string, std::vector<std::byte>>& from) {
+  State state = engine.state();
+  for (const StateTensor& tensor : state.tensors) {
+    for (const StatePiece& piece : tensor.pieces) {
+      const int64_t each = element_bytes(tensor.dtype);
+      const std::byte* bytes = from.at(tensor.path).data() + piece.offset * each;
+      if (tensor.access != nullptr) {
+        for (int64_t done = 0; done < piece.count; done += 37)
+          tensor.access->write(piece, done, std::min<int64_t>(37, piece.count - done), bytes + done * each);
+      } else {
+        std::copy_n(bytes, piece.count * each, piece.bytes);
+      }
+    }
+  }
+  state.step = 3;
+  state.scalars["update_count"] = int64_t{3};
+  engine.adopt(state);
+}
+
+TEST(Offload, StateIsReadAndWrittenWhereItLies) {
+  const Folder folder;
+  for (const Precision& precision : kPrecisions) {
+    for (const int stage : {0, 3}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .precision = precision};
+      for (const Where& where : places(stage)) {
+        World::threads(
+            1,
+            [&](World& world) {
+              Trainee here(world, settings);
+              Trainee elsewhere(world, offloaded(settings, where, folder));
+              for (int step = 0; step < 3; ++step) {
+                for (Trainee* each : {&here, &elsewhere}) {
+                  train_micro_batch(each->engine, each->model, step, 0, 0);
+                  each->engine.step();
+                }
+              }
+              const auto meant = contents(here.engine);
+              EXPECT_TRUE(contents(elsewhere.engine) == meant) << precision.describe() << ", stage " << stage;
+              Trainee loaded(world, offloaded(settings, where, folder));
+              fill(loaded.engine, meant);
+              for (Trainee* each : {&here, &loaded}) {
+                train_micro_batch(each->engine, each->model, 3, 0, 0);
+                each->engine.step();
+              }
+              EXPECT_TRUE(contents(loaded.engine) == contents(here.engine)) << "after one step more";
+            },
+            kHosts);
+      }
+    }
+  }
+}
+
+TEST(Offload, FreezingAndEvaluatingGoOnFromWhatIsElsewhere) {
+  const Folder folder;
+  for (const Where& where : places(3)) {
+    const auto run = [&](const Settings& settings) {
+      std::vector<double> seen;
+      World::threads(
+          2,
+          [&](World& world) {
+            Trainee trainee(world, settings);
+            for (int step = 0; step < 4; ++step) {
+              if (step == 1) trainee.engine.set_trainable("layer.0", false);
+              if (step == 3) trainee.engine.set_trainable("layer.0", true);
+              for (int t = 0; t < kTensors; ++t) trainee.model.frozen[t] = (t == 1 || t == 2) && step % 3 != 0;
+              train_micro_batch(trainee.engine, trainee.model, step, 0, world.rank());
+              const double norm = trainee.engine.step().gradient_norm;
+              const double loss = evaluate(trainee.engine, trainee.model, step, world.rank());
+              if (world.rank() == 0) seen.insert(seen.end(), {norm, loss});
+            }
+          },
+          kHosts);
+      return seen;
+    };
+    Settings settings;
+    settings.options = {.zero_stage = 3, .precision = {.compute = DType::kBFloat16}};
+    EXPECT_EQ(run(offloaded(settings, where, folder)), run(settings));
+  }
+}
+
+// What goes wrong ----------------------------------------------------------------------------------------------------------
+
+TEST(Offload, IsRefusedWithASentence) {
+  const auto refused = [](const EngineOptions& options) -> std::string {
+    std::string sentence;
+    World::threads(
+        1,
+        [&](World& world) {
+          Settings settings;
+          settings.options = options;
+          try {
+            const Trainee trainee(world, settings);
+          } catch (const Error& error) {
+            sentence = error.what();
+          }
+        },
+        kHosts);
+    return sentence;
+  };
+  using testing::HasSubstr;
+  using enum Offload;
+  EXPECT_THAT(refused({.zero_stage = 2, .offload_parameters = kHost}), HasSubstr("shards of stage 3"));
+  EXPECT_THAT(refused({.gather = GatherMode::kView, .offload_parameters = kHost}), HasSubstr("--gather view"));
+  EXPECT_THAT(refused({.offload_state = kDisk}), HasSubstr("needs a directory"));
+  EXPECT_THAT(refused({.offload_state = kDisk, .offload_state_to = "/nonexistent/of/course"}),
+              HasSubstr("cannot open directory /nonexistent/of/course"));
+}
+
+TEST(DiskHome, AFullDiskSaysSoAtOnce) {
+  test::FaultyFileSystem full({.call = test::Call::kAllocate, .nth = 0, .error = ENOSPC});
+  try {
+    make_disk_home(full, std::filesystem::temp_directory_path(), 1 << 20);
+    FAIL();
+  } catch (const FaultError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.0 MiB for"));
+  }
+}
+
+TEST(DiskHome, AReadThatFailsReachesWhoeverWaitsForIt) {
+  const auto device = make_host_device(1);
+  test::FaultyFileSystem faulty({.call = test::Call::kRead, .nth = 1});
+  const auto home = make_disk_home(faulty, std::filesystem::temp_directory_path(), 8192);
+  const Buffer slot = device->allocate(8192, Category::kStaging, "slot");
+  const auto io = device->make_stream(Lane::kIo);
+  home->copy_out(*io, 0, slot.data(), 8192);
+  home->copy_in(*io, slot.data(), 0, 8192);
+  io->synchronize();
+  home->copy_in(*io, slot.data(), 0, 8192);
+  EXPECT_THROW(io->synchronize(), FaultError);
+}
+
+TEST(DiskHome, PartsOfPagesLeaveTheRestAlone) {
+  const auto home = make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), 3 * 4096);
+  std::vector<uint8_t> all(3 * 4096), part(5000), back(3 * 4096);
+  std::iota(all.begin(), all.end(), 0);
+  home->store(home->base(), all.data(), 3 * 4096);
+  std::ranges::fill(part, 255);
+  home->store(home->base() + 4000, part.data(), 5000);
+  std::ranges::copy(part, all.begin() + 4000);
+  home->clear(home->base() + 9001, 3);
+  std::fill_n(all.begin() + 9001, 3, 0);
+  home->fetch(back.data(), home->base(), 3 * 4096);
+  EXPECT_EQ(back, all);
+  std::vector<uint8_t> some(5);
+  home->fetch(some.data(), home->base() + 8998, 5);
+  EXPECT_EQ(some, std::vector<uint8_t>(all.begin() + 8998, all.begin() + 9003));
+}
+
+}  // namespace
+}  // namespace aliquot
