@@ -42,6 +42,10 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.precision.reduce = dtype(o.reduce_precision);
   engine.loss_scaling = o.loss_scaling;
   engine.moments = dtype(o.state);
+  engine.offload_state = offload_kind(o.offload);
+  engine.offload_state_to = offload_directory(o.offload);
+  engine.offload_parameters = offload_kind(o.offload_parameters);
+  engine.offload_parameters_to = offload_directory(o.offload_parameters);
   engine.update_in_backward = o.update_in_backward;
   engine.reproducible = o.reproducible;
   engine.optimizer = optimizer(o);

@@ -7,12 +7,15 @@ namespace aliquot {
 Account account(const Schedule& schedule) {
   const std::size_t count = schedule.operations.size();
   std::vector<BytesByCategory> change(count + 1);
+  Account account;
   for (const PlannedBuffer& buffer : schedule.buffers) {
-    if (!buffer.booked) continue;
+    if (!buffer.booked) {
+      account.elsewhere_bytes += buffer.size_bytes;
+      continue;
+    }
     change[buffer.first][static_cast<std::size_t>(buffer.category)] += buffer.size_bytes;
     change[static_cast<std::size_t>(buffer.last) + 1][static_cast<std::size_t>(buffer.category)] -= buffer.size_bytes;
   }
-  Account account;
   BytesByCategory now{};
   for (std::size_t i = 0; i < count; ++i) {
     int64_t total = 0;

@@ -18,10 +18,11 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count) {
-  if (policy.zero_stage < 3) return "nothing to choose below stage 3";
-  return fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
+  const char* state = policy.offload_state == Offload::kHost ? "optimizer state in the host's memory" : "";
+  if (policy.zero_stage < 3) return *state != '\0' ? state : "nothing to choose below stage 3";
+  return fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward{}{}",
                      schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch, policy.keep_gathered,
-                     use_count);
+                     use_count, *state != '\0' ? ", " : "", state);
 }
 
 /// How many uses stay whole: all of them, and halves of that, down to none.
@@ -37,16 +38,25 @@ std::vector<GatherMode> gather_modes(const Policy& policy) {
   return {GatherMode::kAuto, GatherMode::kCopy};
 }
 
-std::vector<Policy> candidates(const Policy& policy, std::size_t use_count) {
+/// A GPU's host has memory beside the budget; a host's own is what the budget is of.
+std::vector<Offload> state_homes(const Policy& policy, const Topology& topology) {
+  if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
+  return {Offload::kNone, Offload::kHost};
+}
+
+std::vector<Policy> candidates(const Policy& policy, const Topology& topology, std::size_t use_count) {
   static constexpr int kPrefetch[] = {0, 1, 2, 3};
   std::vector<Policy> all;
-  for (const GatherMode gather : gather_modes(policy)) {
-    for (const int prefetch : kPrefetch) {
-      for (const int kept : kept_counts(policy, use_count)) {
-        all.push_back(policy);
-        all.back().gather = gather;
-        all.back().prefetch = prefetch;
-        all.back().keep_gathered = kept;
+  for (const Offload state : state_homes(policy, topology)) {
+    for (const GatherMode gather : gather_modes(policy)) {
+      for (const int prefetch : kPrefetch) {
+        for (const int kept : kept_counts(policy, use_count)) {
+          all.push_back(policy);
+          all.back().gather = gather;
+          all.back().prefetch = prefetch;
+          all.back().keep_gathered = kept;
+          all.back().offload_state = state;
+        }
       }
     }
   }
@@ -79,7 +89,7 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
                  const CostModel& cost) {
   std::optional<Candidate> best, fastest;
   std::optional<Candidate> smallest;
-  for (const Policy& each : candidates(policy, model.uses.size())) {
+  for (const Policy& each : candidates(policy, topology, model.uses.size())) {
     Plan planned = plan(model, each, topology);
     const double seconds = simulate(planned, cost).step_seconds;
     Candidate candidate{std::move(planned), 0, seconds};

@@ -164,6 +164,7 @@ struct Account {
   int64_t peak_bytes = 0;  // of the sum
   OperationId peak_operation = 0;
   std::vector<BytesByCategory> at;  // by operation
+  int64_t elsewhere_bytes = 0;      // in files, or in the memory of a GPU's host
 };
 Account account(const Schedule& schedule);
 

@@ -18,7 +18,6 @@ constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"}, Unfinished{"world", "auto threads mpi"},
     Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
     Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
-    Unfinished{"offload", "none"},     Unfinished{"offload-parameters", "none"},
     Unfinished{"quantize", "none"},
 };
 

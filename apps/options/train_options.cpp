@@ -22,17 +22,6 @@ void set_betas(TrainOptions& options, std::string_view text) {
   options.beta_2 = second;
 }
 
-// none, host or disk:DIR
-void set_offload(std::string& value, std::string_view text) {
-  if (text.starts_with("disk:")) {
-    if (text.size() == 5) throw UsageError("disk: wants a directory, as in disk:/scratch.");
-    value = text;
-    return;
-  }
-  value = parse_choice(text, {"none", "host", "disk:DIR"});
-  if (value == "disk:DIR") throw UsageError("DIR stands for a directory, as in disk:/scratch.");
-}
-
 void add_world(OptionTable& t, TrainOptions& o) {
   t.heading("Sharding");
   t.choice("zero-stage", o.zero_stage, {"0", "1", "2", "3"},
@@ -122,12 +111,7 @@ void add_memory(OptionTable& t, TrainOptions& o) {
   t.count("keep-gathered", o.keep_gathered, {0, 1 << 20}, "How many units stay whole after forward.");
   t.choice("gather", o.gather, {"auto", "view", "copy"}, "How one host's ranks see each other's shards.");
   t.bytes("memory-budget", o.memory_budget, "Fit this a rank, and choose what changes no result.");
-  const auto offload = [&t](const char* name, std::string& value, const char* meaning) {
-    t.add({name, "none|host|disk:DIR", meaning, false, [&value](std::string_view text) { set_offload(value, text); },
-           [&value] { return Json(value); }});
-  };
-  offload("offload", o.offload, "Where optimizer state lives between uses.");
-  offload("offload-parameters", o.offload_parameters, "Where parameter shards live between uses, at stage 3.");
+  add_offload_options(t, o);
   t.choice("quantize", o.quantize, {"none", "weights", "gradients", "both"},
            "8-bit weights and gradients between nodes.");
   t.choice("recompute", o.recompute, {"none", "block"},

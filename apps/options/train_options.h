@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/options/offload_options.h"
 #include "apps/options/option_table.h"
 #include "apps/options/shape_options.h"
 #include "optim/loss_scaler.h"
@@ -14,7 +15,7 @@ namespace aliquot {
 
 /// Plain values under the manual's names; the initial ones are the defaults. Choices are the words of the flags, checked.
 /// Empty optionals and strings are what is resolved later (by model, world and device) or was not asked for.
-struct TrainOptions : ShapeOptions {
+struct TrainOptions : ShapeOptions, OffloadOptions {
   std::string zero_stage = "3";
   std::optional<int64_t> ranks;
   std::string device = "auto", world = "auto";
@@ -52,7 +53,7 @@ struct TrainOptions : ShapeOptions {
   int64_t prefetch = 1, keep_gathered = 0;
   std::string gather = "auto";
   std::optional<int64_t> memory_budget;
-  std::string offload = "none", offload_parameters = "none", quantize = "none", recompute = "none";
+  std::string quantize = "none", recompute = "none";
   bool update_in_backward = false, reproducible = false;
 
   std::string checkpoint_dir;

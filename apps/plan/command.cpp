@@ -75,6 +75,7 @@ Json to_json(const PlanOptions& o, const Outcome& outcome) {
               {"ranks", o.ranks},
               {"parameters", outcome.parameters},
               {"memory", memory},
+              {"offloaded", outcome.account.elsewhere_bytes},
               {"peak_operation", title(outcome.plan, outcome.account.peak_operation)},
               {"rank_bytes", rank_bytes(outcome.plan)},
               {"sent_bytes", outcome.timeline.sent_bytes},
@@ -98,6 +99,8 @@ void print_text(const PlanOptions& o, const Outcome& outcome) {
   }
   fmt::print("  {:<14}{:>18}  {}, at {}\n", "peak", outcome.account.peak_bytes, bytes_text(outcome.account.peak_bytes),
              title(outcome.plan, outcome.account.peak_operation));
+  if (const int64_t elsewhere = outcome.account.elsewhere_bytes; elsewhere > 0)
+    fmt::print("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
   fmt::print("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
              bytes_text(outcome.timeline.received_bytes));
   if (outcome.largest)

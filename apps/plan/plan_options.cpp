@@ -27,6 +27,7 @@ void add_sharding(OptionTable& t, PlanOptions& o) {
   t.count("prefetch", o.prefetch, {0, 1024}, "How many units ahead are gathered.");
   t.count("keep-gathered", o.keep_gathered, {0, 1 << 20}, "How many units stay whole after forward.");
   t.choice("gather", o.gather, {"auto", "view", "copy"}, "How one host's ranks see each other's shards.");
+  add_offload_options(t, o);
   t.toggle("update-in-backward", o.update_in_backward, "Update a unit as soon as its gradient is reduced.");
   t.toggle("reproducible", o.reproducible, "The same bits on any power of two of ranks.");
 }
@@ -100,6 +101,8 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   policy.prefetch = static_cast<int>(o.prefetch);
   policy.keep_gathered = static_cast<int>(o.keep_gathered);
   policy.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
+  policy.offload_state = offload_kind(o.offload);
+  policy.offload_parameters = offload_kind(o.offload_parameters);
   policy.update_in_backward = o.update_in_backward;
   policy.reproducible = o.reproducible;
   policy.state_bytes_per_block = state_bytes(optimizer_of(o.optimizer), dtype(o.state), kBlockElements);

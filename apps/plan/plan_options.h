@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/options/offload_options.h"
 #include "apps/options/option_table.h"
 #include "apps/options/shape_options.h"
 #include "engine/policy.h"
@@ -14,7 +15,7 @@
 
 namespace aliquot {
 
-struct PlanOptions : ShapeOptions {
+struct PlanOptions : ShapeOptions, OffloadOptions {
   std::optional<int64_t> params;  // instead of a model: so many, in equal units
   int64_t units = 32;
 

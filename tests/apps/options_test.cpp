@@ -152,7 +152,6 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
 
 TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {
   EXPECT_NO_THROW(refuse_unfinished(parsed({})));
-  EXPECT_THROW(refuse_unfinished(parsed({"--offload-parameters", "host"})), UsageError);
   EXPECT_THROW(refuse_unfinished(parsed({"--precision", "bf16"})), UsageError);
   EXPECT_THROW(refuse_unfinished(parsed({"--model", "llama-nano"})), UsageError);
   EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp32", "--zero-stage", "1"})));

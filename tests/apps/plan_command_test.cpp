@@ -42,6 +42,23 @@ TEST(Plan, AgreesWithTheZeroPaper) {
   }
 }
 
+TEST(Plan, OffloadedStateIsCountedApart) {
+  const std::vector<std::string> model = {"--params",     "1b", "--ranks",   "4",
+                                          "--zero-stage", "2",  "--machine", "dgx-h100"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), model.begin(), model.end());
+    return planned(words)[0];
+  };
+  const Json here = with({}), host = with({"--offload", "host"}), disk = with({"--offload", "disk:/scratch"});
+  EXPECT_EQ(here["offloaded"], 0);
+  EXPECT_EQ(host["offloaded"], here["memory"]["optimizer"]);
+  EXPECT_EQ(host["memory"]["optimizer"], 0);
+  EXPECT_LT(host["memory"]["peak"], here["memory"]["peak"]);
+  EXPECT_EQ(disk["memory"], host["memory"]);
+  EXPECT_GT(host["step_seconds"], here["step_seconds"]);
+  EXPECT_GT(disk["step_seconds"], host["step_seconds"]);
+}
+
 TEST(Plan, IsWhatTrainMeasures) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";

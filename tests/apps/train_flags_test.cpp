@@ -33,6 +33,27 @@ TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
             plain);
 }
 
+TEST(TrainFlags, WhatIsOffloadedComesBackTheSame) {
+  test::TemporaryDirectory directory;
+  const std::string disk = "disk:" + directory.path().string(), runs = directory.path() / "runs";
+  const std::string plain = digest({"--ranks", "2"});
+  EXPECT_EQ(digest({"--ranks", "2", "--offload", "host"}), plain);
+  EXPECT_EQ(digest({"--ranks", "2", "--offload", disk, "--zero-stage", "1"}), plain);
+  EXPECT_EQ(digest({"--ranks", "2", "--offload", disk, "--offload-parameters", disk}), plain);
+  // A checkpoint of what lies on disk, resumed by a run that keeps it in memory.
+  const test::CommandResult stopped =
+      test::run_aliquot({"train", "--steps", "3", "--layers", "2", "--threads", "1", "--ranks", "2", "--stop-after",
+                         "2", "--quiet", "--offload", disk, "--offload-parameters", disk, "--checkpoint-dir", runs});
+  EXPECT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_EQ(digest({"--ranks", "4", "--micro-batch", "2", "--checkpoint-dir", runs, "--resume", "auto"}).size(),
+            plain.size());
+  EXPECT_EQ(digest({"--ranks", "2", "--checkpoint-dir", runs, "--resume", "auto"}), plain);
+  const test::CommandResult nowhere =
+      test::run_aliquot({"train", "--steps", "1", "--ranks", "1", "--offload", "disk:/nonexistent/of/course"});
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_NE(nowhere.err.find("/nonexistent/of/course"), std::string::npos) << nowhere.err;
+}
+
 TEST(TrainFlags, PrecisionOfStateAndTrafficShows) {
   const std::string plain = digest({"--ranks", "2"});
   for (const std::vector<std::string>& words :

@@ -213,7 +213,9 @@ class Search {
   void touch_flat(int32_t f) {
     const Verb verb = operation().verb;
     if (verb == Verb::kGather && !plan_.schedule.view) {
-      const Role shard = plan_.policy.offload_parameters == Offload::kNone || plan_.flats[f].layout.flat_count() == 0 ? Role::kParameters : Role::kOffered;
+      const Role shard = plan_.policy.offload_parameters == Offload::kNone || plan_.flats[f].layout.flat_count() == 0
+                             ? Role::kParameters
+                             : Role::kOffered;
       for (int q = 0; q < ranks_; ++q) touch(q, shard, f, {}, false, kMeet);
       own(Role::kGathered, f, true);
       relay(Role::kGathered, f);

@@ -30,6 +30,22 @@ int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topo
   return -1;
 }
 
+/// On GPUs state may go to the host's memory, as the last thing tried; on hosts that would save nothing.
+TEST(Budget, OffloadsStateOfGpusWhereNothingElseFits) {
+  const ModelSpec model = deep_model(12, 1 << 24);
+  Topology gpus = testing::hosts(2, 2);
+  gpus.gpu_of_rank = {0, 1};
+  const CostModel cost = CostModel::typical_gpu();
+  const auto within = [&](int64_t bytes) { return plan_within(bytes, model, {.zero_stage = 2}, gpus, cost); };
+  const int64_t whole = rank_bytes(plan(model, {.zero_stage = 2}, gpus));
+  EXPECT_EQ(within(whole).policy.offload_state, Offload::kNone);
+  const Plan tight = within(whole * 3 / 4);
+  EXPECT_EQ(tight.policy.offload_state, Offload::kHost);
+  EXPECT_LE(rank_bytes(tight), whole * 3 / 4);
+  EXPECT_NE(tight.choice.find("optimizer state in the host's memory"), std::string::npos) << tight.choice;
+  EXPECT_THROW(plan_within(whole * 3 / 4, model, {.zero_stage = 2}, testing::hosts(2, 2), cost), UnavailableError);
+}
+
 TEST(Budget, IsKeptAndMoreIsNeverSlower) {
   const ModelSpec model = deep_model(12, 1 << 16);
   // Gathers come once a pass and reduces once a step, so it is gathers that memory can save.

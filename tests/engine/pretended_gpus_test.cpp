@@ -63,6 +63,25 @@ TEST(PretendedGpus, UpdateInBackwardAndReproducibleToo) {
   }
 }
 
+TEST(PretendedGpus, OffloadToTheirHost) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const Precision& precision : kPrecisions) {
+      Settings settings = settings_of(stage, precision, 2);
+      const Outcome plain = train_plainly(2, settings);
+      settings.options.offload_state = Offload::kHost;
+      if (stage == 3) settings.options.offload_parameters = Offload::kHost;
+      World::threads(
+          2,
+          [&](World& world) {
+            EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage << ", " << precision.describe();
+            const BytesByCategory peak = world.device().ledger().peak();
+            EXPECT_EQ(peak[static_cast<std::size_t>(Category::kOptimizer)], 0);
+          },
+          world_options(WorldChoice::kThreads));
+    }
+  }
+}
+
 TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);
