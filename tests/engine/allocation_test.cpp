@@ -13,21 +13,22 @@ std::atomic<bool> counting = false;
 std::atomic<int64_t> allocation_count = 0;
 }  // namespace
 
-void* operator new(std::size_t size) {
+// Never inlined: where only one of a pair is, GCC takes malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   if (counting) ++allocation_count;
   if (void* data = std::malloc(size > 0 ? size : 1)) return data;
   throw std::bad_alloc();
 }
-void* operator new(std::size_t size, std::align_val_t alignment) {
+[[gnu::noinline]] void* operator new(std::size_t size, std::align_val_t alignment) {
   if (counting) ++allocation_count;
   const auto align = static_cast<std::size_t>(alignment);
   if (void* data = std::aligned_alloc(align, (size + align - 1) / align * align)) return data;
   throw std::bad_alloc();
 }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+[[gnu::noinline]] void operator delete(void* data, std::size_t, std::align_val_t) noexcept { std::free(data); }
 
 namespace aliquot {
 namespace {
