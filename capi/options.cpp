@@ -119,6 +119,14 @@ const std::vector<Entry>& precision_entries() {
   return entries;
 }
 
+/// none, host or disk:DIR
+void set_offload(Offload& kind, std::string& directory, Text text) {
+  constexpr std::string_view kDisk = "disk:";
+  const bool on_disk = text.starts_with(kDisk) && text.size() > kDisk.size();
+  kind = on_disk ? Offload::kDisk : choice<Offload>(text, {{"none", Offload::kNone}, {"host", Offload::kHost}});
+  directory = on_disk ? text.substr(kDisk.size()) : "";
+}
+
 const std::vector<Entry>& engine_entries() {
   static const std::vector<Entry> entries = {
       {"zero-stage", [](Options& o, Text t) { o.engine.zero_stage = whole(t, 0); }},
@@ -135,6 +143,9 @@ const std::vector<Entry>& engine_entries() {
          using enum GatherMode;
          o.engine.gather = choice<GatherMode>(t, {{"auto", kAuto}, {"view", kView}, {"copy", kCopy}});
        }},
+      {"offload", [](Options& o, Text t) { set_offload(o.engine.offload_state, o.engine.offload_state_to, t); }},
+      {"offload-parameters",
+       [](Options& o, Text t) { set_offload(o.engine.offload_parameters, o.engine.offload_parameters_to, t); }},
       {"memory-budget", [](Options& o, Text t) { o.engine.memory_budget_bytes = bytes(t); }},
       {"update-in-backward", [](Options& o, Text t) { o.engine.update_in_backward = on(t); }},
       {"reproducible", [](Options& o, Text t) { o.engine.reproducible = on(t); }}};

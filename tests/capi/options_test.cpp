@@ -44,6 +44,8 @@ TEST_F(CapiOptions, EveryNameTakesWhatTheManualSays) {
                                                        {"gather", "copy"},
                                                        {"memory-budget", "1.5GiB"},
                                                        {"update-in-backward", "off"},
+                                                       {"offload", "disk:/tmp"},
+                                                       {"offload-parameters", "none"},
                                                        {"reproducible", "off"},
                                                        {"precision", "bf16"},
                                                        {"gradients", "bf16"},
