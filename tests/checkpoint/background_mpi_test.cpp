@@ -5,6 +5,7 @@
 #include "checkpoint/background_saver.h"
 #include "sharding/world.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpi_leaks.h"
 
 namespace aliquot {
 namespace {
