@@ -33,6 +33,7 @@ WorldOptions world_options(const TrainOptions& o) {
 EngineOptions engine_options(const TrainOptions& o) {
   EngineOptions engine;
   engine.zero_stage = o.stage();
+  engine.replicas = static_cast<int>(o.replicas);
   engine.accumulate = static_cast<int>(o.accumulate);
   engine.accumulate_into = o.accumulate_into == "full" ? AccumulateInto::kFull : AccumulateInto::kShard;
   engine.prefetch = static_cast<int>(o.prefetch);

@@ -130,6 +130,7 @@ void set_offload(Offload& kind, std::string& directory, Text text) {
 const std::vector<Entry>& engine_entries() {
   static const std::vector<Entry> entries = {
       {"zero-stage", [](Options& o, Text t) { o.engine.zero_stage = whole(t, 0); }},
+      {"replicas", [](Options& o, Text t) { o.engine.replicas = whole(t, 1); }},
       {"accumulate", [](Options& o, Text t) { o.engine.accumulate = whole(t, 1); }},
       {"accumulate-into",
        [](Options& o, Text t) {

@@ -7,7 +7,7 @@ namespace aliquot {
 Accesses::Accesses(const Plan& plan)
     : plan_(plan),
       several_nodes_(!plan.topology.one_node()),
-      reduces_in_place_(plan.schedule.zero_stage <= 1 && !plan.schedule.accumulate_into_shard),
+      reduces_in_place_(plan.schedule.reduces_in_place),
       first_reduce_(plan.model.units.size(), -1),
       last_reduce_(plan.model.units.size(), -1) {
   goes_on_.resize(plan.schedule.operations.size());
@@ -80,6 +80,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     }
     if (!trainable) continue;
     if (operation.verb == Verb::kReduce) reduce(id, flat);
+    if (operation.verb == Verb::kExchange) exchange(flat);
     if (operation.verb == Verb::kSpread) spread(flat);
     if (operation.verb == Verb::kUpdate) update(flat);
     if (operation.verb == Verb::kPublish) {
@@ -126,13 +127,14 @@ void Accesses::reduce(OperationId id, int32_t flat) {
     add({.role = Role::kSent, .flat = flat, .by_peers = true, .after_meeting = true});
   }
   add_up(id, flat);
-  if (id == last_reduce_[plan_.flats[flat].unit]) add({.role = Role::kSquares, .flat = flat, .writes = true});
+  if (id == last_reduce_[plan_.flats[flat].unit] && plan_.policy.replica_count == 1)
+    add({.role = Role::kSquares, .flat = flat, .writes = true});
 }
 
 /// What was reduced becomes the sum, or is added to it; in levels, to those that waited for it.
 void Accesses::add_up(OperationId id, int32_t flat) {
   const UnitId unit = plan_.flats[flat].unit;
-  Role sum = reduces_in_place_ ? Role::kGradients : Role::kReduced;
+  Role sum = reduces_in_place_ ? Role::kGradients : plan_.policy.replica_count > 1 ? Role::kAcross : Role::kReduced;
   if (plan_.schedule.sums_in_levels) {
     const int closed = closed_levels(plan_.schedule.operations[id].micro_batch);
     if (closed > 0) add({.role = Role::kPartial, .flat = flat, .writes = true});
@@ -143,6 +145,13 @@ void Accesses::add_up(OperationId id, int32_t flat) {
     add({.role = sum, .flat = flat});
   }
   add({.role = sum, .flat = flat, .writes = true});
+}
+
+/// Peers are of other replicas: what they read, they are through with when the exchange is.
+void Accesses::exchange(int32_t flat) {
+  add({.role = Role::kAcross, .flat = flat});
+  add({.role = Role::kReduced, .flat = flat, .writes = true});
+  add({.role = Role::kSquares, .flat = flat, .writes = true});
 }
 
 void Accesses::spread(int32_t flat) {
@@ -170,7 +179,8 @@ void Accesses::update(int32_t flat) {
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
-  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
+  const int replicas = plan.policy.replica_count;
+  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks * replicas;
   const Precision& precision = plan.policy.precision;
   const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
   const int64_t updated = plan.schedule.zero_stage == 0 ? whole : shard;
@@ -187,8 +197,10 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kGradients: return whole * element_bytes(precision.gradients);
     case Role::kReduced: return shard * element_bytes(precision.gradients);
     case Role::kSent: return whole * element_bytes(precision.sent());
-    case Role::kPartial: return shard * (plan.schedule.sums_in_levels ? 4 : element_bytes(precision.gradients));
-    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
+    case Role::kAcross: return shard * 4;
+    case Role::kPartial:
+      return shard * (plan.schedule.sums_in_levels || replicas > 1 ? 4 : element_bytes(precision.gradients));
+    case Role::kSquares: return shard / replicas / kBlockElements * static_cast<int64_t>(sizeof(double));
     case Role::kNormParts: break;
     default: return shard * 4;  // a level
   }

@@ -35,6 +35,7 @@ class Accesses {
   void copy(OperationId operation);
   void gather(int32_t flat);
   void reduce(OperationId operation, int32_t flat);
+  void exchange(int32_t flat);
   void spread(int32_t flat);
   void add_up(OperationId operation, int32_t flat);
   void norm();

@@ -4,14 +4,18 @@
 
 namespace aliquot {
 
-Arena::Arena(const Plan& training, const Plan& evaluation, Communicator& communicator)
-    : own_(communicator.allocate(
-          std::max(training.schedule.bytes(Space::kArena), evaluation.schedule.bytes(Space::kArena)), Category::kArena,
-          "arena")) {
+Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups) {
+  Communicator& replica = groups.replica();
+  const auto bytes = [&](Space space) {
+    return std::max(training.schedule.bytes(space), evaluation.schedule.bytes(space));
+  };
+  own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena");
+  if (bytes(Space::kPeers) > 0) peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena");
+  if (bytes(Space::kWorld) > 0)
+    world_ = groups.world().communicator().allocate(bytes(Space::kWorld), Category::kArena, "arena");
   if (!training.schedule.view) return;
-  const int64_t bytes = training.schedule.bytes(Space::kSharedRange);
-  shared_ =
-      communicator.allocate_shared(bytes, bytes / communicator.rank_count(), Category::kArena, "parameter shards");
+  const int64_t shared = training.schedule.bytes(Space::kSharedRange);
+  shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
 }
 
 }  // namespace aliquot

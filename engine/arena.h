@@ -3,24 +3,27 @@
 
 #include <optional>
 
+#include "engine/replica_groups.h"
 #include "engine/schedule.h"
-#include "sharding/communicator.h"
 
 namespace aliquot {
 
-/// One range of each rank's own and, where gathers are views, one that all ranks share. Made collectively, large enough for
-/// training and evaluation, which take turns in it; the communicator must outlive it.
+/// Of each rank's own a range that its replica reads, one that its peers do, and one that all ranks do; and where gathers are
+/// views, a range that ranks share. Made collectively, large enough for training and evaluation, which take turns in it; the
+/// groups must outlive it.
 class Arena {
  public:
-  Arena(const Plan& training, const Plan& evaluation, Communicator& communicator);
+  Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups);
 
-  std::byte* own() const { return own_.local(); }
-  const SymmetricBuffer& buffer() const { return own_; }
+  /// kArena, kPeers or kWorld.
+  const SymmetricBuffer& buffer(Space space) const {
+    return space == Space::kPeers ? peers_ : space == Space::kWorld ? world_ : own_;
+  }
   /// Only where gathers are views.
   const SharedRange& shared() const { return *shared_; }
 
  private:
-  SymmetricBuffer own_;
+  SymmetricBuffer own_, peers_, world_;
   std::optional<SharedRange> shared_;
 };
 

@@ -80,7 +80,8 @@ int64_t rank_bytes(const Plan& plan) {
   const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
-  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
+  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) + plan.schedule.bytes(Space::kWorld) +
+         plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
          home(plan.policy.offload_state, Space::kStateHome) +
          home(plan.policy.offload_parameters, Space::kParametersHome);
 }

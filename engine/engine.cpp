@@ -93,6 +93,7 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
 
 Policy Engine::policy() const {
   return {.zero_stage = options_.zero_stage,
+          .replica_count = options_.replicas,
           .precision = options_.precision,
           .micro_batch_count = options_.accumulate,
           .accumulate_into = options_.accumulate_into,

@@ -124,7 +124,8 @@ namespace {
 /// The pieces of one tensor of a flat over the shards of some ranks. `at`: where element `first` of the flat lies, given
 /// how many elements one value stands for.
 struct Held {
-  int first_rank, last_rank, own_rank;
+  int first_rank, last_rank;
+  int own_rank;  // -1: another replica's rank saves what this one holds
   int64_t elements_per_value = 1;
   std::function<std::byte*(int64_t first)> at;
 };
@@ -165,17 +166,18 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
   const FlatSpec& spec = plan_->flats[flat];
   const TensorSpec& what = spec.layout.tensors()[tensor];
   const Running& run = *running_;
-  const int rank = world_.rank();
+  const int rank = run.groups.replica().rank();
+  const int saves = run.groups.replica_index() == 0 ? rank : -1;
   const auto weight = [&](int64_t first) { return run.weights.working(flat, first); };
   state.tensors.push_back(
       {.path = "parameters/" + what.name,
        .shape = what.shape,
        .dtype = DType::kFloat32,
-       .pieces = pieces_of(spec.layout, tensor, {run.weights.first_rank(), run.weights.last_rank(), rank, 1, weight}),
+       .pieces = pieces_of(spec.layout, tensor, {run.weights.first_rank(), run.weights.last_rank(), saves, 1, weight}),
        .access = run.weights.access(flat)});
   if (!spec.trainable) return;
   const bool whole = plan_->schedule.zero_stage == 0;
-  const int first_rank = whole ? 0 : rank, last_rank = whole ? world_.rank_count() - 1 : rank;
+  const int first_rank = whole ? 0 : rank, last_rank = whole ? plan_->topology.rank_count() - 1 : rank;
   for (std::size_t s = 0; s < run.updater.states().size(); ++s) {
     const StateSpec& kept = run.updater.states()[s];
     const bool by_block = kept.elements_per_value > 1;
@@ -188,7 +190,7 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
         {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
          .shape = by_block ? std::vector<int64_t>{values} : what.shape,
          .dtype = kept.dtype,
-         .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, rank, kept.elements_per_value, value}),
+         .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, saves, kept.elements_per_value, value}),
          .access = run.raw_access(run.updater.state(flat, s), kept.dtype)});
   }
 }
@@ -221,22 +223,21 @@ void Engine::adopt(const State& state) {
 std::vector<float> Engine::read(std::string_view parameter) {
   running("reading a parameter").require_between_steps("read()");
   running_->come_to_rest();
+  Communicator& ranks = running_->groups.replica();
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatLayout& layout = plan_->flats[f].layout;
     for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
       if (layout.tensors()[t].name != parameter) continue;
       std::string own;
-      for (const Piece& piece : layout.pieces(world_.rank())) {
+      for (const Piece& piece : layout.pieces(ranks.rank())) {
         if (piece.tensor != t) continue;
         std::vector<float> values(static_cast<std::size_t>(piece.count));
-        running_->weights.read(f, world_.rank() * layout.shard_count() + piece.shard_offset, piece.count,
-                               values.data());
+        running_->weights.read(f, ranks.rank() * layout.shard_count() + piece.shard_offset, piece.count, values.data());
         own.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
       }
       std::vector<float> whole(static_cast<std::size_t>(layout.tensors()[t].element_count()));
       auto* to = reinterpret_cast<char*>(whole.data());
-      for (const std::string& part : world_.communicator().gather_objects(own))
-        to = std::copy(part.begin(), part.end(), to);
+      for (const std::string& part : ranks.gather_objects(own)) to = std::copy(part.begin(), part.end(), to);
       return whole;
     }
   }

@@ -6,11 +6,12 @@ namespace aliquot {
 
 Executor::Executor(const Parts& parts)
     : plan_(parts.plan),
-      world_(parts.world),
+      world_(parts.groups.world()),
+      ranks_(parts.groups.replica()),
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.world, parts.memory, parts.homes, parts.updater}) {
+      work_({parts.plan, parts.groups, parts.memory, parts.homes, parts.updater}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -117,7 +118,7 @@ void Executor::begin(OperationId id) {
       lane.wait(*events_[wait.operation]);
       continue;
     }
-    world_.communicator().await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(what));
+    ranks_.await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(what));
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
@@ -127,7 +128,7 @@ void Executor::end(OperationId id) {
   Stream& lane = stream(operation(id).lane);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
   if (observed_here_[id]) lane.record(*events_[id]);
-  if (observed_by_all_[id]) world_.communicator().publish(lane, progress(id, step_));
+  if (observed_by_all_[id]) ranks_.publish(lane, progress(id, step_));
   for (const BufferId buffer : ends_[id]) memory_.release(buffer);
 }
 
@@ -137,6 +138,7 @@ void Executor::run(OperationId id) {
   switch (what.verb) {
     case Verb::kGather: return work_.gather(lane, what, label(what));
     case Verb::kReduce: return work_.reduce(lane, id, label(what));
+    case Verb::kExchange: return work_.exchange(lane, what, label(what));
     case Verb::kSpread: return work_.spread(lane, what, label(what));
     case Verb::kPublish: return work_.publish(lane, what, label(what));
     case Verb::kUpdate: return update(what);

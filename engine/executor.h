@@ -30,7 +30,7 @@ class Executor {
  public:
   struct Parts {
     const Plan& plan;
-    World& world;
+    const ReplicaGroups& groups;
     Lanes& lanes;
     StepMemory& memory;
     const Homes& homes;
@@ -85,6 +85,7 @@ class Executor {
 
   const Plan& plan_;
   World& world_;
+  Communicator& ranks_;  // of the replica: the plan's
   Lanes& lanes_;
   StepMemory& memory_;
   StepDecision& decision_;

@@ -10,10 +10,13 @@ namespace {
 
 int64_t block_count(int64_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
 
-/// The blocks of one flat that `rank` holds; places count from the start of its shard.
-std::vector<NormSpan> spans_of(const FlatSpec& flat, int32_t first_tensor, int rank) {
+/// The blocks of one flat that `rank` of the world has sums of: of its shard, or of the part of it that it adds up for its
+/// peers; places count from the start of that.
+std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor, int rank) {
   std::vector<NormSpan> spans;
-  for (const Piece& piece : flat.layout.pieces(rank)) {
+  const int ranks = plan.topology.rank_count();
+  for (const Piece& piece :
+       plan.flats[f].layout.pieces_of_part(rank % ranks, rank / ranks, plan.policy.replica_count)) {
     spans.push_back({first_tensor + piece.tensor, piece.tensor_offset / kBlockElements, block_count(piece.count),
                      piece.shard_offset / kBlockElements});
   }
@@ -22,8 +25,11 @@ std::vector<NormSpan> spans_of(const FlatSpec& flat, int32_t first_tensor, int r
 
 }  // namespace
 
-GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator, Device& device)
-    : plan_(plan), communicator_(communicator), device_(device), part_bytes_(norm_part_bytes(plan.flats)) {
+GlobalNorm::GlobalNorm(const Plan& plan, World& world)
+    : plan_(plan),
+      communicator_(world.communicator()),
+      device_(world.device()),
+      part_bytes_(norm_part_bytes(plan.flats)) {
   std::vector<NormTensor> tensors;
   for (const FlatSpec& flat : plan.flats) {
     first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
@@ -35,7 +41,7 @@ GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator, Device& dev
   tree_ = std::make_unique<NormTree>(std::move(tensors));
 
   std::vector<NormNode> all;
-  for (int r = 0; r < communicator.rank_count(); ++r) {
+  for (int r = 0; r < communicator_.rank_count(); ++r) {
     const auto nodes = nodes_of(r);
     value_counts_.push_back(static_cast<int64_t>(nodes.size()));
     all.insert(all.end(), nodes.begin(), nodes.end());
@@ -46,23 +52,23 @@ GlobalNorm::GlobalNorm(const Plan& plan, Communicator& communicator, Device& dev
   int64_t first_value = 1, mirrored = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.flats[f].trainable) continue;
-    auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan.flats[f], first_tensor_[f], communicator.rank()));
+    auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan, f, first_tensor_[f], communicator_.rank()));
     const auto count = static_cast<int64_t>(parts->nodes().size());
-    const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
+    const int64_t blocks = plan.flats[f].layout.shard_count() / plan.policy.replica_count / kBlockElements;
     own_.push_back({f, std::move(parts), first_value, blocks, mirrored});
     first_value += count;
     mirrored += blocks;
   }
-  if (device.kind() == DeviceKind::kHost) return;
-  squares_mirror_ = device.allocate_host(mirrored * static_cast<int64_t>(sizeof(double)), "sums of squares");
-  parts_mirror_ = device.allocate_host(part_bytes_ * communicator.rank_count(), "parts of the norm");
+  if (device_.kind() == DeviceKind::kHost) return;
+  squares_mirror_ = device_.allocate_host(mirrored * static_cast<int64_t>(sizeof(double)), "sums of squares");
+  parts_mirror_ = device_.allocate_host(part_bytes_ * communicator_.rank_count(), "parts of the norm");
 }
 
 std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   std::vector<NormNode> nodes;
   for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
     if (!plan_.flats[f].trainable) continue;
-    const auto own = tree_->nodes(spans_of(plan_.flats[f], first_tensor_[f], rank));
+    const auto own = tree_->nodes(spans_of(plan_, static_cast<int32_t>(f), first_tensor_[f], rank));
     nodes.insert(nodes.end(), own.begin(), own.end());
   }
   return nodes;
@@ -92,6 +98,8 @@ void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandon
   if (mirrors) kernels.copy(reduce, parts + communicator_.rank() * part_bytes_, own_part, part_bytes_);
   communicator_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1), part_bytes_, label);
   if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * communicator_.rank_count());
+  // The plan's waits are for the own replica's ranks: others may still be reading this one's part.
+  if (plan_.policy.replica_count > 1) communicator_.barrier(reduce, label);
 }
 
 NormResult GlobalNorm::finish(const StepMemory& memory) {

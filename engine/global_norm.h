@@ -8,6 +8,7 @@
 
 #include "engine/step_memory.h"
 #include "optim/norm_tree.h"
+#include "sharding/world.h"
 
 namespace aliquot {
 
@@ -21,7 +22,7 @@ struct NormResult {
 /// where a GPU's come through pinned memory.
 class GlobalNorm {
  public:
-  GlobalNorm(const Plan& plan, Communicator& communicator, Device& device);
+  GlobalNorm(const Plan& plan, World& world);
 
   /// Enqueues on `reduce` what brings all ranks' parts together, and whether this rank abandons the step.
   /// kSquares and kNormParts must be in use.

@@ -46,7 +46,7 @@ void ModelSpec::check() const {
   }
 }
 
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count) {
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count) {
   std::vector<FlatSpec> all;
   for (UnitId u = 0; u < static_cast<UnitId>(model.units.size()); ++u) {
     const auto& parameters = model.units[u].parameters;
@@ -63,7 +63,8 @@ std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count) {
         members.push_back(static_cast<int32_t>(p));
         tensors.push_back(tensor);
       }
-      all.push_back({u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count)});
+      all.push_back(
+          {u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count, replica_count)});
     }
   }
   return all;

@@ -52,8 +52,8 @@ inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
   return flat.layout.shard_count() * element_bytes(dtype);
 }
 
-/// The flat buffers of every unit over `rank_count` ranks, in the order of units.
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count);
+/// The flat buffers of every unit over the `rank_count` ranks of each of `replica_count` replicas, in the order of units.
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

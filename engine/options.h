@@ -17,6 +17,7 @@ namespace aliquot {
 
 struct EngineOptions {
   int zero_stage = 3;
+  int replicas = 1;  // groups of contiguous ranks that each hold one whole model
   Precision precision = {};
   int accumulate = 1;  // micro-batches a step
   AccumulateInto accumulate_into = AccumulateInto::kAuto;

@@ -34,6 +34,7 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kSpread:
     case Verb::kNorm:
     case Verb::kPublish: return true;
+    case Verb::kExchange:  // of this replica's ranks each meets others
     case Verb::kForward:
     case Verb::kBackward:
     case Verb::kRelease:
@@ -42,6 +43,10 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kUpdate: return false;
   }
   return false;
+}
+
+bool communicates(const Plan& plan, const Operation& operation) {
+  return operation.verb == Verb::kExchange || is_collective(plan, operation);
 }
 
 Order::Order(const Plan& plan) : count_(static_cast<int32_t>(plan.schedule.operations.size())) {

@@ -12,8 +12,10 @@ namespace aliquot {
 using Moment = int32_t;
 inline constexpr Moment kNever = -1;
 
-/// Whether no rank can finish the operation before every rank has started it.
+/// Whether no rank of a replica can finish the operation before each of them has started it.
 bool is_collective(const Plan& plan, const Operation& operation);
+/// Or meets ranks of other replicas.
+bool communicates(const Plan& plan, const Operation& operation);
 
 /// Happens-before, closed over lanes, waits and collectives. One schedule serves all ranks, so two of them tell
 /// everything: this one, and one that stands for every other. Every wait of the plan must be for what is issued before.

@@ -15,8 +15,8 @@ struct Alignment {
 
 bool live_together(const PlannedBuffer& a, const PlannedBuffer& b) { return a.first <= b.last && b.first <= a.last; }
 
-/// Buffers that are always there come first, one after the other; returns the end.
-int64_t place_standing(Draft& draft, Schedule& schedule, int rank_count) {
+/// Buffers that are always there come first in their space, one after the other.
+void place_standing(Draft& draft, Schedule& schedule, int rank_count) {
   const Alignment aligned{draft.alignment_bytes};
   for (auto& [buffer, ends] : draft.buffers) {
     if (!buffer.always) continue;
@@ -25,7 +25,6 @@ int64_t place_standing(Draft& draft, Schedule& schedule, int rank_count) {
     // In the shared range a flat's shards lie side by side, so that together they are the whole.
     cursor += aligned(buffer.size_bytes * (buffer.space == Space::kSharedRange ? rank_count : 1));
   }
-  return schedule.bytes(Space::kArena);
 }
 
 /// The largest first, each at the lowest offset that is free while it lives.
@@ -146,28 +145,43 @@ void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::
 
 }  // namespace
 
-void place(Draft draft, Schedule& schedule, int rank_count) {
+namespace {
+
+/// Those of one space that come and go, in the order of first use.
+std::vector<std::size_t> transient_in(const std::vector<BufferUse>& buffers, Space space) {
+  std::vector<std::size_t> transient;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (!buffers[i].buffer.always && buffers[i].buffer.space == space) transient.push_back(i);
+  }
+  std::stable_sort(transient.begin(), transient.end(),
+                   [&](std::size_t a, std::size_t b) { return buffers[a].buffer.first < buffers[b].buffer.first; });
+  return transient;
+}
+
+/// After what is always there; returns the end.
+int64_t place_transient(Draft& draft, const std::vector<std::size_t>& transient, int64_t base) {
   constexpr std::size_t kMostForLargestFirst = 4000;
   const Alignment aligned{draft.alignment_bytes};
-  const int64_t base = place_standing(draft, schedule, rank_count);
-  std::vector<std::size_t> transient;
-  for (std::size_t i = 0; i < draft.buffers.size(); ++i) {
-    if (!draft.buffers[i].buffer.always) transient.push_back(i);
-  }
-  std::stable_sort(transient.begin(), transient.end(), [&](std::size_t a, std::size_t b) {
-    return draft.buffers[a].buffer.first < draft.buffers[b].buffer.first;
-  });
   std::vector<BufferUse> other = draft.buffers;
-  int64_t& arena_bytes = schedule.bytes(Space::kArena);
-  arena_bytes = place_in_order(draft.buffers, transient, base, aligned);
-  if (transient.size() <= kMostForLargestFirst) {
-    const int64_t bytes = place_largest_first(other, transient, base, aligned);
-    if (bytes < arena_bytes) {
-      arena_bytes = bytes;
-      draft.buffers = std::move(other);
-    }
+  const int64_t end = place_in_order(draft.buffers, transient, base, aligned);
+  if (transient.size() > kMostForLargestFirst) return end;
+  const int64_t other_end = place_largest_first(other, transient, base, aligned);
+  if (other_end >= end) return end;
+  draft.buffers = std::move(other);
+  return other_end;
+}
+
+}  // namespace
+
+void place(Draft draft, Schedule& schedule, int rank_count) {
+  place_standing(draft, schedule, rank_count);
+  for (int i = 0; i < kSpaceCount; ++i) {
+    const auto space = static_cast<Space>(i);
+    const auto transient = transient_in(draft.buffers, space);
+    if (transient.empty()) continue;
+    schedule.bytes(space) = place_transient(draft, transient, schedule.bytes(space));
+    wait_for_earlier_holders(draft.buffers, transient, draft.operations);
   }
-  wait_for_earlier_holders(draft.buffers, transient, draft.operations);
   schedule.operations = std::move(draft.operations);
   for (auto& use : draft.buffers) schedule.buffers.push_back(use.buffer);
 }

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <numeric>
 
 #include "engine/schedule.h"
 #include "engine/writer.h"
 #include "kernels/error.h"
 #include "optim/update.h"
+#include "sharding/groups.h"
 
 namespace aliquot {
 namespace {
@@ -24,6 +26,14 @@ void refuse_precision(const Policy& policy) {
         "gradients that are kept in bf16 gain nothing when they are sent in fp32; send bf16, or keep fp32");
 }
 
+void refuse_replicas(const Policy& policy) {
+  if (policy.replica_count == 1) return;
+  if (policy.zero_stage == 0)
+    throw UsageError("at stage 0 every rank is a replica of its own: --replicas is for stages 1 to 3");
+  if (policy.reproducible)
+    throw UsageError("--reproducible adds every micro-batch over all ranks, which --replicas is there to save");
+}
+
 void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
@@ -34,6 +44,7 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, 
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError("prefetch and keep-gathered are counts of 0 or more");
   refuse_precision(policy);
+  refuse_replicas(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
     throw UsageError("--offload-parameters offloads the shards of stage 3; below it every rank needs whole parameters");
   if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
@@ -90,6 +101,7 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   if (policy.reproducible && policy.micro_batch_count > 1 << (kLevelCount - 1))
     throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kLevelCount - 1)));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
+  schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
   refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);
   if (policy.gather == GatherMode::kView && policy.offload_parameters != Offload::kNone)
@@ -134,10 +146,38 @@ int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
   return (1 + node_count) * static_cast<int64_t>(sizeof(double));
 }
 
+Topology topology_of_replica(const Topology& world, int replica_count) {
+  const int ranks = world.rank_count() / std::max(replica_count, 1);
+  if (replica_count < 1 || ranks * replica_count != world.rank_count())
+    throw UsageError(fmt::format("{} ranks do not make {} replicas of one size", world.rank_count(), replica_count));
+  const auto replica = [&](int index) {
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), index * ranks);
+    return subset(world, members);
+  };
+  const Topology first = replica(0);
+  for (int index = 1; index < replica_count; ++index) {
+    const Topology other = replica(index);
+    if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
+    throw UsageError(fmt::format(
+        "replicas are to lie alike, but the first is {} and replica {} is {}; start as many ranks on every node, and a "
+        "number of replicas that goes with that",
+        first.describe(), index, other.describe()));
+  }
+  return first;
+}
+
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
   refuse_what_does_not_compose(model, policy, topology);
-  Plan plan{model, policy, topology, flats(model, topology.rank_count()), {}, resolve(model, policy, topology)};
+  const Topology replica = topology_of_replica(topology, policy.replica_count);
+  Plan plan{.model = model,
+            .policy = policy,
+            .topology = replica,
+            .world = topology,
+            .flats = flats(model, replica.rank_count(), policy.replica_count),
+            .flats_of_unit = {},
+            .schedule = resolve(model, policy, replica)};
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
@@ -149,7 +189,9 @@ Plan evaluation_of(const Plan& training) {
   Plan plan = training;
   plan.policy.evaluation = true;
   plan.policy.micro_batch_count = 1;
-  plan.schedule = {.view = training.schedule.view, .zero_stage = training.schedule.zero_stage};
+  plan.schedule = {.view = training.schedule.view,
+                   .reduces_in_place = training.schedule.reduces_in_place,
+                   .zero_stage = training.schedule.zero_stage};
   lay_out(plan);
   return plan;
 }

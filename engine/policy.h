@@ -38,6 +38,7 @@ struct Precision {
 
 struct Policy {
   int zero_stage = 3;
+  int replica_count = 1;  // groups of contiguous ranks that each hold one whole model, sharded over themselves
   Precision precision = {};
   int micro_batch_count = 1;                               // gradients are accumulated over them
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: full at stages 0 and 1, shard at 2 and 3

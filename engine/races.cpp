@@ -66,7 +66,7 @@ class RaceWalk {
         continue;
       }
       current(buffer.role, buffer.flat) = b;
-      if (buffer.space == Space::kArena && buffer.size_bytes > 0) hold(b, [](BufferId) {});
+      if (buffer.space != Space::kSharedRange && buffer.size_bytes > 0) hold(b, [](BufferId) {});
     }
   }
 
@@ -87,7 +87,8 @@ class RaceWalk {
   template <typename Visit>
   void hold(BufferId b, Visit visit) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
-    holders_.take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, b, visit);
+    holders_[static_cast<std::size_t>(buffer.space)].take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes,
+                                                          b, visit);
   }
 
   void visit(Moment now, OperationId id) {
@@ -225,7 +226,7 @@ class RaceWalk {
   const Schedule& schedule_;
   bool has_peers_;
   bool judging_ = false;
-  Holders holders_;
+  std::array<Holders, kSpaceCount> holders_;
   std::vector<Touches> touches_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
   std::vector<std::vector<BufferId>> current_;        // by role, then flat; nobody's flat is the last

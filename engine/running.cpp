@@ -10,17 +10,18 @@ namespace aliquot {
 
 Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots)
     : engine(of),
+      groups(of.world_, of.plan_->policy.replica_count),
       homes(*of.plan_, of.world_.device(), {of.options_.offload_state_to, of.options_.offload_parameters_to}),
       view(of.world_.device(), homes),
       evaluation(evaluation_plan),
-      arena(*of.plan_, evaluation, of.world_.communicator()),
-      memory({*of.plan_, arena, homes, of.world_.device().ledger(), of.world_.rank()}),
-      evaluation_memory({evaluation, arena, homes, of.world_.device().ledger(), of.world_.rank()}, false),
-      weights(*of.plan_, memory, view, of.world_.rank()),
-      updater({*of.plan_, memory, weights, view, of.world_.rank()}, of.options_.optimizer, of.options_.moments),
+      arena(*of.plan_, evaluation, groups),
+      memory({*of.plan_, arena, homes, of.world_.device().ledger(), groups.replica().rank()}),
+      evaluation_memory({evaluation, arena, homes, of.world_.device().ledger(), groups.replica().rank()}, false),
+      weights(*of.plan_, memory, view, groups.replica().rank()),
+      updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
-      executor({*of.plan_, of.world_, lanes, memory, homes, updater, *this}),
-      evaluator({evaluation, of.world_, lanes, evaluation_memory, homes, updater, *this}) {
+      executor({*of.plan_, groups, lanes, memory, homes, updater, *this}),
+      evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this}) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const bool own = static_cast<Lane>(lane) == Lane::kCompute && of.compute_stream_ != nullptr;
     lanes[lane] = own ? std::move(of.compute_stream_) : of.world_.device().make_stream(static_cast<Lane>(lane));

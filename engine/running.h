@@ -48,6 +48,7 @@ struct Engine::Running final : StepDecision {
   };
 
   Engine& engine;
+  ReplicaGroups groups;
   Homes homes;
   HostView view;
   RawAccess access_1{view, 1}, access_2{view, 2}, access_4{view, 4};

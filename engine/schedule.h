@@ -24,10 +24,11 @@ enum class Verb : uint8_t {
   kGather,   // make a unit whole, in a slot or as a view
   kForward,  // the model's own code, between the opening and the closing of a scope
   kBackward,
-  kRelease,  // let a unit go
-  kReduce,   // reduce-scatter a unit's gradients
-  kSpread,   // all-gather the reduced gradients (stage 0)
-  kNorm,     // exchange the parts of the norm, decide clip factor and skip
+  kRelease,   // let a unit go
+  kReduce,    // reduce-scatter a unit's gradients
+  kExchange,  // add up the shards of all replicas
+  kSpread,    // all-gather the reduced gradients (stage 0)
+  kNorm,      // exchange the parts of the norm, decide clip factor and skip
   kUpdate,
   kPublish,  // all-gather updated parameters (stages 1 and 2)
   kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
@@ -45,8 +46,7 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is the unit for gather, release, reduce, spread, update, publish and copies, the use for
-/// forward and backward, and 0 for norm.
+/// One operation. `place` is the unit the use for forward and backward, 0 for norm, and the unit for all others.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -59,16 +59,17 @@ struct Operation {
 enum class Role : uint8_t {
   kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
   kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
-  kOptimizer,       // all states of the own shard (stage 0: of the whole). Always there
-  kSegments,        // on GPUs: the update's table of which parameter lies where in the own shard. Always there
-  kGathered,        // slot: the whole unit, from its gather to its release
-  kGradients,       // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
-  kReduced,         // the own shard of the sum, from the first reduce to the update
-  kSent,            // the whole gradients as they are sent, where that is another type
-  kPartial,         // the own shard of one micro-batch's sum, to be added to those before it
-  kSquares,         // a sum of squares a block of the own shard, for the norm
-  kNormParts,       // every rank's parts of the norm
-  kOffered,         // where parameters are offloaded: the own shard, as a gather reads it
+  kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
+  kSegments,   // on GPUs: the update's table of which parameter lies where in the own shard. Always there
+  kGathered,   // slot: the whole unit, from its gather to its release
+  kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
+  kReduced,    // the own shard of the sum, from the first reduce to the update
+  kSent,       // the whole gradients as they are sent, where that is another type
+  kAcross,     // with replicas: the own shard of this one's sum in fp32, as peers read it, until they exchanged theirs
+  kPartial,    // the own shard of one micro-batch's sum, to be added to those before it
+  kSquares,    // a sum of squares a block of the own shard, for the norm
+  kNormParts,  // every rank's parts of the norm
+  kOffered,    // where parameters are offloaded: the own shard, as a gather reads it
   kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
   kMasterHome,
   kOptimizerHome,
@@ -93,8 +94,9 @@ constexpr std::optional<Role> home_of(Role role) {
 constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
 
 /// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
-enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome };
-inline constexpr int kSpaceCount = 4;
+/// What peers of other replicas read, and what all ranks do, lies apart, since memory is made by the group that reads it.
+enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome, kPeers, kWorld };
+inline constexpr int kSpaceCount = 6;
 
 /// A place in one of those memories, from its first operation to its last. `first` of an operation
 /// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
@@ -116,7 +118,8 @@ struct Schedule {
   std::array<int64_t, kSpaceCount> space_bytes = {};  // of each rank; of the shared range: of all ranks together
   bool view = false;                                  // gathers are views of the shared range
   bool accumulate_into_shard = false;
-  bool sums_in_levels = false;  // micro-batches are added as leaves of a tree, not one after the other
+  bool reduces_in_place = false;  // a sum replaces the own part of the gradients that it is of
+  bool sums_in_levels = false;    // micro-batches are added as leaves of a tree, not one after the other
   int zero_stage = 0;
   int micro_batch_count = 1;
 
@@ -130,6 +133,10 @@ int closed_levels(int32_t micro_batch);
 /// Bytes of the update's table of a flat; 0 where it is read on the host. The same on every rank.
 int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage);
 
+/// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
+/// lie differently on nodes.
+Topology topology_of_replica(const Topology& world, int replica_count);
+
 /// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
 /// a bound that needs no look at ranks.
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
@@ -138,7 +145,8 @@ int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;
+  Topology topology;  // of one replica, which is as the others; without replicas, of the world
+  Topology world;
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   Schedule schedule;

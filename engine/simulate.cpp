@@ -41,6 +41,7 @@ class Pricing {
       case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
       case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
       case Verb::kReduce: return reduce(operation);
+      case Verb::kExchange: return exchange(operation.place);
       case Verb::kNorm: return collective(norm_part_bytes(plan_.flats));
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
@@ -121,6 +122,22 @@ class Pricing {
     }
   }
   double copy(OperationId id) const { return copy_seconds_[id]; }
+
+  /// Of each shard a sum over the peers, of which each makes a part that all then get.
+  Price exchange(UnitId unit) const {
+    Price sum;
+    const int peers = plan_.policy.replica_count;
+    const LinkCost& link = plan_.world.one_node() ? cost_.inside_node : cost_.between_nodes;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t bytes =
+          (shard_bytes(plan_.flats[f], DType::kFloat32) + shard_bytes(plan_.flats[f], precision().gradients)) / peers *
+          (peers - 1);
+      sum.seconds += 2 * link.latency_seconds + static_cast<double>(bytes) / link.bytes_per_second;
+      sum.bytes += bytes;
+    }
+    return sum;
+  }
 
   double update(UnitId unit) const {
     double elements = 0;
@@ -229,7 +246,7 @@ void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timel
     const TimeSpan& span = timeline.operations[id];
     const Operation& operation = plan.schedule.operations[id];
     if (operation.lane == Lane::kCompute) timeline.compute_seconds += span.seconds();
-    if (!is_collective(plan, operation)) continue;
+    if (!communicates(plan, operation)) continue;
     timeline.communication_seconds += span.seconds();
     timeline.hidden_seconds += overlap(span, busy);
   }

@@ -58,7 +58,7 @@ std::byte* StepMemory::address(BufferId buffer) const {
   if (plan.space == Space::kSharedRange)
     return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
   if (const Home* home = is_home(plan.role) ? homes_.of(plan.space) : nullptr) return home->base() + plan.offset_bytes;
-  return arena_.own() + plan.offset_bytes;
+  return arena_.buffer(plan.space).local() + plan.offset_bytes;
 }
 
 std::byte* StepMemory::resting(Role role, int32_t flat) const {
@@ -68,7 +68,8 @@ std::byte* StepMemory::resting(Role role, int32_t flat) const {
 }
 
 SymmetricRange StepMemory::range(Role role, int32_t flat) const {
-  return {&arena_.buffer(), planned(current(role, flat)).offset_bytes};
+  const PlannedBuffer& plan = planned(current(role, flat));
+  return {&arena_.buffer(plan.space), plan.offset_bytes};
 }
 
 std::byte* StepMemory::own_shard(int32_t flat) const {

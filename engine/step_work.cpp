@@ -6,12 +6,14 @@ namespace aliquot {
 
 StepWork::StepWork(const Parts& parts)
     : plan_(parts.plan),
-      world_(parts.world),
+      ranks_(parts.groups.replica()),
+      groups_(parts.groups),
+      kernels_(parts.groups.world().device().kernels()),
       memory_(parts.memory),
       homes_(parts.homes),
       updater_(parts.updater),
       copies_(parts.plan.schedule.operations.size()) {
-  if (!plan_.policy.evaluation) norm_.emplace(plan_, world_.communicator(), world_.device());
+  if (!plan_.policy.evaluation) norm_.emplace(plan_, parts.groups.world());
   note_first_writes();
   note_copies();
 }
@@ -70,8 +72,7 @@ void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     const bool offloaded = memory_.current(Role::kOffered, f) != kNoBuffer;
     const Role shard = offloaded ? Role::kOffered : Role::kParameters;
-    world_.communicator().all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(shard, f), part_bytes,
-                                     label);
+    ranks_.all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(shard, f), part_bytes, label);
   }
 }
 
@@ -90,42 +91,41 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
   const int additions = levels ? closed_levels(operation.micro_batch) : first ? 0 : 1;
   const int64_t count = plan_.flats[flat].layout.shard_count();
 
-  const bool to_level = levels && !last;
-  std::byte* sum = memory_.address(to_level ? level_role(additions) : Role::kReduced, flat);
-  if (sum == nullptr) {
-    sum = memory_.address(Role::kGradients, flat) + world_.rank() * count * element_bytes(precision.gradients);
+  const bool to_level = levels && !last, across = plan_.policy.replica_count > 1;
+  std::byte* sum = memory_.address(to_level ? level_role(additions) : across ? Role::kAcross : Role::kReduced, flat);
+  if (plan_.schedule.reduces_in_place) {
+    sum = memory_.address(Role::kGradients, flat) + ranks_.rank() * count * element_bytes(precision.gradients);
   }
-  const DType sum_dtype = to_level ? DType::kFloat32 : precision.gradients;
-  const DType partial_dtype = levels ? DType::kFloat32 : precision.gradients;
+  const DType sum_dtype = to_level || across ? DType::kFloat32 : precision.gradients;
+  const DType partial_dtype = levels || across ? DType::kFloat32 : precision.gradients;
   std::byte* partial = memory_.address(Role::kPartial, flat);
-  auto* squares = last ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
+  auto* squares = last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
 
-  world_.communicator().reduce_scatter(lane,
-                                       {.from = sent(lane, flat),
-                                        .from_dtype = precision.sent(),
-                                        .to = additions == 0 ? sum : partial,
-                                        .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
-                                        .part_count = count,
-                                        .block_squares = additions == 0 ? squares : nullptr},
-                                       label);
+  ranks_.reduce_scatter(lane,
+                        {.from = sent(lane, flat),
+                         .from_dtype = precision.sent(),
+                         .to = additions == 0 ? sum : partial,
+                         .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
+                         .part_count = count,
+                         .block_squares = additions == 0 ? squares : nullptr},
+                        label);
   for (int i = 0; i < additions; ++i) {
     const bool done = i == additions - 1;
     const std::byte* earlier = levels ? memory_.address(level_role(i), flat) : sum;
-    world_.device().kernels().sum_tree(lane, {.bases = pair(earlier, partial),
-                                              .from_dtype = partial_dtype,
-                                              .to = done ? sum : partial,
-                                              .to_dtype = done ? sum_dtype : partial_dtype,
-                                              .count = count,
-                                              .block_squares = done ? squares : nullptr});
+    kernels_.sum_tree(lane, {.bases = pair(earlier, partial),
+                             .from_dtype = partial_dtype,
+                             .to = done ? sum : partial,
+                             .to_dtype = done ? sum_dtype : partial_dtype,
+                             .count = count,
+                             .block_squares = done ? squares : nullptr});
   }
 }
 
 SymmetricRange StepWork::sent(Stream& lane, int32_t flat) {
   const Precision& precision = plan_.policy.precision;
   if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat);
-  world_.device().kernels().cast(lane, memory_.address(Role::kSent, flat), precision.sent(),
-                                 memory_.address(Role::kGradients, flat), precision.gradients,
-                                 plan_.flats[flat].layout.flat_count());
+  kernels_.cast(lane, memory_.address(Role::kSent, flat), precision.sent(), memory_.address(Role::kGradients, flat),
+                precision.gradients, plan_.flats[flat].layout.flat_count());
   return memory_.range(Role::kSent, flat);
 }
 
@@ -137,15 +137,36 @@ std::span<const std::byte* const> StepWork::pair(const void* left, const void* r
   return sources;
 }
 
+/// Every peer adds up one part of all replicas' sums, in the order of ranks, and all get all parts. Peers wait for one another
+/// at the end: what they read of this rank is its own again.
+void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
+  Communicator& peers = groups_.peers();
+  const DType dtype = plan_.policy.precision.gradients;
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t part_count = plan_.flats[f].layout.shard_count() / peers.rank_count();
+    const int64_t part_bytes = part_count * element_bytes(dtype);
+    peers.reduce_scatter(lane,
+                         {.from = memory_.range(Role::kAcross, f),
+                          .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
+                          .to_dtype = dtype,
+                          .part_count = part_count,
+                          .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f))},
+                         label);
+    peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f), part_bytes, label);
+  }
+  peers.barrier(lane, label);
+}
+
 void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.gradients);
     const SymmetricRange whole = memory_.range(Role::kGradients, f);
     if (memory_.current(Role::kReduced, f) == kNoBuffer) {
-      world_.communicator().all_gather_in_place(lane, whole, part_bytes, label);
+      ranks_.all_gather_in_place(lane, whole, part_bytes, label);
     } else {
-      world_.communicator().all_gather(lane, whole, memory_.range(Role::kReduced, f), part_bytes, label);
+      ranks_.all_gather(lane, whole, memory_.range(Role::kReduced, f), part_bytes, label);
     }
   }
 }
@@ -154,7 +175,7 @@ void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
-    world_.communicator().all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
+    ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
   }
 }
 
@@ -170,8 +191,8 @@ void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) 
     if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) {
       clear_between(compute, flat);
     } else {
-      world_.device().kernels().fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients,
-                                     0.0f, spec.layout.flat_count());
+      kernels_.fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients, 0.0f,
+                    spec.layout.flat_count());
     }
   }
 }
@@ -181,7 +202,7 @@ void StepWork::clear_between(Stream& compute, int32_t flat) {
   const FlatLayout& layout = plan_.flats[flat].layout;
   std::byte* gradients = memory_.address(Role::kGradients, flat);
   const auto clear = [&](int64_t begin, int64_t end) {
-    world_.device().kernels().fill(compute, gradients + begin * element_bytes(dtype), dtype, 0.0f, end - begin);
+    kernels_.fill(compute, gradients + begin * element_bytes(dtype), dtype, 0.0f, end - begin);
   };
   int64_t end = 0;
   for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {

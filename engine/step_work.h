@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "engine/global_norm.h"
+#include "engine/replica_groups.h"
 #include "engine/step_memory.h"
 #include "engine/updater.h"
-#include "sharding/world.h"
+#include "kernels/kernels.h"
 
 namespace aliquot {
 
@@ -19,7 +20,7 @@ class StepWork {
  public:
   struct Parts {
     const Plan& plan;
-    World& world;
+    const ReplicaGroups& groups;
     StepMemory& memory;
     const Homes& homes;
     Updater& updater;
@@ -28,6 +29,7 @@ class StepWork {
 
   void gather(Stream& lane, const Operation& operation, Label label);
   void reduce(Stream& lane, OperationId id, Label label);
+  void exchange(Stream& lane, const Operation& operation, Label label);
   void spread(Stream& lane, const Operation& operation, Label label);
   void publish(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateStep& step) { updater_.update(lane, unit, step); }
@@ -50,7 +52,9 @@ class StepWork {
   void clear_between(Stream& compute, int32_t flat);
 
   const Plan& plan_;
-  World& world_;
+  Communicator& ranks_;  // of the replica
+  const ReplicaGroups& groups_;
+  const Kernels& kernels_;
   StepMemory& memory_;
   const Homes& homes_;
   Updater& updater_;

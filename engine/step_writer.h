@@ -32,7 +32,8 @@ class StepWriter {
     OperationId last_gather = kNone, last_release = kNone;
     OperationId first_backward = kNone;  // since its gradients were last empty
     OperationId last_backward = kNone;
-    OperationId first_reduce = kNone, last_reduce = kNone, spread = kNone, update = kNone, publish = kNone;
+    OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
+                publish = kNone;
     std::vector<OperationId> levels;  // reproducible: by level, the reduce that made the sum waiting there
   };
 
@@ -45,6 +46,7 @@ class StepWriter {
 
   bool stage3() const { return schedule_.zero_stage == 3; }
   bool standing_gradients() const { return schedule_.zero_stage <= 1; }
+  bool replicated() const { return policy_.replica_count > 1; }
   bool publishes() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
   bool trains(UnitId unit) const;
 
@@ -65,6 +67,7 @@ class StepWriter {
   void finish_step();
   void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
   void add_sums(UnitId unit, OperationId norm);
+  void add_across(UnitId unit, int32_t flat);
   void add_waits_on_previous_step();
   void spare_a_gradient_slot();
   void add_standing_buffers();

@@ -19,7 +19,7 @@ class PlaceNames {
   }
   std::string of(const PlannedBuffer& buffer) const {
     static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g', 'r', 's',
-                                                                            't', 'q', 'n', 'f', 'P', 'M', 'O'};
+                                                                            'x', 't', 'q', 'n', 'f', 'P', 'M', 'O'};
     const auto& offsets = offsets_.at(buffer.role);
     const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
     const auto role = static_cast<std::size_t>(buffer.role);
@@ -54,28 +54,17 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 11> kNames = {"gather",  "forward", "backward", "release",
-                                                              "reduce",  "spread",  "norm",     "update",
-                                                              "publish", "copy-in", "copy-out"};
+  static constexpr std::array<std::string_view, 12> kNames = {"gather", "forward",  "backward", "release",
+                                                              "reduce", "exchange", "spread",   "norm",
+                                                              "update", "publish",  "copy-in",  "copy-out"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
 std::string name(Role role) {
-  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {"parameters",
-                                                                                    "master",
-                                                                                    "optimizer",
-                                                                                    "segments",
-                                                                                    "gathered",
-                                                                                    "gradients",
-                                                                                    "reduced",
-                                                                                    "sent",
-                                                                                    "partial",
-                                                                                    "squares",
-                                                                                    "norm parts",
-                                                                                    "offered",
-                                                                                    "parameters at home",
-                                                                                    "master at home",
-                                                                                    "optimizer at home"};
+  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
+      "parameters",     "master",           "optimizer", "segments", "gathered",   "gradients", "reduced",
+      "sent",           "across",           "partial",   "squares",  "norm parts", "offered",   "parameters at home",
+      "master at home", "optimizer at home"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }
@@ -127,9 +116,10 @@ class Hash {
 }  // namespace
 
 std::string description(const Plan& plan) {
-  std::string lines = fmt::format("{} on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
-                                  plan.topology.describe(), plan.schedule.zero_stage, plan.schedule.micro_batch_count,
-                                  plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
+  std::string lines =
+      fmt::format("{} in {} replicas on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
+                  plan.world.describe(), plan.policy.replica_count, plan.schedule.zero_stage,
+                  plan.schedule.micro_batch_count, plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       lines += fmt::format("unit {}: {} {} [{}]{}{} lr x {}\n", unit.name, parameter.tensor.name,

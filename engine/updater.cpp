@@ -99,7 +99,7 @@ const std::byte* Updater::gradient(int32_t flat) const {
   const Schedule& schedule = plan_.schedule;
   const std::byte* standing = memory_.address(Role::kGradients, flat);
   if (schedule.zero_stage == 0) return standing;
-  if (schedule.zero_stage == 1 && !schedule.accumulate_into_shard) {
+  if (schedule.reduces_in_place) {
     return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
   }
   return memory_.address(Role::kReduced, flat);

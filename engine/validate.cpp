@@ -22,6 +22,7 @@ bool names_something(const Plan& plan, const Operation& operation) {
     case Verb::kGather:
     case Verb::kRelease:
     case Verb::kReduce:
+    case Verb::kExchange:
     case Verb::kSpread:
     case Verb::kUpdate:
     case Verb::kPublish:
@@ -35,6 +36,8 @@ bool names_something(const Plan& plan, const Operation& operation) {
 bool lies_where_it_can(const PlannedBuffer& buffer) {
   switch (buffer.space) {
     case Space::kArena: return !is_home(buffer.role);
+    case Space::kPeers: return buffer.role == Role::kAcross || buffer.role == Role::kReduced;
+    case Space::kWorld: return buffer.role == Role::kNormParts;
     case Space::kSharedRange: return buffer.always && buffer.role == Role::kParameters;
     case Space::kParametersHome: return buffer.always && buffer.role == Role::kParametersHome;
     case Space::kStateHome: return buffer.always && is_home(buffer.role) && buffer.role != Role::kParametersHome;
@@ -58,7 +61,7 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
   Accesses accesses(plan);
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
     const Operation& operation = plan.schedule.operations[id];
-    if (!is_collective(plan, operation)) continue;
+    if (!communicates(plan, operation)) continue;
     std::string line = fmt::format("{} on the {} lane", title(plan, id), name(operation.lane));
     for (const Access& access : accesses.of(id)) {
       if (access.by_peers) line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));

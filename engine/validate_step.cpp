@@ -97,7 +97,7 @@ class WholeWalk {
 struct Gradient {
   int32_t backward_count = 0;  // since the last reduce
   OperationId last_backward = kNone, last_reduce = kNone;
-  int32_t reduce_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
+  int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
 
 class GradientWalk {
@@ -130,6 +130,7 @@ class GradientWalk {
         }
         return;
       case Verb::kReduce: return reduce(id, operation);
+      case Verb::kExchange: return exchange(id, units_[operation.place]);
       case Verb::kSpread: return spread(id, units_[operation.place]);
       case Verb::kNorm: return norm(id);
       case Verb::kUpdate: return update(id, units_[operation.place]);
@@ -144,6 +145,8 @@ class GradientWalk {
 
   bool evaluates() const { return proof_.plan.policy.evaluation; }
   int32_t reduces_wanted() const { return schedule_.accumulate_into_shard ? schedule_.micro_batch_count : 1; }
+
+  int32_t exchanges_wanted() const { return proof_.plan.policy.replica_count > 1 ? 1 : 0; }
 
   void reduce(OperationId id, const Operation& operation) {
     Gradient& unit = units_[operation.place];
@@ -160,6 +163,13 @@ class GradientWalk {
     unit.backward_count = 0;
     unit.last_reduce = id;
     ++unit.reduce_count;
+  }
+  void exchange(OperationId id, Gradient& unit) {
+    if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
+      add(DefectKind::kGradient, id, fmt::format("{} exchanges what is not yet summed", what(id)));
+    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
+    unit.last_reduce = id;
+    ++unit.exchange_count;
   }
   void spread(OperationId id, Gradient& unit) {
     if (unit.reduce_count != reduces_wanted()) {
@@ -182,7 +192,8 @@ class GradientWalk {
   }
   void update(OperationId id, Gradient& unit) {
     const bool decided = proof_.plan.policy.update_in_backward || (norm_ != kNone && ended(norm_, id));
-    const bool summed = unit.reduce_count == reduces_wanted() && (schedule_.zero_stage > 0 || unit.spread_count == 1);
+    const bool summed = unit.reduce_count == reduces_wanted() && unit.exchange_count == exchanges_wanted() &&
+                        (schedule_.zero_stage > 0 || unit.spread_count == 1);
     if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", what(id)));
     if (!summed || !ended(unit.last_reduce, id))
       add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
@@ -200,6 +211,10 @@ class GradientWalk {
     const std::string& name = proof_.plan.model.units[id].name;
     const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;
     const int32_t updates = trains ? 1 : 0, publishes = trains && (stage == 1 || stage == 2) ? 1 : 0;
+    if (unit.exchange_count != (trains ? exchanges_wanted() : 0)) {
+      add(DefectKind::kGradient, kNone,
+          fmt::format("the gradient of {} is exchanged {} times between replicas", name, unit.exchange_count));
+    }
     if (unit.reduce_count != reduces || unit.spread_count != spreads) {
       add(DefectKind::kGradient, kNone,
           fmt::format("the gradient of {} is reduced {} times and spread {} times, not {} and {}", name,

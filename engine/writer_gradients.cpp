@@ -27,6 +27,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (schedule_.sums_in_levels) add_level(unit, reduce, micro_batch, last_micro_batch);
   state.first_backward = kNone;
   if (!last_micro_batch) return;
+  if (replicated()) state.exchange = add(Verb::kExchange, Lane::kReduce, unit, micro_batch);
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, Lane::kReduce, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
@@ -34,7 +35,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
 void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) {
   const UnitState& state = units_[unit];
   const Precision& precision = policy_.precision;
-  const DType partial = schedule_.sums_in_levels ? DType::kFloat32 : precision.gradients;
+  const DType partial = schedule_.sums_in_levels || replicated() ? DType::kFloat32 : precision.gradients;
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
     if (!standing_gradients()) {
@@ -99,7 +100,8 @@ void StepWriter::finish_step() {
   add_buffer({.role = Role::kNormParts,
               .category = Category::kCommunication,
               .flat = -1,
-              .size_bytes = norm_part_bytes(flats_) * rank_count_,
+              .space = replicated() ? Space::kWorld : Space::kArena,
+              .size_bytes = norm_part_bytes(flats_) * rank_count_ * policy_.replica_count,
               .first = norm,
               .last = norm},
              {{norm, true}});
@@ -119,26 +121,43 @@ void StepWriter::add_sums(UnitId unit, OperationId norm) {
   const UnitState& state = units_[unit];
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    const int64_t squares = flats_[f].layout.shard_count() / kBlockElements * static_cast<int64_t>(sizeof(double));
+    const int64_t summed = flats_[f].layout.shard_count() / policy_.replica_count;
+    const int64_t squares = summed / kBlockElements * static_cast<int64_t>(sizeof(double));
     add_buffer({.role = Role::kSquares,
                 .category = Category::kCommunication,
                 .flat = f,
                 .size_bytes = squares,
-                .first = state.last_reduce,
+                .first = replicated() ? state.exchange : state.last_reduce,
                 .last = norm},
                {{norm}});
-    const bool in_place = standing_gradients() && !schedule_.accumulate_into_shard;
-    if (in_place) continue;
+    if (schedule_.reduces_in_place) continue;
+    if (replicated()) add_across(unit, f);
     const bool spread = state.spread != kNone;
     const OperationId last = spread ? state.spread : state.update;
     add_buffer({.role = Role::kReduced,
                 .category = standing_gradients() ? Category::kCommunication : Category::kGradients,
                 .flat = f,
+                .space = replicated() ? Space::kPeers : Space::kArena,
                 .size_bytes = shard_bytes(flats_[f], policy_.precision.gradients),
-                .first = schedule_.sums_in_levels ? state.last_reduce : state.first_reduce,
+                .first = replicated()               ? state.exchange
+                         : schedule_.sums_in_levels ? state.last_reduce
+                                                    : state.first_reduce,
                 .last = last},
                {{last, spread}});
   }
+}
+
+/// What a replica adds up until the others' sums are added to it. Peers are through with it when the exchange is.
+void StepWriter::add_across(UnitId unit, int32_t flat) {
+  const UnitState& state = units_[unit];
+  add_buffer({.role = Role::kAcross,
+              .category = Category::kCommunication,
+              .flat = flat,
+              .space = Space::kPeers,
+              .size_bytes = shard_bytes(flats_[flat], DType::kFloat32),
+              .first = state.first_reduce,
+              .last = state.exchange},
+             {{state.exchange}});
 }
 
 void StepWriter::add_waits_on_previous_step() {

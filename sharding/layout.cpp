@@ -46,7 +46,7 @@ int64_t TensorSpec::element_count() const {
   return count;
 }
 
-FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count)
+FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard)
     : tensors_(std::move(tensors)), rank_count_(rank_count) {
   if (rank_count < 1) throw UsageError(fmt::format("a layout needs at least one rank, not {}", rank_count));
   refuse_mixtures(tensors_);
@@ -54,15 +54,17 @@ FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count)
   for (const TensorSpec& tensor : tensors_) {
     tensor_offsets_.push_back(block_count * kBlockElements);
     block_count += blocks(tensor.element_count());
-    if (block_count > kMostElements / kBlockElements - rank_count)
+    if (block_count > kMostElements / kBlockElements - int64_t{rank_count} * parts_per_shard)
       throw UsageError(fmt::format("with tensor {}, a unit has too many elements", tensor.name));
     element_count_ += tensor.element_count();
   }
-  shard_count_ = (block_count + rank_count - 1) / rank_count * kBlockElements;
+  const int64_t part_count = int64_t{rank_count} * parts_per_shard;
+  shard_count_ = (block_count + part_count - 1) / part_count * parts_per_shard * kBlockElements;
 }
 
-std::vector<Piece> FlatLayout::pieces(int rank) const {
-  const int64_t begin = rank * shard_count_, end = begin + shard_count_;
+std::vector<Piece> FlatLayout::pieces_of_part(int rank, int part, int part_count) const {
+  const int64_t size = shard_count_ / part_count;
+  const int64_t begin = rank * shard_count_ + part * size, end = begin + size;
   std::vector<Piece> pieces;
   // The first tensor that can reach into the shard is the last that starts at or before it.
   auto first = std::upper_bound(tensor_offsets_.begin(), tensor_offsets_.end(), begin);

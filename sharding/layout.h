@@ -44,8 +44,8 @@ struct Place {
 class FlatLayout {
  public:
   /// Throws UsageError when tensors differ in dtype or trainability (those want a flat buffer each) or share a name, and for
-  /// more than 2^62 elements in all.
-  FlatLayout(std::vector<TensorSpec> tensors, int rank_count);
+  /// more than 2^62 elements in all. Every shard is `parts_per_shard` equal parts of whole blocks.
+  FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard = 1);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int rank_count() const { return rank_count_; }
@@ -56,7 +56,9 @@ class FlatLayout {
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
 
   /// What `rank` owns, in order of shard_offset. Over all ranks the pieces tile every tensor exactly once.
-  std::vector<Piece> pieces(int rank) const;
+  std::vector<Piece> pieces(int rank) const { return pieces_of_part(rank, 0, 1); }
+  /// The same of part `part` of `part_count` of its shard; offsets count from the start of the part.
+  std::vector<Piece> pieces_of_part(int rank, int part, int part_count) const;
   /// Who owns element `element` of `tensor`, and where in its shard.
   Place place(int32_t tensor, int64_t element) const;
 

@@ -15,9 +15,11 @@ struct Unfinished {
   std::string_view works;  // separated by blanks
 };
 constexpr std::array kUnfinished{
-    Unfinished{"device", "auto host"}, Unfinished{"world", "auto threads mpi"},
-    Unfinished{"replicas", "1"},       Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
-    Unfinished{"precision", "* fp32"}, Unfinished{"gradients", "fp32"},
+    Unfinished{"device", "auto host"},
+    Unfinished{"world", "auto threads mpi"},
+    Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
+    Unfinished{"precision", "* fp32"},
+    Unfinished{"gradients", "fp32"},
     Unfinished{"quantize", "none"},
 };
 

@@ -21,6 +21,7 @@ void add_sharding(OptionTable& t, PlanOptions& o) {
   t.heading("Sharding");
   t.count("ranks", o.ranks, {1, 1 << 20}, "Ranks that share the model.");
   t.count("ranks-per-node", o.ranks_per_node, {1, 1 << 20}, "Default all of them, at most 8.");
+  t.count("replicas", o.replicas, {1, 1 << 20}, "Groups of ranks that each hold one whole model.");
   t.choice("zero-stage", o.zero_stage, {"0", "1", "2", "3"}, "What is sharded.");
   t.text("stages", "all|LIST", o.stages, "Several stages instead: all, or as in 1,3.");
   t.choice("accumulate-into", o.accumulate_into, {"auto", "full", "shard"}, "Where micro-batches are summed.");
@@ -90,6 +91,7 @@ std::vector<int> stages_of(const PlanOptions& o) {
 Policy policy_of(const PlanOptions& o, int zero_stage) {
   Policy policy;
   policy.zero_stage = zero_stage;
+  policy.replica_count = static_cast<int>(o.replicas);
   policy.precision.compute = dtype(o.precision);
   policy.precision.gradients = dtype(o.gradients);
   if (!o.reduce_precision.empty()) policy.precision.reduce = dtype(o.reduce_precision);

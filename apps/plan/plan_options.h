@@ -21,6 +21,7 @@ struct PlanOptions : ShapeOptions, OffloadOptions {
 
   int64_t ranks = 1;
   std::optional<int64_t> ranks_per_node;
+  int64_t replicas = 1;
   std::string zero_stage = "3", stages;
   std::string precision = "fp32", gradients = "fp32", reduce_precision, master = "split", state = "fp32";
   std::string optimizer = "adamw";

@@ -42,6 +42,18 @@ TEST(Plan, AgreesWithTheZeroPaper) {
   }
 }
 
+/// Two replicas of four ranks hold what four ranks hold, and a little that goes between them.
+TEST(Plan, AReplicaIsShardedAsAWorldOfItsSize) {
+  const auto with = [&](const char* ranks, const char* replicas) {
+    return planned({"--params", "1b", "--ranks", ranks, "--replicas", replicas, "--zero-stage", "3"})[0];
+  };
+  const Json four = with("4", "1"), eight = with("8", "2");
+  for (const char* category : {"parameters", "optimizer"}) {
+    const auto alone = four["memory"][category].get<double>();
+    EXPECT_NEAR(eight["memory"][category].get<double>(), alone, 1e-3 * alone) << category;
+  }
+}
+
 TEST(Plan, OffloadedStateIsCountedApart) {
   const std::vector<std::string> model = {"--params",     "1b", "--ranks",   "4",
                                           "--zero-stage", "2",  "--machine", "dgx-h100"};

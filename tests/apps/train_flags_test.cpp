@@ -33,6 +33,39 @@ TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
             plain);
 }
 
+TEST(TrainFlags, ReplicasChangeNoBitAndNoCheckpoint) {
+  test::TemporaryDirectory directory;
+  const std::string runs = directory.path() / "runs";
+  const std::string plain = digest({"--ranks", "4"});
+  EXPECT_EQ(digest({"--ranks", "4", "--replicas", "2"}), plain);
+  EXPECT_EQ(digest({"--ranks", "4", "--replicas", "4", "--zero-stage", "1"}), plain);
+  const test::CommandResult stopped =
+      test::run_aliquot({"train", "--steps", "3", "--layers", "2", "--threads", "1", "--ranks", "4", "--replicas", "2",
+                         "--stop-after", "2", "--quiet", "--checkpoint-dir", runs});
+  EXPECT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_EQ(digest({"--ranks", "4", "--checkpoint-dir", runs, "--resume", "auto"}), plain);
+  const test::CommandResult odd = test::run_aliquot({"train", "--ranks", "4", "--replicas", "3"});
+  EXPECT_EQ(odd.code, 1);
+  EXPECT_NE(odd.err.find("3 replicas"), std::string::npos) << odd.err;
+}
+
+/// As processes on what are said to be two nodes of two: a replica a node, and the sums between them.
+TEST(TrainFlags, ReplicasOnNodesChangeNoBit) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  const std::string plain = digest({"--ranks", "4"});
+  for (const char* replicas : {"2", "4"}) {
+    for (const char* stage : {"1", "3"}) {
+      const test::CommandResult result = test::run_program(
+          "/usr/bin/env",
+          {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program(), "train", "--steps", "3", "--layers", "2",
+           "--quiet", "--threads", "1", "--replicas", replicas, "--zero-stage", stage},
+          {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "ALIQUOT_RANKS_PER_NODE=2"});
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_EQ(result.out, plain) << replicas << " replicas, stage " << stage;
+    }
+  }
+}
+
 TEST(TrainFlags, WhatIsOffloadedComesBackTheSame) {
   test::TemporaryDirectory directory;
   const std::string disk = "disk:" + directory.path().string(), runs = directory.path() / "runs";

@@ -37,6 +37,7 @@ TEST_F(CapiOptions, EveryNameTakesWhatTheManualSays) {
                                                        {"threads", "1"},
                                                        {"timeout", "12.5"},
                                                        {"zero-stage", "2"},
+                                                       {"replicas", "1"},
                                                        {"accumulate", "3"},
                                                        {"accumulate-into", "shard"},
                                                        {"prefetch", "2"},

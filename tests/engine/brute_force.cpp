@@ -93,9 +93,10 @@ class Search {
       : plan_(plan),
         graph_(plan),
         ranks_(plan.topology.rank_count()),
+        world_ranks_(plan.world.rank_count()),
         stage_(plan.schedule.zero_stage),
         several_nodes_(!plan.topology.one_node()),
-        in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard),
+        in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard && plan.policy.replica_count == 1),
         gathered_(plan.model.units.size(), 0),
         memory_(static_cast<std::size_t>(ranks_)) {}
 
@@ -164,7 +165,8 @@ class Search {
   void touch_all() {
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       if (!b.always && b.first == op_ && b.size_bytes > 0) {
-        note(rank_, b.offset_bytes, b.offset_bytes + b.size_bytes, true, kStart, false, kStart);
+        const int64_t begin = b.offset_bytes + kSpace * static_cast<int64_t>(b.space);
+        note(rank_, begin, begin + b.size_bytes, true, kStart, false, kStart);
       }
     }
     if (operation().verb == Verb::kNorm) return norm();
@@ -204,9 +206,10 @@ class Search {
       if (plan_.flats[f].trainable) own(Role::kSquares, static_cast<int32_t>(f), false);
     }
     for (int q = 0; q < ranks_; ++q) {
-      if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kMeet, true);
+      if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, world_ranks_}, false, kMeet, true);
     }
-    write_others(Role::kNormParts, -1);
+    touch(rank_, Role::kNormParts, -1, {0, rank_, world_ranks_}, true, kMeet);
+    touch(rank_, Role::kNormParts, -1, {rank_ + 1, world_ranks_ - rank_ - 1, world_ranks_}, true, kMeet);
     note(rank_, kDecision, kDecision + 1, true, kStart, false);
   }
 
@@ -225,6 +228,7 @@ class Search {
     if (verb == Verb::kCopyIn || verb == Verb::kCopyOut) copy(f);
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kReduce) reduce(f);
+    if (verb == Verb::kExchange) exchange(f);
     if (verb == Verb::kSpread) spread(f);
     if (verb == Verb::kUpdate) update(f);
     if (verb == Verb::kPublish) {
@@ -260,7 +264,8 @@ class Search {
       touch(q, cast ? Role::kSent : Role::kGradients, f, {rank_, 1, ranks_}, false, kMeet);
     add_up(f);
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
-      if (b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last) own(Role::kSquares, f, true);
+      if (plan_.policy.replica_count == 1 && b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last)
+        own(Role::kSquares, f, true);
     }
   }
 
@@ -274,9 +279,16 @@ class Search {
     } else if (in_place_) {
       touch(rank_, Role::kGradients, f, {rank_, 1, ranks_}, true, kMeet);
     } else {
-      own(Role::kReduced, f, true);
+      own(plan_.policy.replica_count > 1 ? Role::kAcross : Role::kReduced, f, true);
       if (before > 0) own(Role::kPartial, f, true);
     }
+  }
+
+  /// What peers of other replicas do is over when it is.
+  void exchange(int32_t f) {
+    own(Role::kAcross, f, false);
+    own(Role::kReduced, f, true);
+    own(Role::kSquares, f, true);
   }
 
   void spread(int32_t f) {
@@ -326,7 +338,7 @@ class Search {
 
   const Plan& plan_;
   Graph graph_;
-  int ranks_, stage_;
+  int ranks_, world_ranks_, stage_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0;
   std::vector<int> reduced_;                // by unit, in this step

@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_3_copy", {.zero_stage = 3, .gather = GatherMode::kCopy}},
         Case{"stage_3_view", {.zero_stage = 3, .gather = GatherMode::kView}},
         Case{"stage_3_keep_2", {.zero_stage = 3, .keep_gathered = 2, .gather = GatherMode::kCopy}},
+        Case{"stage_2_replicas_2_accumulate_2", {.zero_stage = 2, .replica_count = 2, .micro_batch_count = 2}},
         Case{"stage_2_offload", {.zero_stage = 2, .offload_state = Offload::kHost}},
         Case{"stage_3_offload_all",
              {.zero_stage = 3,

@@ -85,7 +85,8 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     auto from = identity(plan.schedule);
     from.erase(from.begin() + id);
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
-    if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kPublish || verb == Verb::kSpread) {
+    if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kPublish || verb == Verb::kSpread ||
+        verb == Verb::kExchange) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -114,11 +115,11 @@ void mutate_buffers(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].size_bytes == 0) continue;
     add(mutants, "a buffer too small", plan).schedule.buffers[b].size_bytes -= 4;
-    if (buffers[b].space != Space::kArena) continue;
-    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(Space::kArena);
+    if (buffers[b].space == Space::kSharedRange || is_home(buffers[b].role)) continue;
+    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(buffers[b].space);
     for (std::size_t c = 0; c < buffers.size(); ++c) {
       const bool together = buffers[b].first <= buffers[c].last && buffers[c].first <= buffers[b].last;
-      if (c == b || !together || buffers[c].space != Space::kArena || buffers[c].size_bytes == 0) continue;
+      if (c == b || !together || buffers[c].space != buffers[b].space || buffers[c].size_bytes == 0) continue;
       add(mutants, "two buffers in one place", plan).schedule.buffers[b].offset_bytes = buffers[c].offset_bytes;
       break;
     }

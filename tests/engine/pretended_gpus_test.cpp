@@ -123,6 +123,27 @@ TEST(PretendedGpus, StagesAgreeOverNccl) {
   }
 }
 
+TEST(PretendedGpus, ReplicasGiveTheBitsOfPlainSharding) {
+  for (const int stage : {1, 2, 3}) {
+    for (const Precision& precision : kPrecisions) {
+      Settings settings = settings_of(stage, precision, 1);
+      const Outcome plain = train_plainly(4, settings);
+      settings.options.replicas = 2;
+      World::threads(
+          4, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          world_options(WorldChoice::kThreads));
+      World::threads(
+          4,
+          [&](World& world) {  // NCCL adds in an order of its own
+            const Outcome outcome = train(world, settings);
+            for (std::size_t i = 0; i < plain.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-2 * plain.losses[i]);
+          },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
 /// A view of peers' memory is for hosts.
 TEST(PretendedGpus, RefuseViews) {
   World::threads(

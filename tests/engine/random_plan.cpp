@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <random>
 
+#include "engine/schedule.h"
+#include "kernels/error.h"
+
 namespace aliquot::testing {
 namespace {
 
@@ -74,6 +77,17 @@ Precision draw_precision(Dice& dice) {
   return precision;
 }
 
+/// Of replicas that lie alike.
+int divisor(Dice& dice, const Topology& topology) {
+  const int count = dice.roll(2, 4);
+  try {
+    topology_of_replica(topology, count);
+    return count;
+  } catch (const UsageError&) {
+    return 1;
+  }
+}
+
 Policy draw_policy(Dice& dice, const Topology& topology) {
   Policy policy;
   policy.zero_stage = dice.roll(0, 3);
@@ -88,6 +102,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   const bool powers_of_two =
       (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
   if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
+  if (policy.zero_stage > 0 && !policy.reproducible && dice.one_in(3)) policy.replica_count = divisor(dice, topology);
   if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
   if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
     policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
@@ -128,12 +143,12 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}, offload {} and {}",
+      "gather {}, {}{}{}, offload {} and {}, {} replicas",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
-      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters));
+      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count);
 }
 
 }  // namespace aliquot::testing
