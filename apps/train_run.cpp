@@ -108,9 +108,10 @@ void TrainRun::refuse_what_does_not_fit() {
   std::string complaint;
   if (on_host && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
-        "A rank needs {} and {} of them run on a machine that has {} left: a higher --zero-stage, a smaller "
+        "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
         "--micro-batch or --recompute block needs less; aliquot plan says how much.",
-        bytes_text(rank_bytes), ranks_here(), bytes_text(left));
+        bytes_text(rank_bytes), ranks_here() == 1 ? "one rank" : fmt::format("{} ranks", ranks_here()),
+        bytes_text(rank_bytes * ranks_here()), bytes_text(left));
   }
   for (const std::string& any : world_.communicator().gather_objects(complaint)) {
     if (!any.empty()) throw UnavailableError(any);

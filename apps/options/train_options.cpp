@@ -10,6 +10,7 @@ constexpr WholeRange kFromZero{0, int64_t{1} << 62};
 constexpr WholeRange kFromOne{1, int64_t{1} << 62};
 constexpr WholeRange kExtent{1, int64_t{1} << 31};
 constexpr RealRange kNotNegative{.least = 0};
+constexpr RealRange kRate{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
 
 // 0.9,0.95
 void set_betas(TrainOptions& options, std::string_view text) {
@@ -65,22 +66,22 @@ void add_data(OptionTable& t, TrainOptions& o) {
 void add_optimizer(OptionTable& t, TrainOptions& o) {
   t.heading("Optimizer");
   t.choice("optimizer", o.optimizer, {"adamw", "adam", "adamw8bit", "lion", "sgd", "muon"}, "The update rule.");
-  t.real("lr", o.lr, kNotNegative, "The learning rate.");
-  t.real("min-lr", o.min_lr, kNotNegative, "The least it falls to.");
+  t.real("lr", o.lr, kRate, "The learning rate.");
+  t.real("min-lr", o.min_lr, kRate, "The least it falls to.");
   t.add({"betas", "X,Y", "Decay of the first and second moment.", false,
          [&o](std::string_view text) { set_betas(o, text); },
          [&o] { return Json(exact_text(o.beta_1) + "," + exact_text(o.beta_2)); }});
-  t.real("eps", o.eps, kNotNegative, "Added to the root of the second moment.");
-  t.real("weight-decay", o.weight_decay, kNotNegative, "Decoupled; not of tensors with one dimension.");
+  t.real("eps", o.eps, kRate, "Added to the root of the second moment.");
+  t.real("weight-decay", o.weight_decay, kRate, "Decoupled; not of tensors with one dimension.");
   t.toggle("decay-all", o.decay_all, "Decay norms and biases too.");
   t.real("momentum", o.momentum, {0, 1}, "Of sgd and muon.");
   t.toggle("nesterov", o.nesterov, "Nesterov's momentum, for sgd and muon.");
-  t.real("muon-lr", o.muon_lr, kNotNegative, "The rate of the tensors that muon updates.");
+  t.real("muon-lr", o.muon_lr, kRate, "The rate of the tensors that muon updates.");
   t.choice("schedule", o.schedule, {"constant", "linear", "cosine", "wsd", "inverse-sqrt"},
            "How the rate falls from --lr to --min-lr at --steps.");
   t.count("warmup", o.warmup, kFromZero, "Steps in which the rate rises to --lr.");
   t.choice("warmup-shape", o.warmup_shape, {"linear", "log"}, "How it rises.");
-  t.real("warmup-from", o.warmup_from, kNotNegative, "What it rises from.");
+  t.real("warmup-from", o.warmup_from, kRate, "What it rises from.");
   t.choice("scale-lr", o.scale_lr, {"none", "linear", "sqrt"}, "Scale the rate with the batch / --base-batch.");
   t.count("base-batch", o.base_batch, kFromOne, "The batch that --lr was chosen for.");
   t.real("clip", o.clip, kNotNegative, "The most the gradients' global norm may be; 0 is off.");

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <unistd.h>
 
 #include "apps/options/deepspeed_keys.h"
@@ -298,6 +299,20 @@ TEST_F(Deepspeed, TheTableIsSound) {
   }
   std::ranges::sort(seen);
   EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end());
+}
+
+/// The guide names every key that is known, and says of no other that it is.
+TEST_F(Deepspeed, TheGuideNamesEveryKey) {
+  std::ifstream file(ALIQUOT_DEEPSPEED_GUIDE);
+  const std::string guide{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_FALSE(guide.empty());
+  for (const DeepspeedKey& key : deepspeed_keys()) {
+    const std::string path(key.path), name = path.substr(path.rfind('.') + 1);
+    const bool named =
+        guide.find("`" + path + "`") != std::string::npos || guide.find("`" + name + "`") != std::string::npos;
+    const bool block = key.fate == KeyFate::kNothing && guide.find("`" + path + ".enabled`") != std::string::npos;
+    EXPECT_TRUE(named || block) << path;
+  }
 }
 
 TEST(ScaledRate, FollowsTheEffectiveBatch) {

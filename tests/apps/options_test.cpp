@@ -84,6 +84,7 @@ TEST(TrainOptions, ComplainInOneLineThatNamesFlagAndRemedy) {
   EXPECT_TRUE(says(complaint({"--steps"}), "--steps"));
   EXPECT_TRUE(says(complaint({"--lr", "fast"}), "--lr"));
   EXPECT_TRUE(says(complaint({"--lr", "-1"}), "--lr"));
+  EXPECT_TRUE(says(complaint({"--lr", "1e30"}), "--lr: '1e30' will not do: give a number from 0 to 1e+29."));
   EXPECT_TRUE(says(complaint({"nano"}), "'nano' belongs to no option"));
   EXPECT_TRUE(says(complaint({"--betas", "0.9"}), "--betas"));
   EXPECT_TRUE(says(complaint({"--offload", "disk:"}), "--offload"));
