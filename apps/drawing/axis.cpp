@@ -73,7 +73,7 @@ std::string tick_bytes_text(double bytes) {
 
 std::string tick_text(double value) {
   if (std::abs(value) >= 1e4) return value < 0 ? "-" + count_text(-value) : count_text(value);
-  return std::abs(value) < 1e-12 ? "0" : fmt::format("{:.3g}", value);
+  return std::abs(value) < 1e-12 ? "0" : fmt::format("{:.4g}", value);  // 1500, not 1.5e+03
 }
 
 }  // namespace aliquot

@@ -34,7 +34,7 @@ class Axis {
 std::string count_text(double count);
 /// A power of two of bytes as a tick: "64 MiB".
 std::string tick_bytes_text(double bytes);
-/// "0.25", "3e-04", "1.2k": short, for ticks.
+/// "0.25", "1500", "12k": short, for ticks.
 std::string tick_text(double value);
 
 }  // namespace aliquot

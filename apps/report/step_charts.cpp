@@ -175,7 +175,7 @@ std::string step_lanes_chart(const ReportRun& run) {
   Svg svg(kWidth, std::max(kTop + kLaneRow * static_cast<double>(lanes.size()) + 46, 190.0),
           "Lanes of one step of " + run.name);
   svg.text({kLeft, 20},
-           fmt::format("{}: one step of rank 0, {:.3g} ms; {:.0f} % of communication hidden", run.name,
+           fmt::format("{}: one step of rank 0, {:.4g} ms; {:.0f} % of communication hidden", run.name,
                        1e3 * times.value("step_seconds", 0.0), 100 * times.value("hidden_share", 0.0)),
            R"(font-weight="bold" font-size="13")");
   const std::vector<double> starts = times.at("start_seconds"), ends = times.at("end_seconds");

@@ -50,6 +50,7 @@ TEST(Axis, FiguresAreShort) {
   EXPECT_EQ(tick_bytes_text(1 << 26), "64 MiB");
   EXPECT_EQ(tick_bytes_text(1.5 * (1 << 30)), "1.5 GiB");
   EXPECT_EQ(tick_text(0.25), "0.25");
+  EXPECT_EQ(tick_text(1500), "1500");
   EXPECT_EQ(tick_text(2e6), "2M");
 }
 
