@@ -39,16 +39,32 @@ int aliquot_assigns_gradients(aliquot_engine* engine, int unit) {
   return guarded([&] { given(engine, "the engine").unit(unit).assigns_gradients(); });
 }
 
+namespace {
+
+aliquot::PointerSlot slot(void* at, int element_bytes, const char* name) {
+  switch (element_bytes) {
+    case 0:
+    case 4: return static_cast<float**>(at);
+    case 2: return static_cast<uint16_t**>(at);
+    default:
+      throw UsageError(
+          fmt::format("the elements of {} cannot have {} bytes: give 4, or 2 for 16-bit types", name, element_bytes));
+  }
+}
+
+}  // namespace
+
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter) {
   return guarded([&] {
     const aliquot_parameter& p = given(parameter, "the parameter");
+    const char* name = &given(p.name, "a parameter's name");
     if (p.dimensions < 0 || (p.dimensions > 0 && p.shape == nullptr)) {
-      throw UsageError(fmt::format("the parameter {} has no shape", &given(p.name, "a parameter's name")));
+      throw UsageError(fmt::format("the parameter {} has no shape", name));
     }
     given(engine, "the engine")
         .unit(unit)
-        .add(&given(p.name, "a parameter's name"), {p.shape, p.shape + p.dimensions}, static_cast<void**>(p.value),
-             static_cast<void**>(p.gradient),
+        .add(name, {p.shape, p.shape + p.dimensions}, slot(p.value, p.value_bytes, name),
+             slot(p.gradient, p.gradient_bytes, name),
              {.trainable = p.frozen == 0,
               .decayed = p.not_decayed == 0,
               .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale});

@@ -11,6 +11,7 @@ module aliquot
     type(c_ptr) :: shape, value, gradient  ! value, gradient: of a type(c_ptr) of the model's, which is set while it is live
     integer(c_int) :: frozen = 0, not_decayed = 0
     real(c_float) :: lr_scale = 0
+    integer(c_int) :: value_bytes = 0, gradient_bytes = 0
   end type
 
   interface

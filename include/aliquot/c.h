@@ -85,7 +85,8 @@ typedef struct aliquot_parameter {
   void* gradient; /* likewise, live in backward; null: the model keeps none */
   int frozen;
   int not_decayed;
-  float lr_scale; /* 0: 1 */
+  float lr_scale;                  /* 0: 1 */
+  int value_bytes, gradient_bytes; /* of one element that the pointers lead to: 4, or 2 for 16-bit types; 0: 4 */
 } aliquot_parameter;
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter);
 

@@ -49,8 +49,8 @@ struct Rank {
     const int64_t one[] = {1};
     for (int l = 0; l < Chain::kLayers; ++l) {
       auto& layer = chain.layers[l];
-      const aliquot_parameter weight = {"weight", 1, one, &layer.weight, &layer.weight_gradient, 0, 0, 0};
-      const aliquot_parameter bias = {"bias", 1, one, &layer.bias, &layer.bias_gradient, 0, 1, 0.5f};
+      const aliquot_parameter weight = {"weight", 1, one, &layer.weight, &layer.weight_gradient, 0, 0, 0, 0, 0};
+      const aliquot_parameter bias = {"bias", 1, one, &layer.bias, &layer.bias_gradient, 0, 1, 0.5f, 0, 0};
       int unit = -1;
       ASSERT_DONE(aliquot_add_unit(engine, ("layer." + std::to_string(l)).c_str(), &unit));
       ASSERT_EQ(unit, l);
@@ -267,7 +267,7 @@ TEST(Capi, WrongCallsAreTold) {
     EXPECT_USAGE(aliquot_assigns_gradients(rank.engine, 9), "there is no unit 9: there are 3");
     EXPECT_USAGE(aliquot_add_unit(rank.engine, nullptr, nullptr), "a unit's name is null");
     EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the function of initial values is null");
-    const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0};
+    const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "the parameter w has no shape");
     ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
@@ -282,6 +282,30 @@ TEST(Capi, WrongCallsAreTold) {
   EXPECT_USAGE(aliquot_world_threads(1, nullptr, nullptr, nullptr), "the body of the ranks is null");
   EXPECT_USAGE(aliquot_engine_create(nullptr, nullptr, nullptr), "the world is null");
   EXPECT_STREQ(aliquot_version(), ALIQUOT_EXPECTED_VERSION);
+}
+
+TEST(Capi, PointersSayWhatTheyLeadTo) {
+  const auto declare = [](Rank& rank, int value_bytes) {
+    static thread_local uint16_t* value;
+    static thread_local float* gradient;
+    const int64_t one[] = {1};
+    const aliquot_parameter narrow = {"narrow", 1, one, &value, &gradient, 0, 0, 0, value_bytes, 4};
+    return aliquot_add_parameter(rank.engine, 0, &narrow);
+  };
+  on_ranks(1,
+           [&](Rank& rank) {
+             EXPECT_USAGE(
+                 aliquot_materialize(rank.engine, half, nullptr),
+                 "the model's pointer to the values of layer.0.weight is to elements of 4 bytes, but they are kept in "
+                 "bfloat16");
+           },
+           {{"precision", "bf16"}});
+  on_ranks(1, [&](Rank& rank) {
+    EXPECT_USAGE(declare(rank, 3), "the elements of narrow cannot have 3 bytes: give 4, or 2 for 16-bit types");
+    ASSERT_DONE(declare(rank, 2));
+    EXPECT_USAGE(aliquot_materialize(rank.engine, half, nullptr),
+                 "is to elements of 2 bytes, but they are kept in float32");
+  });
 }
 
 TEST(Capi, AUnitIsOpenOneAtATime) {
