@@ -23,7 +23,10 @@ list(TRANSFORM aliquot_umbrella_headers PREPEND include/aliquot/ OUTPUT_VARIABLE
 set(_copied ${_umbrellas} ${aliquot_public_headers})
 list(TRANSFORM _copied PREPEND "${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE _sources)
 set(_script "${CMAKE_CURRENT_LIST_DIR}/copy_public_headers.cmake")
-add_custom_command(OUTPUT "${aliquot_public_folder}/copied"
+list(TRANSFORM aliquot_umbrella_headers PREPEND "${aliquot_public_folder}/aliquot/" OUTPUT_VARIABLE _copies)
+list(TRANSFORM aliquot_public_headers PREPEND "${aliquot_public_folder}/aliquot/" OUTPUT_VARIABLE _inner_copies)
+# Named, so that what includes a copy is compiled again in the very run that changes it.
+add_custom_command(OUTPUT "${aliquot_public_folder}/copied" BYPRODUCTS ${_copies} ${_inner_copies}
   COMMAND ${CMAKE_COMMAND} "-DHEADERS=${_copied}" "-DFROM=${PROJECT_SOURCE_DIR}" "-DTO=${aliquot_public_folder}" -P "${_script}"
   DEPENDS ${_sources} "${_script}" "${CMAKE_CURRENT_LIST_FILE}"
   COMMENT "Copying the public headers" VERBATIM)
