@@ -20,7 +20,7 @@ constexpr size_t kMemoryFigures = kCategoryCount + 2;
 // What is there between steps, when checkpoints are written and read.
 int64_t lasting_bytes(const Schedule& schedule) {
   int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : schedule.buffers) bytes += buffer.always ? buffer.size_bytes : 0;
+  for (const PlannedBuffer& buffer : schedule.buffers) bytes += buffer.always && buffer.booked ? buffer.size_bytes : 0;
   return bytes;
 }
 
@@ -37,7 +37,9 @@ RankMemory TrainRun::planned_memory() {
   RankMemory memory;
   memory.planned = planned.peak;
   memory.planned[static_cast<size_t>(Category::kActivations)] += activation_bytes;
-  memory.planned[static_cast<size_t>(Category::kStaging)] += staging_bytes;
+  // A blocking save's staging comes when slots of what is offloaded are empty.
+  int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
+  staging = snapshots_ ? staging + staging_bytes : std::max(staging, staging_bytes);
   // What a background save needs stays from step to step; else there is staging between steps alone.
   const int64_t in_step_bytes = planned.peak_bytes + (snapshots_ ? staging_bytes : 0);
   memory.planned_peak_bytes = std::max(in_step_bytes, lasting_bytes(schedule) + staging_bytes) + activation_bytes;

@@ -21,8 +21,12 @@ int64_t TrainRun::snapshot_capacity() {
   const Plan& plan = engine_->plan();
   int64_t bytes = 0;
   for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
-  const int64_t optimizer_bytes = account(plan.schedule).peak[static_cast<size_t>(Category::kOptimizer)];
-  return bytes + (options_.stage() == 0 ? optimizer_bytes / world_.rank_count() : optimizer_bytes);
+  int64_t state_bytes = 0;  // in memory or not
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+    const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOptimizerHome;
+    state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
+  }
+  return bytes + (options_.stage() == 0 ? state_bytes / world_.rank_count() : state_bytes);
 }
 
 /// Whether a step beside a background save stays within --memory-budget.

@@ -171,10 +171,14 @@ void Accesses::norm() {
 void Accesses::update(int32_t flat) {
   const bool whole = plan_.schedule.zero_stage == 0 || reduces_in_place_;
   add({.role = whole ? Role::kGradients : Role::kReduced, .flat = flat});
-  if (plan_.policy.state_bytes_per_block > 0) add({.role = Role::kOptimizer, .flat = flat, .writes = true});
-  if (plan_.policy.precision.has_master()) add({.role = Role::kMaster, .flat = flat, .writes = true});
+  const auto change = [&](Role role) {  // from what it was
+    add({.role = role, .flat = flat});
+    add({.role = role, .flat = flat, .writes = true});
+  };
+  if (plan_.policy.state_bytes_per_block > 0) change(Role::kOptimizer);
+  if (plan_.policy.precision.has_master()) change(Role::kMaster);
   if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
-  add({.role = Role::kParameters, .flat = flat, .writes = true});
+  change(Role::kParameters);
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/all_or_none.h"
+
 namespace aliquot {
 
 Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups) {
@@ -9,13 +11,21 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
   const auto bytes = [&](Space space) {
     return std::max(training.schedule.bytes(space), evaluation.schedule.bytes(space));
   };
-  own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena");
-  if (bytes(Space::kPeers) > 0) peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena");
+  // A group that cannot have its memory is not to be waited for by the others.
+  const auto together = [&](const auto& attempt) {
+    if (training.policy.replica_count == 1) return attempt();
+    all_or_none(groups.world(), attempt);
+  };
+  together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
+  if (bytes(Space::kPeers) > 0)
+    together([&] { peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena"); });
   if (bytes(Space::kWorld) > 0)
     world_ = groups.world().communicator().allocate(bytes(Space::kWorld), Category::kArena, "arena");
   if (!training.schedule.view) return;
   const int64_t shared = training.schedule.bytes(Space::kSharedRange);
-  shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
+  together([&] {
+    shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
+  });
 }
 
 }  // namespace aliquot

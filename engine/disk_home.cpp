@@ -71,6 +71,7 @@ class DiskHome final : public Home {
   std::byte* base() const override { return names_.base(); }
   int64_t size_bytes() const override { return size_bytes_; }
   bool reachable() const override { return false; }
+  bool starts_cleared() const override { return true; }
 
   void fetch(void* to, const std::byte* from, int64_t size_bytes) const override {
     each_bounce(from - base(), size_bytes, [&](Window window, std::byte* bytes) {

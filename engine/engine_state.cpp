@@ -115,7 +115,9 @@ void Engine::initialize_parameters(const Initialize& initialize) {
   }
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     std::byte* states = running_->memory.resting(Role::kOptimizer, f);
-    if (states != nullptr) running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
+    const Home* home = running_->homes.holding(states);
+    if (states != nullptr && !(home != nullptr && home->starts_cleared()))
+      running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
   }
 }
 

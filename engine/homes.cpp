@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 
+#include "engine/all_or_none.h"
 #include "kernels/error.h"
 #include "kernels/kernels.h"
 
@@ -27,6 +28,7 @@ class HostHome final : public Home {
   std::byte* base() const override { return buffer_.data(); }
   int64_t size_bytes() const override { return buffer_.size_bytes(); }
   bool reachable() const override { return true; }
+  bool starts_cleared() const override { return false; }
   void fetch(void* to, const std::byte* from, int64_t size_bytes) const override {
     std::copy_n(from, size_bytes, static_cast<std::byte*>(to));
   }
@@ -58,11 +60,15 @@ std::unique_ptr<Home> make_host_home(Device& device, int64_t size_bytes, std::st
   return std::make_unique<HostHome>(device, size_bytes, owner);
 }
 
-Homes::Homes(const Plan& plan, Device& device, const OffloadDirectories& directories) {
-  const auto& [state, parameters] = directories;
+Homes::Homes(const Plan& plan, World& world, const OffloadDirectories& directories) {
   const auto bytes = [&](Space space) { return plan.schedule.bytes(space); };
-  homes_[0] = make(plan.policy.offload_state, bytes(Space::kStateHome), device, state, "optimizer state");
-  homes_[1] = make(plan.policy.offload_parameters, bytes(Space::kParametersHome), device, parameters, "parameters");
+  if (bytes(Space::kStateHome) + bytes(Space::kParametersHome) == 0) return;
+  all_or_none(world, [&] {
+    const auto& [state, parameters] = directories;
+    Device& device = world.device();
+    homes_[0] = make(plan.policy.offload_state, bytes(Space::kStateHome), device, state, "optimizer state");
+    homes_[1] = make(plan.policy.offload_parameters, bytes(Space::kParametersHome), device, parameters, "parameters");
+  });
 }
 
 Home* Homes::of(Space space) const { return homes_[space == Space::kStateHome ? 0 : 1].get(); }

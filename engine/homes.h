@@ -8,6 +8,7 @@
 #include "engine/schedule.h"
 #include "kernels/device.h"
 #include "kernels/file.h"
+#include "sharding/world.h"
 
 namespace aliquot {
 
@@ -33,6 +34,8 @@ class Home {
   virtual std::byte* base() const = 0;
   virtual int64_t size_bytes() const = 0;
   virtual bool reachable() const = 0;
+  /// A new one holds zeros.
+  virtual bool starts_cleared() const = 0;
   virtual void fetch(void* to, const std::byte* from, int64_t size_bytes) const = 0;
   virtual void store(std::byte* to, const void* from, int64_t size_bytes) const = 0;
   virtual void clear(std::byte* at, int64_t size_bytes) const = 0;
@@ -48,8 +51,9 @@ std::unique_ptr<Home> make_disk_home(FileSystem& file_system, const std::string&
 /// The homes that a plan needs.
 class Homes {
  public:
-  /// Throws UsageError for a disk home with no directory, UnavailableError for one behind a GPU.
-  Homes(const Plan& plan, Device& device, const OffloadDirectories& directories);
+  /// Collective where the plan needs any: all ranks have theirs, or all throw. UsageError for a disk home with no directory,
+  /// UnavailableError for one behind a GPU.
+  Homes(const Plan& plan, World& world, const OffloadDirectories& directories);
 
   /// Null where the plan has none.
   Home* of(Space space) const;

@@ -11,7 +11,7 @@ namespace aliquot {
 Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots)
     : engine(of),
       groups(of.world_, of.plan_->policy.replica_count),
-      homes(*of.plan_, of.world_.device(), {of.options_.offload_state_to, of.options_.offload_parameters_to}),
+      homes(*of.plan_, of.world_, {of.options_.offload_state_to, of.options_.offload_parameters_to}),
       view(of.world_.device(), homes),
       evaluation(evaluation_plan),
       arena(*of.plan_, evaluation, groups),

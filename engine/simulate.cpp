@@ -16,17 +16,26 @@ struct Price {
   int64_t bytes = 0;  // sent, and received
 };
 
+/// Whom a collective goes round.
+struct Reach {
+  explicit Reach(const Topology& topology)
+      : rank_count(topology.rank_count()), least_on_a_node(rank_count), one_node(topology.one_node()) {
+    std::vector<int> ranks_of_node(static_cast<std::size_t>(topology.node_count()), 0);
+    for (const int node : topology.node_of_rank) ++ranks_of_node[node];
+    for (const int count : ranks_of_node) least_on_a_node = std::min(least_on_a_node, count);
+  }
+  int rank_count, least_on_a_node;
+  bool one_node;
+};
+
 class Pricing {
  public:
   Pricing(const Plan& plan, const CostModel& cost)
-      : plan_(plan), cost_(cost), rank_count_(plan.topology.rank_count()), least_on_a_node_(rank_count_) {
+      : plan_(plan), cost_(cost), replica_(plan.topology), world_(plan.world) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
       throw UsageError(
           fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
     }
-    std::vector<int> ranks_of_node(static_cast<std::size_t>(plan.topology.node_count()), 0);
-    for (const int node : plan.topology.node_of_rank) ++ranks_of_node[node];
-    for (const int count : ranks_of_node) least_on_a_node_ = std::min(least_on_a_node_, count);
     note_copies();
   }
 
@@ -42,7 +51,7 @@ class Pricing {
       case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
       case Verb::kReduce: return reduce(operation);
       case Verb::kExchange: return exchange(operation.place);
-      case Verb::kNorm: return collective(norm_part_bytes(plan_.flats));
+      case Verb::kNorm: return collective(norm_part_bytes(plan_.flats), world_);
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
@@ -67,22 +76,23 @@ class Pricing {
   }
 
   /// All ranks' parts to, or from, all ranks: what comes from other nodes comes once to each node, then goes round in it.
-  Price collective(int64_t part_bytes) const {
-    if (rank_count_ == 1) return {};
+  Price collective(int64_t part_bytes, const Reach& reach) const {
+    if (reach.rank_count == 1) return {};
     const auto part = static_cast<double>(part_bytes);
-    double seconds = cost_.inside_node.latency_seconds + part * (rank_count_ - 1) / cost_.inside_node.bytes_per_second;
-    if (!plan_.topology.one_node()) {
+    double seconds =
+        cost_.inside_node.latency_seconds + part * (reach.rank_count - 1) / cost_.inside_node.bytes_per_second;
+    if (!reach.one_node) {
       seconds += cost_.between_nodes.latency_seconds +
-                 part * (rank_count_ - least_on_a_node_) / cost_.between_nodes.bytes_per_second;
+                 part * (reach.rank_count - reach.least_on_a_node) / cost_.between_nodes.bytes_per_second;
     }
-    return {seconds, part_bytes * (rank_count_ - 1)};
+    return {seconds, part_bytes * (reach.rank_count - 1)};
   }
 
   Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
-      const Price one = collective(shard_bytes(plan_.flats[f], dtype));
+      const Price one = collective(shard_bytes(plan_.flats[f], dtype), replica_);
       sum.seconds += one.seconds;
       sum.bytes += one.bytes;
     }
@@ -153,7 +163,7 @@ class Pricing {
 
   const Plan& plan_;
   const CostModel& cost_;
-  int rank_count_, least_on_a_node_;
+  Reach replica_, world_;
   std::vector<bool> reduced_;         // by unit, in this step
   std::vector<double> copy_seconds_;  // by operation: of offloaded bytes that begin or end their stay with it
 };

@@ -32,12 +32,15 @@ bool names_something(const Plan& plan, const Operation& operation) {
   return false;
 }
 
-/// Homes hold what is offloaded, always; the shared range whole parameters.
-bool lies_where_it_can(const PlannedBuffer& buffer) {
+/// Homes hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
+bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
+  const bool replicas = plan.policy.replica_count > 1;
+  const bool of_peers = replicas && (buffer.role == Role::kAcross || buffer.role == Role::kReduced);
+  const bool of_world = replicas && buffer.role == Role::kNormParts;
   switch (buffer.space) {
-    case Space::kArena: return !is_home(buffer.role);
-    case Space::kPeers: return buffer.role == Role::kAcross || buffer.role == Role::kReduced;
-    case Space::kWorld: return buffer.role == Role::kNormParts;
+    case Space::kArena: return !is_home(buffer.role) && !of_peers && !of_world;
+    case Space::kPeers: return of_peers;
+    case Space::kWorld: return of_world;
     case Space::kSharedRange: return buffer.always && buffer.role == Role::kParameters;
     case Space::kParametersHome: return buffer.always && buffer.role == Role::kParametersHome;
     case Space::kStateHome: return buffer.always && is_home(buffer.role) && buffer.role != Role::kParametersHome;
@@ -49,7 +52,7 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const bool owned = buffer.role == Role::kNormParts ? buffer.flat == -1 : in_range(buffer.flat, plan.flats.size());
-  if (lives && owned && lies_where_it_can(buffer) && buffer.size_bytes >= 0) return;
+  if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),
                           buffer.first, buffer.last));

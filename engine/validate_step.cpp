@@ -280,8 +280,20 @@ void check_uses(const Proof& proof) {
 
 void check_gradients(const Proof& proof) { GradientWalk(proof).walk(); }
 
+/// Copies to and from a file are of whole pages.
+void check_pages(const Proof& proof) {
+  constexpr int64_t kPageBytes = 4096;
+  const Policy& policy = proof.plan.policy;
+  if (policy.offload_state != Offload::kDisk && policy.offload_parameters != Offload::kDisk) return;
+  for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
+    if (buffer.space == Space::kSharedRange || buffer.offset_bytes % kPageBytes == 0) continue;
+    proof.defects.add(DefectKind::kPlace, {}, fmt::format("the {} begin within a page", proof.defects.what(buffer)));
+  }
+}
+
 void check_places(const Proof& proof) {
   const Schedule& schedule = proof.plan.schedule;
+  check_pages(proof);
   for (const PlannedBuffer& buffer : schedule.buffers) {
     const int64_t needed = needed_bytes(proof.plan, buffer.role, buffer.flat);
     if (buffer.size_bytes >= needed) continue;

@@ -1,12 +1,12 @@
 #include "kernels/file.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <random>
 #include <unistd.h>
 #include <utility>
 
@@ -151,12 +151,20 @@ File Directory::create_nameless() const {
       [&] { return file_.file_system_->open_at(file_.descriptor_, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); });
   if (descriptor >= 0) return File(*file_.file_system_, descriptor, path() / "a file without a name");
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail_call("create a file in", path(), errno);
-  // The file system knows no such files: one with a name, which is taken from it at once.
-  static std::atomic<int> count = 0;
-  const std::string name = fmt::format(".aliquot-{}-{}", getpid(), ++count);
-  File file = open_file(name, O_RDWR | O_CREAT | O_EXCL);
-  if (!remove(name)) fail_call("remove", path() / name, errno);
-  return file;
+  // The file system knows no such files: one with a name that nobody else will draw, which is taken from it at once.
+  std::random_device random;
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = fmt::format(".aliquot-{:08x}{:08x}", random(), random());
+    const int named = retried([&] {
+      return file_.file_system_->open_at(file_.descriptor_, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    });
+    if (named < 0 && errno == EEXIST) continue;
+    if (named < 0) fail_call("create a file in", path(), errno);
+    File file(*file_.file_system_, named, path() / name);
+    if (!remove(name)) fail_call("remove", path() / name, errno);
+    return file;
+  }
+  fail_call("create a file in", path(), EEXIST);
 }
 
 File Directory::open_for_writing(const std::string& name, bool direct) const {

@@ -1,0 +1,100 @@
+// A step whose optimizer state lies elsewhere, beside one that keeps it in memory, and beside a disk's raw speed.
+#include <benchmark/benchmark.h>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <memory>
+#include <vector>
+
+#include "bench/paired.h"
+#include "engine/engine.h"
+#include "engine/homes.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kUnits = 16;
+constexpr int64_t kElements = int64_t{4} << 20;  // 64 Mi parameters; AdamW keeps 512 MiB of them
+constexpr int64_t kStateBytes = kElements * 8;   // of a unit
+constexpr int kRounds = 5;
+
+std::string scratch() {
+  const char* folder = std::getenv("ALIQUOT_BENCH_DISK");
+  return folder != nullptr ? folder : std::filesystem::temp_directory_path().string();
+}
+
+/// Units that compute nothing: a step is its gradients' sums, the norm, copies and updates.
+struct Subject {
+  Subject(World& world, Offload to)
+      : engine(world, {.zero_stage = 2, .offload_state = to, .offload_state_to = scratch()}) {
+    for (int u = 0; u < kUnits; ++u)
+      engine.add_unit(fmt::format("u{}", u)).add("w", {kElements}, &values[u], &gradients[u]);
+    engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });
+  }
+  void step() {
+    engine.micro_batch();
+    for (Unit& unit : engine.units()) auto live = unit.forward();
+    for (Unit& unit : reversed(engine.units())) auto live = unit.backward();
+    engine.step();
+    engine.compute_stream().synchronize();
+  }
+  float *values[kUnits] = {}, *gradients[kUnits] = {};
+  Engine engine;
+};
+
+/// The same bytes, read and written past the page cache, one unit after the other with nothing beside it.
+class RawDisk {
+ public:
+  explicit RawDisk(Device& device)
+      : home_(make_disk_home(FileSystem::system(), scratch(), kUnits * kStateBytes)),
+        memory_(device.allocate(kStateBytes + 4096, Category::kStaging, "raw disk")),
+        io_(device.make_stream(Lane::kIo)) {
+    pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % 4096;
+    std::fill_n(pages_, kStateBytes, std::byte{1});
+    for (int u = 0; u < kUnits; ++u) home_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
+    io_->synchronize();
+  }
+  void run() {
+    for (int u = 0; u < kUnits; ++u) {
+      home_->copy_in(*io_, pages_, u * kStateBytes, kStateBytes);
+      home_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
+    }
+    io_->synchronize();
+  }
+
+ private:
+  std::unique_ptr<Home> home_;
+  Buffer memory_;
+  std::byte* pages_;
+  std::unique_ptr<Stream> io_;
+};
+
+void step(benchmark::State& state, Offload to) {
+  World::threads(1,
+                 [&](World& world) {
+                   Subject offloaded(world, to), here(world, Offload::kNone);
+                   std::unique_ptr<RawDisk> disk;
+                   Paired paired(state, [&] { offloaded.step(); });
+                   paired.against("in_memory", [&] { here.step(); });
+                   if (to == Offload::kDisk) {
+                     disk = std::make_unique<RawDisk>(world.device());
+                     paired.against("raw_disk", [&] { disk->run(); });
+                   }
+                   paired.run(2 * kUnits * kStateBytes);
+                 },
+                 {.device = DeviceChoice::kHost, .threads_per_rank = 1});
+}
+
+const bool registered = [] {
+  for (const auto& [name, to] : {std::pair{"host", Offload::kHost}, std::pair{"disk", Offload::kDisk}}) {
+    benchmark::RegisterBenchmark(fmt::format("offload/host/state_to_{}", name).c_str(),
+                                 [to = to](benchmark::State& state) { step(state, to); })
+        ->UseManualTime()
+        ->Iterations(kRounds)
+        ->Unit(benchmark::kMillisecond);
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace aliquot
