@@ -125,11 +125,15 @@ case $case in
   packages)
     # In a build folder's own words, without compiling: the objects are there.
     (cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -B "$scratch/out" >"$scratch/log" 2>&1) || { cat "$scratch/log" && fail "cpack failed"; }
-    deb=$(echo "$scratch"/out/*.deb)
-    says "$(dpkg-deb --field "$deb" Package Version Depends)" "libhdf5"
-    says "$(dpkg-deb --contents "$deb")" "./usr/include/aliquot/aliquot.h"
+    if command -v file >/dev/null && command -v dpkg-shlibdeps >/dev/null; then
+      deb=$(echo "$scratch"/out/*.deb)
+      says "$(dpkg-deb --field "$deb" Package Version Depends)" "libhdf5"
+      says "$(dpkg-deb --contents "$deb")" "./usr/include/aliquot/aliquot.h"
+    else
+      echo "no .deb: that takes file and dpkg-shlibdeps (packages file and dpkg-dev)"
+    fi
     says "$(tar -tzf "$scratch"/out/*.tar.gz)" "lib/cmake/aliquot/aliquotConfig.cmake"
-    du -h --apparent-size "$scratch"/out/*.deb "$scratch"/out/*.tar.gz | sed "s|$scratch/out/||"
+    du -h --apparent-size "$scratch"/out/aliquot* | sed "s|$scratch/out/||"
     ;;
   *) fail "no such case" ;;
 esac
