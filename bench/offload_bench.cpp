@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
+#include <sys/mman.h>
 #include <vector>
 
 #include "bench/paired.h"
@@ -17,24 +18,30 @@ constexpr int kUnits = 16;
 constexpr int64_t kElements = int64_t{4} << 20;  // 64 Mi parameters; AdamW keeps 512 MiB of them
 constexpr int64_t kStateBytes = kElements * 8;   // of a unit
 constexpr int kRounds = 5;
+constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 std::string scratch() {
   const char* folder = std::getenv("ALIQUOT_BENCH_DISK");
   return folder != nullptr ? folder : std::filesystem::temp_directory_path().string();
 }
 
-/// Units that compute nothing: a step is its gradients' sums, the norm, copies and updates.
+/// Units that compute nothing: a step is its gradients' sums, the norm, copies and updates. Gradients are written once and
+/// stay; they are no zeros, which a disk might not store.
 struct Subject {
   Subject(World& world, Offload to)
-      : engine(world, {.zero_stage = 2, .offload_state = to, .offload_state_to = scratch()}) {
+      : engine(world, {.zero_stage = 0, .offload_state = to, .offload_state_to = scratch()}) {
     for (int u = 0; u < kUnits; ++u)
-      engine.add_unit(fmt::format("u{}", u)).add("w", {kElements}, &values[u], &gradients[u]);
+      engine.add_unit(fmt::format("u{}", u)).add("w", {kElements}, &values[u], &gradients[u]).assigns_gradients();
     engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });
   }
   void step() {
     engine.micro_batch();
     for (Unit& unit : engine.units()) auto live = unit.forward();
-    for (Unit& unit : reversed(engine.units())) auto live = unit.backward();
+    for (Unit& unit : reversed(engine.units())) {
+      auto live = unit.backward();
+      if (engine.step_count() == 0)
+        for (int64_t i = 0; i < kElements; ++i) gradients[unit.index()][i] = 1e-3f * static_cast<float>(i % 1013);
+    }
     engine.step();
     engine.compute_stream().synchronize();
   }
@@ -47,10 +54,11 @@ class RawDisk {
  public:
   explicit RawDisk(Device& device)
       : home_(make_disk_home(FileSystem::system(), scratch(), kUnits * kStateBytes)),
-        memory_(device.allocate(kStateBytes + 4096, Category::kStaging, "raw disk")),
+        memory_(device.allocate(kStateBytes + kHugePageBytes, Category::kStaging, "raw disk")),
         io_(device.make_stream(Lane::kIo)) {
-    pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % 4096;
-    std::fill_n(pages_, kStateBytes, std::byte{1});
+    pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % kHugePageBytes;
+    madvise(pages_, kStateBytes, MADV_HUGEPAGE);  // as the arena's slots are: small ones take the system longer
+    for (int64_t i = 0; i < kStateBytes; ++i) pages_[i] = static_cast<std::byte>(i * 2654435761u >> 13);
     for (int u = 0; u < kUnits; ++u) home_->copy_out(*io_, u * kStateBytes, pages_, kStateBytes);
     io_->synchronize();
   }
