@@ -6,6 +6,7 @@
 #include "checkpoint/find.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
+#include "kernels/bytes_text.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -39,7 +40,7 @@ void Commit::prepare(int64_t file_bytes) {
   if (free_bytes < file_bytes) {
     throw FaultError(
         fmt::format("a checkpoint needs {} in {} and {} are free: free some, keep fewer, or save elsewhere",
-                    readable_bytes(file_bytes), directory_.string(), readable_bytes(free_bytes)));
+                    bytes_text(file_bytes), directory_.string(), bytes_text(free_bytes)));
   }
   parent.make_directory(attempt_name_);
   File file = parent.open_directory(attempt_name_).create(kStateFile);

@@ -9,9 +9,9 @@ Accesses::Accesses(const Plan& plan)
       several_nodes_(!plan.topology.one_node()),
       reduces_in_place_(plan.schedule.reduces_in_place),
       first_reduce_(plan.model.units.size(), -1),
-      last_reduce_(plan.model.units.size(), -1) {
+      last_reduce_(plan.model.units.size(), -1),
+      copies_(copied_slots(plan.schedule)) {
   goes_on_.resize(plan.schedule.operations.size());
-  note_copies();
   std::vector<bool> begun(plan.model.units.size(), false);
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
@@ -28,22 +28,10 @@ Accesses::Accesses(const Plan& plan)
   }
 }
 
-/// A copy is about the slots whose lives begin or end with it.
-void Accesses::note_copies() {
-  for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
-    if (buffer.always || !home_of(buffer.role)) continue;
-    for (const OperationId id : {buffer.first, buffer.last}) {
-      const Verb wanted = id == buffer.first ? Verb::kCopyIn : Verb::kCopyOut;
-      if (plan_.schedule.operations[id].verb == wanted) copies_[id].push_back({buffer.role, buffer.flat});
-    }
-  }
-}
-
 void Accesses::copy(OperationId id) {
   const bool in = plan_.schedule.operations[id].verb == Verb::kCopyIn;
-  const auto found = copies_.find(id);
-  if (found == copies_.end()) return;
-  for (const Access& slot : found->second) {
+  for (const BufferId b : copies_[id]) {
+    const PlannedBuffer& slot = plan_.schedule.buffers[b];
     const Role home = *home_of(slot.role);
     add({.role = in ? home : slot.role, .flat = slot.flat});
     add({.role = in ? slot.role : home, .flat = slot.flat, .writes = true});

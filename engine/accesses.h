@@ -1,7 +1,6 @@
 #pragma once
 // Which buffers an operation reads and writes, on its own rank and on its peers.
 
-#include <map>
 #include <vector>
 
 #include "engine/schedule.h"
@@ -31,7 +30,6 @@ class Accesses {
 
  private:
   void use(OperationId operation);
-  void note_copies();
   void copy(OperationId operation);
   void gather(int32_t flat);
   void reduce(OperationId operation, int32_t flat);
@@ -47,7 +45,7 @@ class Accesses {
   bool reduces_in_place_;                                // the sum replaces the own part of the gradients
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::vector<std::vector<UnitId>> goes_on_;             // by operation: units whose gradient a backward adds to
-  std::map<OperationId, std::vector<Access>> copies_;    // the slots that one fills or empties
+  std::vector<std::vector<BufferId>> copies_;            // by operation
   std::vector<Access> accesses_;
 };
 

@@ -4,18 +4,11 @@
 #include <fmt/format.h>
 #include <optional>
 
+#include "kernels/bytes_text.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
-
-std::string bytes_text(int64_t bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  int unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  return unit == 0 ? fmt::format("{} bytes", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
 
 std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count) {
   const char* state = policy.offload_state == Offload::kHost ? "optimizer state in the host's memory" : "";

@@ -149,4 +149,15 @@ class Pass {
 
 void offload(const Plan& plan, Draft& draft) { Pass(plan, draft).run(); }
 
+std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule) {
+  std::vector<std::vector<BufferId>> slots(schedule.operations.size());
+  for (BufferId b = 0; b < static_cast<BufferId>(schedule.buffers.size()); ++b) {
+    const PlannedBuffer& buffer = schedule.buffers[b];
+    if (buffer.always || !home_of(buffer.role)) continue;
+    if (schedule.operations[buffer.first].verb == Verb::kCopyIn) slots[buffer.first].push_back(b);
+    if (schedule.operations[buffer.last].verb == Verb::kCopyOut) slots[buffer.last].push_back(b);
+  }
+  return slots;
+}
+
 }  // namespace aliquot

@@ -127,6 +127,9 @@ struct Schedule {
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
 
+/// By operation: the slots that a copy fills, whose lives begin with it, or empties, whose lives end with it.
+std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
+
 /// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
 int closed_levels(int32_t micro_batch);
 

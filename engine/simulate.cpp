@@ -31,12 +31,11 @@ struct Reach {
 class Pricing {
  public:
   Pricing(const Plan& plan, const CostModel& cost)
-      : plan_(plan), cost_(cost), replica_(plan.topology), world_(plan.world) {
+      : plan_(plan), cost_(cost), replica_(plan.topology), world_(plan.world), copies_(copied_slots(plan.schedule)) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
       throw UsageError(
           fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
     }
-    note_copies();
   }
 
   /// In the order of issue.
@@ -119,19 +118,17 @@ class Pricing {
     return price;
   }
 
-  void note_copies() {
-    const Schedule& schedule = plan_.schedule;
-    copy_seconds_.resize(schedule.operations.size(), 0);
-    for (const PlannedBuffer& buffer : schedule.buffers) {
-      if (buffer.always || !home_of(buffer.role)) continue;
-      const Offload to =
-          home_of(buffer.role) == Role::kParametersHome ? plan_.policy.offload_parameters : plan_.policy.offload_state;
+  double copy(OperationId id) const {
+    double seconds = 0;
+    for (const BufferId b : copies_[id]) {
+      const PlannedBuffer& slot = plan_.schedule.buffers[b];
+      const bool parameters = home_of(slot.role) == Role::kParametersHome;
+      const Offload to = parameters ? plan_.policy.offload_parameters : plan_.policy.offload_state;
       const double rate = to == Offload::kDisk ? cost_.disk_bytes_per_second : cost_.host_bytes_per_second;
-      for (const OperationId id : {buffer.first, buffer.last})
-        copy_seconds_[id] += static_cast<double>(buffer.size_bytes) / rate;
+      seconds += static_cast<double>(slot.size_bytes) / rate;
     }
+    return seconds;
   }
-  double copy(OperationId id) const { return copy_seconds_[id]; }
 
   /// Of each shard a sum over the peers, of which each makes a part that all then get.
   Price exchange(UnitId unit) const {
@@ -164,8 +161,8 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   Reach replica_, world_;
-  std::vector<bool> reduced_;         // by unit, in this step
-  std::vector<double> copy_seconds_;  // by operation: of offloaded bytes that begin or end their stay with it
+  std::vector<bool> reduced_;                  // by unit, in this step
+  std::vector<std::vector<BufferId>> copies_;  // by operation
 };
 
 /// Steps one after the other, until nothing of the first one's start is left.

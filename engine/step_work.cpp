@@ -12,20 +12,9 @@ StepWork::StepWork(const Parts& parts)
       memory_(parts.memory),
       homes_(parts.homes),
       updater_(parts.updater),
-      copies_(parts.plan.schedule.operations.size()) {
+      copies_(copied_slots(parts.plan.schedule)) {
   if (!plan_.policy.evaluation) norm_.emplace(plan_, parts.groups.world());
   note_first_writes();
-  note_copies();
-}
-
-void StepWork::note_copies() {
-  const Schedule& schedule = plan_.schedule;
-  for (BufferId b = 0; b < static_cast<BufferId>(schedule.buffers.size()); ++b) {
-    const PlannedBuffer& buffer = schedule.buffers[b];
-    if (buffer.always || !home_of(buffer.role)) continue;
-    if (schedule.operations[buffer.first].verb == Verb::kCopyIn) copies_[buffer.first].push_back(b);
-    if (schedule.operations[buffer.last].verb == Verb::kCopyOut) copies_[buffer.last].push_back(b);
-  }
 }
 
 void StepWork::copy(Stream& io, OperationId id) {

@@ -45,7 +45,6 @@ class StepWork {
 
  private:
   void note_first_writes();
-  void note_copies();
   void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
   SymmetricRange sent(Stream& lane, int32_t flat);
   std::span<const std::byte* const> pair(const void* left, const void* right);

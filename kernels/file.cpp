@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "kernels/bytes_text.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -87,7 +88,7 @@ bool File::allocate(int64_t size_bytes) {
   if (retried([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
   if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
   const int error = errno;
-  fail(fmt::format("reserve {} for", readable_bytes(size_bytes)).c_str(), error);
+  fail(fmt::format("reserve {} for", bytes_text(size_bytes)).c_str(), error);
 }
 
 void File::resize(int64_t size_bytes) {
@@ -246,15 +247,6 @@ std::vector<std::string> Directory::names() const {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::string readable_bytes(int64_t size_bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  if (size_bytes < 1024) return fmt::format("{} bytes", size_bytes);
-  double value = static_cast<double>(size_bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace aliquot

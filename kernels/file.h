@@ -90,7 +90,4 @@ class Directory {
   mutable File file_;
 };
 
-/// "1234567 bytes (1.2 MiB)" and its like, for messages.
-std::string readable_bytes(int64_t size_bytes);
-
 }  // namespace aliquot

@@ -8,6 +8,7 @@
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/verify.h"
+#include "kernels/bytes_text.h"
 
 namespace aliquot {
 namespace {
@@ -89,7 +90,7 @@ int list_command(const CheckpointOptions& options) {
   for (const FoundCheckpoint& each : found) {
     try {
       const Manifest manifest = read_manifest(each.path);
-      fmt::print("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, readable_bytes(manifest.file_bytes),
+      fmt::print("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, bytes_text(manifest.file_bytes),
                  manifest.tensors.size(), each.path.string(), writer_of(manifest));
     } catch (const CheckpointError& error) {
       fmt::print("step {:>8}  BAD  {}\n", each.step, error.what());
@@ -104,7 +105,7 @@ int show_command(const CheckpointOptions& options) {
   const Manifest& manifest = reader.manifest();
   fmt::print("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n",
              path.string(), manifest.step, writer_of(manifest), printable(manifest.hdf5_version),
-             readable_bytes(manifest.file_bytes), manifest.file_bytes);
+             bytes_text(manifest.file_bytes), manifest.file_bytes);
   fmt::print("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
              elements_of(manifest, "optimizer/"));
   for (const auto& [name, value] : manifest.scalars) fmt::print("  {} = {}\n", printable(name), describe(value));

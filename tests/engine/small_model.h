@@ -94,6 +94,9 @@ inline const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seco
 /// train() on that many thread-ranks, as rank 0 saw it.
 Outcome train_on(int ranks, const Settings& settings, const WorldOptions& options = kHosts);
 
+/// Norms and losses, as rank 0 saw them, of steps with a layer frozen after the first, and an evaluation after each.
+std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings);
+
 /// A model that an engine trains.
 struct Trainee {
   Trainee(World& world, const Settings& settings) : model(settings.options.precision), engine(world, settings.options) {

@@ -92,6 +92,27 @@ Outcome train_on(int ranks, const Settings& settings, const WorldOptions& option
   return outcome;
 }
 
+std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
+  std::vector<double> seen;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        Trainee trainee(world, settings);
+        auto& [model, engine] = trainee;
+        for (int step = 0; step < 4; ++step) {
+          if (step == 1) engine.set_trainable("layer.0", false);
+          if (step == 3) engine.set_trainable("layer.0", true);
+          model.frozen[1] = model.frozen[2] = step == 1 || step == 2;
+          train_micro_batch(engine, model, step, 0, world.rank());
+          const double norm = engine.step().gradient_norm;
+          const double loss = evaluate(engine, model, step, world.rank());
+          if (world.rank() == 0) seen.insert(seen.end(), {norm, loss});
+        }
+      },
+      kHosts);
+  return seen;
+}
+
 namespace {
 
 using Store = std::vector<std::vector<float>>;  // by tensor, in the order of shapes()
