@@ -43,7 +43,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
-      model_(std::make_unique<Gpt2>(model_shape(options), gpt2_options(options), host(*stream_).pool())),
+      model_(std::make_unique<Gpt2>(model_shape(options), model_options(options), host(*stream_).pool())),
       engine_(std::make_unique<Engine>(world, within_budget(engine_options(options), options, *model_))),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)) {

@@ -39,6 +39,8 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.prefetch = static_cast<int>(o.prefetch);
   engine.keep_gathered = static_cast<int>(o.keep_gathered);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
+  engine.precision.compute = dtype(o.precision);
+  engine.precision.master = o.master == "fp32" ? MasterForm::kWhole : MasterForm::kSplit;
   engine.precision.gradients = dtype(o.gradients);
   engine.precision.reduce = dtype(o.reduce_precision);
   engine.loss_scaling = o.loss_scaling;
@@ -67,7 +69,7 @@ RateSchedule rate_schedule(const TrainOptions& o) {
           .steps = o.steps};
 }
 
-Gpt2Options gpt2_options(const TrainOptions& o) {
+ModelOptions model_options(const TrainOptions& o) {
   // Summing micro-batches where they are written needs kernels that add.
   const bool sums_whole = o.accumulate > 1 && o.accumulate_into == "full";
   return {.batch = o.micro_batch,
@@ -75,7 +77,9 @@ Gpt2Options gpt2_options(const TrainOptions& o) {
           .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
           .table_gradients = GradientWrite::kAdd,
           .keep_logits = true,
-          .recompute_blocks = o.recompute == "block"};
+          .recompute_blocks = o.recompute == "block",
+          .compute = dtype(o.precision),
+          .gradient_type = dtype(o.gradients)};
 }
 
 }  // namespace aliquot

@@ -1,7 +1,7 @@
 #pragma once
 // What the options mean to the rooms below.
 
-#include "apps/models/gpt2.h"
+#include "apps/models/transformer.h"
 #include "apps/options/train_options.h"
 #include "engine/engine.h"
 #include "optim/schedule.h"
@@ -14,6 +14,6 @@ namespace aliquot {
 WorldOptions world_options(const TrainOptions& options);
 EngineOptions engine_options(const TrainOptions& options);
 RateSchedule rate_schedule(const TrainOptions& options);
-Gpt2Options gpt2_options(const TrainOptions& options);
+ModelOptions model_options(const TrainOptions& options);
 
 }  // namespace aliquot

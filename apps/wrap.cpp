@@ -38,7 +38,7 @@ void wrap(Engine& engine, Model& model, bool decay_all) {
     Unit& unit = engine.add_unit(declared.name);
     if (declared.gradients == GradientWrite::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
-      unit.add(tensor.name, tensor.shape, tensor.parameter, tensor.gradient,
+      unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
                {.decayed = is_decayed(tensor.shape, decay_all)});
     }
   }

@@ -60,10 +60,11 @@ class PlainLoop {
     for (const ModelUnit& unit : subject_.model.units()) {
       if (unit.gradients == GradientWrite::kAdd) added_.push_back(next);
       for (const ModelTensor& tensor : unit.tensors) {
-        *tensor.parameter = arrays_[0] + segments_[next].offset;
-        *tensor.gradient = arrays_[1] + segments_[next].offset;
+        float* const parameter = arrays_[0] + segments_[next].offset;
+        tensor.parameter->data = parameter;
+        tensor.gradient->data = arrays_[1] + segments_[next].offset;
         for (int64_t i = 0; i < segments_[next].count; ++i)
-          (*tensor.parameter)[i] = 0.02f * static_cast<float>((i * 7919) % 201 - 100) / 100.0f;
+          parameter[i] = 0.02f * static_cast<float>((i * 7919) % 201 - 100) / 100.0f;
         ++next;
       }
     }

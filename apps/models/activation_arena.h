@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "apps/models/values.h"
+
 namespace aliquot {
 
 /// Hands out parts one after the other. Run the same takes twice: over no memory to learn the size, then over memory.
@@ -13,13 +15,13 @@ class ActivationArena {
 
   explicit ActivationArena(std::byte* memory = nullptr) : memory_(memory) {}
 
-  /// Null while there is no memory.
-  float* take(int64_t element_count) {
+  /// Null while there is no memory, and where nothing is asked for.
+  Values take(int64_t element_count, DType type) {
     const int64_t at = used_bytes_;
-    const int64_t bytes = element_count * static_cast<int64_t>(sizeof(float));
-    used_bytes_ += (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-    return memory_ == nullptr ? nullptr : reinterpret_cast<float*>(memory_ + at);
+    used_bytes_ += (element_count * element_bytes(type) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+    return {memory_ == nullptr || element_count == 0 ? nullptr : memory_ + at, type};
   }
+  float* take(int64_t element_count) { return take(element_count, DType::kFloat32).fp32(); }
 
   int64_t used_bytes() const { return used_bytes_; }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Sixteen floats at a time, in whatever registers the including file is compiled for. The same bits everywhere.
+// Sixteen floats at a time, in whatever registers the including file is compiled for, from and to fp32 or bf16. The same
+// bits everywhere.
 
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,8 @@ namespace {  // each including file has code of its own, for its own processor: 
 constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(64)));
 using IntLanes = int32_t __attribute__((vector_size(64)));
+using BitLanes = uint32_t __attribute__((vector_size(64)));
+using Bf16Lanes = uint16_t __attribute__((vector_size(32)));
 
 #define ALIQUOT_LANES_INLINE [[gnu::always_inline]] inline
 
@@ -22,6 +25,32 @@ ALIQUOT_LANES_INLINE Lanes load(const float* from) {
 }
 ALIQUOT_LANES_INLINE void store(float* to, Lanes x) { std::memcpy(to, &x, sizeof(x)); }
 
+ALIQUOT_LANES_INLINE Lanes widened(Bf16Lanes x) {
+  const BitLanes bits = __builtin_convertvector(x, BitLanes) << 16;
+  Lanes y;
+  std::memcpy(&y, &bits, sizeof(y));
+  return y;
+}
+
+/// To the nearest, ties to even; what is no number stays none.
+ALIQUOT_LANES_INLINE Bf16Lanes rounded(Lanes x) {
+  BitLanes bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  const BitLanes nearest = bits + 0x7fffu + ((bits >> 16) & 1u);
+  bits = x == x ? nearest : bits | 0x400000u;
+  return __builtin_convertvector(bits >> 16, Bf16Lanes);
+}
+
+ALIQUOT_LANES_INLINE Lanes load(const uint16_t* from) {
+  Bf16Lanes x;
+  std::memcpy(&x, from, sizeof(x));
+  return widened(x);
+}
+ALIQUOT_LANES_INLINE void store(uint16_t* to, Lanes x) {
+  const Bf16Lanes y = rounded(x);
+  std::memcpy(to, &y, sizeof(y));
+}
+
 /// The first `count` lanes from memory, the others `beyond`.
 ALIQUOT_LANES_INLINE Lanes load(const float* from, int64_t count, float beyond = 0.0f) {
   Lanes x = all(beyond);
@@ -31,6 +60,15 @@ ALIQUOT_LANES_INLINE Lanes load(const float* from, int64_t count, float beyond =
 ALIQUOT_LANES_INLINE void store(float* to, Lanes x, int64_t count) {
   std::memcpy(to, &x, static_cast<size_t>(count) * sizeof(float));
 }
+ALIQUOT_LANES_INLINE Lanes load(const uint16_t* from, int64_t count, float beyond = 0.0f) {
+  Bf16Lanes x = rounded(all(beyond));
+  std::memcpy(&x, from, static_cast<size_t>(count) * sizeof(uint16_t));
+  return widened(x);
+}
+ALIQUOT_LANES_INLINE void store(uint16_t* to, Lanes x, int64_t count) {
+  const Bf16Lanes y = rounded(x);
+  std::memcpy(to, &y, static_cast<size_t>(count) * sizeof(uint16_t));
+}
 
 /// Calls body(load, store) for lanes begin, begin + 16, ... of any arrays, so that one body serves whole vectors and
 /// the ragged last one, where lanes beyond the end read as the second argument (zero) and are not written.
@@ -38,12 +76,12 @@ template <typename Body>
 ALIQUOT_LANES_INLINE void for_lanes(int64_t begin, int64_t end, Body&& body) {
   int64_t i = begin;
   for (; i + kLanes <= end; i += kLanes) {
-    body([i](const float* p, float = 0.0f) { return load(p + i); }, [i](float* p, Lanes x) { store(p + i, x); });
+    body([i](const auto* p, float = 0.0f) { return load(p + i); }, [i](auto* p, Lanes x) { store(p + i, x); });
   }
   if (i < end) {
     const int64_t left = end - i;
-    body([i, left](const float* p, float beyond = 0.0f) { return load(p + i, left, beyond); },
-         [i, left](float* p, Lanes x) { store(p + i, x, left); });
+    body([i, left](const auto* p, float beyond = 0.0f) { return load(p + i, left, beyond); },
+         [i, left](auto* p, Lanes x) { store(p + i, x, left); });
   }
 }
 

@@ -32,7 +32,7 @@ void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
     LayerNormRows part = a;
     part.x += begin * a.width;
-    part.to += begin * a.width;
+    part.to = a.to.from(begin * a.width);
     part.mean += begin;
     part.rstd += begin;
     part.rows = end - begin;
@@ -62,99 +62,104 @@ void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns&
   });
 }
 
-void linear_forward(ThreadPool& pool, const Linear& l, const float* x, const float* residual, float* to) {
-  for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
+void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
+  const bool starts = l.bias.data != nullptr || residual != nullptr;
+  // What is added goes first, so that the product's sum is rounded once.
+  for_rows(pool, starts ? l.rows : 0, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * l.outputs;
-    row_loops().add_bias(to + first, residual == nullptr ? nullptr : residual + first, l.bias, end - begin, l.outputs);
+    row_loops().add_bias(
+        {to.from(first), residual == nullptr ? nullptr : residual + first, l.bias, end - begin, l.outputs});
   });
   multiply(pool, {.a = {x, l.inputs},
-                  .b = {l.weight, l.outputs},
+                  .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
                   .to = to,
                   .to_stride = l.outputs,
                   .rows = l.rows,
                   .columns = l.outputs,
                   .depth = l.inputs,
-                  .add = true});
+                  .add = starts,
+                  .scratch = l.scratch});
 }
 
-void linear_gelu_forward(ThreadPool& pool, const Linear& l, const float* x, float* before, float* to) {
-  multiply(pool, {.a = {x, l.inputs},
-                  .b = {l.weight, l.outputs},
-                  .to = before,
-                  .to_stride = l.outputs,
-                  .rows = l.rows,
-                  .columns = l.outputs,
-                  .depth = l.inputs});
-  for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
-    const int64_t first = begin * l.outputs;
-    row_loops().bias_gelu(to + first, before + first, l.bias, end - begin, l.outputs);
-  });
-}
-
-void linear_backward_input(ThreadPool& pool, const Linear& l, const float* from, float* to) {
+void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
   multiply(pool, {.a = {from, l.outputs},
-                  .b = {l.weight, l.outputs, true},
+                  .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
                   .to = to,
                   .to_stride = l.inputs,
                   .rows = l.rows,
                   .columns = l.inputs,
-                  .depth = l.outputs});
+                  .depth = l.outputs,
+                  .add = add,
+                  .scratch = l.scratch});
 }
 
-void linear_backward_weights(ThreadPool& pool, const Linear& l, const float* x, const float* from,
+void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
                              const LinearGradients& to) {
-  multiply(pool, {.a = {x, l.inputs, true},
-                  .b = {from, l.outputs},
+  const Matrix inputs{x, l.inputs}, outputs{from, l.outputs};
+  Product product{.a = l.outputs_first ? outputs : inputs,
+                  .b = l.outputs_first ? inputs : outputs,
                   .to = to.weight,
-                  .to_stride = l.outputs,
-                  .rows = l.inputs,
-                  .columns = l.outputs,
+                  .to_stride = l.outputs_first ? l.inputs : l.outputs,
+                  .rows = l.outputs_first ? l.outputs : l.inputs,
+                  .columns = l.outputs_first ? l.inputs : l.outputs,
                   .depth = l.rows,
-                  .add = to.add});
+                  .add = to.add,
+                  .scratch = l.scratch};
+  product.a.transposed = true;
+  multiply(pool, product);
+  if (to.bias.data == nullptr) return;
   for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {
-    row_loops().sum_columns(to.bias, from, l.rows, l.outputs, begin, end, to.add);
+    row_loops().sum_columns({to.bias, from, l.rows, l.outputs, begin, end, to.add});
   });
 }
 
-void gelu_forward(ThreadPool& pool, float* to, const float* x, int64_t count) {
-  for_columns(pool, count, [&](int64_t begin, int64_t end) { row_loops().gelu(to + begin, x + begin, end - begin); });
-}
-
-void gelu_backward(ThreadPool& pool, float* gradient, const float* x, int64_t count) {
+void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count) {
   for_columns(pool, count,
-              [&](int64_t begin, int64_t end) { row_loops().gelu_backward(gradient + begin, x + begin, end - begin); });
+              [&](int64_t begin, int64_t end) { row_loops().gelu(to.from(begin), x.from(begin), end - begin); });
 }
 
-void embedding_forward(ThreadPool& pool, const Embedding& e, const float* table, float* to) {
+void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t count) {
+  for_columns(pool, count, [&](int64_t begin, int64_t end) {
+    row_loops().gelu_backward(gradient.from(begin), x.from(begin), end - begin);
+  });
+}
+
+void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
+  for_columns(pool, count,
+              [&](int64_t begin, int64_t end) { row_loops().convert(to.from(begin), from.from(begin), end - begin); });
+}
+
+void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
   for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      std::memcpy(to + row * e.width, table + e.tokens[row] * e.width, static_cast<size_t>(e.width) * sizeof(float));
+      row_loops().convert(to + row * e.width, table.from(e.tokens[row] * e.width), e.width);
     }
   });
 }
 
-void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, float* table_gradient) {
+void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient) {
   // By columns: one token may stand in many rows, and their order must not depend on the threads.
   for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < e.rows; ++row) {
-      row_loops().add(table_gradient + e.tokens[row] * e.width + begin, from + row * e.width + begin, end - begin);
+      const Values to = table_gradient.from(e.tokens[row] * e.width + begin);
+      row_loops().add(to, from + row * e.width + begin, end - begin);
     }
   });
 }
 
-void positions_forward(ThreadPool& pool, const Positions& p, const float* table, float* to) {
+void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, float* to) {
   for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      row_loops().add(to + row * p.width, table + row % p.sequence * p.width, p.width);
+      row_loops().add(to + row * p.width, table.from(row % p.sequence * p.width), p.width);
     }
   });
 }
 
-void positions_backward(ThreadPool& pool, const Positions& p, const float* from, float* table_gradient, bool add) {
+void positions_backward(ThreadPool& pool, const Positions& p, const float* from, Values table_gradient, bool add) {
   for_rows(pool, add ? p.sequence : p.context, [&](int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position) {
-      float* to = table_gradient + position * p.width;
-      if (!add) std::memset(to, 0, static_cast<size_t>(p.width) * sizeof(float));
+      const Values to = table_gradient.from(position * p.width);
+      if (!add) std::memset(to.data, 0, static_cast<size_t>(p.width * element_bytes(to.type)));
       for (int64_t b = 0; b < p.batch && position < p.sequence; ++b) {
         row_loops().add(to, from + (b * p.sequence + position) * p.width, p.width);
       }

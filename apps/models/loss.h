@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "apps/models/values.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot {
@@ -15,33 +16,38 @@ struct LossShape {
   int64_t rows = 0, width = 0, entries = 0;
   bool keep_logits = true;  // or make each tile again in backward: one tile of memory, one product more
 
-  int64_t logits_elements() const {
-    return rows * (keep_logits ? entries : (entries < kLossTileEntries ? entries : kLossTileEntries));
-  }
+  int64_t tile_entries() const { return entries < kLossTileEntries ? entries : kLossTileEntries; }
+  int64_t tile_count() const { return (entries + kLossTileEntries - 1) / kLossTileEntries; }
+  int64_t logits_elements() const { return rows * (keep_logits ? entries : tile_entries()); }
 };
 
+/// The loss is computed in fp32; logits kept in bf16 are made in fp32, tile by tile.
 struct LossBuffers {
-  float* logits = nullptr;    // logits_elements()
+  Values logits;              // logits_elements(), of the table's type
   float* maxima = nullptr;    // rows, kept for backward, as are the log_sums
   float* log_sums = nullptr;  // rows
   float* scratch = nullptr;   // 2 * rows
+  // Of bf16 alone:
+  float* tile = nullptr;         // rows x tile_entries()
+  float* tile_maxima = nullptr;  // rows x tile_count()
+  // Of products: see product.h.
+  float* product_scratch = nullptr;
 };
 
 /// The sum over rows of -log p(target), in double, from first row to last.
-double loss_forward(ThreadPool& pool, const LossShape& shape, const float* hidden, const float* table,
+double loss_forward(ThreadPool& pool, const LossShape& shape, ConstValues hidden, ConstValues table,
                     const int32_t* targets, const LossBuffers& buffers);
 
-/// Gradients of factor * that sum: d_hidden is assigned; d_table is written once, tile by tile, or added to.
+/// Gradients of factor * that sum: d_hidden is assigned, in fp32; d_table is written once, tile by tile, or added to.
 /// Overwrites the logits.
 struct LossBackward {
   LossShape shape;
-  const float* hidden = nullptr;
-  const float* table = nullptr;
+  ConstValues hidden, table;
   const int32_t* targets = nullptr;
   LossBuffers buffers;
   float factor = 1.0f;
   float* d_hidden = nullptr;
-  float* d_table = nullptr;
+  Values d_table;
   bool add_table = false;
 };
 void loss_backward(ThreadPool& pool, const LossBackward& a);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/models/values.h"
+
 namespace aliquot {
 
 /// How a tensor's first values are made, element by element; by whom is not the model's business.
@@ -19,14 +21,14 @@ struct Initial {
   friend bool operator==(const Initial&, const Initial&) = default;
 };
 
-/// One tensor. The pointers are the model's own: whoever owns the memory sets them before a use of the unit, and may
-/// set them anew for the next.
+/// One tensor. The pointers (`data`) are the model's own: whoever owns the memory sets them before a use of the unit, and
+/// may set them anew for the next. What they must point at is said by the model (`type`) when it is made.
 struct ModelTensor {
   std::string name;  // within its unit: "attn.c_attn.weight"
   std::vector<int64_t> shape;
   Initial initial;
-  float** parameter = nullptr;
-  float** gradient = nullptr;
+  Values* parameter = nullptr;
+  Values* gradient = nullptr;
 
   int64_t element_count() const {
     int64_t count = 1;

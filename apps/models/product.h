@@ -1,15 +1,17 @@
 #pragma once
-// Matrix products of the host models, by oneDNN.
+// Matrix products of the host models, by oneDNN: of fp32 or bf16 matrices, summed in fp32.
 
 #include <cstdint>
+#include <string_view>
 
+#include "apps/models/values.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot {
 
 /// A matrix in memory, row after row, `stride` elements from one row to the next; used as it stands or transposed.
 struct Matrix {
-  const float* data = nullptr;
+  ConstValues data;
   int64_t stride = 0;
   bool transposed = false;
 };
@@ -18,19 +20,35 @@ struct Matrix {
 /// `to` overlaps neither.
 struct Product {
   Matrix a, b;
-  float* to = nullptr;
+  Values to;
   int64_t to_stride = 0;
   int64_t rows = 0, columns = 0, depth = 0;
   float factor = 1.0f;
   bool add = false;
+  float* scratch = nullptr;  // product_scratch_elements() for each thread of the pool; null where that is 0
 };
 
+/// How products of bf16 are computed. kNative: by the processor's own instructions. kWidened: tile by tile in fp32, where
+/// the processor has none, or has slow ones: measured on Sapphire Rapids without its matrix tiles, GFLOP/s of a core, 85
+/// native against 150. Both multiply exactly and sum in fp32, in orders of their own.
+enum class Bf16Products : uint8_t { kNative, kWidened };
+
+/// What this processor is best at, or what the environment variable ALIQUOT_BF16_PRODUCTS (native or widened) asks for,
+/// if it can be had; read once. Throws UsageError if it says something else.
+Bf16Products bf16_products();
+/// Whether the processor has instructions for bf16 at all.
+bool has_native_bf16();
+
+/// Scratch that one thread needs for products of `operands` into those or into `result`.
+int64_t product_scratch_elements(DType operands, DType result, Bf16Products how);
+
 /// Computes the product on all threads of the pool. It is cut into tiles of rows and columns by its extents alone,
-/// never along its depth, and each tile is one call of oneDNN on one thread: the bits do not depend on the number of
+/// never along its depth, and each tile is one thread's: the bits do not depend on the number of
 /// threads, and each rank of a process has threads of its own. Throws FaultError when oneDNN refuses.
 void multiply(ThreadPool& pool, const Product& product);
+void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 
-/// The same on the calling thread, in one piece: for products small enough to be a task of their own.
+/// The same on the calling thread, in one piece, fp32 alone: for products small enough to be a task of their own.
 void multiply_here(const Product& product);
 
 }  // namespace aliquot

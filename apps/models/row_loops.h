@@ -1,28 +1,29 @@
 #pragma once
-// The loops of the host models that are not matrix products, over rows, on one thread.
+// The loops of the host models that are not matrix products, over rows, on one thread. Everything is computed in fp32;
+// arrays declared as Values may hold bf16.
 
 #include <cstdint>
 
+#include "apps/models/values.h"
 #include "kernels/host_loops.h"
 
 namespace aliquot {
 
 /// Rows of `width` elements, one after the other, from `x` through a layer norm with per-row statistics kept for
-/// backward.
+/// backward. weight, bias and to are of one type.
 struct LayerNormRows {
   const float* x = nullptr;
-  const float* weight = nullptr;
-  const float* bias = nullptr;
+  ConstValues weight, bias;
   float* mean = nullptr;
   float* rstd = nullptr;  // 1 / sqrt(variance + 1e-5)
-  float* to = nullptr;
+  Values to;
   int64_t rows = 0, width = 0;
 };
 
 /// to = or += the gradient of `x`, given that of the output. `to` may be `from`.
 struct LayerNormBackwardRows {
   const float* x = nullptr;
-  const float* weight = nullptr;
+  ConstValues weight;
   const float* mean = nullptr;
   const float* rstd = nullptr;
   const float* from = nullptr;
@@ -37,10 +38,32 @@ struct LayerNormWeightColumns {
   const float* mean = nullptr;
   const float* rstd = nullptr;
   const float* from = nullptr;
-  float* weight = nullptr;
-  float* bias = nullptr;
+  Values weight, bias;  // of one type
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
+};
+
+/// to[r, c] = from[r, c] + bias[c]; either may be null (zero), and `from` may be `to`.
+struct BiasRows {
+  Values to;
+  const float* from = nullptr;
+  ConstValues bias;
+  int64_t rows = 0, width = 0;
+};
+
+/// to[c] = or += the sum over rows of from[r, c], for columns [begin, end).
+struct ColumnSums {
+  Values to;
+  ConstValues from;
+  int64_t rows = 0, width = 0, begin = 0, end = 0;
+  bool add = false;
+};
+
+/// What is known of each row while tiles are taken: its maximum and sum of exp(logit - maximum) so far, -infinity and 0
+/// at the start; and the maximum of the last tile taken.
+struct RunningRows {
+  float *maxima = nullptr, *sums = nullptr;
+  float* tile_maxima = nullptr;  // may be null
 };
 
 /// A strip of attention scores: rows are queries first_query, first_query + 1, ..., columns are keys from 0. A query
@@ -52,14 +75,14 @@ struct ScoreStrip {
 
 /// A tile of logits, `rows` x `columns`, whose first column is vocabulary entry `first_entry`.
 struct LogitTile {
-  float* logits = nullptr;
+  Values logits;
   int64_t stride = 0, rows = 0, columns = 0, first_entry = 0;
 };
 
 /// What is known of each row of logits once all tiles were taken: its maximum, the log of the sum of exp(logit -
 /// maximum) (apart, because their sum would round away what small probabilities need) and its target.
 struct LossRows {
-  const float* maxima = nullptr;
+  const float* maxima = nullptr;  // less what was taken from the tile's logits already
   const float* log_sums = nullptr;
   const int32_t* targets = nullptr;
   float factor = 1.0f;
@@ -71,25 +94,26 @@ struct RowLoops {
   void (*layer_norm)(const LayerNormRows&);
   void (*layer_norm_backward)(const LayerNormBackwardRows&);
   void (*layer_norm_weights)(const LayerNormWeightColumns&);
-  /// to[r, c] = from[r, c] + bias[c]; `from` may be null (zero) and may be `to`.
-  void (*add_bias)(float* to, const float* from, const float* bias, int64_t rows, int64_t width);
-  /// to[c] = or += the sum over rows of from[r, c], for columns [begin, end).
-  void (*sum_columns)(float* to, const float* from, int64_t rows, int64_t width, int64_t begin, int64_t end, bool add);
-  /// x += bias, then to = gelu(x), by tanh's approximation.
-  void (*bias_gelu)(float* to, float* x, const float* bias, int64_t rows, int64_t width);
-  void (*gelu)(float* to, const float* x, int64_t count);
-  /// gradient *= gelu'(x).
-  void (*gelu_backward)(float* gradient, const float* x, int64_t count);
-  void (*add)(float* to, const float* from, int64_t count);
-  float (*dot)(const float* a, const float* b, int64_t count);
+  void (*add_bias)(const BiasRows&);
+  void (*sum_columns)(const ColumnSums&);
+  /// to = gelu(x), by tanh's approximation. Both of one type.
+  void (*gelu)(Values to, ConstValues x, int64_t count);
+  /// gradient *= gelu'(x). Both of one type.
+  void (*gelu_backward)(Values gradient, ConstValues x, int64_t count);
+  void (*convert)(Values to, ConstValues from, int64_t count);
+  void (*add)(Values to, ConstValues from, int64_t count);
+  float (*dot)(const float* a, ConstValues b, int64_t count);
   /// Scores become probabilities, zero beyond each query; log_sums[r] = log of the sum of exp(score).
   void (*softmax)(const ScoreStrip&, float* log_sums);
   /// Scores become probabilities again, from the log_sums kept.
   void (*softmax_again)(const ScoreStrip&, const float* log_sums);
   /// gradients = probabilities * (gradients - deltas[row]), zero beyond each query. `gradients` has the strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
-  /// Takes a tile into each row's running maximum and sum of exp(logit - maximum). Start with -infinity and 0.
-  void (*take_logits)(const LogitTile&, float* maxima, float* sums);
+  /// Takes a tile, in fp32, into what is known of each row.
+  void (*take_logits)(const LogitTile&, const RunningRows&);
+  /// to = logits - tile_maxima[row], rounded. In bf16 that keeps what matters: a logit near the largest is kept nearly
+  /// exactly, and one far below it has next to no probability to be wrong about.
+  void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
   /// Logits become their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.
   void (*loss_backward)(const LogitTile&, const LossRows&);
 };

@@ -18,8 +18,7 @@ constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"},
     Unfinished{"world", "auto threads mpi"},
     Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
-    Unfinished{"precision", "* fp32"},
-    Unfinished{"gradients", "fp32"},
+    Unfinished{"precision", "* fp32 bf16"},
     Unfinished{"quantize", "none"},
 };
 

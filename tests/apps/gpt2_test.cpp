@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
+#include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/plain_training.h"
 #include "tests/support/random_values.h"
@@ -177,6 +178,54 @@ TEST(Gpt2, RefusesWhatDoesNotFit) {
   EXPECT_THROW(model.set_batch({good, low}), UsageError);
   EXPECT_THROW(model.set_batch({good, few}), UsageError);
   EXPECT_NO_THROW(model.set_batch({good, good}));
+}
+
+double norm(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(squares);
+}
+
+// Two blocks round about 32 times between a token and its gradient, there and back, each time by half an ulp at most and
+// to no side in particular: squares add.
+TEST(Gpt2, InBf16GradientsAreThoseOfFp32ButForRounding) {
+  for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
+    PlainOptions options = odd_model();
+    PlainTraining exact(options);
+    options.model.compute = DType::kBFloat16;
+    options.model.gradient_type = gradient_type;
+    PlainTraining narrow(options);
+    for (PlainTraining* training : {&exact, &narrow}) {
+      enlarge(*training);
+      for (auto& [name, tensor] : training->tensors().tensors()) {
+        for (float& p : tensor.parameter) p = bf16_to_float(float_to_bf16(p));
+      }
+    }
+    const Tokens t = some_tokens(exact.token_count(), options.shape.vocabulary);
+    const double loss = exact.pass(t.batch());
+    EXPECT_NEAR(narrow.pass(t.batch()), loss, 2 * kHalfUlp * loss);
+    for (const auto& [name, tensor] : exact.tensors().tensors()) {
+      std::vector<float> difference = narrow.tensors()[name].gradient;
+      for (size_t i = 0; i < difference.size(); ++i) difference[i] -= tensor.gradient[i];
+      EXPECT_LT(norm(difference), std::sqrt(32.0) * kHalfUlp * norm(tensor.gradient)) << name;
+      EXPECT_GT(norm(difference), 0) << name;  // it was bf16
+    }
+  }
+}
+
+TEST(Gpt2, InBf16BitsDoNotDependOnThreadsLogitsOrRecomputation) {
+  PlainOptions options = odd_model();
+  options.model.compute = DType::kBFloat16;
+  const Result plain = run(options);
+  PlainOptions threads = options, tiles = options, recomputed = options;
+  threads.threads = 3;
+  tiles.model.keep_logits = false;
+  recomputed.model.recompute_blocks = true;
+  for (const PlainOptions& other : {threads, tiles, recomputed}) {
+    const Result result = run(other);
+    EXPECT_EQ(result.loss, plain.loss);
+    EXPECT_TRUE(same_bits(result.gradients, plain.gradients));
+  }
 }
 
 TEST(Gpt2, ANanoModelLearnsWhatRepeats) {

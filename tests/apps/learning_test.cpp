@@ -6,24 +6,43 @@
 namespace aliquot::test {
 namespace {
 
-TEST(SyntheticLanguage, ANanoModelLearnsItWithinAHundredSteps) {
-  PlainOptions options{.shape = find_model_preset("gpt2-nano")->shape, .model = {.batch = 4}};
+struct Losses {
+  double first = 0, last = 0;  // last: the mean of five steps
+};
+
+Losses learn(DType compute, DType gradient_type) {
+  PlainOptions options{.shape = find_model_preset("gpt2-nano")->shape,
+                       .model = {.batch = 4, .compute = compute, .gradient_type = gradient_type}};
   options.learning_rate = 1e-3f;
   PlainTraining training(options);
   const auto source = make_synthetic_language(options.shape.vocabulary);
   Loader loader(*source, {options.shape.context, options.model.batch, options.shape.vocabulary, true, 1, 0, 1});
-  double first = 0, last = 0;
+  Losses losses;
   for (int step = 0; step < 100; ++step) {
     loader.load(step * options.model.batch, 0);
     const double loss = training.pass({loader.tokens(), loader.targets()});
     training.update();
-    if (step == 0) first = loss;
-    if (step >= 95) last += loss / 5;
-    if (step % 10 == 0) RecordProperty("loss_" + std::to_string(step), std::to_string(loss));
+    if (step == 0) losses.first = loss;
+    if (step >= 95) losses.last += loss / 5;
   }
-  RecordProperty("last", std::to_string(last));
-  EXPECT_GT(first, 5.0);
-  EXPECT_LT(last, 2.6);
+  return losses;
+}
+
+TEST(SyntheticLanguage, ANanoModelLearnsItWithinAHundredSteps) {
+  const Losses losses = learn(DType::kFloat32, DType::kFloat32);
+  RecordProperty("last", std::to_string(losses.last));
+  EXPECT_GT(losses.first, 5.0);
+  EXPECT_LT(losses.last, 2.6);
+}
+
+TEST(SyntheticLanguage, InBf16ItIsLearntAsWell) {
+  const Losses exact = learn(DType::kFloat32, DType::kFloat32);
+  for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
+    const Losses narrow = learn(DType::kBFloat16, gradient_type);
+    RecordProperty("last", std::to_string(narrow.last));
+    EXPECT_NEAR(narrow.first, exact.first, 1e-3 * exact.first);
+    EXPECT_NEAR(narrow.last, exact.last, 0.01 * exact.last);
+  }
 }
 
 }  // namespace

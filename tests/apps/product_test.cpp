@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 
@@ -54,6 +55,70 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
         EXPECT_TRUE(close(alone, expected(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
         EXPECT_TRUE(same_bits(product(two, e, a, b), alone));
         EXPECT_TRUE(same_bits(product(five, e, a, b), alone));
+      }
+    }
+  }
+}
+
+// Products of bf16, both ways that there are, into fp32 and bf16.
+class ProductInBf16 : public testing::TestWithParam<Bf16Products> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Bf16Products::kNative && !has_native_bf16()) GTEST_SKIP() << "no instructions for bf16 here";
+  }
+
+  template <typename Real>
+  std::vector<Real> product_of(ThreadPool& pool, const Extents& e, bool transpose_a, bool transpose_b) {
+    RandomValues random(3);
+    const auto a = random_bf16(random, e.rows * e.depth), b = random_bf16(random, e.depth * e.columns);
+    std::vector<Real> to(static_cast<size_t>(e.rows * e.columns), Real{});
+    const int64_t each = product_scratch_elements(DType::kBFloat16, DType::kBFloat16, GetParam());
+    std::vector<float> scratch(static_cast<size_t>(each * pool.thread_count()));
+    Product product{.a = {a.data(), transpose_a ? e.rows : e.depth, transpose_a},
+                    .b = {b.data(), transpose_b ? e.depth : e.columns, transpose_b},
+                    .to = to.data(),
+                    .to_stride = e.columns,
+                    .rows = e.rows,
+                    .columns = e.columns,
+                    .depth = e.depth,
+                    .factor = 0.5f,
+                    .scratch = scratch.data()};
+    multiply(pool, product, GetParam());
+    product.add = true;  // as much again
+    multiply(pool, product, GetParam());
+    return to;
+  }
+
+  static std::vector<double> expected_of(const Extents& e, bool transpose_a, bool transpose_b) {
+    RandomValues random(3);
+    const auto a = widened(random_bf16(random, e.rows * e.depth)),
+               b = widened(random_bf16(random, e.depth * e.columns));
+    std::vector<double> to(static_cast<size_t>(e.rows * e.columns));
+    for (int64_t i = 0; i < e.rows * e.columns; ++i) {
+      const int64_t r = i / e.columns, c = i % e.columns;
+      for (int64_t k = 0; k < e.depth; ++k) {
+        to[static_cast<size_t>(i)] +=
+            static_cast<double>(a[static_cast<size_t>(transpose_a ? k * e.rows + r : r * e.depth + k)]) *
+            static_cast<double>(b[static_cast<size_t>(transpose_b ? c * e.depth + k : k * e.columns + c)]);
+      }
+    }
+    return to;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ways, ProductInBf16, testing::Values(Bf16Products::kNative, Bf16Products::kWidened));
+
+TEST_P(ProductInBf16, IsRightAndDoesNotDependOnThreads) {
+  ThreadPool one(1), five(5);
+  for (const Extents e : {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1100}}) {
+    for (const bool a : {false, true}) {
+      for (const bool b : {false, true}) {
+        const auto wide = product_of<float>(one, e, a, b);
+        EXPECT_TRUE(close(wide, expected_of(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
+        EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
+        const auto narrow = product_of<uint16_t>(one, e, a, b);
+        // Half of it was rounded, and then all.
+        EXPECT_TRUE(close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
+        EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
       }
     }
   }

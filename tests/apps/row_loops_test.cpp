@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
+#include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 
@@ -27,15 +28,16 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
   loops.layer_norm_weights(
       {x.data(), mean.data(), rstd.data(), from.data(), dw.data(), db.data(), kRows, width, 0, width, false});
   for (const auto* values : {&y, &mean, &rstd, &dx, &dw, &db}) keep(*values);
-  loops.sum_columns(db.data(), x.data(), kRows, width, 0, width, true);
-  loops.bias_gelu(y.data(), z.data(), b.data(), kRows, width);
+  loops.sum_columns({db.data(), x.data(), kRows, width, 0, width, true});
+  loops.add_bias({z.data(), z.data(), b.data(), kRows, width});
+  loops.gelu(y.data(), z.data(), count);
   loops.gelu_backward(dx.data(), x.data(), count);
   for (const auto* values : {&y, &z, &dx, &db}) keep(*values);
   loops.softmax({s.data(), width, kRows, width, 2}, mean.data());
   loops.softmax_backward({s.data(), width, kRows, width, 2}, dx.data(), rstd.data());
   std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows);
   const std::vector<int32_t> targets(kRows, 0);
-  loops.take_logits({z.data(), width, kRows, width, 0}, maxima.data(), sums.data());
+  loops.take_logits({z.data(), width, kRows, width, 0}, {maxima.data(), sums.data()});
   loops.loss_backward({z.data(), width, kRows, width, 0}, {maxima.data(), mean.data(), targets.data(), 0.25f});
   for (const auto* values : {&s, &mean, &dx, &maxima, &sums, &z}) keep(*values);
   all.push_back(loops.dot(x.data(), from.data(), count));
@@ -47,6 +49,61 @@ TEST(RowLoops, GiveTheSameBitsOnEveryKindOfProcessor) {
     const auto plain = everything(row_loops_plain(), width);
     for (const Isa isa : available_isas()) {
       EXPECT_TRUE(same_bits(everything(row_loops(isa), width), plain)) << name(isa) << ", width " << width;
+    }
+  }
+}
+
+TEST(RowLoops, RoundAsTheHouseDoes) {
+  RandomValues random(5);
+  std::vector<float> values{0.0f, -0.0f, 1.00390625f, 1.01171875f, 3.4e38f, -3.4e38f, 1e-40f, -1e-45f};  // ties, limits
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    values.push_back(bad);
+    values.push_back(-bad);
+  }
+  values.push_back(float_from_bits(0x7f800001));  // a NaN whose payload rounding would lose
+  while (values.size() < 1003) values.push_back(float_from_bits(static_cast<uint32_t>(random.bits())));
+  for (const Isa isa : available_isas()) {
+    std::vector<uint16_t> bf16(values.size());
+    std::vector<float> back(values.size());
+    row_loops(isa).convert(bf16.data(), values.data(), static_cast<int64_t>(values.size()));
+    row_loops(isa).convert(back.data(), bf16.data(), static_cast<int64_t>(values.size()));
+    EXPECT_EQ(bf16, rounded(values)) << name(isa);
+    EXPECT_TRUE(same_bits(back, widened(bf16))) << name(isa);
+  }
+}
+
+// In bf16 too: what each loop writes there.
+std::vector<uint16_t> everything_in_bf16(const RowLoops& loops, int64_t width) {
+  RandomValues random(static_cast<uint64_t>(width));
+  const int64_t count = kRows * width;
+  const auto x = random.floats(count, 3);
+  const auto w = random_bf16(random, width), b = random_bf16(random, width), from = random_bf16(random, count);
+  std::vector<float> mean(kRows), rstd(kRows);
+  std::vector<uint16_t> all, y(static_cast<size_t>(count)), dw(w), db(w), g = from, z = y;
+  loops.layer_norm({x.data(), w.data(), b.data(), mean.data(), rstd.data(), y.data(), kRows, width});
+  loops.layer_norm_weights(
+      {x.data(), mean.data(), rstd.data(), x.data(), dw.data(), db.data(), kRows, width, 0, width, true});
+  loops.sum_columns({db.data(), from.data(), kRows, width, 0, width, true});
+  loops.gelu_backward(g.data(), y.data(), count);
+  loops.gelu(z.data(), y.data(), count);
+  loops.add(z.data(), x.data(), count);
+  for (const auto* values : {&y, &dw, &db, &g, &z}) all.insert(all.end(), values->begin(), values->end());
+  std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows), most(kRows);
+  const std::vector<int32_t> targets(kRows, 0);
+  std::vector<float> tile = x;
+  loops.take_logits({tile.data(), width, kRows, width, 0}, {maxima.data(), sums.data(), most.data()});
+  loops.keep_logits({z.data(), width, kRows, width, 0}, tile.data(), width, most.data());
+  all.insert(all.end(), z.begin(), z.end());
+  loops.loss_backward({z.data(), width, kRows, width, 0}, {mean.data(), sums.data(), targets.data(), 0.25f});
+  all.insert(all.end(), z.begin(), z.end());
+  return all;
+}
+
+TEST(RowLoops, GiveTheSameBitsInBf16OnEveryKindOfProcessor) {
+  for (const int64_t width : {1, 5, 16, 31, 64, 100, 257}) {
+    const auto plain = everything_in_bf16(row_loops_plain(), width);
+    for (const Isa isa : available_isas()) {
+      EXPECT_EQ(everything_in_bf16(row_loops(isa), width), plain) << name(isa) << ", width " << width;
     }
   }
 }
@@ -73,7 +130,7 @@ TEST(RowLoops, WhatIsNotFiniteStaysSo) {
     row_loops().softmax({strip.data(), 40, 1, 40, 39}, log_sums.data());
     EXPECT_FALSE(std::isfinite(log_sums[0]));
     float most = -std::numeric_limits<float>::infinity(), sum = 0;
-    row_loops().take_logits({x.data(), 40, 1, 40, 0}, &most, &sum);
+    row_loops().take_logits({x.data(), 40, 1, 40, 0}, {&most, &sum});
     EXPECT_FALSE(std::isfinite(sum) && std::isfinite(most));
     row_loops().gelu(y.data(), x.data(), 40);
     EXPECT_FALSE(std::isfinite(y[33]));

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
@@ -25,6 +26,48 @@ TEST(TrainFlags, ReproducibleIsTheSameOnAnyPowerOfTwoOfRanks) {
   EXPECT_EQ(digest({"--ranks", "2", "--reproducible", "--global-batch", "16"}), alone);
   EXPECT_EQ(digest({"--ranks", "4", "--reproducible", "--global-batch", "16", "--zero-stage", "1"}), alone);
   EXPECT_NE(digest({"--ranks", "2", "--global-batch", "16"}), digest({"--ranks", "1", "--global-batch", "16"}));
+}
+
+/// Of every precision a host computes in: one digest at all stages, over threads and over processes, and the memory that was
+/// planned.
+TEST(TrainFlags, EveryPrecisionIsTheSameAtEveryStage) {
+  const bool has_mpirun = std::system("command -v mpirun >/dev/null") == 0;
+  std::set<std::string> digests;
+  for (const std::vector<std::string>& precision : {std::vector<std::string>{"--precision", "fp32"},
+                                                    {"--precision", "bf16"},
+                                                    {"--precision", "bf16", "--gradients", "bf16"},
+                                                    {"--precision", "fp32", "--gradients", "bf16"}}) {
+    std::vector<std::string> words{"--ranks", "2"};
+    words.insert(words.end(), precision.begin(), precision.end());
+    const std::string plain = digest(words);
+    digests.insert(plain);
+    for (const char* stage : {"0", "1", "2"}) {
+      std::vector<std::string> staged = words;
+      staged.insert(staged.end(), {"--zero-stage", stage});
+      EXPECT_EQ(digest(staged), plain) << precision.back() << ", stage " << stage;
+    }
+    std::vector<std::string> launched{"mpirun",  "--oversubscribe", "-n", "2",        test::aliquot_program(),
+                                      "train",   "--steps",         "3",  "--layers", "2",
+                                      "--quiet", "--threads",       "1"};
+    launched.insert(launched.end(), precision.begin(), precision.end());
+    if (!has_mpirun) continue;
+    const test::CommandResult result =
+        test::run_program("/usr/bin/env", launched, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+    EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
+  }
+  EXPECT_EQ(digests.size(), 4u);
+}
+
+TEST(TrainFlags, Bf16TakesTheMemoryThatWasPlanned) {
+  const test::CommandResult result =
+      test::run_aliquot({"train", "--steps", "2", "--layers", "2", "--ranks", "2", "--threads", "1", "--precision",
+                         "bf16", "--master", "fp32", "--recompute", "block"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("planned and measured agree to the byte"), std::string::npos) << result.out;
+  const test::CommandResult odd =
+      test::run_program(test::aliquot_program(), {"train", "--precision", "bf16"}, {"ALIQUOT_BF16_PRODUCTS=fast"});
+  EXPECT_EQ(odd.code, 1);
+  EXPECT_NE(odd.err.find("give native or widened"), std::string::npos) << odd.err;
 }
 
 TEST(TrainFlags, MemoryAndOrderChangeNoBit) {

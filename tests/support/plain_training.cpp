@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/float16.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {
@@ -34,14 +35,39 @@ OwnedTensors::OwnedTensors(Model& model, uint64_t seed) {
       tensor.parameter.resize(static_cast<size_t>(declared.element_count()));
       tensor.gradient.resize(tensor.parameter.size());
       initialize(tensor.parameter, declared.initial, RandomValues(key_of(seed, name)));
-      *declared.parameter = tensor.parameter.data();
-      *declared.gradient = tensor.gradient.data();
+      declared.parameter->data = tensor.parameter.data();
+      declared.gradient->data = tensor.gradient.data();
+      if (declared.parameter->type == DType::kBFloat16) {
+        tensor.rounded_parameter.resize(tensor.parameter.size());
+        declared.parameter->data = tensor.rounded_parameter.data();
+      }
+      if (declared.gradient->type == DType::kBFloat16) {
+        tensor.rounded_gradient.resize(tensor.gradient.size());
+        declared.gradient->data = tensor.rounded_gradient.data();
+      }
     }
   }
 }
 
+void OwnedTensors::round_parameters() {
+  for (auto& [name, tensor] : tensors_) {
+    for (size_t i = 0; i < tensor.rounded_parameter.size(); ++i)
+      tensor.rounded_parameter[i] = float_to_bf16(tensor.parameter[i]);
+  }
+}
+
+void OwnedTensors::widen_gradients() {
+  for (auto& [name, tensor] : tensors_) {
+    for (size_t i = 0; i < tensor.rounded_gradient.size(); ++i)
+      tensor.gradient[i] = bf16_to_float(tensor.rounded_gradient[i]);
+  }
+}
+
 void OwnedTensors::zero_gradients() {
-  for (auto& [name, tensor] : tensors_) std::ranges::fill(tensor.gradient, 0.0f);
+  for (auto& [name, tensor] : tensors_) {
+    std::ranges::fill(tensor.gradient, 0.0f);
+    std::ranges::fill(tensor.rounded_gradient, uint16_t{0});
+  }
 }
 
 PlainTraining::PlainTraining(const PlainOptions& options)
@@ -59,6 +85,7 @@ PlainTraining::PlainTraining(const PlainOptions& options)
 
 double PlainTraining::evaluate(const TokenBatch& batch) {
   model_->set_batch(batch);
+  tensors_->round_parameters();
   for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) model_->forward(use);
   return model_->loss_sum() / static_cast<double>(token_count_);
 }
@@ -66,9 +93,12 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
 double PlainTraining::pass(const TokenBatch& batch) {
   const double loss = evaluate(batch);
   if (options_.model.table_gradients == GradientWrite::kAdd && options_.model.gradients == GradientWrite::kAssign) {
-    std::ranges::fill((*tensors_)["wte.weight"].gradient, 0.0f);
+    OwnedTensors::Tensor& table = (*tensors_)["wte.weight"];
+    std::ranges::fill(table.gradient, 0.0f);
+    std::ranges::fill(table.rounded_gradient, uint16_t{0});
   }
   for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) model_->backward(use);
+  tensors_->widen_gradients();
   return loss;
 }
 

@@ -21,10 +21,14 @@ class OwnedTensors {
   struct Tensor {
     std::vector<int64_t> shape;
     std::vector<float> parameter, gradient;
+    std::vector<uint16_t> rounded_parameter, rounded_gradient;  // what a model in bf16 reads, and what it writes
   };
   std::map<std::string, Tensor>& tensors() { return tensors_; }  // by full name
   Tensor& operator[](const std::string& name) { return tensors_.at(name); }
   void zero_gradients();
+  /// Between the fp32 arrays and the model's bf16 ones, where it has such.
+  void round_parameters();
+  void widen_gradients();
 
  private:
   std::map<std::string, Tensor> tensors_;
@@ -32,7 +36,7 @@ class OwnedTensors {
 
 struct PlainOptions {
   ModelShape shape;
-  Gpt2Options model;
+  ModelOptions model;
   int threads = 1;
   uint64_t seed = 1;
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
@@ -50,7 +54,7 @@ class PlainTraining {
   /// Clips by the global norm and updates. Returns the norm before clipping.
   double update();
 
-  Gpt2& model() { return *model_; }
+  Model& model() { return *model_; }
   OwnedTensors& tensors() { return *tensors_; }
   int64_t token_count() const { return token_count_; }
 
@@ -61,7 +65,7 @@ class PlainTraining {
 
   PlainOptions options_;
   ThreadPool pool_;
-  std::unique_ptr<Gpt2> model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<OwnedTensors> tensors_;
   std::vector<float> activations_;
   std::map<std::string, Moments> moments_;

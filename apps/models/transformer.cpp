@@ -1,0 +1,117 @@
+#include "apps/models/transformer.h"
+
+#include <algorithm>
+#include <string>
+
+#include "apps/models/product.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+
+Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool)
+    : shape_(shape), options_(options), pool_(pool) {
+  check(shape_);
+  if (options_.sequence == 0) options_.sequence = shape_.context;
+  if (options_.sequence < 1 || options_.sequence > shape_.context) {
+    throw UsageError("--sequence " + std::to_string(options_.sequence) + " does not fit the model's context of " +
+                     std::to_string(shape_.context) + ": give 1 to that, or a larger --context.");
+  }
+  if (options_.batch < 1) throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": give 1 or more.");
+}
+
+void Transformer::finish_declaring(int head) {
+  for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) uses_.push_back(unit);
+  if (head >= 0) uses_.push_back(head);
+  ActivationArena measure;
+  lay_out(measure);
+  activation_bytes_ = measure.used_bytes();
+}
+
+void Transformer::set_activations(std::byte* memory) {
+  ActivationArena arena(memory);
+  lay_out(arena);
+}
+
+void Transformer::take_shared(ActivationArena& arena, int64_t wide_elements) {
+  const DType compute = options_.compute;
+  const bool rounds = compute != DType::kFloat32;
+  final_output_ = arena.take(stream_elements(), compute);
+  take_loss(arena);
+  gradient_ = arena.take(stream_elements());
+  narrow_ = arena.take(stream_elements());
+  normed_ = rounds ? arena.take(stream_elements(), compute) : narrow_;
+  rounded_gradient_ = arena.take(rounds ? stream_elements() : 0, compute);
+  wide_ = arena.take(wide_elements, compute);
+  attention_scratch_ =
+      arena.take(pool_.thread_count() * attention_scratch_elements(attention_shape(), options_.compute));
+}
+
+void Transformer::take_loss(ActivationArena& arena) {
+  const LossShape loss = loss_shape();
+  const bool rounds = options_.compute != DType::kFloat32;
+  loss_.logits = arena.take(loss.logits_elements(), options_.compute);
+  loss_.maxima = arena.take(rows());
+  loss_.log_sums = arena.take(rows());
+  loss_.scratch = arena.take(2 * rows());
+  loss_.tile = arena.take(rounds ? rows() * loss.tile_entries() : 0);
+  loss_.tile_maxima = arena.take(rounds ? rows() * loss.tile_count() : 0);
+  product_scratch_ = arena.take(pool_.thread_count() *
+                                product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
+  loss_.product_scratch = product_scratch_;
+}
+
+void Transformer::set_batch(const TokenBatch& batch) {
+  for (const auto& [ids, what] : {std::pair{batch.tokens, "token"}, std::pair{batch.targets, "target"}}) {
+    if (static_cast<int64_t>(ids.size()) != rows()) {
+      throw UsageError("A micro-batch has " + std::to_string(ids.size()) + " " + what + "s where " +
+                       std::to_string(rows()) + " are due: give batch x sequence of them.");
+    }
+    const auto bad = std::ranges::find_if(ids, [&](int32_t id) { return id < 0 || id >= shape_.vocabulary; });
+    if (bad == ids.end()) continue;
+    throw UsageError("The " + std::string(what) + " at place " + std::to_string(bad - ids.begin()) +
+                     " of a micro-batch is " + std::to_string(*bad) + ", and the vocabulary has " +
+                     std::to_string(shape_.vocabulary) + " entries: give --vocab, or data made for this model.");
+  }
+  batch_ = batch;
+}
+
+ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
+                                Values& gradient) const {
+  parameter = {nullptr, options_.compute};
+  gradient = {nullptr, options_.gradient_type};
+  return {name, std::move(shape), initial, &parameter, &gradient};
+}
+
+AttentionShape Transformer::attention_shape() const {
+  return {options_.batch, options_.sequence, shape_.heads, shape_.head_width(), shape_.kv_heads};
+}
+
+LossShape Transformer::loss_shape() const { return {rows(), shape_.width, shape_.vocabulary, options_.keep_logits}; }
+
+Embedding Transformer::embedding() const { return {batch_.tokens.data(), rows(), shape_.width, shape_.vocabulary}; }
+
+Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const {
+  return {.weight = weight,
+          .bias = bias,
+          .rows = rows(),
+          .inputs = inputs,
+          .outputs = outputs,
+          .scratch = product_scratch_};
+}
+
+ConstValues Transformer::gradient_for_products() {
+  if (options_.compute == DType::kFloat32) return gradient_;
+  convert(pool_, rounded_gradient_, gradient_, stream_elements());
+  return rounded_gradient_;
+}
+
+void Transformer::forward_head(ConstValues table) {
+  loss_sum_ = loss_forward(pool_, loss_shape(), final_output_, table, batch_.targets.data(), loss_);
+}
+
+void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
+  loss_backward(
+      pool_, {loss_shape(), final_output_, table, batch_.targets.data(), loss_, loss_factor_, gradient_, d_table, add});
+}
+
+}  // namespace aliquot

@@ -1,0 +1,96 @@
+#pragma once
+// What the host models have in common: a stream of rows that units read and write, tokens at its start, a head at its end.
+
+#include <vector>
+
+#include "apps/models/activation_arena.h"
+#include "apps/models/attention.h"
+#include "apps/models/layers.h"
+#include "apps/models/loss.h"
+#include "apps/models/model.h"
+#include "apps/models/shape.h"
+#include "kernels/thread_pool.h"
+
+namespace aliquot {
+
+/// What a run asks of a model besides its shape.
+struct ModelOptions {
+  int64_t batch = 1;
+  int64_t sequence = 0;                                 // 0: the context
+  GradientWrite gradients = GradientWrite::kAssign;     // of all units but a table that is used twice
+  GradientWrite table_gradients = GradientWrite::kAdd;  // of that
+  bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
+  bool recompute_blocks = false;                        // keep a block's input alone, and run it again in backward
+  DType compute = DType::kFloat32;                      // what parameters are read in, or bf16
+  DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
+};
+
+/// The residual stream and its gradient, statistics, softmax and loss are fp32; what lies between products is of the
+/// type that is computed in. Not for use beyond the models themselves.
+class Transformer : public Model {
+ public:
+  const std::vector<ModelUnit>& units() const override { return units_; }
+  const std::vector<int>& uses() const override { return uses_; }
+  int64_t activation_bytes() const override { return activation_bytes_; }
+  void set_activations(std::byte* memory) override;
+  void set_batch(const TokenBatch& batch) override;
+  double loss_sum() const override { return loss_sum_; }
+  void set_loss_factor(float factor) override { loss_factor_ = factor; }
+
+ protected:
+  /// Throws UsageError when the shape or the sequence does not fit. The pool must outlive the model.
+  Transformer(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
+
+  /// Gives every unit a use in turn, and the head the use `head` after them, if that is not a unit of its own (-1); asks
+  /// lay_out() for the size of activations.
+  void finish_declaring(int head);
+  /// Takes what the model keeps, and what it computes in; take_shared() among it. Run twice: see ActivationArena.
+  virtual void lay_out(ActivationArena& arena) = 0;
+  /// `wide_elements`: of the widest array between two products of a block.
+  void take_shared(ActivationArena& arena, int64_t wide_elements);
+
+  ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
+                     Values& gradient) const;
+
+  int64_t rows() const { return options_.batch * options_.sequence; }
+  int64_t stream_elements() const { return rows() * shape_.width; }
+  bool adds() const { return options_.gradients == GradientWrite::kAdd; }
+  AttentionShape attention_shape() const;
+  Embedding embedding() const;
+  Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
+  /// The stream's gradient as products take it.
+  ConstValues gradient_for_products();
+
+  void forward_head(ConstValues table);
+  /// Assigns gradient_.
+  void backward_head(ConstValues table, Values d_table, bool add);
+
+  ModelShape shape_;
+  ModelOptions options_;
+  ThreadPool& pool_;
+  std::vector<ModelUnit> units_;
+  TokenBatch batch_;
+
+  // Whole rows: of the stream before the last norm and after it; the stream's gradient; scratch.
+  float* final_input_ = nullptr;
+  Values final_output_;
+  float* gradient_ = nullptr;
+  Values normed_;            // the output of a norm, width elements a row
+  float* narrow_ = nullptr;  // the gradient of such; in fp32, the same memory
+  Values wide_;
+  float* attention_scratch_ = nullptr;
+
+ private:
+  LossShape loss_shape() const;
+  void take_loss(ActivationArena& arena);
+
+  std::vector<int> uses_;
+  int64_t activation_bytes_ = 0;
+  LossBuffers loss_;
+  Values rounded_gradient_;  // of bf16 alone
+  float* product_scratch_ = nullptr;
+  double loss_sum_ = 0;
+  float loss_factor_ = 1.0f;
+};
+
+}  // namespace aliquot
