@@ -85,6 +85,26 @@ int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit
   });
 }
 
+int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
+                                int64_t backward_bytes, aliquot_recompute recompute, void* context) {
+  return guarded([&] {
+    aliquot::ActivationSpec spec;
+    for (int use = 0; use < use_count; ++use) {
+      const aliquot_activations& of = (&given(uses, "the uses' activations"))[use];
+      spec.uses.push_back({of.output, of.kept, of.scratch, of.recomputable != 0});
+    }
+    spec.backward_bytes = backward_bytes;
+    aliquot::Recompute again;
+    if (recompute != nullptr) {
+      again = [recompute, context](const aliquot::UseMemory& memory) {
+        const aliquot_use_memory at = aliquot::capi::use_memory(memory);
+        aliquot::capi::require_done(recompute(context, &at), "the function that runs forward again");
+      };
+    }
+    given(engine, "the engine").engine.declare_activations(std::move(spec), std::move(again));
+  });
+}
+
 namespace {
 
 aliquot_memory memory_of(const BytesByCategory& bytes, int64_t peak) {

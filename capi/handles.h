@@ -13,6 +13,13 @@ struct aliquot_world {
   std::unique_ptr<aliquot::World> owned;  // null: a callback's, gone when that returns
 };
 
+namespace aliquot::capi {
+inline aliquot_use_memory use_memory(const UseMemory& memory) {
+  return {
+      memory.use, memory.input, memory.output, memory.kept, memory.scratch, memory.backward, memory.recomputed ? 1 : 0};
+}
+}  // namespace aliquot::capi
+
 struct aliquot_engine {
   aliquot_engine(aliquot::World& world, const aliquot::EngineOptions& options) : engine(world, options) {}
 

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,12 @@ int64_t bytes(std::string_view text) {
     if (value < 9e18) return std::llround(value);
   }
   return number<int64_t>(text, 0, "a number of bytes, with KiB, MiB, GiB, KB, MB or GB after it if need be");
+}
+
+/// How many uses: none, all that can be, or a number.
+int recomputed(std::string_view text) {
+  if (text == "none") return 0;
+  return text == "block" ? std::numeric_limits<int>::max() : number<int>(text, 0, "none, block or a number of uses");
 }
 
 bool on(std::string_view text) {
@@ -139,6 +146,7 @@ const std::vector<Entry>& engine_entries() {
        }},
       {"prefetch", [](Options& o, Text t) { o.engine.prefetch = whole(t, 0); }},
       {"keep-gathered", [](Options& o, Text t) { o.engine.keep_gathered = whole(t, 0); }},
+      {"recompute", [](Options& o, Text t) { o.engine.recompute = recomputed(t); }},
       {"gather",
        [](Options& o, Text t) {
          using enum GatherMode;

@@ -50,6 +50,14 @@ int aliquot_close(aliquot_engine* engine) {
   });
 }
 
+int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
+  return guarded([&] {
+    aliquot_engine& of = given(engine, "the engine");
+    if (!of.live) throw UsageError("no unit is open, so nothing of it has a place");
+    given(memory, "where the places go") = aliquot::capi::use_memory(of.live->memory());
+  });
+}
+
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) {
   return guarded([&] {
     aliquot_engine& of = given(engine, "the engine");

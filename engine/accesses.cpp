@@ -46,8 +46,9 @@ bool Accesses::trains(UnitId unit) const {
 const std::vector<Access>& Accesses::of(OperationId id) {
   accesses_.clear();
   const Operation& operation = plan_.schedule.operations[id];
-  if (operation.verb == Verb::kForward || operation.verb == Verb::kBackward) {
+  if (is_model_code(operation.verb)) {
     use(id);
+    activations(operation);
     return accesses_;
   }
   if (operation.verb == Verb::kNorm) {
@@ -92,6 +93,24 @@ void Accesses::use(OperationId id) {
       }
     }
   }
+}
+
+/// Nothing is read that this micro-batch did not write.
+void Accesses::activations(const Operation& operation) {
+  const ActivationSpec& spec = plan_.model.activations;
+  if (spec.uses.empty()) return;
+  const int32_t use = operation.place;
+  const bool backward = operation.verb == Verb::kBackward;
+  const auto touch = [&](Role role, int32_t whose, bool writes) {
+    if (needed_bytes(plan_, role, whose) > 0) add({.role = role, .flat = whose, .writes = writes});
+  };
+  touch(Role::kScratch, use, true);
+  if (use > 0) touch(Role::kOutput, use - 1, false);
+  touch(Role::kOutput, use, !backward);
+  touch(Role::kKept, use, !backward);
+  if (!backward) return;
+  if (use + 1 < static_cast<int32_t>(spec.uses.size())) touch(Role::kBackward, -1, false);
+  touch(Role::kBackward, -1, true);
 }
 
 void Accesses::gather(int32_t flat) {
@@ -173,6 +192,11 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   const int replicas = plan.policy.replica_count;
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks * replicas;
+  if (role == Role::kBackward) return plan.model.activations.backward_bytes;
+  if (is_of_use(role)) {
+    const UseActivations& use = plan.model.activations.uses[flat];
+    return role == Role::kOutput ? use.output_bytes : role == Role::kKept ? use.kept_bytes : use.scratch_bytes;
+  }
   const Precision& precision = plan.policy.precision;
   const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
   const int64_t updated = plan.schedule.zero_stage == 0 ? whole : shard;

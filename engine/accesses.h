@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// One operation's touch of the buffer of `role` that is in use for `flat`, on every rank alike. Only its owner writes a
+/// One operation's touch of the buffer of `role` that is in use for `flat` (as PlannedBuffer has it), on every rank alike. Only its owner writes a
 /// buffer; `by_peers`: the operation of every other rank reads it too.
 struct Access {
   Role role;
@@ -30,6 +30,7 @@ class Accesses {
 
  private:
   void use(OperationId operation);
+  void activations(const Operation& operation);
   void copy(OperationId operation);
   void gather(int32_t flat);
   void reduce(OperationId operation, int32_t flat);

@@ -11,11 +11,31 @@ namespace aliquot {
 namespace {
 
 std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count) {
-  const char* state = policy.offload_state == Offload::kHost ? "optimizer state in the host's memory" : "";
-  if (policy.zero_stage < 3) return *state != '\0' ? state : "nothing to choose below stage 3";
-  return fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward{}{}",
-                     schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch, policy.keep_gathered,
-                     use_count, *state != '\0' ? ", " : "", state);
+  std::vector<std::string> parts;
+  if (policy.zero_stage == 3) {
+    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
+                                schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch,
+                                policy.keep_gathered, use_count));
+  }
+  if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");
+  if (policy.recompute > 0) parts.push_back(fmt::format("{} of {} uses recomputed", policy.recompute, use_count));
+  return parts.empty() ? "nothing to choose below stage 3" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+int recomputable_uses(const ModelSpec& model) {
+  return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
+}
+
+/// None, and quarters of what can be. Asked for a number, it is that.
+std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
+  const int most = recomputable_uses(model);
+  if (policy.recompute > 0) return {std::min(policy.recompute, most)};
+  std::vector<int> counts = {0};
+  for (int quarter = 1; quarter <= 4; ++quarter) {
+    const int count = (most * quarter + 3) / 4;
+    if (count > counts.back()) counts.push_back(count);
+  }
+  return counts;
 }
 
 /// How many uses stay whole: all of them, and halves of that, down to none.
@@ -67,6 +87,64 @@ bool better(const Candidate& a, const std::optional<Candidate>& b) {
   return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
 }
 
+class Search {
+ public:
+  Search(int64_t budget_bytes, const ModelSpec& model, const Topology& topology, const CostModel& cost)
+      : budget_bytes_(budget_bytes), model_(model), topology_(topology), cost_(cost) {}
+
+  std::optional<Candidate> best, fastest, smallest;
+
+  void run(const Policy& asked) {
+    const std::vector<int> counts = recompute_counts(model_, asked);
+    int too_few = 0;
+    for (const int count : counts) {
+      Policy policy = asked;
+      policy.recompute = count;
+      for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
+      // More recomputing takes no less time.
+      if (fastest->bytes <= budget_bytes_) return;
+    }
+    if (!best) return;
+    for (const int count : counts) {
+      if (count < best->plan.policy.recompute) too_few = count;
+    }
+    if (counts.size() > 1) recompute_less(too_few);
+  }
+
+ private:
+  Candidate candidate(const Policy& policy) const {
+    Plan planned = plan(model_, policy, topology_);
+    const double seconds = simulate(planned, cost_).step_seconds;
+    Candidate made{std::move(planned), 0, seconds};
+    made.bytes = rank_bytes(made.plan);
+    return made;
+  }
+
+  bool consider(const Policy& policy) {
+    Candidate made = candidate(policy);
+    if (!smallest || made.bytes < smallest->bytes) smallest = made;
+    if (better(made, fastest)) fastest = made;
+    const bool fits = made.bytes <= budget_bytes_;
+    if (fits && better(made, best)) best = std::move(made);
+    return fits;
+  }
+
+  /// Between quarters: as few as still fit, all else as it is.
+  void recompute_less(int too_few) {
+    Policy policy = best->plan.policy;
+    int enough = policy.recompute;
+    while (enough - too_few > 1) {
+      policy.recompute = too_few + (enough - too_few) / 2;
+      (consider(policy) ? enough : too_few) = policy.recompute;
+    }
+  }
+
+  int64_t budget_bytes_;
+  const ModelSpec& model_;
+  const Topology& topology_;
+  const CostModel& cost_;
+};
+
 }  // namespace
 
 int64_t rank_bytes(const Plan& plan) {
@@ -81,17 +159,9 @@ int64_t rank_bytes(const Plan& plan) {
 
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost) {
-  std::optional<Candidate> best, fastest;
-  std::optional<Candidate> smallest;
-  for (const Policy& each : candidates(policy, topology, model.uses.size())) {
-    Plan planned = plan(model, each, topology);
-    const double seconds = simulate(planned, cost).step_seconds;
-    Candidate candidate{std::move(planned), 0, seconds};
-    candidate.bytes = rank_bytes(candidate.plan);
-    if (!smallest || candidate.bytes < smallest->bytes) smallest = candidate;
-    if (better(candidate, fastest)) fastest = candidate;
-    if (candidate.bytes <= budget_bytes && better(candidate, best)) best = std::move(candidate);
-  }
+  Search search(budget_bytes, model, topology, cost);
+  search.run(policy);
+  std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [&](const Candidate& c) { return choices(c.plan.policy, c.plan.schedule, model.uses.size()); };
   if (!best) {
     throw UnavailableError(

@@ -8,14 +8,6 @@
 
 namespace aliquot {
 
-Scope::~Scope() {
-  if (engine_ != nullptr) engine_->close(unwinding_.now());
-}
-
-Pass::~Pass() {
-  if (engine_ != nullptr && unwinding_.now()) engine_->abandon_pass(step_);
-}
-
 const std::string& Unit::name() const { return engine_.declared_[index_].spec.name; }
 
 Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
@@ -38,11 +30,6 @@ Unit& Unit::assigns_gradients() {
   engine_.declared_[index_].spec.gradients = GradientMode::kAssign;
   return *this;
 }
-
-Scope Unit::forward() { return engine_.open({&index_, 1}, Engine::Use::kForward); }
-Scope Unit::backward() { return engine_.open({&index_, 1}, Engine::Use::kBackward); }
-Scope Unit::evaluate() { return engine_.open({&index_, 1}, Engine::Use::kEvaluate); }
-void Unit::pass_over() { engine_.pass_over(std::span<const UnitId>(&index_, 1)); }
 
 Engine::Engine(World& world, const EngineOptions& options)
     : world_(world), options_(options), learning_rate_(aliquot::learning_rate(options.optimizer)) {
@@ -70,6 +57,16 @@ void Engine::declare_order(std::vector<std::vector<UnitId>> uses) {
   plan_.reset();
 }
 
+void Engine::declare_activations(ActivationSpec activations, Recompute recompute) {
+  refuse_if_running("declare activations");
+  const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
+  if (can && !recompute)
+    throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
+  activations_ = std::move(activations);
+  recompute_ = std::move(recompute);
+  plan_.reset();
+}
+
 void Engine::refuse_if_running(std::string_view what) const {
   if (running_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
 }
@@ -88,6 +85,7 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
   if (uses_.empty()) {
     for (const Unit& unit : units_) model.uses.push_back({unit.index()});
   }
+  model.activations = activations_;
   return model;
 }
 
@@ -99,6 +97,7 @@ Policy Engine::policy() const {
           .accumulate_into = options_.accumulate_into,
           .prefetch = options_.prefetch,
           .keep_gathered = options_.keep_gathered,
+          .recompute = options_.recompute,
           .gather = options_.gather,
           .offload_state = options_.offload_state,
           .offload_parameters = options_.offload_parameters,
@@ -142,163 +141,6 @@ Timeline Engine::timeline(double* began) {
   run.come_to_rest();
   if (began != nullptr) *began = run.recorder->began(last);
   return run.recorder->timeline(last);
-}
-
-std::string_view Engine::name(Use use) {
-  return use == Use::kForward ? "forward" : use == Use::kBackward ? "backward" : "evaluate";
-}
-
-std::string Engine::unit_names(std::span<const UnitId> units) const {
-  std::string names;
-  for (const UnitId unit : units) names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
-  return names;
-}
-
-std::string Engine::use_text(const Operation& operation) const {
-  if (operation.verb != Verb::kForward && operation.verb != Verb::kBackward) return "step()";
-  return fmt::format("{} of {}", aliquot::name(operation.verb), unit_names(plan_->model.uses[operation.place]));
-}
-
-Pass Engine::micro_batch() {
-  Running& run = running("the first micro-batch");
-  run.require_nothing_live();
-  if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
-  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
-  if (run.micro_batch + 1 == options_.accumulate) {
-    throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
-  }
-  Executor& executor = run.turn_to(run.executor);
-  if (run.micro_batch < 0) executor.show_step(step_count_ + 1);
-  executor.run_to_model_code();
-  const Operation& next = executor.operation(executor.next());
-  if (next.micro_batch != run.micro_batch + 1 || next.verb != Verb::kForward || next.place != 0) {
-    throw UsageError(
-        fmt::format("micro-batch {} is not finished: {} is still to come", run.micro_batch, use_text(next)));
-  }
-  ++run.micro_batch;
-  return Pass(this, step_count_);
-}
-
-namespace {
-
-std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
-  std::vector<UnitId> ids;
-  for (const Unit* unit : units) ids.push_back(unit->index());
-  return ids;
-}
-
-}  // namespace
-
-Scope Engine::forward(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kForward); }
-Scope Engine::backward(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kBackward); }
-Scope Engine::evaluate(std::initializer_list<const Unit*> units) { return open(ids_of(units), Use::kEvaluate); }
-void Engine::pass_over(std::initializer_list<const Unit*> units) { pass_over(std::span<const UnitId>(ids_of(units))); }
-
-Scope Engine::open(std::span<const UnitId> units, Use use) {
-  Running& run = running("opening a unit");
-  if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
-  if (use == Use::kEvaluate) {
-    if (run.micro_batch >= 0) throw UsageError("evaluate between steps: this one is not finished");
-    begin_evaluation(units);
-  } else if (run.micro_batch < 0) {
-    throw UsageError("open a micro-batch before a unit");
-  }
-  if (!run.live.empty()) {
-    throw UsageError(fmt::format(
-        "unit {} is still live: close its scope before another is opened; units used together are opened by one scope",
-        plan_->model.units[run.live.front()].name));
-  }
-  Executor& executor = *run.active;
-  const Operation& next = executor.operation(executor.next());
-  const bool in_order = executor.at_model_code() && (next.verb == Verb::kBackward) == (use == Use::kBackward) &&
-                        (use == Use::kEvaluate || next.micro_batch == run.micro_batch) &&
-                        std::ranges::is_permutation(plan_->model.uses[next.place], units);
-  if (!in_order) {
-    throw UsageError(fmt::format("{} of {} was opened where the declared order has {}", name(use), unit_names(units),
-                                 use_text(next)));
-  }
-  executor.open();
-  run.live.assign(units.begin(), units.end());
-  const StepMemory& memory = use == Use::kEvaluate ? run.evaluation_memory : run.memory;
-  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, memory);
-  return Scope(this);
-}
-
-/// A pass that begins with the wrong unit is refused before anything is gathered for it.
-void Engine::begin_evaluation(std::span<const UnitId> units) {
-  Running& run = *running_;
-  const bool begins = !run.evaluates() || run.evaluator.at_start_of_step();
-  if (begins && run.live.empty() && !std::ranges::is_permutation(plan_->model.uses.front(), units)) {
-    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has forward of {}",
-                                 unit_names(units), unit_names(plan_->model.uses.front())));
-  }
-  if (begins) run.require_between_steps("an evaluation");
-  run.turn_to(run.evaluator);
-  if (begins) run.evaluator.show_step(step_count_);
-  run.evaluator.run_to_model_code();
-}
-
-void Engine::pass_over(std::span<const UnitId> units) {
-  Running& run = running("passing over a unit");
-  const Operation& next = run.active->operation(run.active->next());
-  const bool in_order = run.live.empty() && run.micro_batch >= 0 && run.active->at_model_code() &&
-                        next.micro_batch == run.micro_batch &&
-                        std::ranges::is_permutation(plan_->model.uses[next.place], units);
-  if (!in_order) {
-    throw UsageError(
-        fmt::format("{} was passed over where the declared order has {}", unit_names(units), use_text(next)));
-  }
-  run.active->open(true);
-  run.active->close();
-}
-
-void Engine::close(bool by_exception) noexcept {
-  Running& run = *running_;
-  for (const UnitId unit : run.live) run.bindings.close(unit);
-  run.live.clear();
-  if (by_exception) run.abandoned = true;
-  try {
-    run.active->close();
-    // The last of an evaluation's operations let go of what was whole.
-    if (run.evaluates() && run.active->at_end_of_passes()) run.active->finish_step();
-  } catch (...) {  // from a destructor: thrown by the engine's next call
-    run.failure = std::current_exception();
-  }
-}
-
-void Engine::abandon_pass(int64_t step) noexcept {
-  if (running_ && running_->micro_batch >= 0 && step == step_count_) running_->abandoned = true;
-}
-
-void Engine::abandon() {
-  Running& run = running("abandoning a step");
-  run.require_nothing_live();
-  if (run.active->at_start_of_step()) run.turn_to(run.executor);
-  run.abandoned = true;
-}
-
-StepReport Engine::step() {
-  Running& run = running("step()");
-  run.require_nothing_live();
-  if (run.abandoned) {
-    if (options_.update_in_backward) {
-      run.lost = true;
-      throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
-    }
-    if (run.micro_batch < 0) run.executor.show_step(step_count_ + 1);
-    run.finish_passes();
-  }
-  if (run.evaluates() || !run.executor.at_end_of_passes()) {
-    throw UsageError(fmt::format("step() was called where the declared order has {}",
-                                 use_text(run.executor.operation(run.executor.next()))));
-  }
-  run.executor.finish_step(run.abandoned);
-  run.abandoned = false;
-  run.micro_batch = -1;
-  ++step_count_;
-  if (!run.report.skipped) ++update_count_;
-  if (run.report.abandoned_by < 0) scaler_.step_done(run.report.skipped);
-  return run.report;
 }
 
 }  // namespace aliquot

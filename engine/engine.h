@@ -70,6 +70,10 @@ class Engine {
   /// Each use names the units that are whole together; units may come again. Only before plan() and materialize().
   void declare_order(std::vector<std::vector<UnitId>> uses);
 
+  /// By use: what the model leaves for its backward, in memory of the engine's, which Scope::memory() then names. Of those
+  /// declared recomputable, as many as EngineOptions::recompute says are run again by `recompute`. Before materialize().
+  void declare_activations(ActivationSpec activations, Recompute recompute = {});
+
   /// What will run and what it costs, before anything is allocated. Valid until something more is declared.
   const Plan& plan();
   /// Allocates, checks that all ranks agree, and lets every rank make its own shards.
@@ -139,6 +143,9 @@ class Engine {
   ModelSpec model(const std::vector<Declared>& declared) const;
   Policy policy() const;
   Scope open(std::span<const UnitId> units, Use use);
+  void make_live(std::span<const UnitId> units, Use use);
+  void recompute(std::span<const UnitId> units);
+  const UseMemory& use_memory() const;
   void close(bool by_exception) noexcept;
   void abandon_pass(int64_t step) noexcept;
   void begin_evaluation(std::span<const UnitId> units);
@@ -161,6 +168,8 @@ class Engine {
   std::vector<Declared> declared_;
   std::deque<Unit> units_;
   std::vector<std::vector<UnitId>> uses_;
+  ActivationSpec activations_;
+  Recompute recompute_;
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<Stream> compute_stream_;  // the user's, until it is one of the lanes
   LossScaler scaler_;

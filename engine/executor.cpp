@@ -146,6 +146,7 @@ void Executor::run(OperationId id) {
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kNorm: update_step_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
     case Verb::kForward:
+    case Verb::kRecompute:
     case Verb::kBackward:
     case Verb::kRelease: return;  // the model's own, and what begin() and end() do
   }

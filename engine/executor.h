@@ -56,9 +56,9 @@ class Executor {
   /// Above all that was published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
-  /// Issues everything up to the next forward or backward, or up to the end of the passes.
+  /// Issues everything up to the next of the model's code, or up to the end of the passes.
   void run_to_model_code();
-  /// At a forward or backward: waits for what it needs, and clears the gradients that it writes first. `passes_over`: the
+  /// At the model's code: waits for what it needs, and clears the gradients that it writes first. `passes_over`: the
   /// model's code is not run.
   void open(bool passes_over = false);
   /// It is done: what follows is issued, up to the next of the model's code.
@@ -71,7 +71,6 @@ class Executor {
   Stream& stream(Lane lane) { return *lanes_[static_cast<std::size_t>(lane)]; }
 
  private:
-  static bool is_model_code(Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; }
   void note_observed_operations();
   void issue(OperationId id);
   template <typename Work>

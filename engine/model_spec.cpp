@@ -23,6 +23,18 @@ void check_names(const ModelSpec& model) {
   }
 }
 
+void check_activations(const ModelSpec& model) {
+  const auto& [uses, backward_bytes] = model.activations;
+  if (!uses.empty() && uses.size() != model.uses.size()) {
+    throw UsageError(fmt::format("activations are declared for {} uses, but the declared order has {}", uses.size(),
+                                 model.uses.size()));
+  }
+  const bool negative = std::ranges::any_of(uses, [](const UseActivations& use) {
+    return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0;
+  });
+  if (negative || backward_bytes < 0) throw UsageError("activations take 0 bytes or more");
+}
+
 }  // namespace
 
 void ModelSpec::check() const {
@@ -44,6 +56,7 @@ void ModelSpec::check() const {
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (!used[u]) throw UsageError(fmt::format("unit {} is never used in the declared order", units[u].name));
   }
+  check_activations(*this);
 }
 
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/activations.h"
 #include "sharding/layout.h"
 
 #pragma GCC visibility push(default)
@@ -33,9 +34,10 @@ struct UnitSpec {
 struct ModelSpec {
   std::vector<UnitSpec> units;
   std::vector<std::vector<UnitId>> uses;
+  ActivationSpec activations = {};
 
   /// Throws UsageError, naming unit and parameter, for names used twice, a unit never used, a use of nothing, of a unit
-  /// that is not there or of one unit twice.
+  /// that is not there or of one unit twice, and for activations of other uses than there are.
   void check() const;
 };
 

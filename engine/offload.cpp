@@ -47,7 +47,7 @@ class Pass {
     OperationId model_code = kNone, last = kNone;
     for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
       const Operation& operation = draft_.operations[id];
-      if (last == kNone && (operation.verb == Verb::kForward || operation.verb == Verb::kBackward)) model_code = id;
+      if (last == kNone && is_model_code(operation.verb)) model_code = id;
       if (operation.verb != verb || !has_bytes(operation.place, roles, writes)) continue;
       OperationId before = verb == Verb::kUpdate ? model_code + 1 : id;
       // A role has one slot at a time: the same unit's next copy waits for the one before to be used.

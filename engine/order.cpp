@@ -36,6 +36,7 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kPublish: return true;
     case Verb::kExchange:  // of this replica's ranks each meets others
     case Verb::kForward:
+    case Verb::kRecompute:
     case Verb::kBackward:
     case Verb::kRelease:
     case Verb::kCopyIn:

@@ -34,6 +34,16 @@ void refuse_replicas(const Policy& policy) {
     throw UsageError("--reproducible adds every micro-batch over all ranks, which --replicas is there to save");
 }
 
+void refuse_recompute(const ModelSpec& model, const Policy& policy) {
+  if (policy.recompute < 0) throw UsageError("recompute is a count of uses, 0 or more");
+  const auto& uses = model.activations.uses;
+  const bool can = std::ranges::any_of(uses, [](const UseActivations& use) { return use.recomputable; });
+  if (policy.recompute > 0 && !can) {
+    throw UsageError(
+        "nothing can be recomputed: no use of this model is declared recomputable (Engine::declare_activations())");
+  }
+}
+
 void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
@@ -43,6 +53,7 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, 
   if (policy.micro_batch_count < 1) throw UsageError("a step needs at least one micro-batch");
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
     throw UsageError("prefetch and keep-gathered are counts of 0 or more");
+  refuse_recompute(model, policy);
   refuse_precision(policy);
   refuse_replicas(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)

@@ -44,6 +44,7 @@ struct Policy {
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: full at stages 0 and 1, shard at 2 and 3
   int prefetch = 1;                                        // uses ahead of compute that units are gathered
   int keep_gathered = 0;                                   // last uses of forward whose units stay whole for backward
+  int recompute = 0;  // of the uses that can be: how many, from the first on, run forward again before their backward
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // the optimizer's state, masters included
   Offload offload_parameters = Offload::kNone;  // stage 3: the shards

@@ -57,7 +57,7 @@ class RaceWalk {
         touches_(schedule_.buffers.size()),
         begins_(schedule_.operations.size()),
         ends_(schedule_.operations.size()) {
-    current_.assign(kRoleCount, std::vector<BufferId>(proof.plan.flats.size() + 1, kNoBuffer));
+    current_.assign(kRoleCount, std::vector<BufferId>(proof.plan.owner_count() + 1, kNoBuffer));
     for (BufferId b = 0; b < static_cast<BufferId>(schedule_.buffers.size()); ++b) {
       const PlannedBuffer& buffer = schedule_.buffers[b];
       if (!buffer.always) {
@@ -229,7 +229,7 @@ class RaceWalk {
   std::array<Holders, kSpaceCount> holders_;
   std::vector<Touches> touches_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
-  std::vector<std::vector<BufferId>> current_;        // by role, then flat; nobody's flat is the last
+  std::vector<std::vector<BufferId>> current_;        // by role, then whose; nobody's is the last
 };
 
 }  // namespace

@@ -21,7 +21,8 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
       executor({*of.plan_, groups, lanes, memory, homes, updater, *this}),
-      evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this}) {
+      evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this}),
+      recomputed(recomputed_uses(of.plan_->model, of.plan_->policy)) {
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const bool own = static_cast<Lane>(lane) == Lane::kCompute && of.compute_stream_ != nullptr;
     lanes[lane] = own ? std::move(of.compute_stream_) : of.world_.device().make_stream(static_cast<Lane>(lane));

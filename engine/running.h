@@ -63,12 +63,14 @@ struct Engine::Running final : StepDecision {
   int64_t recorded_from = 0;
   Lanes lanes;  // destroyed before what their work uses
   Executor* active = &executor;
-  StepReport report;           // of the step being decided
-  int micro_batch = -1;        // begun, of this step
-  std::vector<UnitId> live;    // of the scope that is open
-  bool abandoned = false;      // an exception left this step, or this evaluation
-  bool lost = false;           // a failure was thrown: its streams are of no use any more
-  std::exception_ptr failure;  // of closing a scope
+  StepReport report;             // of the step being decided
+  int micro_batch = -1;          // begun, of this step
+  std::vector<UnitId> live;      // of the scope that is open
+  UseMemory use_memory;          // of it, too
+  std::vector<bool> recomputed;  // by use
+  bool abandoned = false;        // an exception left this step, or this evaluation
+  bool lost = false;             // a failure was thrown: its streams are of no use any more
+  std::exception_ptr failure;    // of closing a scope
 
  private:
   UpdateStep update_step(double factor) const;

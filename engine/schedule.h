@@ -1,6 +1,7 @@
 #pragma once
 // A training step as data: what one rank does, in the order it is issued, on which lane, after what.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -21,8 +22,9 @@ using BufferId = int32_t;
 inline constexpr BufferId kNoBuffer = -1;
 
 enum class Verb : uint8_t {
-  kGather,   // make a unit whole, in a slot or as a view
-  kForward,  // the model's own code, between the opening and the closing of a scope
+  kGather,     // make a unit whole, in a slot or as a view
+  kForward,    // the model's own code, between the opening and the closing of a scope
+  kRecompute,  // forward of a use once more, right before its backward, which finds what forward left
   kBackward,
   kRelease,   // let a unit go
   kReduce,    // reduce-scatter a unit's gradients
@@ -35,6 +37,9 @@ enum class Verb : uint8_t {
   kCopyOut,  // take them back to where they lie: those whose lives end with it
 };
 std::string_view name(Verb verb);
+constexpr bool is_model_code(Verb verb) {
+  return verb == Verb::kForward || verb == Verb::kRecompute || verb == Verb::kBackward;
+}
 
 /// What an operation waits for: `operation`, of this step or the one before, on this rank or on all. Waits for an earlier
 /// operation of the same lane of this rank are never listed: lanes keep order.
@@ -46,7 +51,7 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is the unit the use for forward and backward, 0 for norm, and the unit for all others.
+/// One operation. `place` is the use for the model's code, 0 for norm, and the unit for all others.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -73,7 +78,11 @@ enum class Role : uint8_t {
   kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
   kMasterHome,
   kOptimizerHome,
-  kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+  kOutput,    // of a use, not of a flat: what its forward makes for the next
+  kKept,      // of a use: what its forward, or its recompute, leaves for its backward
+  kScratch,   // of a use, while it runs
+  kBackward,  // nobody's: what backward hands from use to use, within a micro-batch
+  kLevel0,    // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
 inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
@@ -91,6 +100,7 @@ constexpr std::optional<Role> home_of(Role role) {
   }
 }
 
+constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
 constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
 
 /// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
@@ -103,7 +113,7 @@ inline constexpr int kSpaceCount = 6;
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;  // whose; -1: nobody's
+  int32_t flat;  // whose; where is_of_use(role): of which use; -1: nobody's
   Space space = Space::kArena;
   bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
   bool always = false;
@@ -126,6 +136,9 @@ struct Schedule {
   int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
+
+/// By use: whether its forward runs again before its backward.
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy);
 
 /// By operation: the slots that a copy fills, whose lives begin with it, or empties, whose lives end with it.
 std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
@@ -154,6 +167,9 @@ struct Plan {
   std::vector<std::vector<int32_t>> flats_of_unit;
   Schedule schedule;
   std::string choice = {};  // what was chosen to meet a budget, and why; empty: nothing was
+
+  /// Above every PlannedBuffer::flat.
+  std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };
 
 /// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
@@ -165,6 +181,9 @@ Plan evaluation_of(const Plan& training);
 
 /// "forward h.0+h.1": the operation and what it is about.
 std::string title(const Plan& plan, OperationId operation);
+
+/// Whose a buffer is: the unit that its flat is of, or the first of its use; "all units" where it is nobody's.
+std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 
 /// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
 std::string text(const Plan& plan);

@@ -5,6 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "engine/activations.h"
+
 #pragma GCC visibility push(default)
 namespace aliquot {
 
@@ -27,6 +29,9 @@ class Scope {
   Scope(Scope&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)), unwinding_(other.unwinding_) {}
   Scope& operator=(Scope&&) = delete;
   ~Scope();
+
+  /// Where this use's activations lie, as they were declared to the engine. While the scope is open.
+  const UseMemory& memory() const;
 
  private:
   Engine* engine_;

@@ -43,6 +43,7 @@ class Pricing {
     const Operation& operation = plan_.schedule.operations[id];
     switch (operation.verb) {
       case Verb::kForward:
+      case Verb::kRecompute:
       case Verb::kBackward: return {model_code(operation), 0};
       case Verb::kRelease: return {};
       case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
@@ -60,7 +61,7 @@ class Pricing {
 
  private:
   double model_code(const Operation& operation) const {
-    const bool forward = operation.verb == Verb::kForward;
+    const bool forward = operation.verb != Verb::kBackward;
     if (!cost_.uses.empty()) {
       const UseCost& use = cost_.uses[operation.place];
       return forward ? use.forward_seconds : use.backward_seconds;

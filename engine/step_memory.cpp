@@ -10,12 +10,10 @@ StepMemory::StepMemory(const Parts& parts, bool books_standing)
       homes_(parts.homes),
       rank_(parts.rank),
       ledger_(parts.ledger),
-      current_(kRoleCount, std::vector<BufferId>(plan_.flats.size() + 1, kNoBuffer)),
+      current_(kRoleCount, std::vector<BufferId>(plan_.owner_count() + 1, kNoBuffer)),
       entries_(plan_.schedule.buffers.size(), -1) {
   for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
-    const std::string_view unit =
-        buffer.flat < 0 ? "all units" : std::string_view(plan_.model.units[plan_.flats[buffer.flat].unit].name);
-    owners_.push_back(fmt::format("{} of {}", name(buffer.role), unit));
+    owners_.push_back(fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer)));
   }
   for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
     if (!planned(b).always) continue;
@@ -84,6 +82,15 @@ std::byte* StepMemory::whole(int32_t flat) const {
   const int64_t offset = planned(current(Role::kParameters, flat)).offset_bytes;
   // Read-only where the world can make it so; the model's own pointers are not const.
   return const_cast<std::byte*>(arena_.shared().readable()) + offset;
+}
+
+UseMemory StepMemory::of_use(int32_t use, bool backward) const {
+  return {.use = use,
+          .input = use > 0 ? address(Role::kOutput, use - 1) : nullptr,
+          .output = address(Role::kOutput, use),
+          .kept = address(Role::kKept, use),
+          .scratch = address(Role::kScratch, use),
+          .backward = backward ? address(Role::kBackward, -1) : nullptr};
 }
 
 }  // namespace aliquot

@@ -45,6 +45,8 @@ class StepMemory {
   /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
   /// Null while the flat is not whole.
   std::byte* whole(int32_t flat) const;
+  /// Of the use that is at work now.
+  UseMemory of_use(int32_t use, bool backward) const;
 
  private:
   const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }
@@ -55,7 +57,7 @@ class StepMemory {
   const Homes& homes_;
   int rank_;
   Ledger& ledger_;
-  std::vector<std::vector<BufferId>> current_;  // by role, then flat; nobody's flat is the last
+  std::vector<std::vector<BufferId>> current_;  // by role, then whose; nobody's is the last
   std::vector<Ledger::EntryId> entries_;        // by buffer
   std::vector<std::string> owners_;             // by buffer, so that acquiring allocates nothing
 };

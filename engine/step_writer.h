@@ -17,11 +17,12 @@ class StepWriter {
  private:
   static constexpr OperationId kNone = -1;
 
-  /// One opening of a use by the model.
+  /// One run of a use's code by the model. A recompute and the backward it is for are at one place of the passes.
   struct Visit {
-    bool backward;
+    Verb verb;
     int32_t use;
     int32_t micro_batch;
+    int32_t place;
   };
 
   struct UnitState {
@@ -55,10 +56,14 @@ class StepWriter {
   void add_buffer(PlannedBuffer buffer, std::vector<Wait> ends);
 
   void list_visits();
+  void add_visit(Verb verb, int32_t use, int32_t micro_batch);
   void write_visit(int32_t v);
   void gather_for(int32_t v);
   bool lets_go(UnitId unit, int32_t v) const;
   void release(UnitId unit, int32_t v);
+
+  void note_activations(int32_t v, OperationId compute);
+  void add_of_use(Role role, int32_t use, int64_t size_bytes, OperationId first, OperationId last);
 
   void reduce_what_is_complete(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
@@ -83,10 +88,13 @@ class StepWriter {
   const std::vector<std::vector<int32_t>>& flats_of_;
   bool one_node_;
   int rank_count_;
+  std::vector<bool> recomputed_;  // by use
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<StandingWrite> standing_writes_;
+  std::vector<OperationId> output_from_, kept_from_;  // by use, in this micro-batch
+  OperationId backward_from_ = kNone;
   Draft draft_;
 };
 

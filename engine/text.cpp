@@ -18,8 +18,8 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g', 'r', 's',
-                                                                            'x', 't', 'q', 'n', 'f', 'P', 'M', 'O'};
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
+        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O', 'a', 'k', 'z', 'b'};
     const auto& offsets = offsets_.at(buffer.role);
     const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
     const auto role = static_cast<std::size_t>(buffer.role);
@@ -34,8 +34,7 @@ class PlaceNames {
 
 std::string place_name(const Plan& plan, const Operation& operation) {
   if (operation.verb == Verb::kNorm) return "";
-  if (operation.verb != Verb::kForward && operation.verb != Verb::kBackward)
-    return plan.model.units[operation.place].name;
+  if (!is_model_code(operation.verb)) return plan.model.units[operation.place].name;
   std::string names;
   for (const UnitId unit : plan.model.uses[operation.place]) {
     names += (names.empty() ? "" : "+") + plan.model.units[unit].name;
@@ -54,19 +53,32 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 12> kNames = {"gather", "forward",  "backward", "release",
-                                                              "reduce", "exchange", "spread",   "norm",
-                                                              "update", "publish",  "copy-in",  "copy-out"};
+  static constexpr std::array<std::string_view, 13> kNames = {"gather",  "forward",  "recompute", "backward", "release",
+                                                              "reduce",  "exchange", "spread",    "norm",     "update",
+                                                              "publish", "copy-in",  "copy-out"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
 std::string name(Role role) {
   static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
-      "parameters",     "master",           "optimizer", "segments", "gathered",   "gradients", "reduced",
-      "sent",           "across",           "partial",   "squares",  "norm parts", "offered",   "parameters at home",
-      "master at home", "optimizer at home"};
+      "parameters",     "master",
+      "optimizer",      "segments",
+      "gathered",       "gradients",
+      "reduced",        "sent",
+      "across",         "partial",
+      "squares",        "norm parts",
+      "offered",        "parameters at home",
+      "master at home", "optimizer at home",
+      "output",         "kept",
+      "scratch",        "backward"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
+}
+
+std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
+  if (buffer.flat < 0) return "all units";
+  const UnitId unit = is_of_use(buffer.role) ? plan.model.uses[buffer.flat].front() : plan.flats[buffer.flat].unit;
+  return plan.model.units[unit].name;
 }
 
 std::string title(const Plan& plan, OperationId id) {
@@ -127,6 +139,11 @@ std::string description(const Plan& plan) {
                            parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
                            parameter.lr_scale);
     }
+  }
+  const auto& uses = plan.model.activations.uses;
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    lines += fmt::format("use {}: activations {} {} {}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
+                         uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "");
   }
   return lines + text(plan);
 }

@@ -17,6 +17,7 @@ bool names_something(const Plan& plan, const Operation& operation) {
   if (!in_range(operation.micro_batch, static_cast<std::size_t>(plan.schedule.micro_batch_count))) return false;
   switch (operation.verb) {
     case Verb::kForward:
+    case Verb::kRecompute:
     case Verb::kBackward: return in_range(operation.place, plan.model.uses.size());
     case Verb::kNorm: return operation.place == 0;
     case Verb::kGather:
@@ -51,7 +52,9 @@ bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
 void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defects) {
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
-  const bool owned = buffer.role == Role::kNormParts ? buffer.flat == -1 : in_range(buffer.flat, plan.flats.size());
+  const bool nobodys = buffer.role == Role::kNormParts || buffer.role == Role::kBackward;
+  const std::size_t owners = is_of_use(buffer.role) ? plan.model.uses.size() : plan.flats.size();
+  const bool owned = nobodys ? buffer.flat == -1 : in_range(buffer.flat, owners);
   if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),
@@ -86,7 +89,7 @@ std::string Defects::what(OperationId id) const { return fmt::format("{} (operat
 
 std::string Defects::what(const PlannedBuffer& buffer) const {
   if (buffer.flat < 0) return std::string(name(buffer.role));
-  return fmt::format("{} of {}", name(buffer.role), plan_.model.units[plan_.flats[buffer.flat].unit].name);
+  return fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer));
 }
 
 void check_form(const Plan& plan, Defects& defects) {

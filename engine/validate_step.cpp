@@ -8,22 +8,37 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-bool is_model_code(Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; }
+struct ModelCode {
+  Verb verb;
+  int32_t use, micro_batch;
+};
 
-/// The model's code as it was declared: micro-batch after micro-batch, forward in order, backward reversed.
+/// As it was declared: micro-batch after micro-batch, forward in order, backward reversed, and forward again before it
+/// where the policy says so.
+std::vector<ModelCode> declared_code(const Plan& plan) {
+  const auto use_count = static_cast<int32_t>(plan.model.uses.size());
+  const std::vector<bool> again = recomputed_uses(plan.model, plan.policy);
+  std::vector<ModelCode> code;
+  for (int32_t m = 0; m < plan.schedule.micro_batch_count; ++m) {
+    for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
+    for (int32_t use = use_count - 1; use >= 0 && !plan.policy.evaluation; --use) {
+      if (again[use]) code.push_back({Verb::kRecompute, use, m});
+      code.push_back({Verb::kBackward, use, m});
+    }
+  }
+  return code;
+}
+
 void check_model_code(const Proof& proof) {
-  const auto use_count = static_cast<int32_t>(proof.plan.model.uses.size());
-  const int32_t per_batch = proof.plan.policy.evaluation ? use_count : 2 * use_count;
-  int32_t next = 0;  // of all visits of the step
+  const std::vector<ModelCode> code = declared_code(proof.plan);
+  std::size_t next = 0;
   const auto& operations = proof.plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
     if (!is_model_code(operation.verb)) continue;
-    const int32_t in_batch = next % per_batch;
-    const bool backward = in_batch >= use_count;
-    const int32_t use = backward ? 2 * use_count - 1 - in_batch : in_batch;
-    const bool as_declared = operation.place == use && backward == (operation.verb == Verb::kBackward) &&
-                             operation.micro_batch == next / per_batch && operation.lane == Lane::kCompute;
+    const bool as_declared = next < code.size() && operation.place == code[next].use &&
+                             operation.verb == code[next].verb && operation.micro_batch == code[next].micro_batch &&
+                             operation.lane == Lane::kCompute;
     if (!as_declared) {
       proof.defects.add(
           DefectKind::kUse, {id},
@@ -32,7 +47,7 @@ void check_model_code(const Proof& proof) {
     }
     ++next;
   }
-  if (next == per_batch * proof.plan.schedule.micro_batch_count) return;
+  if (next == code.size()) return;
   proof.defects.add(DefectKind::kUse, {}, "the step does not run all of the model's code");
 }
 
@@ -137,6 +152,7 @@ class GradientWalk {
       case Verb::kPublish: return publish(id, units_[operation.place]);
       case Verb::kGather:
       case Verb::kForward:
+      case Verb::kRecompute:
       case Verb::kCopyIn:
       case Verb::kCopyOut:
       case Verb::kRelease: return;

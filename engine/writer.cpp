@@ -15,7 +15,10 @@ StepWriter::StepWriter(const Plan& plan)
       flats_of_(plan.flats_of_unit),
       one_node_(plan.topology.one_node()),
       rank_count_(plan.topology.rank_count()),
-      units_(plan.model.units.size()) {
+      recomputed_(recomputed_uses(plan.model, plan.policy)),
+      units_(plan.model.units.size()),
+      output_from_(plan.model.uses.size(), kNone),
+      kept_from_(plan.model.uses.size(), kNone) {
   list_visits();
 }
 
@@ -50,29 +53,36 @@ void StepWriter::add_buffer(PlannedBuffer buffer, std::vector<Wait> ends) {
 void StepWriter::list_visits() {
   const auto uses = static_cast<int32_t>(model_.uses.size());
   for (int32_t m = 0; m < policy_.micro_batch_count; ++m) {
-    for (int32_t u = 0; u < uses; ++u) visits_.push_back({false, u, m});
-    for (int32_t u = uses - 1; u >= 0 && !policy_.evaluation; --u) visits_.push_back({true, u, m});
+    for (int32_t u = 0; u < uses; ++u) add_visit(Verb::kForward, u, m);
+    for (int32_t u = uses - 1; u >= 0 && !policy_.evaluation; --u) {
+      if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
+      add_visit(Verb::kBackward, u, m);
+    }
   }
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
     for (const UnitId unit : model_.uses[visits_[v].use]) units_[unit].needs.push_back(v);
   }
 }
 
+void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
+  const bool with_last = !visits_.empty() && visits_.back().verb == Verb::kRecompute;
+  const int32_t place = visits_.empty() ? 0 : visits_.back().place + (with_last ? 0 : 1);
+  visits_.push_back({verb, use, micro_batch, place});
+}
+
 void StepWriter::write_visit(int32_t v) {
   const Visit& visit = visits_[v];
   if (stage3()) {
     // A view moves nothing that could be under way earlier.
-    const int32_t ahead = schedule_.view ? 0 : policy_.prefetch;
-    const auto last = std::min<int32_t>(v + ahead, static_cast<int32_t>(visits_.size()) - 1);
-    for (int32_t w = v; w <= last; ++w) gather_for(w);
+    const int32_t last = visit.place + (schedule_.view ? 0 : policy_.prefetch);
+    for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].place <= last; ++w) gather_for(w);
   }
-  const OperationId compute =
-      add(visit.backward ? Verb::kBackward : Verb::kForward, Lane::kCompute, visit.use, visit.micro_batch);
+  const OperationId compute = add(visit.verb, Lane::kCompute, visit.use, visit.micro_batch);
   for (const UnitId unit : model_.uses[visit.use]) {
     UnitState& state = units_[unit];
     if (stage3()) wait(compute, {state.last_gather});
     ++state.next_need;
-    if (visit.backward && trains(unit)) {
+    if (visit.verb == Verb::kBackward && trains(unit)) {
       if (state.first_backward == kNone) state.first_backward = compute;
       state.last_backward = compute;
     }
@@ -80,7 +90,8 @@ void StepWriter::write_visit(int32_t v) {
   for (const UnitId unit : model_.uses[visit.use]) {
     if (stage3() && lets_go(unit, v)) release(unit, v);
   }
-  if (visit.backward) reduce_what_is_complete(v);
+  note_activations(v, compute);
+  if (visit.verb == Verb::kBackward) reduce_what_is_complete(v);
 }
 
 void StepWriter::gather_for(int32_t v) {
@@ -101,8 +112,9 @@ bool StepWriter::lets_go(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
   const auto uses = static_cast<int32_t>(model_.uses.size());
-  const bool kept = !visits_[v].backward && visits_[v].use >= uses - policy_.keep_gathered;
-  return !kept && state.needs[state.next_need] > v + std::max(policy_.prefetch, 1);
+  const Visit& visit = visits_[v];
+  const bool kept = visit.verb == Verb::kForward && visit.use >= uses - policy_.keep_gathered;
+  return !kept && visits_[state.needs[state.next_need]].place > visit.place + std::max(policy_.prefetch, 1);
 }
 
 void StepWriter::release(UnitId unit, int32_t v) {

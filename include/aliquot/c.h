@@ -93,6 +93,31 @@ int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parame
 /** Use u is of unit_counts[u] units together, whose numbers stand one after the other in `units`. */
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units);
 
+/** Of one use, for one micro-batch, in bytes; 0: none. */
+typedef struct aliquot_activations {
+  int64_t output;   /* its result, the next use's input: until the end of its own backward */
+  int64_t kept;     /* what its forward leaves for its backward alone */
+  int64_t scratch;  /* while its code runs */
+  int recomputable; /* what it keeps can be made again from its input */
+} aliquot_activations;
+
+/** Where they lie while a use is open; null for what was declared to take nothing. Nothing is ever cleared. */
+typedef struct aliquot_use_memory {
+  int use;
+  void *input, *output, *kept, *scratch; /* input is the output of the use before */
+  void* backward;                        /* in backward alone */
+  int recomputed;                        /* what forward leaves in `kept` is gone before backward, and made again */
+} aliquot_use_memory;
+
+/** Runs forward of memory->use once more, called from within aliquot_backward(); ALIQUOT_DONE, or another status to give the
+ * step up. */
+typedef int (*aliquot_recompute)(void* context, const aliquot_use_memory* memory);
+
+/** As many as there are uses. The engine gives the memory; backward_bytes are there from a micro-batch's first backward to its
+ * last. Of those that are recomputable, as many as the option "recompute" says are; `recompute` may be null if none is. */
+int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
+                                int64_t backward_bytes, aliquot_recompute recompute, void* context);
+
 /** Bytes of this rank, by category. */
 typedef struct aliquot_memory {
   int64_t parameters, gradients, optimizer, slots, communication, staging, activations;
@@ -118,6 +143,8 @@ int aliquot_forward(aliquot_engine* engine, int unit);
 int aliquot_backward(aliquot_engine* engine, int unit);
 int aliquot_evaluate(aliquot_engine* engine, int unit);
 int aliquot_close(aliquot_engine* engine);
+/** Of what is open. */
+int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory);
 
 enum { ALIQUOT_FORWARD = 0, ALIQUOT_BACKWARD = 1, ALIQUOT_EVALUATE = 2 };
 /** Opens units that are used together. */

@@ -151,6 +151,58 @@ TEST(Capi, PlannedMemoryIsMeasured) {
   });
 }
 
+/// Two of the three layers can be made again; "block" asks for all that can.
+TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
+  struct Again {
+    Rank* rank;
+    int count = 0, status = ALIQUOT_DONE;
+  };
+  const auto body = [](Rank& rank) {
+    const aliquot_activations uses[] = {{4, 8, 0, 1}, {4, 8, 4, 1}, {4, 8, 0, 0}};
+    EXPECT_USAGE(aliquot_declare_activations(rank.engine, 3, uses, 4, nullptr, nullptr), "nothing is given");
+    Again again{&rank};
+    const auto fill = [](void* context, const aliquot_use_memory* memory) {
+      auto& of = *static_cast<Again*>(context);
+      ++of.count;
+      EXPECT_EQ(memory->recomputed, 1);
+      EXPECT_EQ(memory->backward, nullptr);
+      EXPECT_NE(of.rank->chain.layers[memory->use].weight, nullptr);
+      static_cast<float*>(memory->kept)[1] = 7.0f + static_cast<float>(memory->use);
+      return of.status;
+    };
+    ASSERT_DONE(aliquot_declare_activations(rank.engine, 3, uses, 4, fill, &again));
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    aliquot_use_memory memory;
+    EXPECT_USAGE(aliquot_memory_of_use(rank.engine, &memory), "no unit is open");
+    ASSERT_DONE(aliquot_micro_batch(rank.engine));
+    void* output[3] = {};
+    for (int l = 0; l < 3; ++l) {
+      ASSERT_DONE(aliquot_forward(rank.engine, l));
+      ASSERT_DONE(aliquot_memory_of_use(rank.engine, &memory));
+      EXPECT_EQ(memory.recomputed, l < 2 ? 1 : 0);
+      EXPECT_EQ(memory.input, l == 0 ? nullptr : output[l - 1]);
+      EXPECT_EQ(memory.scratch == nullptr, l != 1);
+      output[l] = memory.output;
+      ASSERT_DONE(aliquot_close(rank.engine));
+    }
+    for (int l = 2; l >= 1; --l) {
+      ASSERT_DONE(aliquot_backward(rank.engine, l));
+      ASSERT_DONE(aliquot_memory_of_use(rank.engine, &memory));
+      EXPECT_NE(memory.backward, nullptr);
+      if (l == 1) EXPECT_EQ(static_cast<float*>(memory.kept)[1], 8.0f);
+      ASSERT_DONE(aliquot_close(rank.engine));
+    }
+    again.status = 9;
+    EXPECT_EQ(aliquot_backward(rank.engine, 0), 9);
+    EXPECT_NE(std::string(aliquot_message()).find("runs forward again returned 9"), std::string::npos) << aliquot_message();
+    aliquot_step_report report;
+    ASSERT_DONE(aliquot_step(rank.engine, &report));
+    EXPECT_EQ(report.abandoned_by, 0);
+    EXPECT_EQ(again.count, 2);
+  };
+  on_ranks(2, body, {{"recompute", "block"}});
+}
+
 TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
   on_ranks(2, [](Rank& rank) {
     const int counts[] = {2, 1}, units[] = {0, 1, 2};

@@ -42,6 +42,7 @@ TEST_F(CapiOptions, EveryNameTakesWhatTheManualSays) {
                                                        {"accumulate-into", "shard"},
                                                        {"prefetch", "2"},
                                                        {"keep-gathered", "1"},
+                                                       {"recompute", "none"},
                                                        {"gather", "copy"},
                                                        {"memory-budget", "1.5GiB"},
                                                        {"update-in-backward", "off"},

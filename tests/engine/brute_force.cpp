@@ -170,7 +170,8 @@ class Search {
       }
     }
     if (operation().verb == Verb::kNorm) return norm();
-    if (operation().verb == Verb::kForward || operation().verb == Verb::kBackward) {
+    if (is_model_code(operation().verb)) {
+      activations();
       for (const UnitId unit : plan_.model.uses[operation().place]) {
         pointer(unit, false);
         for_flats(unit, [&](int32_t f) { use(f); });
@@ -180,6 +181,18 @@ class Search {
     const UnitId unit = operation().place;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { touch_flat(f); });
+  }
+
+  void activations() {
+    const ActivationSpec& spec = plan_.model.activations;
+    if (spec.uses.empty()) return;
+    const int32_t use = operation().place;
+    const bool back = operation().verb == Verb::kBackward;
+    if (spec.uses[use].scratch_bytes > 0) own(Role::kScratch, use, true);
+    if (spec.uses[use].kept_bytes > 0) own(Role::kKept, use, !back);
+    if (spec.uses[use].output_bytes > 0) own(Role::kOutput, use, !back);
+    if (use > 0 && spec.uses[use - 1].output_bytes > 0) own(Role::kOutput, use - 1, false);
+    if (back && spec.backward_bytes > 0) own(Role::kBackward, -1, true);
   }
 
   template <typename Visit>

@@ -117,5 +117,46 @@ TEST(Budget, TrainsWithTheSameBits) {
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
+ModelSpec model_that_keeps(int use_count) {
+  ModelSpec model;
+  for (int u = 0; u < use_count; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {1 << 14}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+    model.activations.uses.push_back({4096, 1 << 20, 0, true});
+  }
+  return model;
+}
+
+/// As few as fit: one less would not.
+TEST(Budget, RecomputesAsFewUsesAsItMust) {
+  const ModelSpec model = model_that_keeps(23);
+  const Topology topology = Topology::one_host(2);
+  CostModel cost = CostModel::typical_host();
+  cost.samples_per_micro_batch = 1e5;  // time is the model's own, which recomputing adds to
+  const auto bytes_with = [&](int count) {
+    Policy policy = {.zero_stage = 2, .recompute = count};
+    return rank_bytes(plan(model, policy, topology));
+  };
+  const int64_t most = bytes_with(0), least = bytes_with(23);
+  ASSERT_GT(most - least, int64_t{20} << 20);
+  int before = 24;
+  for (int64_t budget = least; budget <= most; budget += (most - least) / 7) {
+    const Plan chosen = plan_within(budget, model, {.zero_stage = 2}, topology, cost);
+    const int count = chosen.policy.recompute;
+    EXPECT_LE(rank_bytes(chosen), budget);
+    EXPECT_LE(count, before) << "more memory, more recomputing";
+    if (count > 0) {
+      Policy one_less = chosen.policy;
+      --one_less.recompute;
+      EXPECT_GT(rank_bytes(plan(model, one_less, topology)), budget);
+      EXPECT_NE(chosen.choice.find(fmt::format("{} of 23 uses recomputed", count)), std::string::npos) << chosen.choice;
+    }
+    before = count;
+  }
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2}, topology, cost).policy.recompute, 0);
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2, .recompute = 5}, topology, cost).policy.recompute, 5);
+}
+
 }  // namespace
 }  // namespace aliquot

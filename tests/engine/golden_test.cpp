@@ -27,6 +27,14 @@ ModelSpec four_units() {
   return model;
 }
 
+/// With activations: the blocks can run forward again.
+ModelSpec four_units_that_keep() {
+  ModelSpec model = four_units();
+  model.activations = {{{1024, 0, 0, false}, {1024, 4096, 512, true}, {1024, 4096, 512, true}, {0, 2048, 0, false}},
+                       1024};
+  return model;
+}
+
 struct Case {
   std::string file;
   Policy policy;
@@ -35,7 +43,8 @@ struct Case {
 class Golden : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Golden, TextIsAsMeant) {
-  const Plan planned = plan(four_units(), GetParam().policy, Topology::one_host(2));
+  const bool keeps = GetParam().policy.recompute > 0;
+  const Plan planned = plan(keeps ? four_units_that_keep() : four_units(), GetParam().policy, Topology::one_host(2));
   EXPECT_TRUE(validate(planned).empty());
   const std::string path = fmt::format("{}/{}.txt", ALIQUOT_GOLDEN_FOLDER, GetParam().file);
   if (std::getenv("ALIQUOT_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text(planned);
@@ -53,6 +62,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_3_copy", {.zero_stage = 3, .gather = GatherMode::kCopy}},
         Case{"stage_3_view", {.zero_stage = 3, .gather = GatherMode::kView}},
         Case{"stage_3_keep_2", {.zero_stage = 3, .keep_gathered = 2, .gather = GatherMode::kCopy}},
+        Case{"stage_3_copy_recompute_1", {.zero_stage = 3, .recompute = 1, .gather = GatherMode::kCopy}},
+        Case{"stage_2_recompute_2_accumulate_2", {.zero_stage = 2, .micro_batch_count = 2, .recompute = 2}},
         Case{"stage_2_replicas_2_accumulate_2", {.zero_stage = 2, .replica_count = 2, .micro_batch_count = 2}},
         Case{"stage_2_offload", {.zero_stage = 2, .offload_state = Offload::kHost}},
         Case{"stage_3_offload_all",

@@ -99,7 +99,7 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     }
     if (verb != Verb::kRelease) continue;
     for (OperationId use = id - 1; use >= 0; --use) {
-      if (operations[use].verb != Verb::kForward && operations[use].verb != Verb::kBackward) continue;
+      if (!is_model_code(operations[use].verb)) continue;
       auto early = identity(plan.schedule);
       std::rotate(early.begin() + use, early.begin() + id, early.begin() + id + 1);
       const auto& units = plan.model.uses[operations[use].place];

@@ -67,6 +67,16 @@ void draw_uses(Dice& dice, ModelSpec& model) {
   }
 }
 
+void draw_activations(Dice& dice, Drawn& drawn) {
+  static constexpr int64_t kSizes[] = {0, 4, 256, 1000, 5000};
+  ActivationSpec& spec = drawn.model.activations;
+  for (std::size_t use = 0; use < drawn.model.uses.size(); ++use) {
+    spec.uses.push_back({kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], dice.one_in(2)});
+    if (spec.uses.back().recomputable) drawn.policy.recompute = dice.roll(0, static_cast<int>(use) + 1);
+  }
+  spec.backward_bytes = kSizes[dice.roll(0, 4)];
+}
+
 Precision draw_precision(Dice& dice) {
   static constexpr DType kCompute[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
   Precision precision;
@@ -136,6 +146,7 @@ Drawn draw(uint64_t seed, int most_ranks, int most_units) {
     const bool may_assign = use_count[u] == 1 && (into_shard || drawn.policy.micro_batch_count == 1);
     if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
   }
+  if (dice.one_in(2)) draw_activations(dice, drawn);
   return drawn;
 }
 
@@ -143,12 +154,13 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}, offload {} and {}, {} replicas",
+      "gather {}, {}{}{}, offload {} and {}, {} replicas, {} recomputed",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
-      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count);
+      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count,
+      policy.recompute);
 }
 
 }  // namespace aliquot::testing

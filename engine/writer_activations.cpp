@@ -1,0 +1,57 @@
+// Where the model's own activations lie, as far as the engine gives their memory: all of it is touched on the compute lane.
+#include <algorithm>
+#include <limits>
+
+#include "engine/step_writer.h"
+
+namespace aliquot {
+
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) {
+  std::vector<bool> recomputed(model.uses.size(), false);
+  int left = policy.evaluation ? 0 : policy.recompute;
+  for (std::size_t use = 0; use < model.activations.uses.size() && left > 0; ++use) {
+    recomputed[use] = model.activations.uses[use].recomputable;
+    if (recomputed[use]) --left;
+  }
+  return recomputed;
+}
+
+void StepWriter::note_activations(int32_t v, OperationId compute) {
+  const ActivationSpec& spec = model_.activations;
+  if (spec.uses.empty()) return;
+  const Visit& visit = visits_[v];
+  const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
+  const UseActivations& of = spec.uses[use];
+  add_of_use(Role::kScratch, use, of.scratch_bytes, compute, compute);
+  if (visit.verb == Verb::kForward) {
+    output_from_[use] = kept_from_[use] = compute;
+    const bool gone = recomputed_[use] || policy_.evaluation;
+    if (gone) add_of_use(Role::kKept, use, of.kept_bytes, compute, compute);
+    if (!policy_.evaluation) return;
+    // Nothing comes back for it: the next use is the last to read it.
+    if (use > 0) add_of_use(Role::kOutput, use - 1, spec.uses[use - 1].output_bytes, output_from_[use - 1], compute);
+    if (use == last_use) add_of_use(Role::kOutput, use, of.output_bytes, compute, compute);
+    return;
+  }
+  if (visit.verb == Verb::kRecompute) {
+    kept_from_[use] = compute;
+    return;
+  }
+  add_of_use(Role::kKept, use, of.kept_bytes, kept_from_[use], compute);
+  add_of_use(Role::kOutput, use, of.output_bytes, output_from_[use], compute);
+  if (use == last_use) backward_from_ = compute;
+  if (use == 0) add_of_use(Role::kBackward, -1, spec.backward_bytes, backward_from_, compute);
+}
+
+void StepWriter::add_of_use(Role role, int32_t use, int64_t size_bytes, OperationId first, OperationId last) {
+  if (size_bytes == 0) return;
+  add_buffer({.role = role,
+              .category = Category::kActivations,
+              .flat = use,
+              .size_bytes = size_bytes,
+              .first = first,
+              .last = last},
+             {{last}});
+}
+
+}  // namespace aliquot

@@ -1,0 +1,144 @@
+#pragma once
+// A model whose activations lie where the engine says, and whose blocks can run forward again.
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdexcept>
+#include <utility>
+
+#include "tests/engine/small_model.h"
+
+namespace aliquot::testing_model {
+
+inline constexpr int kBlocks = 5, kRows = 3, kIn = 6, kMiddle = 11;
+inline constexpr int64_t kStreamBytes = kRows * kIn * 4, kKeptBytes = kRows * kMiddle * 4;
+
+/// Blocks y = x + B tanh(A x), one unit and one use each; the last takes |y|^2 / 2 for its loss. All that is left for
+/// backward lies where the engine says.
+class Blocks {
+ public:
+  float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];
+  double loss = 0;
+  int recomputed = 0;
+  int throws_at = -1;
+
+  void declare(Engine& engine) {
+    for (int i = 0; i < kBlocks; ++i) {
+      engine.add_unit(fmt::format("h.{}", i))
+          .add("a", {kMiddle, kIn}, &a[i], &d_a[i])
+          .add("b", {kIn, kMiddle}, &b[i], &d_b[i]);
+    }
+    engine.declare_activations(spec(), [this, &engine](const UseMemory& memory) {
+      ++recomputed;
+      if (memory.use == throws_at) throw std::runtime_error("a mistake of the model's own");
+      EXPECT_TRUE(memory.recomputed);
+      EXPECT_EQ(memory.backward, nullptr);
+      run(engine, memory, [this, memory, p = a[memory.use]] { keep(p, memory); });
+    });
+  }
+  static ActivationSpec spec() {
+    ActivationSpec spec;
+    for (int i = 0; i < kBlocks; ++i) spec.uses.push_back({kStreamBytes, kKeptBytes, kKeptBytes, i < kBlocks - 1});
+    spec.backward_bytes = kStreamBytes;
+    return spec;
+  }
+
+  void forward(Engine& engine, const UseMemory& memory, double sample) {
+    run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
+      keep(p, memory, sample);
+      finish(q, memory, sample);
+      // What will be made again must not be read from here.
+      if (memory.recomputed) std::fill_n(static_cast<float*>(memory.kept), kRows * kMiddle, std::nanf(""));
+    });
+  }
+  void backward(Engine& engine, const UseMemory& memory) {
+    const int i = memory.use;
+    run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] { back(p, q, dp, dq, memory); });
+  }
+
+ private:
+  template <typename Body>
+  void run(Engine& engine, const UseMemory&, Body body) {
+    engine.compute_stream().run(std::move(body));
+  }
+  static float input(const UseMemory& memory, int at, double sample) {
+    return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]
+                                   : static_cast<float>(std::sin(sample + at));
+  }
+  void keep(const float* p, const UseMemory& memory, double sample) {
+    sample_ = sample;
+    keep(p, memory);
+  }
+  void keep(const float* p, const UseMemory& memory) const {
+    auto* kept = static_cast<float*>(memory.kept);
+    for (int r = 0; r < kRows; ++r) {
+      for (int m = 0; m < kMiddle; ++m) {
+        float sum = 0;
+        for (int k = 0; k < kIn; ++k) sum += p[m * kIn + k] * input(memory, r * kIn + k, sample_);
+        kept[r * kMiddle + m] = std::tanh(sum);
+      }
+    }
+  }
+  void finish(const float* q, const UseMemory& memory, double sample) {
+    const auto* kept = static_cast<const float*>(memory.kept);
+    auto* out = static_cast<float*>(memory.output);
+    loss = 0;
+    for (int r = 0; r < kRows; ++r) {
+      for (int k = 0; k < kIn; ++k) {
+        float sum = input(memory, r * kIn + k, sample);
+        for (int m = 0; m < kMiddle; ++m) sum += q[k * kMiddle + m] * kept[r * kMiddle + m];
+        out[r * kIn + k] = sum;
+        loss += 0.5 * sum * sum;
+      }
+    }
+  }
+  void back(const float* p, const float* q, float* dp, float* dq, const UseMemory& memory) const {
+    const auto* kept = static_cast<const float*>(memory.kept);
+    auto* flow = static_cast<float*>(memory.backward);
+    auto* middle = static_cast<float*>(memory.scratch);
+    if (memory.use == kBlocks - 1) std::copy_n(static_cast<const float*>(memory.output), kRows * kIn, flow);
+    for (int r = 0; r < kRows; ++r) {
+      for (int m = 0; m < kMiddle; ++m) {
+        float sum = 0;
+        const float h = kept[r * kMiddle + m];
+        for (int k = 0; k < kIn; ++k) {
+          sum += q[k * kMiddle + m] * flow[r * kIn + k];
+          dq[k * kMiddle + m] += flow[r * kIn + k] * h;
+        }
+        middle[r * kMiddle + m] = sum * (1 - h * h);
+        for (int k = 0; k < kIn; ++k) dp[m * kIn + k] += middle[r * kMiddle + m] * input(memory, r * kIn + k, sample_);
+      }
+      for (int k = 0; k < kIn; ++k) {
+        for (int m = 0; m < kMiddle; ++m) flow[r * kIn + k] += p[m * kIn + k] * middle[r * kMiddle + m];
+      }
+    }
+  }
+  double sample_ = 0;  // of the micro-batch: block 0 has no input of the engine's
+};
+
+struct BlocksTrainee {
+  BlocksTrainee(World& world, const EngineOptions& options) : engine(world, options) {
+    blocks.declare(engine);
+    engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = 0.4f * initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
+    });
+  }
+  void micro_batch(double sample) {
+    engine.micro_batch();
+    for (int i = 0; i < kBlocks; ++i) {
+      const Scope live = engine.units()[i].forward();
+      blocks.forward(engine, live.memory(), sample);
+    }
+    for (int i = kBlocks - 1; i >= 0; --i) {
+      const Scope live = engine.units()[i].backward();
+      blocks.backward(engine, live.memory());
+    }
+  }
+  Blocks blocks;
+  Engine engine;
+};
+
+}  // namespace aliquot::testing_model

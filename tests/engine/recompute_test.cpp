@@ -1,0 +1,224 @@
+// Activations in the engine's memory, and forward run again before backward: no bit changes, and memory is what the plan says.
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "kernels/device_adversarial.h"
+#include "tests/engine/blocks_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<float> parameters;
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+/// Three steps; what rank 0 saw, and the ledger of every rank beside the account.
+Trained train(int ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
+  Trained trained;
+  World::threads(
+      ranks,
+      [&](World& world) {
+        BlocksTrainee trainee(world, options);
+        auto& [blocks, engine] = trainee;
+        for (int step = 0; step < 3; ++step) {
+          for (int m = 0; m < options.accumulate; ++m) trainee.micro_batch(step + 0.1 * m + 0.01 * world.rank());
+          const StepReport report = engine.step();
+          if (world.rank() == 0) trained.losses.push_back(blocks.loss), trained.norms.push_back(report.gradient_norm);
+        }
+        EXPECT_EQ(blocks.recomputed, 3 * options.accumulate * std::min(options.recompute, kBlocks - 1));
+        EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+        const auto whole = engine.read("h.1.a");
+        if (world.rank() == 0) trained.parameters = whole;
+      },
+      world_options);
+  return trained;
+}
+
+/// What the ledger says is what the plan said, in every case; and no case changes a bit.
+TEST(Recompute, ChangesNoBit) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const int accumulate : {1, 2}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        EngineOptions options = {.zero_stage = stage, .accumulate = accumulate};
+        const Trained kept = train(ranks, options);
+        ASSERT_TRUE(std::isfinite(kept.norms.back()));
+        for (const int recompute : {1, 3, 4, 100}) {
+          for (const int prefetch : {0, 1, 3}) {
+            for (const auto gather : {GatherMode::kAuto, GatherMode::kCopy}) {
+              options.recompute = recompute;
+              options.prefetch = prefetch;
+              options.keep_gathered = prefetch / 2;
+              options.gather = gather;
+              EXPECT_TRUE(train(ranks, options) == kept) << ranks << " ranks, stage " << stage << ", " << recompute;
+              if (stage < 3) break;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Recompute, AnAdversaryChangesNoBit) {
+  for (const int stage : {1, 3}) {
+    EngineOptions options = {.zero_stage = stage, .accumulate = 2};
+    if (stage == 3) options.gather = GatherMode::kCopy;
+    const Trained kept = train(2, options);
+    options.recompute = 3;
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      EXPECT_TRUE(train(2, options,
+                        {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) == kept)
+          << seed;
+    }
+  }
+}
+
+int64_t activation_peak(const EngineOptions& options) {
+  int64_t peak = 0;
+  World::threads(
+      1,
+      [&](World& world) {
+        BlocksTrainee trainee(world, options);
+        trainee.micro_batch(0.5);
+        trainee.engine.step();
+        peak = world.device().ledger().peak()[static_cast<std::size_t>(Category::kActivations)];
+      },
+      kHosts);
+  return peak;
+}
+
+/// Outputs stay until their own backward, and the last use is not recomputed: what it keeps is read at once.
+TEST(Recompute, PeakIsOutputsAndWhatIsKeptAtTheFirstBackward) {
+  constexpr int64_t kAtEnd = kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, what flows back, scratch
+  EXPECT_EQ(activation_peak({}), kAtEnd + kBlocks * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 1}), kAtEnd + (kBlocks - 1) * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 3}), kAtEnd + (kBlocks - 3) * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 4}), kAtEnd + kKeptBytes);
+}
+
+TEST(Recompute, EvaluationKeepsNothing) {
+  for (const int recompute : {0, 4}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          auto& [blocks, engine] = trainee;
+          for (int step = 0; step < 2; ++step) {
+            double losses[2] = {};
+            for (double& loss : losses) {
+              for (int i = 0; i < kBlocks; ++i) {
+                const Scope live = engine.units()[i].evaluate();
+                EXPECT_FALSE(live.memory().recomputed);
+                blocks.forward(engine, live.memory(), 0.3);
+              }
+              engine.compute_stream().synchronize();
+              loss = blocks.loss;
+            }
+            EXPECT_EQ(losses[0], losses[1]);
+            trainee.micro_batch(0.3);
+            engine.compute_stream().synchronize();
+            EXPECT_EQ(blocks.loss, losses[0]) << "the same batch, on the same parameters";
+            engine.step();
+          }
+        },
+        kHosts);
+  }
+}
+
+/// The model's code throws while it is run again: its step is skipped on all ranks, and the next is as if it had not been.
+TEST(Recompute, WhatItThrowsAbandonsTheStep) {
+  World::threads(
+      2,
+      [&](World& world) {
+        BlocksTrainee trainee(world, {.recompute = 2});
+        auto& [blocks, engine] = trainee;
+        BlocksTrainee plain(world, {});
+        blocks.throws_at = world.rank() == 1 ? 1 : -1;
+        bool thrown = false;
+        try {
+          trainee.micro_batch(0.5);
+        } catch (const std::runtime_error&) {
+          thrown = true;
+        }
+        EXPECT_EQ(thrown, world.rank() == 1);
+        EXPECT_EQ(engine.step().abandoned_by, 1);
+        blocks.throws_at = -1;
+        plain.micro_batch(0.7 + world.rank());
+        const double norm = plain.engine.step().gradient_norm;
+        trainee.micro_batch(0.7 + world.rank());
+        EXPECT_EQ(engine.step().gradient_norm, norm);
+      },
+      kHosts);
+}
+
+TEST(Recompute, OfAUseThatIsPassedOver) {
+  std::vector<double> norms;
+  for (const int recompute : {0, 3}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          auto& [blocks, engine] = trainee;
+          engine.micro_batch();
+          for (int i = 0; i < kBlocks; ++i) {
+            const Scope live = engine.units()[i].forward();
+            blocks.forward(engine, live.memory(), 0.5);
+          }
+          for (int i = kBlocks - 1; i >= 0; --i) {
+            if (i == 1 && world.rank() == 1) {  // its gradient is zeros
+              engine.units()[i].pass_over();
+              continue;
+            }
+            const Scope live = engine.units()[i].backward();
+            blocks.backward(engine, live.memory());
+          }
+          const double norm = engine.step().gradient_norm;
+          if (world.rank() == 0) norms.push_back(norm);
+        },
+        kHosts);
+  }
+  EXPECT_EQ(norms[0], norms[1]);
+}
+
+template <typename Call>
+std::string refused(Call call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Recompute, IsRefusedWithASentence) {
+  World::threads(
+      1,
+      [](World& world) {
+        const auto with = [&](const EngineOptions& options, const ActivationSpec& spec, const Recompute& recompute) {
+          return refused([&] {
+            Engine engine(world, options);
+            engine.add_unit("h").add("a", {4}, PointerSlot(), PointerSlot());
+            engine.declare_activations(spec, recompute);
+            engine.plan();
+          });
+        };
+        const auto nothing = [](const UseMemory&) {};
+        EXPECT_NE(with({}, {{{8, 8, 0, true}}, 0}, {}).find("nothing is given"), std::string::npos);
+        EXPECT_NE(with({.recompute = 1}, {{{8, 8, 0, false}}, 0}, nothing).find("nothing can be recomputed"),
+                  std::string::npos);
+        EXPECT_NE(with({.recompute = -1}, {{{8, 8, 0, true}}, 0}, nothing).find("0 or more"), std::string::npos);
+        EXPECT_NE(with({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
+        EXPECT_NE(with({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
+        EXPECT_EQ(with({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "");
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
