@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -25,7 +26,7 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr int kRounds = 5;
-constexpr int64_t kChunkBytes = 4 << 20;
+constexpr int64_t kChunkBytes = 4 << 20, kHugePageBytes = 2 << 20;
 
 std::filesystem::path place() {
   const char* chosen = std::getenv("ALIQUOT_BENCH_DIR");
@@ -122,7 +123,9 @@ void raw(const std::filesystem::path& path, int64_t size_bytes, bool writes) {
   std::vector<std::thread> threads;
   for (int thread = 0; thread < kRanks; ++thread) {
     threads.emplace_back([=] {
-      const std::unique_ptr<void, decltype(&std::free)> buffer(std::aligned_alloc(4096, kChunkBytes), &std::free);
+      const std::unique_ptr<void, decltype(&std::free)> buffer(std::aligned_alloc(kHugePageBytes, kChunkBytes),
+                                                               &std::free);
+      ::madvise(buffer.get(), kChunkBytes, MADV_HUGEPAGE);  // small pages would make many requests of one
       std::memset(buffer.get(), 0x3c, kChunkBytes);
       const int64_t chunks = size_bytes / kChunkBytes, end = chunks * (thread + 1) / kRanks;
       for (int64_t chunk = chunks * thread / kRanks; chunk < end; ++chunk) {

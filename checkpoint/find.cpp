@@ -77,10 +77,10 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
                                             const std::vector<FoundCheckpoint>& which, FileSystem* file_system) {
   std::vector<std::string> failures;
   if (which.empty()) return failures;
-  const Directory opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
   for (const FoundCheckpoint& old : which) {
     const std::string name = old.path.filename(), aside = std::string(kAttemptPrefix) + "pruned-" + name;
     try {
+      const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
       opened.sync();  // else a power cut could bring the name back, with half of the files gone

@@ -14,7 +14,6 @@
 #include <thread>
 
 #include "kernels/booking.h"
-#include "sharding/state.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -30,6 +29,7 @@ class IoLane {
   IoLane& operator=(const IoLane&) = delete;
   ~IoLane();
 
+  /// Tickets count from 1.
   Ticket submit(std::function<void()> job);
   /// Returns when that job is done, and so all before it; rethrows the first that failed.
   void wait(Ticket ticket);
@@ -46,10 +46,11 @@ class IoLane {
   std::thread thread_;
 };
 
-/// A ring of page-aligned chunks of kStagingChunkBytes, booked in the ledger if one is given.
+/// A ring of page-aligned chunks, booked in the ledger if one is given. As small as keeps a disk at work: what stays in a
+/// processor's cache on its way is hashed and copied from there.
 class StagingRing {
  public:
-  static constexpr int64_t kChunks = 4;
+  static constexpr int64_t kChunks = 4, kChunkBytes = int64_t{1} << 20;
 
   explicit StagingRing(Ledger* ledger);
   StagingRing(const StagingRing&) = delete;
@@ -58,7 +59,7 @@ class StagingRing {
 
   /// Chunk `index` modulo the ring.
   std::span<std::byte> chunk(int64_t index) const {
-    return {memory_ + index % kChunks * kStagingChunkBytes, static_cast<size_t>(kStagingChunkBytes)};
+    return {memory_ + index % kChunks * kChunkBytes, static_cast<size_t>(kChunkBytes)};
   }
 
  private:

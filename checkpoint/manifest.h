@@ -16,7 +16,7 @@ inline constexpr int64_t kManifestBytesLimit = 100'000'000;
 inline constexpr const char* kStateFile = "state.h5";
 inline constexpr const char* kManifestFile = "manifest.json";
 /// The bytes of state.h5 that share a checksum.
-inline constexpr int64_t kTileBytes = kStagingChunkBytes;
+inline constexpr int64_t kTileBytes = int64_t{4} << 20;
 
 struct Manifest {
   int64_t step = 0;

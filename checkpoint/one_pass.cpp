@@ -93,25 +93,13 @@ std::vector<TilePart> OnePassLoad::own_parts(const PagePlan& plan) const {
 }
 
 void OnePassLoad::read_parts(std::vector<TilePart>& parts, Ledger* ledger) {
-  reader_.set_direct(true);
-  {
-    const StagingRing ring(ledger);
-    IoLane lane;
-    const auto bytes_of = [&](size_t i) {
-      return ring.chunk(static_cast<int64_t>(i)).first(static_cast<size_t>(parts[i].count));
-    };
-    const auto start = [&](size_t i) {
-      if (i < parts.size()) lane.submit([this, to = bytes_of(i), from = parts[i].begin] { reader_.read(to, from); });
-    };
-    for (size_t i = 0; i < StagingRing::kChunks; ++i) start(i);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      lane.wait(static_cast<IoLane::Ticket>(i) + 1);
-      parts[i].crc = crc32c(bytes_of(i));
-      scatter(bytes_of(i), parts[i].begin);
-      start(i + StagingRing::kChunks);
-    }
-  }
-  reader_.set_direct(false);
+  std::vector<FileRange> ranges;
+  for (const TilePart& part : parts) ranges.push_back({part.begin, part.count});
+  const auto take = [&](size_t index, std::span<const std::byte> bytes, int64_t offset) {
+    parts[index].crc = crc32c(bytes, parts[index].crc);
+    scatter(bytes, offset);
+  };
+  reader_.read_direct(ranges, take, ledger);
   for (Target& target : targets_) {
     if (target.done < target.piece->count) target.left.emplace_back(target.done, target.piece->count);
   }
@@ -140,8 +128,8 @@ void OnePassLoad::read_left(Ledger* ledger) {
   for (const Target& target : targets_) {
     const int64_t width = element_bytes(target.tensor->dtype);
     for (const auto& [begin, end] : target.left) {
-      for (int64_t first = begin; first < end; first += kStagingChunkBytes / width) {
-        const int64_t count = std::min(end - first, kStagingChunkBytes / width);
+      for (int64_t first = begin; first < end; first += StagingRing::kChunkBytes / width) {
+        const int64_t count = std::min(end - first, StagingRing::kChunkBytes / width);
         const auto bytes = ring.chunk(0).first(static_cast<size_t>(count * width));
         reader_.read(bytes, target.begin + first * width);
         write_piece(*target.tensor, *target.piece, first, bytes);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/stream_copy.h"
+
 namespace aliquot {
 namespace {
 
@@ -42,7 +44,7 @@ void write_piece(const StateTensor& tensor, const StatePiece& piece, int64_t fir
   if (tensor.access != nullptr) {
     tensor.access->write(piece, first, static_cast<int64_t>(from.size()) / width, from.data());
   } else if (!from.empty()) {
-    std::memcpy(piece.bytes + first * width, from.data(), from.size());
+    stream_copy(piece.bytes + first * width, from.data(), from.size());
   }
 }
 

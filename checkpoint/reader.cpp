@@ -7,11 +7,12 @@
 
 #include "checkpoint/checkpoint_error.h"
 #include "checkpoint/crc32c.h"
-#include "checkpoint/io_lane.h"
 #include "checkpoint/structure.h"
 
 namespace aliquot {
 namespace {
+
+constexpr int64_t kLeastDirectBytes = 8 * kTileBytes;
 
 /// What the system refuses while a checkpoint is read is a defect of the checkpoint.
 template <typename Call>
@@ -57,27 +58,33 @@ CheckpointReader::CheckpointReader(FileSystem& file_system, const std::filesyste
 }
 
 void CheckpointReader::verify_tiles(int rank, int rank_count, Ledger* ledger,
-                                    const std::function<void(int64_t)>& progress) const {
+                                    const std::function<void(int64_t)>& progress) {
   const auto tiles = static_cast<int64_t>(manifest_.tile_crcs.size());
   const int64_t first = tiles * rank / rank_count, last = tiles * (rank + 1) / rank_count;
-  const auto bytes_of = [&](int64_t tile) { return std::min(kTileBytes, manifest_.file_bytes - tile * kTileBytes); };
-  const StagingRing ring(ledger);
-  IoLane lane;
-  const auto start = [&](int64_t tile) {
-    if (tile >= last) return;
-    lane.submit([this, bytes = ring.chunk(tile).first(static_cast<size_t>(bytes_of(tile))), tile] {
-      file_.read(bytes, tile * kTileBytes);
-    });
+  std::vector<FileRange> ranges;
+  for (int64_t tile = first; tile < last; ++tile)
+    ranges.push_back({tile * kTileBytes, std::min(kTileBytes, manifest_.file_bytes - tile * kTileBytes)});
+  uint32_t crc = 0;
+  int64_t done = 0;
+  const auto take = [&](size_t index, std::span<const std::byte> bytes, int64_t) {
+    crc = crc32c(bytes, crc);
+    done += static_cast<int64_t>(bytes.size());
+    if (done < ranges[index].count) return;
+    const int64_t tile = first + static_cast<int64_t>(index);
+    if (crc != manifest_.tile_crcs[static_cast<size_t>(tile)]) fail_tile(tile);
+    if (progress) progress(done);
+    crc = 0, done = 0;
   };
+  read_direct(ranges, take, ledger);
+}
+
+void CheckpointReader::read_direct(std::span<const FileRange> ranges, const TakeBytes& take, Ledger* ledger) {
   as_checkpoint_error(path_, [&] {
-    for (int64_t tile = first; tile < first + StagingRing::kChunks; ++tile) start(tile);
-    for (int64_t tile = first; tile < last; ++tile) {
-      lane.wait(tile - first + 1);
-      const auto bytes = ring.chunk(tile).first(static_cast<size_t>(bytes_of(tile)));
-      if (crc32c(bytes) != manifest_.tile_crcs[static_cast<size_t>(tile)]) fail_tile(tile);
-      if (progress) progress(static_cast<int64_t>(bytes.size()));
-      start(tile + StagingRing::kChunks);
-    }
+    // What is small is mostly in the page cache still, and the way to the disk is long for a little.
+    file_.set_direct(manifest_.file_bytes >= kLeastDirectBytes);
+    read_ahead(
+        ranges, [this](std::span<std::byte> to, int64_t offset) { file_.read(to, offset); }, take, ledger);
+    file_.set_direct(false);
   });
 }
 

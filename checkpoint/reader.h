@@ -8,6 +8,7 @@
 #include <string>
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/read_ahead.h"
 #include "kernels/file.h"
 #include "kernels/ledger.h"
 
@@ -25,13 +26,13 @@ class CheckpointReader {
   const Manifest& manifest() const { return manifest_; }
 
   /// Verifies this rank's share of the tiles, one rank_count-th. `progress` is told the bytes done, from this thread.
-  void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {}) const;
+  void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {});
 
   /// The same of all tiles, from checksums made elsewhere.
   void check_tiles(const std::vector<uint32_t>& crcs) const;
 
-  /// Has the next reads go past the page cache, where the file system can; they are of whole pages then.
-  void set_direct(bool on) { file_.set_direct(on); }
+  /// Reads ranges of whole pages, past the page cache where the file system can, and hands them on (read_ahead()).
+  void read_direct(std::span<const FileRange> ranges, const TakeBytes& take, Ledger* ledger);
 
   /// Compares all that is no tensor's, byte for byte, with what this build writes for such a manifest: no link, filter
   /// or foreign storage can hide there, and HDF5 never parses what a stranger wrote. Where another version of HDF5 laid

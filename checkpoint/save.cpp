@@ -43,25 +43,28 @@ class PageWriter {
 
   std::vector<TilePart> write() {
     for (const PageRun& run : image_.own_runs()) {
-      for (const TilePart& part : cut_at_tiles(run.begin, run.end)) write_part(part.begin, part.count);
+      for (const TilePart& part : cut_at_tiles(run.begin, run.end)) parts_.push_back(write_part(part));
     }
-    if (!tickets_.empty()) lane_.wait(tickets_.back());
+    lane_.wait(submitted_);
     return std::move(parts_);
   }
 
  private:
-  void write_part(int64_t begin, int64_t count) {
-    const auto index = static_cast<int64_t>(tickets_.size());
-    if (index >= StagingRing::kChunks) lane_.wait(tickets_[static_cast<size_t>(index - StagingRing::kChunks)]);
-    const auto bytes = ring_.chunk(index).first(static_cast<size_t>(count));
-    parts_.push_back({begin, count, fill(bytes, begin)});
-    tickets_.push_back(lane_.submit([this, bytes, begin] { file_.write(bytes, begin); }));
+  /// Returns the part with its checksum.
+  TilePart write_part(TilePart part) {
+    for (int64_t done = 0; done < part.count; done += StagingRing::kChunkBytes, ++submitted_) {
+      if (submitted_ >= StagingRing::kChunks) lane_.wait(submitted_ - StagingRing::kChunks + 1);
+      const int64_t begin = part.begin + done, count = std::min(StagingRing::kChunkBytes, part.count - done);
+      const auto bytes = ring_.chunk(submitted_).first(static_cast<size_t>(count));
+      part.crc = fill(bytes, begin, part.crc);
+      lane_.submit([this, bytes, begin] { file_.write(bytes, begin); });
+    }
+    return part;
   }
 
   /// Copies and hashes by parts that stay in the cache in between.
-  uint32_t fill(std::span<std::byte> bytes, int64_t begin) const {
+  uint32_t fill(std::span<std::byte> bytes, int64_t begin, uint32_t crc) const {
     constexpr size_t kPartBytes = 96 << 10;
-    uint32_t crc = 0;
     for (size_t at = 0; at < bytes.size(); at += kPartBytes) {
       const auto part = bytes.subspan(at, std::min(kPartBytes, bytes.size() - at));
       image_.read(part, begin + static_cast<int64_t>(at));
@@ -74,8 +77,8 @@ class PageWriter {
   File& file_;
   const StagingRing& ring_;
   std::vector<TilePart> parts_;
-  std::vector<IoLane::Ticket> tickets_;
-  IoLane lane_;  // last, so that it has come to rest before what it uses goes
+  int64_t submitted_ = 0;  // chunks, and so the last one's ticket
+  IoLane lane_;            // last, so that it has come to rest before what it uses goes
 };
 
 std::string make_attempt_id() {

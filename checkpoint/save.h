@@ -37,7 +37,7 @@ struct SaveReport {
 };
 
 /// Host memory a rank's save or load takes besides the state, at most, whatever the model.
-inline constexpr int64_t kStagingBytes = 4 * kStagingChunkBytes;
+inline constexpr int64_t kStagingBytes = int64_t{4} << 20;
 
 /// Writes `state` to directory/step-STEP. Collective over `communicator`; blocks until the checkpoint is durable and
 /// visible, or throws the same error on every rank: UsageError when the ranks' states do not make one (names and ranks

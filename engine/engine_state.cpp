@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/running.h"
 #include "engine/validate.h"
+#include "optim/moment_code.h"
 
 namespace aliquot {
 namespace {
@@ -193,7 +194,8 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
          .shape = by_block ? std::vector<int64_t>{values} : what.shape,
          .dtype = kept.dtype,
          .pieces = pieces_of(spec.layout, tensor, {first_rank, last_rank, saves, kept.elements_per_value, value}),
-         .access = run.raw_access(run.updater.state(flat, s), kept.dtype)});
+         .access = run.raw_access(run.updater.state(flat, s), kept.dtype),
+         .code = moment_code(kept.name)});
   }
 }
 

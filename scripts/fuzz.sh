@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh [SECONDS] [TARGET...]
 # Fuzzes the parsers of files that strangers may have written, under the address and undefined-behaviour sanitizers: all of
-# them, or the targets named (manifest, checkpoint, safetensors, weight_index), so many seconds each (60). What was found
+# them, or the targets named (manifest, checkpoint, safetensors, weight_index, deepspeed), so many seconds each (60). What was found
 # stays in build-fuzz/corpus/TARGET and is where the next run begins; an input that breaks something is in build-fuzz/found/.
 # Needs clang (on Debian: apt install clang libclang-rt-14-dev).
 # shellcheck source=scripts/lib.sh
@@ -12,12 +12,12 @@ targets=()
 for argument in "$@"; do
   case $argument in
     --help | -h) usage && exit ;;
-    manifest | checkpoint | safetensors | weight_index) targets+=("$argument") ;;
+    manifest | checkpoint | safetensors | weight_index | deepspeed) targets+=("$argument") ;;
     *[!0-9]* | '') fail 1 "unknown target $argument (see --help)" ;;
     *) seconds=$argument ;;
   esac
 done
-if [ ${#targets[@]} -eq 0 ]; then targets=(manifest checkpoint safetensors weight_index); fi
+if [ ${#targets[@]} -eq 0 ]; then targets=(manifest checkpoint safetensors weight_index deepspeed); fi
 if ! command -v clang++ >/dev/null; then fail 2 "clang++ is missing (on Debian: apt install clang)"; fi
 
 build fuzz "${targets[@]/#/fuzz_}" || fail 1 "the build failed"
@@ -26,7 +26,7 @@ bad=()
 for target in "${targets[@]}"; do
   corpus=build-fuzz/corpus/$target
   mkdir -p "$corpus"
-  program=build-fuzz/tests/checkpoint/fuzz_$target
+  program=build-fuzz/fuzz/fuzz_$target
   ALIQUOT_FUZZ_SEEDS=$corpus "$program" -runs=0 >/dev/null 2>&1 || fail 1 "$program does not start"
   echo "fuzzing $target for $seconds s"
   words=()
@@ -34,7 +34,7 @@ for target in "${targets[@]}"; do
   status=0
   "$program" -max_total_time="$seconds" "${words[@]}" -artifact_prefix="build-fuzz/found/$target-" \
     -rss_limit_mb=1024 -timeout=20 -print_final_stats=1 "$corpus" >"$corpus.log" 2>&1 || status=$?
-  grep -E '^(stat::number|stat::peak|#[0-9]+.*DONE|SUMMARY|a parser)|ERROR' "$corpus.log" || true
+  grep -E '^(INFO: Loaded .* modules|stat::number|stat::peak|#[0-9]+.*DONE|SUMMARY|a parser)|ERROR' "$corpus.log" || true
   if [ "$status" -ne 0 ]; then bad+=("$target"); fi
 done
 if [ ${#bad[@]} -gt 0 ]; then fail 1 "broken: ${bad[*]} (the inputs are in build-fuzz/found/)"; fi

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,7 @@
 namespace aliquot {
 
 inline constexpr int kShapeRankLimit = 32;  // HDF5's own
+inline constexpr std::string_view kScaleSuffix = "_scale";
 
 /// The product of the shape; nothing for a negative extent, more than kShapeRankLimit of them, or when an extent or the
 /// product of those that are not zero passes 2^58.
@@ -47,8 +49,10 @@ class PieceAccess {
   virtual void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const = 0;
 };
 
-/// The most bytes a PieceAccess moves at once; also the tile of a checkpoint's checksums.
+/// The most bytes a PieceAccess moves at once.
 inline constexpr int64_t kStagingChunkBytes = int64_t{4} << 20;
+
+class BlockCode;
 
 /// One tensor, whole in the file, in pieces here. Every rank lists every tensor, with no pieces where it holds none;
 /// the order may differ from rank to rank.
@@ -58,6 +62,9 @@ struct StateTensor {
   DType dtype = DType::kFloat32;
   std::vector<StatePiece> pieces;
   const PieceAccess* access = nullptr;  // null: plain host memory
+  /// Floats that a checkpoint may hold as eight-bit codes, or codes that it may hold as floats: a load goes from one to the
+  /// other. The codes have the tensor's own path, their scales, one a block, that path with kScaleSuffix. Null: neither.
+  const BlockCode* code = nullptr;
 
   /// The product of the shape, 1 for a scalar. Throws UsageError, naming the tensor, for a negative extent or a product
   /// that passes 2^58.

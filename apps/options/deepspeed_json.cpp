@@ -107,6 +107,8 @@ DeepspeedFile read_deepspeed_file(const std::string& path) {
         std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     throw UsageError(
         fmt::format("--deepspeed {}:{}: this is no JSON; see that quotes, commas and braces match.", path, line + 1));
+  } catch (const Json::out_of_range&) {
+    throw UsageError("--deepspeed " + path + ": it has a number that is larger than any double.");
   }
   if (!json.is_object()) throw UsageError("--deepspeed " + path + ": the file is no JSON object.");
   if (!twice.twice.empty())

@@ -251,6 +251,7 @@ TEST_F(Deepspeed, UnknownKeysAndBadFilesAreSentences) {
   EXPECT_NE(complaint(R"({"seed": 1, "seed": 2})").find("seed stands there twice"), std::string::npos);
   EXPECT_NE(complaint("{\n\"seed\": 1,\n}").find(".json:3: this is no JSON"), std::string::npos);
   EXPECT_NE(complaint("[]").find("no JSON object"), std::string::npos);
+  EXPECT_NE(complaint("{\"gradient_clipping\": 1e400}").find("larger than any double"), std::string::npos);
   EXPECT_NE(complaint("").find("cannot be read, or is empty"), std::string::npos);
   EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").seed, 3);
 }

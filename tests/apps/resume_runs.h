@@ -34,13 +34,13 @@ inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
 
 /// Trains steps [from, to), after loading from and before saving to a directory where given.
 inline void run(World& world, const Settings& settings, int from, int to, const fs::path& load_from,
-                const fs::path& save_to) {
+                const fs::path& save_to, const LoadOptions& how = {}) {
   SmallModel model(settings.options.precision);
   Engine engine(world, settings.options);
   declare(engine, model);
   if (!load_from.empty()) {
     State state = engine.state();
-    load(state, world.communicator(), load_from / checkpoint_name(from));
+    load(state, world.communicator(), load_from / checkpoint_name(from), how);
     engine.adopt(state);
   }
   for (int step = from; step < to; ++step) {

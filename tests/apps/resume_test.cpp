@@ -1,5 +1,7 @@
 // An engine's state through a checkpoint: resuming is never having stopped, and any other world and stage holds the same.
 #include "checkpoint/background_saver.h"
+#include "checkpoint/difference.h"
+#include "checkpoint/verify.h"
 #include "tests/apps/resume_runs.h"
 
 namespace aliquot {
@@ -93,6 +95,32 @@ TEST_F(Resume, AnotherPrecisionHoldsTheSameMaster) {
   ASSERT_FALSE(first.empty());
   for (const char* folder : {"plain", "whole", "again"})
     EXPECT_TRUE(bytes_of(directory_ / folder / file) == first) << folder;
+}
+
+/// Second moments come back from floats as they were; of first ones, blocks whose greatest magnitude is negative are scaled
+/// anew, once.
+TEST_F(Resume, EightBitMomentsAreTakenForFloatsAndFloatsForEightBitOnes) {
+  const Settings eight = settings(3, AdamW8bit{}), plain = settings(1);
+  const LoadOptions rounds{.allow_rounding = true};
+  in_world(4, [&](World& world) { run(world, eight, 0, 3, {}, directory_ / "eight"); });
+  in_world(3, [&](World& world) { run(world, plain, 3, 3, directory_ / "eight", directory_ / "plain"); });
+  in_world(2, [&](World& world) { run(world, settings(2), 3, 3, directory_ / "eight", directory_ / "plain again"); });
+  in_world(2, [&](World& world) { run(world, eight, 3, 3, directory_ / "plain", directory_ / "coded", rounds); });
+  in_world(5, [&](World& world) { run(world, plain, 3, 3, directory_ / "coded", directory_ / "decoded"); });
+  in_world(1,
+           [&](World& world) { run(world, eight, 3, 3, directory_ / "decoded", directory_ / "coded again", rounds); });
+  in_world(3, [&](World& world) { run(world, eight, 3, 5, directory_ / "coded", directory_ / "on", rounds); });
+  const auto file = [&](const char* folder) { return bytes_of(directory_ / folder / checkpoint_name(3) / "state.h5"); };
+  ASSERT_FALSE(file("plain").empty());
+  EXPECT_TRUE(file("plain") == file("plain again"));
+  const auto difference = compare(open_verified(directory_ / "eight" / checkpoint_name(3)),
+                                  open_verified(directory_ / "coded again" / checkpoint_name(3)));
+  for (const TensorDifference& each : difference.tensors) {
+    EXPECT_EQ(each.why, "") << each.path;
+    EXPECT_TRUE(each.path.ends_with("/exp_avg") || each.path.ends_with("/exp_avg_scale")) << each.path;
+  }
+  EXPECT_LT(file("eight").size(), file("plain").size());
+  EXPECT_FALSE(bytes_of(directory_ / "on" / checkpoint_name(5) / "state.h5").empty());
 }
 
 }  // namespace

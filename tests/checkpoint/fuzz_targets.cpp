@@ -1,5 +1,3 @@
-#include "tests/checkpoint/fuzz_targets.h"
-
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include "checkpoint/weights.h"
 #include "sharding/world.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/fuzz_target.h"
 
 namespace aliquot::test {
 namespace {

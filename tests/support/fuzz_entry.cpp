@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/checkpoint/fuzz_targets.h"
+#include "tests/support/fuzz_target.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-// A short run of every fuzz target, the same each time; scripts/fuzz.sh makes the long ones. ALIQUOT_FUZZ_RUNS says how many
+// A short run of every fuzz target of a room, the same each time; scripts/fuzz.sh makes the long ones. ALIQUOT_FUZZ_RUNS says how many
 // inputs more a target gets.
 #include <chrono>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <iostream>
 #include <random>
 
-#include "tests/checkpoint/fuzz_targets.h"
+#include "tests/support/fuzz_target.h"
 
 namespace aliquot {
 namespace {

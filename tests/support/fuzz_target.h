@@ -18,7 +18,8 @@ struct FuzzTarget {
   std::vector<std::string_view> words;
 };
 
-/// manifest, checkpoint, safetensors, weight_index.
+/// Those of one room's tests: tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index, tests/apps/ has
+/// deepspeed.
 std::span<const FuzzTarget> fuzz_targets();
 
 }  // namespace aliquot::test

@@ -1,0 +1,118 @@
+// What a load and a save take besides the state, as the system counts it: the staging buffer of each rank, whatever the file.
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "checkpoint/load.h"
+#include "checkpoint/save.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRanks = 3;
+constexpr int64_t kCount = int64_t{24} << 20;      // of each tensor
+constexpr int64_t kOtherBytes = int64_t{6} << 20;  // threads, lists, what the allocator keeps
+constexpr int64_t kMostBytes = kRanks * kStagingBytes + kOtherBytes;
+
+/// A line of /proc/self/status in bytes.
+int64_t status_bytes(const std::string& name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::atoll(line.c_str() + name.size() + 1) * 1024;
+  }
+  return -1;
+}
+
+/// Forgets the most memory that this process ever had; false where the system does not let it.
+bool forget_peak() {
+  const int file = ::open("/proc/self/clear_refs", O_WRONLY);
+  const bool worked = file >= 0 && ::write(file, "5", 1) == 1;
+  if (file >= 0) ::close(file);
+  return worked;
+}
+
+/// Two tensors, cut anywhere into a third each; one of them twice where copies are asked for.
+class LargeState {
+ public:
+  LargeState(int rank, DType dtype, bool with_copies)
+      : memory_(static_cast<size_t>(2 * kCount * element_bytes(dtype)), std::byte{1}) {
+    const int64_t first = with_copies ? 0 : kCount * rank / kRanks,
+                  last = with_copies ? kCount : kCount * (rank + 1) / kRanks;
+    std::byte* at = memory_.data();
+    state_.step = 1;
+    for (const char* path : {"optimizer/w/exp_avg", "parameters/w"}) {
+      const DType own = path[0] == 'o' ? dtype : DType::kFloat32;
+      StateTensor tensor{path, {kCount}, own, {{first, last - first, at, with_copies && rank != 0}}, nullptr};
+      state_.tensors.push_back(tensor);
+      at += (last - first) * element_bytes(own);
+    }
+  }
+  State& state() { return state_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  State state_;
+};
+
+class Memory : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "a sanitizer's own memory is counted too";
+#endif
+    if (!forget_peak()) GTEST_SKIP() << "this system does not forget a peak";
+  }
+
+  /// What `body`, run on all ranks at once, needs besides what was there before.
+  static int64_t growth(Communicator& ranks, const std::function<void()>& body) {
+    static int64_t before = 0;
+    ranks.gather_objects("ready");
+    if (ranks.rank() == 0) {
+      forget_peak();
+      before = status_bytes("VmRSS:");
+    }
+    ranks.gather_objects("go");
+    body();
+    ranks.gather_objects("done");
+    return status_bytes("VmHWM:") - before;
+  }
+
+  void expect_bounded(const char* what, DType dtype, bool copies, const LoadOptions& options) {
+    const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
+      LargeState large(ranks.rank(), dtype, copies);
+      Ledger ledger;
+      LoadOptions how = options;
+      how.ledger = &ledger;
+      const int64_t bytes =
+          growth(ranks, [&] { load(large.state(), ranks, directory_.path() / "step-00000001", how); });
+      EXPECT_LE(bytes, kMostBytes) << what;
+      EXPECT_EQ(ledger.held_peak_bytes(), kStagingBytes) << what;
+      if (ranks.rank() == 0) {
+        std::printf("%s: %lld KiB besides the state of %lld MiB, %d ranks\n", what, static_cast<long long>(bytes >> 10),
+                    static_cast<long long>(2 * kCount * 4 >> 20), kRanks);
+      }
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(kRanks));
+  }
+
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(Memory, OfASaveAndALoadIsTheStagingWhateverTheState) {
+  const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
+    LargeState large(ranks.rank(), DType::kFloat32, false);
+    EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMostBytes);
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(kRanks));
+  expect_bounded("load, verified first", DType::kFloat32, false, {});
+  expect_bounded("load in one pass", DType::kFloat32, false, {.state_is_fresh = true});
+  expect_bounded("load of copies", DType::kFloat32, true, {.state_is_fresh = true});
+  expect_bounded("load that rounds", DType::kBFloat16, false, {.allow_rounding = true, .state_is_fresh = true});
+}
+
+}  // namespace
+}  // namespace aliquot
