@@ -32,17 +32,20 @@ Json step_plan_json(const Plan& plan) {
   return {{"titles", titles}, {"lanes", lanes}, {"bytes", by_category}};
 }
 
-Json step_times_json(const Timeline& timeline) {
+Json step_times_json(const Timeline& timeline, const PartSeconds& parts) {
   if (timeline.operations.empty() || timeline.operations.size() > kMostOperations) return nullptr;
   Json starts = Json::array(), ends = Json::array();
   for (const TimeSpan& span : timeline.operations) {
     starts.push_back(rounded(span.start_seconds));
     ends.push_back(rounded(span.end_seconds));
   }
+  Json by_part = Json::object();
+  for (std::size_t p = 0; p < parts.size(); ++p) by_part[std::string(name(static_cast<Part>(p)))] = rounded(parts[p]);
   return {{"start_seconds", starts},
           {"end_seconds", ends},
           {"step_seconds", timeline.step_seconds},
-          {"hidden_share", timeline.hidden_share()}};
+          {"hidden_share", timeline.hidden_share()},
+          {"part_seconds", by_part}};
 }
 
 }  // namespace aliquot

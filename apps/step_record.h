@@ -2,6 +2,7 @@
 // One step of a run, operation by operation, as --metrics keeps it for aliquot report.
 
 #include "apps/metrics.h"
+#include "apps/models/parts.h"
 #include "engine/simulate.h"
 
 namespace aliquot {
@@ -10,8 +11,8 @@ namespace aliquot {
 /// a step never holds are left out. Null for a step of more operations than anybody could look at.
 Json step_plan_json(const Plan& plan);
 
-/// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": ..}; null where nothing was recorded, or
-/// where the plan is not kept either.
-Json step_times_json(const Timeline& timeline);
+/// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": .., "part_seconds": {"products": .., ..}};
+/// null where nothing was recorded, or where the plan is not kept either. `parts`: the model's, of the same step.
+Json step_times_json(const Timeline& timeline, const PartSeconds& parts);
 
 }  // namespace aliquot

@@ -170,7 +170,7 @@ ExitCode TrainRun::finish(ExitCode code) {
   }
   if (metrics_) {
     Json last = json(done);
-    last["done"]["step"] = step_times_json(engine_->timeline());
+    last["done"]["step"] = step_times_json(engine_->timeline(), part_seconds_[0]);
     metrics_->write(last);
   }
   if (!options_.quiet) fmt::print("{}", memory_table(memory));

@@ -131,6 +131,7 @@ double TrainRun::run_micro_batches() {
 
 void TrainRun::step() {
   const double began = now_seconds();
+  take_part_seconds();
   engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
   double loss = run_micro_batches();
   const StepReport report = engine_->step();
@@ -141,6 +142,7 @@ void TrainRun::step() {
   const bool finite = report.first_not_finite.empty();  // an update in backward is taken all the same
   not_finite_in_a_row_ = finite ? 0 : not_finite_in_a_row_ + 1;
   const double seconds = now_seconds() - began;
+  part_seconds_ = {part_seconds_[1], take_part_seconds()};
   std::optional<double> eval_loss;
   if (options_.eval_every > 0 && report.step % options_.eval_every == 0) eval_loss = evaluate();
   const StepRecord record =

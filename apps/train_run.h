@@ -1,6 +1,7 @@
 #pragma once
 // One rank's run of `aliquot train`.
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -10,6 +11,7 @@
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
 #include "apps/models/gpt2.h"
+#include "apps/models/parts.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
 #include "checkpoint/background_saver.h"
@@ -85,6 +87,7 @@ class TrainRun {
   int64_t saved_step_ = -1;  // or being saved
   bool last_save_ = false;   // nothing comes after it, so it must succeed
   int64_t not_finite_in_a_row_ = 0;
+  std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };
 

@@ -4,15 +4,18 @@
 # Prints a table (name, time, and each figure with its name; a ratio is to a reference measured in the same run) and writes
 # build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds words to the program's command line, such as
 # --benchmark_filter=copy. Exit 2: that area has no benchmarks yet.
+# --with-torch puts PyTorch beside training, by the python that ALIQUOT_PYTHON names; where none is named, by one of a virtual
+# environment that is made on first use in the user's cache folder, with torch from PyPI (several GB).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 known="kernels communication optimizer engine checkpoint training simulator"
 areas=()
+with_torch=
 for argument in "$@"; do
   case $argument in
     --help | -h) usage && exit ;;
-    --with-torch) fail 2 "comparison with PyTorch is not written yet; run without --with-torch" ;;
+    --with-torch) with_torch=1 ;;
     -*) fail 1 "unknown option $argument (see --help)" ;;
     *) areas+=("$argument") ;;
   esac
@@ -21,8 +24,29 @@ for area in "${areas[@]}"; do
   if [[ " $known " != *" $area "* ]]; then fail 1 "no area is called $area; there are: $known"; fi
 done
 
+# torch_python: the python that has torch.
+torch_python() {
+  local folder=${XDG_CACHE_HOME:-$HOME/.cache}/aliquot/torch
+  if [ -n "${ALIQUOT_PYTHON:-}" ]; then
+    "$ALIQUOT_PYTHON" -c 'import torch' 2>/dev/null || fail 2 "$ALIQUOT_PYTHON has no torch: leave ALIQUOT_PYTHON unset, and one is made"
+    echo "$ALIQUOT_PYTHON"
+    return
+  fi
+  if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
+    echo "installing torch from PyPI in $folder" >&2
+    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy; } >&2; then
+      fail 2 "torch could not be installed in $folder (above); name a python that has it with ALIQUOT_PYTHON"
+    fi
+  fi
+  echo "$folder/bin/python"
+}
+
 scripts/setup.sh
 configure release
+if [ -n "$with_torch" ]; then
+  ALIQUOT_BENCH_PYTHON=$(torch_python)
+  export ALIQUOT_BENCH_PYTHON
+fi
 if [ ${#areas[@]} -eq 0 ]; then
   for area in $known; do
     if has_target release "${area}_bench"; then areas+=("$area"); fi

@@ -5,6 +5,7 @@
 
 #include "apps/models/attention_heads.h"
 #include "apps/models/parallel.h"
+#include "apps/models/parts.h"
 #include "apps/models/product.h"
 
 namespace aliquot {
@@ -187,6 +188,7 @@ int64_t attention_scratch_elements(const AttentionShape& shape, DType type) {
 }
 
 void attention_forward(ThreadPool& pool, const AttentionForward& a) {
+  const TimedPart timed(Part::kAttention);
   const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
   for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
     forward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));
@@ -194,6 +196,7 @@ void attention_forward(ThreadPool& pool, const AttentionForward& a) {
 }
 
 void attention_backward(ThreadPool& pool, const AttentionBackward& a) {
+  const TimedPart timed(Part::kAttention);
   const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
   for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
     backward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));

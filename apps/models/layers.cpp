@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "apps/models/parallel.h"
+#include "apps/models/parts.h"
 #include "apps/models/product.h"
 
 namespace aliquot {
@@ -29,6 +30,7 @@ void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
 }  // namespace
 
 void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
+  const TimedPart timed(Part::kElementwise);
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
     LayerNormRows part = a;
     part.x += begin * a.width;
@@ -41,6 +43,7 @@ void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
 }
 
 void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
+  const TimedPart timed(Part::kElementwise);
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
     LayerNormBackwardRows part = a;
     part.x += begin * a.width;
@@ -54,6 +57,7 @@ void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
 }
 
 void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns& a) {
+  const TimedPart timed(Part::kElementwise);
   for_columns(pool, a.width, [&](int64_t begin, int64_t end) {
     LayerNormWeightColumns part = a;
     part.begin = begin;
@@ -62,14 +66,24 @@ void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns&
   });
 }
 
-void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
-  const bool starts = l.bias.data != nullptr || residual != nullptr;
-  // What is added goes first, so that the product's sum is rounded once.
-  for_rows(pool, starts ? l.rows : 0, [&](int64_t begin, int64_t end) {
+namespace {
+
+// What is added to a product goes first, so that its sum is rounded once.
+void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * l.outputs;
     row_loops().add_bias(
         {to.from(first), residual == nullptr ? nullptr : residual + first, l.bias, end - begin, l.outputs});
   });
+}
+
+}  // namespace
+
+void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
+  const TimedPart timed(Part::kProducts);
+  const bool starts = l.bias.data != nullptr || residual != nullptr;
+  if (starts) begin_linear(pool, l, residual, to);
   multiply(pool, {.a = {x, l.inputs},
                   .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
                   .to = to,
@@ -82,6 +96,7 @@ void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const floa
 }
 
 void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
+  const TimedPart timed(Part::kProducts);
   multiply(pool, {.a = {from, l.outputs},
                   .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
                   .to = to,
@@ -95,6 +110,7 @@ void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, 
 
 void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
                              const LinearGradients& to) {
+  const TimedPart timed(Part::kProducts);
   const Matrix inputs{x, l.inputs}, outputs{from, l.outputs};
   Product product{.a = l.outputs_first ? outputs : inputs,
                   .b = l.outputs_first ? inputs : outputs,
@@ -108,28 +124,33 @@ void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, C
   product.a.transposed = true;
   multiply(pool, product);
   if (to.bias.data == nullptr) return;
+  const TimedPart sums(Part::kElementwise);
   for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {
     row_loops().sum_columns({to.bias, from, l.rows, l.outputs, begin, end, to.add});
   });
 }
 
 void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
   for_columns(pool, count,
               [&](int64_t begin, int64_t end) { row_loops().gelu(to.from(begin), x.from(begin), end - begin); });
 }
 
 void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
   for_columns(pool, count, [&](int64_t begin, int64_t end) {
     row_loops().gelu_backward(gradient.from(begin), x.from(begin), end - begin);
   });
 }
 
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
   for_columns(pool, count,
               [&](int64_t begin, int64_t end) { row_loops().convert(to.from(begin), from.from(begin), end - begin); });
 }
 
 void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
+  const TimedPart timed(Part::kElementwise);
   for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       row_loops().convert(to + row * e.width, table.from(e.tokens[row] * e.width), e.width);
@@ -138,6 +159,7 @@ void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, 
 }
 
 void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient) {
+  const TimedPart timed(Part::kElementwise);
   // By columns: one token may stand in many rows, and their order must not depend on the threads.
   for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < e.rows; ++row) {
@@ -148,6 +170,7 @@ void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from,
 }
 
 void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, float* to) {
+  const TimedPart timed(Part::kElementwise);
   for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       row_loops().add(to + row * p.width, table.from(row % p.sequence * p.width), p.width);
@@ -156,6 +179,7 @@ void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, 
 }
 
 void positions_backward(ThreadPool& pool, const Positions& p, const float* from, Values table_gradient, bool add) {
+  const TimedPart timed(Part::kElementwise);
   for_rows(pool, add ? p.sequence : p.context, [&](int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position) {
       const Values to = table_gradient.from(position * p.width);

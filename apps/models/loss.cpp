@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "apps/models/parallel.h"
+#include "apps/models/parts.h"
 #include "apps/models/product.h"
 #include "apps/models/row_loops.h"
 
@@ -93,6 +94,7 @@ void tile_backward(ThreadPool& pool, const LossBackward& a, const LogitTile& til
 
 double loss_forward(ThreadPool& pool, const LossShape& s, ConstValues hidden, ConstValues table, const int32_t* targets,
                     const LossBuffers& buffers) {
+  const TimedPart timed(Part::kLoss);
   RunningRows rows{buffers.maxima, buffers.scratch};
   float* target_logits = buffers.scratch + s.rows;
   std::fill_n(rows.maxima, s.rows, -std::numeric_limits<float>::infinity());
@@ -114,6 +116,7 @@ double loss_forward(ThreadPool& pool, const LossShape& s, ConstValues hidden, Co
 }
 
 void loss_backward(ThreadPool& pool, const LossBackward& a) {
+  const TimedPart timed(Part::kLoss);
   const LossShape& s = a.shape;
   for (int64_t t = 0; t < s.tile_count(); ++t) {
     const LogitTile tile = tile_at(s, a.buffers.logits, t);
