@@ -32,17 +32,15 @@ RankMemory TrainRun::planned_memory() {
   const Schedule& schedule = engine_->plan().schedule;
   const Account planned = account(schedule);
   const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none" || !options_.init.empty();
-  const int64_t activation_bytes = model_->activation_bytes();
   const int64_t staging_bytes = (has_checkpoints ? kStagingBytes : 0) + (snapshots_ ? snapshot_capacity() : 0);
   RankMemory memory;
   memory.planned = planned.peak;
-  memory.planned[static_cast<size_t>(Category::kActivations)] += activation_bytes;
   // A blocking save's staging comes when slots of what is offloaded are empty.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
   staging = snapshots_ ? staging + staging_bytes : std::max(staging, staging_bytes);
   // What a background save needs stays from step to step; else there is staging between steps alone.
   const int64_t in_step_bytes = planned.peak_bytes + (snapshots_ ? staging_bytes : 0);
-  memory.planned_peak_bytes = std::max(in_step_bytes, lasting_bytes(schedule) + staging_bytes) + activation_bytes;
+  memory.planned_peak_bytes = std::max(in_step_bytes, lasting_bytes(schedule) + staging_bytes);
   return memory;
 }
 

@@ -26,17 +26,6 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
           .rank_count = world.rank_count()};
 }
 
-/// What the model's activations leave of the budget is the engine's.
-EngineOptions within_budget(EngineOptions engine, const TrainOptions& o, const Model& model) {
-  if (!o.memory_budget) return engine;
-  engine.memory_budget_bytes = *o.memory_budget - model.activation_bytes();
-  if (engine.memory_budget_bytes > 0) return engine;
-  throw UnavailableError(
-      fmt::format("--memory-budget {}: the activations alone take {} bytes a rank; give more, a smaller "
-                  "--micro-batch, or --recompute block.",
-                  *o.memory_budget, model.activation_bytes()));
-}
-
 }  // namespace
 
 TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated)
@@ -44,7 +33,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
       model_(std::make_unique<Gpt2>(model_shape(options), model_options(options), host(*stream_).pool())),
-      engine_(std::make_unique<Engine>(world, within_budget(engine_options(options), options, *model_))),
+      engine_(std::make_unique<Engine>(world, engine_options(options))),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)) {
   options_.threads = host(*stream_).pool().thread_count();
@@ -88,8 +77,6 @@ void TrainRun::prepare() {
   snapshots_ = saves_in_background();
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
   refuse_what_does_not_fit();
-  activations_ = world_.device().allocate(model_->activation_bytes(), Category::kActivations, "activations");
-  model_->set_activations(activations_.data());
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
   if (!options_.trace.empty() || !options_.metrics.empty()) engine_->record_timelines();
   find_start();

@@ -77,7 +77,6 @@ class TrainRun {
   Loader loader_;
   std::optional<Loader> evaluated_;
   RateSchedule rates_;
-  Buffer activations_;
   std::optional<MetricsFile> metrics_;
   std::optional<Progress> progress_;
   bool snapshots_ = false;                  // checkpoints are written while training goes on

@@ -32,7 +32,7 @@ int64_t TrainRun::snapshot_capacity() {
 /// Whether a step beside a background save stays within --memory-budget.
 bool TrainRun::budget_has_room() {
   if (!options_.memory_budget) return true;
-  const int64_t step_bytes = account(engine_->plan().schedule).peak_bytes + model_->activation_bytes();
+  const int64_t step_bytes = account(engine_->plan().schedule).peak_bytes;
   return step_bytes + kStagingBytes + snapshot_capacity() <= *options_.memory_budget;
 }
 

@@ -1,5 +1,7 @@
 #include "apps/train_settings.h"
 
+#include <limits>
+
 namespace aliquot {
 namespace {
 
@@ -38,6 +40,8 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.accumulate_into = o.accumulate_into == "full" ? AccumulateInto::kFull : AccumulateInto::kShard;
   engine.prefetch = static_cast<int>(o.prefetch);
   engine.keep_gathered = static_cast<int>(o.keep_gathered);
+  engine.recompute = o.recompute == "block" ? std::numeric_limits<int>::max() : 0;
+  engine.memory_budget_bytes = o.memory_budget.value_or(0);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
   engine.precision.compute = dtype(o.precision);
   engine.precision.master = o.master == "fp32" ? MasterForm::kWhole : MasterForm::kSplit;
@@ -77,7 +81,6 @@ ModelOptions model_options(const TrainOptions& o) {
           .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
           .table_gradients = GradientWrite::kAdd,
           .keep_logits = true,
-          .recompute_blocks = o.recompute == "block",
           .compute = dtype(o.precision),
           .gradient_type = dtype(o.gradients)};
 }

@@ -45,6 +45,10 @@ void wrap(Engine& engine, Model& model, bool decay_all) {
   std::vector<std::vector<UnitId>> order;
   for (const int unit : model.uses()) order.push_back({unit});
   engine.declare_order(std::move(order));
+  engine.declare_activations(model.activations(), [&model](const UseMemory& memory) {
+    model.set_memory(memory);
+    model.recompute(memory.use);
+  });
 }
 
 Initialize initial_values(const Model& model, uint64_t seed) {
@@ -64,10 +68,12 @@ void run_micro_batch(Engine& engine, Model& model) {
   const auto pass = engine.micro_batch();
   for (int use = 0; use < use_count; ++use) {
     const Scope live = unit_of(engine, model, use).forward();
+    model.set_memory(live.memory());
     model.forward(use);
   }
   for (int use = use_count - 1; use >= 0; --use) {
     const Scope live = unit_of(engine, model, use).backward();
+    model.set_memory(live.memory());
     model.backward(use);
   }
 }
@@ -75,6 +81,7 @@ void run_micro_batch(Engine& engine, Model& model) {
 void run_evaluation(Engine& engine, Model& model) {
   for (int use = 0; use < static_cast<int>(model.uses().size()); ++use) {
     const Scope live = unit_of(engine, model, use).evaluate();
+    model.set_memory(live.memory());
     model.forward(use);
   }
 }

@@ -8,7 +8,7 @@
 
 namespace aliquot {
 
-/// Declares the model's units, their tensors and the order of use. The model must outlive the engine.
+/// Declares the model's units, their tensors, the order of use and what each keeps. The model must outlive the engine.
 void wrap(Engine& engine, Model& model, bool decay_all = false);
 
 /// The values that the model's declaration asks for, drawn by seed, parameter and element: the same whoever draws them.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/models/gpt2.h"
+#include "apps/models/plain_memory.h"
 #include "apps/wrap.h"
 #include "bench/paired.h"
 #include "engine/validate.h"
@@ -27,9 +28,7 @@ ModelShape nano() { return find_model_preset("gpt2-nano")->shape; }
 /// A model with its activations and one batch of tokens.
 struct Subject {
   explicit Subject(Stream& stream)
-      : model(nano(), {.batch = kBatch}, host(stream).pool()),
-        activations(new (std::align_val_t(64)) std::byte[static_cast<std::size_t>(model.activation_bytes())]) {
-    model.set_activations(activations);
+      : model(nano(), {.batch = kBatch}, host(stream).pool()), activations(model.activations()) {
     model.set_loss_factor(1.0f / static_cast<float>(kBatch * nano().context));
     for (int64_t i = 0; i < kBatch * nano().context; ++i) {
       tokens.push_back(static_cast<int32_t>((i * 37 + i / 11) % nano().vocabulary));
@@ -37,10 +36,8 @@ struct Subject {
     }
     model.set_batch({tokens, targets});
   }
-  ~Subject() { ::operator delete[](activations, std::align_val_t(64)); }
-
   Gpt2 model;
-  std::byte* activations;
+  PlainMemory activations;  // of the plain loop alone
   std::vector<int32_t> tokens, targets;
 };
 
@@ -79,8 +76,14 @@ class PlainLoop {
     const Kernels& kernels = stream_device().kernels();
     for (const std::size_t t : added_)
       kernels.fill(stream_, arrays_[1] + segments_[t].offset, DType::kFloat32, 0.0f, segments_[t].count);
-    for (int use = 0; use < uses; ++use) subject_.model.forward(use);
-    for (int use = uses - 1; use >= 0; --use) subject_.model.backward(use);
+    for (int use = 0; use < uses; ++use) {
+      subject_.model.set_memory(subject_.activations.of(use));
+      subject_.model.forward(use);
+    }
+    for (int use = uses - 1; use >= 0; --use) {
+      subject_.model.set_memory(subject_.activations.of(use));
+      subject_.model.backward(use);
+    }
     kernels.block_squares(stream_, squares_.data(), arrays_[1], count_);
     double sum = 0;
     for (const double square : squares_) sum += square;

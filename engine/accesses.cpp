@@ -104,9 +104,10 @@ void Accesses::activations(const Operation& operation) {
   const auto touch = [&](Role role, int32_t whose, bool writes) {
     if (needed_bytes(plan_, role, whose) > 0) add({.role = role, .flat = whose, .writes = writes});
   };
+  const UseActivations& of = spec.uses[use];
   touch(Role::kScratch, use, true);
-  if (use > 0) touch(Role::kOutput, use - 1, false);
-  touch(Role::kOutput, use, !backward);
+  if (use > 0 && (!backward || of.input_in_backward)) touch(Role::kOutput, use - 1, false);
+  if (operation.verb == Verb::kForward || of.output_in_backward) touch(Role::kOutput, use, !backward);
   touch(Role::kKept, use, !backward);
   if (!backward) return;
   if (use + 1 < static_cast<int32_t>(spec.uses.size())) touch(Role::kBackward, -1, false);

@@ -10,10 +10,12 @@ namespace aliquot {
 
 /// Of one use, for one micro-batch.
 struct UseActivations {
-  int64_t output_bytes = 0;   // its result, the next use's input: from its forward to the end of its own backward
+  int64_t output_bytes = 0;   // its result, the next use's input
   int64_t kept_bytes = 0;     // what its forward leaves for its backward alone
   int64_t scratch_bytes = 0;  // while its code runs, forward or backward
   bool recomputable = false;  // what it keeps can be made again from its input: see Recompute
+  // What else its backward reads of what forward saw; an output is there until the last that reads it.
+  bool input_in_backward = true, output_in_backward = true;
 
   friend bool operator==(const UseActivations&, const UseActivations&) = default;
 };
@@ -25,8 +27,8 @@ struct ActivationSpec {
   friend bool operator==(const ActivationSpec&, const ActivationSpec&) = default;
 };
 
-/// Where they lie while a use's scope is open, on the engine's device; null for what was declared to take nothing. Nothing
-/// is ever cleared: what is read was written by the model before.
+/// Where they lie while a use's scope is open, on the engine's device; null for what was declared to take nothing, or is
+/// not there any more. Nothing is ever cleared: what is read was written by the model before.
 struct UseMemory {
   int32_t use = -1;
   void* input = nullptr;  // the output of the use before
@@ -37,8 +39,8 @@ struct UseMemory {
   bool recomputed = false;   // what forward leaves in `kept` is gone before backward, which finds it made again
 };
 
-/// Runs forward of `memory.use` once more, so that `memory.kept` holds what it held. Its units are live, its input is there
-/// and so is its output, which has the bits it will have again. Called from within backward(), on the rank's own thread;
+/// Runs forward of `memory.use` once more, so that `memory.kept` holds what it held. Its units are live and its input is
+/// there; its output too, to be written once more or left alone, where backward reads it. Called from within backward(), on the rank's own thread;
 /// enqueues on the compute stream as forward did. What it throws abandons the step.
 using Recompute = std::function<void(const UseMemory& memory)>;
 

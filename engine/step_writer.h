@@ -63,6 +63,7 @@ class StepWriter {
   void release(UnitId unit, int32_t v);
 
   void note_activations(int32_t v, OperationId compute);
+  void add_outputs_that_end(const Visit& visit);
   void add_of_use(Role role, int32_t use, int64_t size_bytes, OperationId first, OperationId last);
 
   void reduce_what_is_complete(int32_t v);
@@ -93,7 +94,11 @@ class StepWriter {
   std::vector<UnitState> units_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<StandingWrite> standing_writes_;
-  std::vector<OperationId> output_from_, kept_from_;  // by use, in this micro-batch
+  struct Life {
+    OperationId first = kNone, last = kNone;
+  };
+  std::vector<Life> outputs_;  // by use, in this micro-batch
+  std::vector<OperationId> kept_from_;
   OperationId backward_from_ = kNone;
   Draft draft_;
 };

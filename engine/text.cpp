@@ -142,8 +142,10 @@ std::string description(const Plan& plan) {
   }
   const auto& uses = plan.model.activations.uses;
   for (std::size_t use = 0; use < uses.size(); ++use) {
-    lines += fmt::format("use {}: activations {} {} {}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
-                         uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "");
+    lines += fmt::format("use {}: activations {} {} {}{}{}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
+                         uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
+                         uses[use].input_in_backward ? "" : ", input not read again",
+                         uses[use].output_in_backward ? "" : ", output not read again");
   }
   return lines + text(plan);
 }

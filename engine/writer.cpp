@@ -17,7 +17,7 @@ StepWriter::StepWriter(const Plan& plan)
       rank_count_(plan.topology.rank_count()),
       recomputed_(recomputed_uses(plan.model, plan.policy)),
       units_(plan.model.units.size()),
-      output_from_(plan.model.uses.size(), kNone),
+      outputs_(plan.model.uses.size()),
       kept_from_(plan.model.uses.size(), kNone) {
   list_visits();
 }

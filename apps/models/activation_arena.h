@@ -1,5 +1,5 @@
 #pragma once
-// Activations in one piece of memory whose size is known before it exists.
+// Several arrays in one piece of memory, whose size is known before it exists.
 
 #include <cstddef>
 #include <cstdint>

@@ -57,40 +57,40 @@ void Gpt2::declare_block(int64_t layer) {
                      tensor("mlp.c_proj.bias", {width}, kZero, p.proj_bias, g.proj_bias)}});
 }
 
-Gpt2::BlockActivations Gpt2::take_block(ActivationArena& arena) const {
-  const DType compute = options_.compute;
-  BlockActivations a;
-  a.mean_1 = arena.take(rows());
-  a.rstd_1 = arena.take(rows());
-  a.qkv = arena.take(3 * stream_elements(), compute);
-  a.attention = arena.take(stream_elements(), compute);
-  a.log_sums = arena.take(rows() * shape_.heads);
-  a.middle = arena.take(stream_elements());
-  a.mean_2 = arena.take(rows());
-  a.rstd_2 = arena.take(rows());
-  a.before_gelu = arena.take(rows() * shape_.hidden, compute);
-  return a;
+/// Nothing reads its own output again, and what embeds reads no more of its input than the tokens.
+UseActivations Gpt2::use_of(int use) const {
+  const bool embeds = use<2, is_norm = use == 2 + shape_.layers, is_head = use> 2 + shape_.layers;
+  return {.output_bytes = is_head   ? 0
+                          : is_norm ? normed_bytes()
+                                    : stream_bytes(),
+          .recomputable = is_block(use),
+          .input_in_backward = !embeds,
+          .output_in_backward = false};
 }
 
-void Gpt2::lay_out(ActivationArena& arena) {
-  blocks_.clear();
-  BlockActivations shared;
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    float* input = arena.take(stream_elements());
-    if (layer == 0 || !options_.recompute_blocks) shared = take_block(arena);
-    shared.input = input;
-    blocks_.push_back(shared);
-  }
-  final_input_ = arena.take(stream_elements());
-  final_mean_ = arena.take(rows());
-  final_rstd_ = arena.take(rows());
-  take_shared(arena, rows() * std::max(shape_.hidden, 3 * shape_.width));
+void Gpt2::take(int use, ActivationArena& kept, ActivationArena& scratch) {
+  if (is_block(use)) return take_block(kept, scratch);
+  if (use > 2 + shape_.layers) return take_head(kept, scratch);
+  if (use < 2) return;
+  final_mean_ = kept.take(rows());
+  final_rstd_ = kept.take(rows());
+}
+
+void Gpt2::take_block(ActivationArena& kept, ActivationArena& scratch) {
+  const DType compute = options_.compute;
+  BlockActivations& a = block_;
+  a.mean_1 = kept.take(rows());
+  a.rstd_1 = kept.take(rows());
+  a.qkv = kept.take(3 * stream_elements(), compute);
+  a.attention = kept.take(stream_elements(), compute);
+  a.log_sums = kept.take(rows() * shape_.heads);
+  a.middle = kept.take(stream_elements());
+  a.mean_2 = kept.take(rows());
+  a.rstd_2 = kept.take(rows());
+  a.before_gelu = kept.take(rows() * shape_.hidden, compute);
+  take_block_scratch(scratch, rows() * std::max(shape_.hidden, 3 * shape_.width));
 }
 
 Positions Gpt2::positions() const { return {options_.batch, options_.sequence, shape_.width, shape_.context}; }
-
-float* Gpt2::block_output(int64_t layer) const {
-  return layer + 1 < shape_.layers ? blocks_[static_cast<size_t>(layer) + 1].input : final_input_;
-}
 
 }  // namespace aliquot

@@ -29,12 +29,13 @@ class Gpt2 final : public Transformer {
   Gpt2(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
 
   void forward(int use) override;
+  void recompute(int use) override;
   void backward(int use) override;
 
  private:
-  // What one block keeps for backward; with recompute_blocks all blocks but their inputs share one.
+  // What one block keeps for backward, beside its input.
   struct BlockActivations {
-    float *input = nullptr, *mean_1 = nullptr, *rstd_1 = nullptr;
+    float *mean_1 = nullptr, *rstd_1 = nullptr;
     Values qkv, attention;
     float *log_sums = nullptr, *middle = nullptr, *mean_2 = nullptr, *rstd_2 = nullptr;
     Values before_gelu;
@@ -42,24 +43,25 @@ class Gpt2 final : public Transformer {
 
   void declare_units();
   void declare_block(int64_t layer);
-  void lay_out(ActivationArena& arena) override;
-  BlockActivations take_block(ActivationArena& arena) const;
+  UseActivations use_of(int use) const override;
+  void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
+  void take_block(ActivationArena& kept, ActivationArena& scratch);
+  bool is_block(int use) const { return use >= 2 && use < 2 + shape_.layers; }
   Positions positions() const;
-  float* block_output(int64_t layer) const;
 
-  void forward_block(int64_t layer);
-  void forward_attention(const Gpt2Block& w, const BlockActivations& a);
-  void forward_mlp(const Gpt2Block& w, const BlockActivations& a);
-  void backward_block(int64_t layer);
-  void backward_mlp(const Gpt2Block& w, const Gpt2Block& g, const BlockActivations& a);
-  void backward_attention(const Gpt2Block& w, const Gpt2Block& g, const BlockActivations& a);
+  void forward_block(const Gpt2Block& w);
+  void forward_attention(const Gpt2Block& w);
+  void forward_mlp(const Gpt2Block& w);
+  void backward_block(const Gpt2Block& w, const Gpt2Block& g);
+  void backward_mlp(const Gpt2Block& w, const Gpt2Block& g);
+  void backward_attention(const Gpt2Block& w, const Gpt2Block& g);
   void norm_again(const float* x, float* mean, float* rstd, ConstValues weight, ConstValues bias);
   void norm_backward(const LayerNormBackwardRows& rows, Values d_weight, Values d_bias);
   void forward_final_norm();
   void backward_final_norm();
 
   Gpt2Tensors parameters_, gradients_;
-  std::vector<BlockActivations> blocks_;
+  BlockActivations block_;  // of the use at work
   float *final_mean_ = nullptr, *final_rstd_ = nullptr;
 };
 

@@ -4,64 +4,61 @@
 namespace aliquot {
 
 void Gpt2::forward(int use) {
-  const int64_t layer = use - 2;
-  float* stream = blocks_.front().input;
-  if (use == 0) return embedding_forward(pool_, embedding(), parameters_.wte, stream);
-  if (use == 1) return positions_forward(pool_, positions(), parameters_.wpe, stream);
-  if (layer < shape_.layers) return forward_block(layer);
-  if (layer == shape_.layers) return forward_final_norm();
+  if (use == 0) return embedding_forward(pool_, embedding(), parameters_.wte, output());
+  if (use == 1) return positions_forward(pool_, positions(), parameters_.wpe, input(), output());
+  if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 2)]);
+  if (use == 2 + shape_.layers) return forward_final_norm();
   forward_head(parameters_.wte);
 }
 
+/// All of a block but its last product, which backward reads nothing of.
+void Gpt2::recompute(int use) {
+  const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(use - 2)];
+  forward_attention(w);
+  forward_mlp(w);
+}
+
 void Gpt2::backward(int use) {
-  const int64_t layer = use - 2;
   // The head has written the table's gradient whole, or added to it: either way tokens add to that.
   if (use == 0) return embedding_backward(pool_, embedding(), gradient_, gradients_.wte);
   if (use == 1) return positions_backward(pool_, positions(), gradient_, gradients_.wpe, adds());
-  if (layer < shape_.layers) return backward_block(layer);
-  if (layer == shape_.layers) return backward_final_norm();
+  const auto layer = static_cast<size_t>(use - 2);
+  if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
+  if (use == 2 + shape_.layers) return backward_final_norm();
   backward_head(parameters_.wte, gradients_.wte, options_.table_gradients == GradientWrite::kAdd);
 }
 
-void Gpt2::forward_block(int64_t layer) {
-  const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(layer)];
-  const BlockActivations& a = blocks_[static_cast<size_t>(layer)];
-  forward_attention(w, a);
-  forward_mlp(w, a);
-  linear_forward(pool_, linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width), wide_, a.middle,
-                 block_output(layer));
+void Gpt2::forward_block(const Gpt2Block& w) {
+  forward_attention(w);
+  forward_mlp(w);
+  gelu_forward(pool_, wide_, block_.before_gelu, rows() * shape_.hidden);
+  linear_forward(pool_, linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width), wide_, block_.middle,
+                 output());
 }
 
-void Gpt2::forward_attention(const Gpt2Block& w, const BlockActivations& a) {
-  norm_again(a.input, a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
+void Gpt2::forward_attention(const Gpt2Block& w) {
+  const BlockActivations& a = block_;
+  norm_again(input(), a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
   linear_forward(pool_, linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width), normed_, nullptr, a.qkv);
   attention_forward(pool_, {attention_shape(), a.qkv, a.attention, a.log_sums, attention_scratch_});
-  linear_forward(pool_, linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention, a.input,
+  linear_forward(pool_, linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention, input(),
                  a.middle);
 }
 
-// Up to gelu's output, in wide_: what backward needs to have again.
-void Gpt2::forward_mlp(const Gpt2Block& w, const BlockActivations& a) {
+void Gpt2::forward_mlp(const Gpt2Block& w) {
+  const BlockActivations& a = block_;
   norm_again(a.middle, a.mean_2, a.rstd_2, w.ln_2_weight, w.ln_2_bias);
   linear_forward(pool_, linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden), normed_, nullptr, a.before_gelu);
-  gelu_forward(pool_, wide_, a.before_gelu, rows() * shape_.hidden);
 }
 
-void Gpt2::backward_block(int64_t layer) {
-  const Gpt2Block& w = parameters_.blocks[static_cast<size_t>(layer)];
-  const Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
-  const BlockActivations& a = blocks_[static_cast<size_t>(layer)];
-  if (options_.recompute_blocks) {
-    forward_attention(w, a);
-    forward_mlp(w, a);
-  } else {
-    gelu_forward(pool_, wide_, a.before_gelu, rows() * shape_.hidden);
-  }
-  backward_mlp(w, g, a);
-  backward_attention(w, g, a);
+void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
+  gelu_forward(pool_, wide_, block_.before_gelu, rows() * shape_.hidden);
+  backward_mlp(w, g);
+  backward_attention(w, g);
 }
 
-void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g, const BlockActivations& a) {
+void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
+  const BlockActivations& a = block_;
   const Linear proj = linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width);
   const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden);
   const ConstValues from = gradient_for_products();
@@ -75,17 +72,18 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g, const BlockActiv
                 g.ln_2_weight, g.ln_2_bias);
 }
 
-void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g, const BlockActivations& a) {
+void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
+  const BlockActivations& a = block_;
   const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width);
   const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width);
   const ConstValues from = gradient_for_products();
   linear_backward_weights(pool_, proj, a.attention, from, {g.attn_proj_weight, g.attn_proj_bias, adds()});
   linear_backward_input(pool_, proj, from, narrow_);
   attention_backward(pool_, {attention_shape(), a.qkv, a.attention, a.log_sums, narrow_, wide_, attention_scratch_});
-  norm_again(a.input, a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
+  norm_again(input(), a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
   linear_backward_weights(pool_, attn, normed_, wide_, {g.attn_weight, g.attn_bias, adds()});
   linear_backward_input(pool_, attn, wide_, narrow_);
-  norm_backward({a.input, w.ln_1_weight, a.mean_1, a.rstd_1, narrow_, gradient_, rows(), shape_.width, true},
+  norm_backward({input(), w.ln_1_weight, a.mean_1, a.rstd_1, narrow_, gradient_, rows(), shape_.width, true},
                 g.ln_1_weight, g.ln_1_bias);
 }
 
@@ -108,14 +106,14 @@ void Gpt2::norm_backward(const LayerNormBackwardRows& a, Values d_weight, Values
 }
 
 void Gpt2::forward_final_norm() {
-  layer_norm_forward(pool_, {final_input_, parameters_.ln_f_weight, parameters_.ln_f_bias, final_mean_, final_rstd_,
-                             final_output_, rows(), shape_.width});
+  layer_norm_forward(pool_, {input(), parameters_.ln_f_weight, parameters_.ln_f_bias, final_mean_, final_rstd_,
+                             normed_output(), rows(), shape_.width});
 }
 
 void Gpt2::backward_final_norm() {
-  norm_backward({final_input_, parameters_.ln_f_weight, final_mean_, final_rstd_, gradient_, gradient_, rows(),
-                 shape_.width, false},
-                gradients_.ln_f_weight, gradients_.ln_f_bias);
+  norm_backward(
+      {input(), parameters_.ln_f_weight, final_mean_, final_rstd_, gradient_, gradient_, rows(), shape_.width, false},
+      gradients_.ln_f_weight, gradients_.ln_f_bias);
 }
 
 }  // namespace aliquot

@@ -169,10 +169,11 @@ void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from,
   });
 }
 
-void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, float* to) {
+void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, const float* from, float* to) {
   const TimedPart timed(Part::kElementwise);
   for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(to + row * p.width, from + row * p.width, static_cast<size_t>(p.width) * sizeof(float));
       row_loops().add(to + row * p.width, table.from(row % p.sequence * p.width), p.width);
     }
   });

@@ -49,11 +49,11 @@ void embedding_forward(ThreadPool& pool, const Embedding& embedding, ConstValues
 /// table gradient += from, row by row. The table's gradient was set before.
 void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient);
 
-/// Learned positions: to[b, t] += table[t].
+/// Learned positions: to[b, t] = from[b, t] + table[t].
 struct Positions {
   int64_t batch = 0, sequence = 0, width = 0, context = 0;
 };
-void positions_forward(ThreadPool& pool, const Positions& positions, ConstValues table, float* to);
+void positions_forward(ThreadPool& pool, const Positions& positions, ConstValues table, const float* from, float* to);
 /// Sums over sequences of the batch; assigning zeroes the rows from `sequence` to `context`.
 void positions_backward(ThreadPool& pool, const Positions& positions, const float* from, Values table_gradient,
                         bool add);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/models/values.h"
+#include "engine/activations.h"
 
 namespace aliquot {
 
@@ -69,15 +70,17 @@ class Model {
   /// The unit of each use, in order of forward; a tied unit comes twice.
   virtual const std::vector<int>& uses() const = 0;
 
-  /// What activations, their gradients and scratch need, known before anything runs; nothing else is allocated. The
-  /// memory is set once, aligned to 64 bytes, and must live as long as the model computes.
-  virtual int64_t activation_bytes() const = 0;
-  virtual void set_activations(std::byte* memory) = 0;
+  /// By use, what activations, their gradients and scratch need, known before anything runs; nothing else is allocated.
+  virtual ActivationSpec activations() const = 0;
+  /// Before every forward(), recompute() and backward() of `memory.use`: where they lie, aligned to 64 bytes.
+  virtual void set_memory(const UseMemory& memory) = 0;
 
   /// Throws UsageError naming the place when a token lies outside the vocabulary or the count is not batch x sequence.
   virtual void set_batch(const TokenBatch& batch) = 0;
 
   virtual void forward(int use) = 0;
+  /// Makes what the use keeps once more, from its input, for a use that activations() says can be.
+  virtual void recompute(int use) = 0;
   virtual void backward(int use) = 0;
 
   /// The sum over the micro-batch's tokens of the loss, once the last use has run forward.

@@ -22,42 +22,51 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, T
 void Transformer::finish_declaring(int head) {
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) uses_.push_back(unit);
   if (head >= 0) uses_.push_back(head);
-  ActivationArena measure;
-  lay_out(measure);
-  activation_bytes_ = measure.used_bytes();
+  for (int use = 0; use < static_cast<int>(uses_.size()); ++use) {
+    ActivationArena kept, scratch;
+    take(use, kept, scratch);
+    activations_.uses.push_back(use_of(use));
+    activations_.uses.back().kept_bytes = kept.used_bytes();
+    activations_.uses.back().scratch_bytes = scratch.used_bytes();
+  }
+  activations_.backward_bytes = stream_bytes();
 }
 
-void Transformer::set_activations(std::byte* memory) {
-  ActivationArena arena(memory);
-  lay_out(arena);
+void Transformer::set_memory(const UseMemory& memory) {
+  memory_ = memory;
+  gradient_ = static_cast<float*>(memory.backward);
+  ActivationArena kept(static_cast<std::byte*>(memory.kept)), scratch(static_cast<std::byte*>(memory.scratch));
+  take(memory.use, kept, scratch);
 }
 
-void Transformer::take_shared(ActivationArena& arena, int64_t wide_elements) {
+void Transformer::take_block_scratch(ActivationArena& scratch, int64_t wide_elements) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
-  final_output_ = arena.take(stream_elements(), compute);
-  take_loss(arena);
-  gradient_ = arena.take(stream_elements());
-  narrow_ = arena.take(stream_elements());
-  normed_ = rounds ? arena.take(stream_elements(), compute) : narrow_;
-  rounded_gradient_ = arena.take(rounds ? stream_elements() : 0, compute);
-  wide_ = arena.take(wide_elements, compute);
+  narrow_ = scratch.take(stream_elements());
+  normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(narrow_);
+  rounded_gradient_ = scratch.take(rounds ? stream_elements() : 0, compute);
+  wide_ = scratch.take(wide_elements, compute);
   attention_scratch_ =
-      arena.take(pool_.thread_count() * attention_scratch_elements(attention_shape(), options_.compute));
+      scratch.take(pool_.thread_count() * attention_scratch_elements(attention_shape(), options_.compute));
+  product_scratch_ = take_product_scratch(scratch);
 }
 
-void Transformer::take_loss(ActivationArena& arena) {
+void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
   const LossShape loss = loss_shape();
   const bool rounds = options_.compute != DType::kFloat32;
-  loss_.logits = arena.take(loss.logits_elements(), options_.compute);
-  loss_.maxima = arena.take(rows());
-  loss_.log_sums = arena.take(rows());
-  loss_.scratch = arena.take(2 * rows());
-  loss_.tile = arena.take(rounds ? rows() * loss.tile_entries() : 0);
-  loss_.tile_maxima = arena.take(rounds ? rows() * loss.tile_count() : 0);
-  product_scratch_ = arena.take(pool_.thread_count() *
-                                product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
-  loss_.product_scratch = product_scratch_;
+  // Tiles that are made again in backward are of no use between.
+  loss_.logits = (loss.keep_logits ? kept : scratch).take(loss.logits_elements(), options_.compute);
+  loss_.maxima = kept.take(rows());
+  loss_.log_sums = kept.take(rows());
+  loss_.scratch = scratch.take(2 * rows());
+  loss_.tile = scratch.take(rounds ? rows() * loss.tile_entries() : 0);
+  loss_.tile_maxima = scratch.take(rounds ? rows() * loss.tile_count() : 0);
+  loss_.product_scratch = take_product_scratch(scratch);
+}
+
+float* Transformer::take_product_scratch(ActivationArena& scratch) const {
+  return scratch.take(pool_.thread_count() *
+                      product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
@@ -106,12 +115,12 @@ ConstValues Transformer::gradient_for_products() {
 }
 
 void Transformer::forward_head(ConstValues table) {
-  loss_sum_ = loss_forward(pool_, loss_shape(), final_output_, table, batch_.targets.data(), loss_);
+  loss_sum_ = loss_forward(pool_, loss_shape(), normed_input(), table, batch_.targets.data(), loss_);
 }
 
 void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
-  loss_backward(
-      pool_, {loss_shape(), final_output_, table, batch_.targets.data(), loss_, loss_factor_, gradient_, d_table, add});
+  loss_backward(pool_, {loss_shape(), normed_input(), table, batch_.targets.data(), loss_, loss_factor_, gradient_,
+                        d_table, add});
 }
 
 }  // namespace aliquot

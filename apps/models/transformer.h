@@ -20,7 +20,6 @@ struct ModelOptions {
   GradientWrite gradients = GradientWrite::kAssign;     // of all units but a table that is used twice
   GradientWrite table_gradients = GradientWrite::kAdd;  // of that
   bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
-  bool recompute_blocks = false;                        // keep a block's input alone, and run it again in backward
   DType compute = DType::kFloat32;                      // what parameters are read in, or bf16
   DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
 };
@@ -31,8 +30,8 @@ class Transformer : public Model {
  public:
   const std::vector<ModelUnit>& units() const override { return units_; }
   const std::vector<int>& uses() const override { return uses_; }
-  int64_t activation_bytes() const override { return activation_bytes_; }
-  void set_activations(std::byte* memory) override;
+  ActivationSpec activations() const override { return activations_; }
+  void set_memory(const UseMemory& memory) override;
   void set_batch(const TokenBatch& batch) override;
   double loss_sum() const override { return loss_sum_; }
   void set_loss_factor(float factor) override { loss_factor_ = factor; }
@@ -42,12 +41,17 @@ class Transformer : public Model {
   Transformer(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
 
   /// Gives every unit a use in turn, and the head the use `head` after them, if that is not a unit of its own (-1); asks
-  /// lay_out() for the size of activations.
+  /// use_of() and take() what they need.
   void finish_declaring(int head);
-  /// Takes what the model keeps, and what it computes in; take_shared() among it. Run twice: see ActivationArena.
-  virtual void lay_out(ActivationArena& arena) = 0;
+  /// What a use is like, but for the bytes that take() takes.
+  virtual UseActivations use_of(int use) const = 0;
+  /// Takes what the use keeps, and what it computes in: see ActivationArena. Runs before every use.
+  virtual void take(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
   /// `wide_elements`: of the widest array between two products of a block.
-  void take_shared(ActivationArena& arena, int64_t wide_elements);
+  void take_block_scratch(ActivationArena& scratch, int64_t wide_elements);
+  void take_head(ActivationArena& kept, ActivationArena& scratch);
+  int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
+  int64_t normed_bytes() const { return stream_elements() * element_bytes(options_.compute); }
 
   ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
                      Values& gradient) const;
@@ -60,7 +64,12 @@ class Transformer : public Model {
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;
   /// The stream's gradient as products take it.
   ConstValues gradient_for_products();
+  float* input() const { return static_cast<float*>(memory_.input); }  // of the stream
+  float* output() const { return static_cast<float*>(memory_.output); }
+  Values normed_input() const { return {memory_.input, options_.compute}; }
+  Values normed_output() const { return {memory_.output, options_.compute}; }
 
+  /// From and to where the use at work has its input and output.
   void forward_head(ConstValues table);
   /// Assigns gradient_.
   void backward_head(ConstValues table, Values d_table, bool add);
@@ -71,9 +80,9 @@ class Transformer : public Model {
   std::vector<ModelUnit> units_;
   TokenBatch batch_;
 
-  // Whole rows: of the stream before the last norm and after it; the stream's gradient; scratch.
-  float* final_input_ = nullptr;
-  Values final_output_;
+  // Of the use at work. Whole rows: of the stream or, to and from the last norm's output, of what is normed; the stream's
+  // gradient; scratch.
+  UseMemory memory_;
   float* gradient_ = nullptr;
   Values normed_;            // the output of a norm, width elements a row
   float* narrow_ = nullptr;  // the gradient of such; in fp32, the same memory
@@ -82,10 +91,10 @@ class Transformer : public Model {
 
  private:
   LossShape loss_shape() const;
-  void take_loss(ActivationArena& arena);
+  float* take_product_scratch(ActivationArena& scratch) const;
 
   std::vector<int> uses_;
-  int64_t activation_bytes_ = 0;
+  ActivationSpec activations_;
   LossBuffers loss_;
   Values rounded_gradient_;  // of bf16 alone
   float* product_scratch_ = nullptr;

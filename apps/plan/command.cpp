@@ -6,6 +6,7 @@
 #include "apps/commands.h"
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
+#include "apps/models/activations.h"
 #include "apps/models/parameters.h"
 #include "apps/plan/machine.h"
 #include "apps/plan/plan_options.h"
@@ -25,8 +26,22 @@ struct Outcome {
   std::optional<int64_t> largest;
 };
 
+/// fp16 takes as much as bf16.
+ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
+  ModelSpec model = parameters_of(shape);
+  const ModelOptions options = {.batch = o.micro_batch,
+                                .sequence = o.sequence.value_or(0),
+                                .compute = o.precision == "fp32" ? DType::kFloat32 : DType::kBFloat16,
+                                .gradient_type = o.gradients == "fp32" ? DType::kFloat32 : DType::kBFloat16};
+  model.activations = activations_of(shape, options, static_cast<int>(o.threads));
+  return model;
+}
+
 ModelSpec model_of(const PlanOptions& o) {
-  return o.params ? equal_units(*o.params, o.units) : parameters_of(model_shape(o));
+  if (!o.params) return model_of(o, model_shape(o));
+  if (o.recompute != "none")
+    throw UsageError("--recompute " + o.recompute + ": of --params nothing is known but their number; give a --model.");
+  return equal_units(*o.params, o.units);
 }
 
 /// The same kind of model with more layers, or more parameters in as many units.
@@ -34,7 +49,7 @@ ModelSpec scaled(const PlanOptions& o, int64_t scale) {
   if (o.params) return equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
   shape.layers = scale;
-  return parameters_of(shape);
+  return model_of(o, shape);
 }
 
 /// The largest that fits, in parameters; 0 if not even the smallest does. More never needs less, so halving finds it.
@@ -146,7 +161,7 @@ int run_plan(const Arguments& arguments) {
         "aliquot plan [--option value ...]\n\n"
         "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
         "nothing.\n"
-        "Activations are the model's own and not counted.\n\n{}",
+        "Activations are those of the host's models; of --params they are not known, and not counted.\n\n{}",
         table.help());
     return 0;
   }

@@ -28,7 +28,8 @@ struct PlanOptions : ShapeOptions, OffloadOptions {
   int64_t micro_batch = 4, accumulate = 1;
   std::optional<int64_t> sequence;
   std::string accumulate_into = "auto", gather = "auto";
-  int64_t prefetch = 1, keep_gathered = 0;
+  int64_t prefetch = 1, keep_gathered = 0, threads = 1;
+  std::string recompute = "none";
   bool update_in_backward = false, reproducible = false;
 
   std::optional<int64_t> device_memory;

@@ -26,11 +26,7 @@ struct Layer {
 std::vector<Layer> layers_of(const Json& run) {
   std::vector<Layer> layers;
   const Json& plan = run.at("plan");
-  const size_t count = plan.at("step").at("titles").size();
-  // The model's activations are the arena's neighbour, and there all the time.
-  const double activations = plan.at("memory").value("activations", 0.0);
   for (const auto& [category, bytes] : plan.at("step").at("bytes").items()) layers.push_back({category, bytes});
-  if (activations > 0) layers.push_back({"activations", std::vector<double>(count, activations)});
   return layers;
 }
 

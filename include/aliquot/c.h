@@ -95,7 +95,7 @@ int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit
 
 /** Of one use, for one micro-batch, in bytes; 0: none. */
 typedef struct aliquot_activations {
-  int64_t output;   /* its result, the next use's input: until the end of its own backward */
+  int64_t output;   /* its result, the next use's input: until the end of its own backward, and so of the next's */
   int64_t kept;     /* what its forward leaves for its backward alone */
   int64_t scratch;  /* while its code runs */
   int recomputable; /* what it keeps can be made again from its input */

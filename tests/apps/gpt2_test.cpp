@@ -109,7 +109,7 @@ TEST(Gpt2, BitsDoNotDependOnThreadsLogitsOrRecomputation) {
   }
   PlainOptions tiles = odd_model(), recomputed = odd_model();
   tiles.model.keep_logits = false;
-  recomputed.model.recompute_blocks = true;
+  recomputed.recompute = true;
   EXPECT_TRUE(same_bits(run(tiles).gradients, plain.gradients));
   EXPECT_TRUE(same_bits(run(recomputed).gradients, plain.gradients));
 }
@@ -220,7 +220,7 @@ TEST(Gpt2, InBf16BitsDoNotDependOnThreadsLogitsOrRecomputation) {
   PlainOptions threads = options, tiles = options, recomputed = options;
   threads.threads = 3;
   tiles.model.keep_logits = false;
-  recomputed.model.recompute_blocks = true;
+  recomputed.recompute = true;
   for (const PlainOptions& other : {threads, tiles, recomputed}) {
     const Result result = run(other);
     EXPECT_EQ(result.loss, plain.loss);

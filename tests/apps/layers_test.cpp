@@ -126,7 +126,8 @@ TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
        d_positions = random_.floats(context * width);
   const Embedding embedding{tokens.data(), batch * sequence, width, entries};
   embedding_forward(pool_, embedding, table.data(), y.data());
-  positions_forward(pool_, {batch, sequence, width, context}, positions.data(), y.data());
+  const auto embedded = y;
+  positions_forward(pool_, {batch, sequence, width, context}, positions.data(), embedded.data(), y.data());
   embedding_backward(pool_, embedding, from.data(), d_table.data());
   positions_backward(pool_, {batch, sequence, width, context}, from.data(), d_positions.data(), false);
   Doubles want_table(d_table.size()), want_positions(d_positions.size());

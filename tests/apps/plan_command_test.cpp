@@ -75,16 +75,20 @@ TEST(Plan, IsWhatTrainMeasures) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   for (const char* stage : {"0", "1", "2", "3"}) {
-    const Json memory = planned({"--ranks", "2", "--zero-stage", stage})[0]["memory"];
-    ASSERT_EQ(test::run_aliquot(
-                  {"train", "--ranks", "2", "--zero-stage", stage, "--steps", "2", "--quiet", "--metrics", metrics})
+    const std::string recompute = *stage > '1' ? "block" : "none";
+    const Json memory =
+        planned({"--ranks", "2", "--zero-stage", stage, "--threads", "1", "--recompute", recompute})[0]["memory"];
+    ASSERT_EQ(test::run_aliquot({"train", "--ranks", "2", "--zero-stage", stage, "--threads", "1", "--recompute",
+                                 recompute, "--steps", "2", "--quiet", "--metrics", metrics})
                   .code,
               0);
     std::ifstream file(metrics);
     Json done;
     for (std::string line; std::getline(file, line);) done = Json::parse(line);
-    for (const char* category : {"parameters", "gradients", "optimizer", "slots", "communication"})
+    for (const char* category :
+         {"parameters", "gradients", "optimizer", "slots", "communication", "activations"})
       EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "stage " << stage << " " << category;
+    EXPECT_EQ(memory["peak"], done["done"]["measured_peak"]) << "stage " << stage;
   }
 }
 
@@ -137,14 +141,15 @@ TEST(Plan, CountsParameters) {
 }
 
 TEST(Plan, TheLargestThatFitsFitsAndOneMoreDoesNot) {
-  const Json at = planned({"--ranks", "8", "--device-memory", "1GiB", "--model", "gpt2-124m", "--zero-stage", "2"})[0];
+  const Json at = planned({"--ranks", "8", "--device-memory", "1GiB", "--model", "gpt2-124m", "--zero-stage", "2",
+                           "--micro-batch", "1", "--sequence", "128"})[0];
   const int64_t largest = at["largest_parameters"];
   const int64_t block = 7'087'872, rest = 124'439'808 - 12 * block;
   const int64_t layers = (largest - rest) / block;
   EXPECT_EQ(largest, rest + layers * block);
   const auto bytes = [](int64_t count) {
-    return planned({"--ranks", "8", "--model", "gpt2-124m", "--zero-stage", "2", "--layers",
-                    std::to_string(count)})[0]["rank_bytes"]
+    return planned({"--ranks", "8", "--model", "gpt2-124m", "--zero-stage", "2", "--micro-batch", "1", "--sequence",
+                    "128", "--layers", std::to_string(count)})[0]["rank_bytes"]
         .get<int64_t>();
   };
   EXPECT_LE(bytes(layers), int64_t{1} << 30);

@@ -41,9 +41,6 @@ Outcome train_sharded(const Case& c) {
                               host(*stream).pool());
                    Engine engine(world, {.zero_stage = c.stage, .accumulate = c.accumulate, .accumulate_into = c.into});
                    wrap(engine, model);
-                   const Buffer activations =
-                       world.device().allocate(model.activation_bytes(), Category::kActivations, "activations");
-                   model.set_activations(activations.data());
                    model.set_loss_factor(1.0f / (kBatch * kSequence));
                    engine.materialize(initial_values(model, 1));
                    Loader loader(*source, {kSequence, kBatch, 128, true, 1, world.rank(), world.rank_count()});

@@ -194,7 +194,8 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
     }
     again.status = 9;
     EXPECT_EQ(aliquot_backward(rank.engine, 0), 9);
-    EXPECT_NE(std::string(aliquot_message()).find("runs forward again returned 9"), std::string::npos) << aliquot_message();
+    EXPECT_NE(std::string(aliquot_message()).find("runs forward again returned 9"), std::string::npos)
+        << aliquot_message();
     aliquot_step_report report;
     ASSERT_DONE(aliquot_step(rank.engine, &report));
     EXPECT_EQ(report.abandoned_by, 0);

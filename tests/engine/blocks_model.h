@@ -40,7 +40,8 @@ class Blocks {
   }
   static ActivationSpec spec() {
     ActivationSpec spec;
-    for (int i = 0; i < kBlocks; ++i) spec.uses.push_back({kStreamBytes, kKeptBytes, kKeptBytes, i < kBlocks - 1});
+    for (int i = 0; i < kBlocks; ++i)
+      spec.uses.push_back({kStreamBytes, kKeptBytes, kKeptBytes, i < kBlocks - 1, true, i == kBlocks - 1});
     spec.backward_bytes = kStreamBytes;
     return spec;
   }
@@ -55,6 +56,7 @@ class Blocks {
   }
   void backward(Engine& engine, const UseMemory& memory) {
     const int i = memory.use;
+    EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "none but the last reads its own output";
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] { back(p, q, dp, dq, memory); });
   }
 

@@ -190,8 +190,10 @@ class Search {
     const bool back = operation().verb == Verb::kBackward;
     if (spec.uses[use].scratch_bytes > 0) own(Role::kScratch, use, true);
     if (spec.uses[use].kept_bytes > 0) own(Role::kKept, use, !back);
-    if (spec.uses[use].output_bytes > 0) own(Role::kOutput, use, !back);
-    if (use > 0 && spec.uses[use - 1].output_bytes > 0) own(Role::kOutput, use - 1, false);
+    const bool first = operation().verb == Verb::kForward;
+    if (spec.uses[use].output_bytes > 0 && (first || spec.uses[use].output_in_backward)) own(Role::kOutput, use, !back);
+    if (use > 0 && spec.uses[use - 1].output_bytes > 0 && (!back || spec.uses[use].input_in_backward))
+      own(Role::kOutput, use - 1, false);
     if (back && spec.backward_bytes > 0) own(Role::kBackward, -1, true);
   }
 

@@ -30,8 +30,8 @@ ModelSpec four_units() {
 /// With activations: the blocks can run forward again.
 ModelSpec four_units_that_keep() {
   ModelSpec model = four_units();
-  model.activations = {{{1024, 0, 0, false}, {1024, 4096, 512, true}, {1024, 4096, 512, true}, {0, 2048, 0, false}},
-                       1024};
+  model.activations = {
+      {{1024, 0, 0, false}, {1024, 4096, 512, true}, {1024, 4096, 512, true, true, false}, {0, 2048, 0, false}}, 1024};
   return model;
 }
 

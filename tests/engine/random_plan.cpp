@@ -71,7 +71,8 @@ void draw_activations(Dice& dice, Drawn& drawn) {
   static constexpr int64_t kSizes[] = {0, 4, 256, 1000, 5000};
   ActivationSpec& spec = drawn.model.activations;
   for (std::size_t use = 0; use < drawn.model.uses.size(); ++use) {
-    spec.uses.push_back({kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], dice.one_in(2)});
+    spec.uses.push_back({kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], dice.one_in(2),
+                         !dice.one_in(3), !dice.one_in(3)});
     if (spec.uses.back().recomputable) drawn.policy.recompute = dice.roll(0, static_cast<int>(use) + 1);
   }
   spec.backward_bytes = kSizes[dice.roll(0, 4)];

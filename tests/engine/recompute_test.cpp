@@ -93,7 +93,7 @@ int64_t activation_peak(const EngineOptions& options) {
   return peak;
 }
 
-/// Outputs stay until their own backward, and the last use is not recomputed: what it keeps is read at once.
+/// Outputs stay until the next use's backward, and the last use is not recomputed: what it keeps is read at once.
 TEST(Recompute, PeakIsOutputsAndWhatIsKeptAtTheFirstBackward) {
   constexpr int64_t kAtEnd = kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, what flows back, scratch
   EXPECT_EQ(activation_peak({}), kAtEnd + kBlocks * kKeptBytes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/float16.h"
 #include "tests/support/random_values.h"
@@ -75,18 +76,19 @@ PlainTraining::PlainTraining(const PlainOptions& options)
       pool_(options.threads),
       model_(std::make_unique<Gpt2>(options.shape, options.model, pool_)),
       tensors_(std::make_unique<OwnedTensors>(*model_, options.seed)),
-      activations_(static_cast<size_t>(model_->activation_bytes()) / sizeof(float) + 16),
+      activations_(model_->activations()),
       token_count_(options.model.batch *
                    (options.model.sequence == 0 ? options.shape.context : options.model.sequence)) {
-  auto* memory = reinterpret_cast<std::byte*>(activations_.data());
-  model_->set_activations(memory + (64 - reinterpret_cast<uintptr_t>(memory) % 64) % 64);
   model_->set_loss_factor(1.0f / static_cast<float>(token_count_));
 }
 
 double PlainTraining::evaluate(const TokenBatch& batch) {
   model_->set_batch(batch);
   tensors_->round_parameters();
-  for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) model_->forward(use);
+  for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) {
+    model_->set_memory(activations_.of(use));
+    model_->forward(use);
+  }
   return model_->loss_sum() / static_cast<double>(token_count_);
 }
 
@@ -97,9 +99,22 @@ double PlainTraining::pass(const TokenBatch& batch) {
     std::ranges::fill(table.gradient, 0.0f);
     std::ranges::fill(table.rounded_gradient, uint16_t{0});
   }
-  for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) model_->backward(use);
+  for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) {
+    const UseMemory memory = activations_.of(use);
+    model_->set_memory(memory);
+    if (options_.recompute) run_again(use, memory);
+    model_->backward(use);
+  }
   tensors_->widen_gradients();
   return loss;
+}
+
+void PlainTraining::run_again(int use, const UseMemory& memory) {
+  const UseActivations& of = activations_.spec().uses[static_cast<size_t>(use)];
+  if (!of.recomputable) return;
+  std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // not a number
+  model_->recompute(use);
+  std::memset(memory.scratch, 0xFF, static_cast<size_t>(of.scratch_bytes));
 }
 
 double PlainTraining::update() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/models/gpt2.h"
+#include "apps/models/plain_memory.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot::test {
@@ -37,6 +38,7 @@ class OwnedTensors {
 struct PlainOptions {
   ModelShape shape;
   ModelOptions model;
+  bool recompute = false;  // what can be is made again before its backward, from ruins
   int threads = 1;
   uint64_t seed = 1;
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
@@ -59,6 +61,8 @@ class PlainTraining {
   int64_t token_count() const { return token_count_; }
 
  private:
+  void run_again(int use, const UseMemory& memory);
+
   struct Moments {
     std::vector<float> first, second;
   };
@@ -67,7 +71,7 @@ class PlainTraining {
   ThreadPool pool_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<OwnedTensors> tensors_;
-  std::vector<float> activations_;
+  PlainMemory activations_;
   std::map<std::string, Moments> moments_;
   int64_t token_count_;
   int step_ = 0;

@@ -1,0 +1,13 @@
+#pragma once
+// What a reference model leaves for its backward, for who plans it and does not run it.
+
+#include "apps/models/transformer.h"
+#include "engine/activations.h"
+
+namespace aliquot {
+
+/// As the model of that shape declares it, computing with `threads`; nothing for a family that no model here is of. Throws
+/// UsageError when shape and options do not fit.
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads);
+
+}  // namespace aliquot
