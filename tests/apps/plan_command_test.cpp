@@ -85,8 +85,7 @@ TEST(Plan, IsWhatTrainMeasures) {
     std::ifstream file(metrics);
     Json done;
     for (std::string line; std::getline(file, line);) done = Json::parse(line);
-    for (const char* category :
-         {"parameters", "gradients", "optimizer", "slots", "communication", "activations"})
+    for (const char* category : {"parameters", "gradients", "optimizer", "slots", "communication", "activations"})
       EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "stage " << stage << " " << category;
     EXPECT_EQ(memory["peak"], done["done"]["measured_peak"]) << "stage " << stage;
   }
