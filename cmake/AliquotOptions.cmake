@@ -28,6 +28,7 @@ if((ALIQUOT_TESTS OR ALIQUOT_BENCHES) AND NOT ALIQUOT_APPS)
   message(FATAL_ERROR "ALIQUOT_APPS is OFF, and tests and benchmarks use it: set ALIQUOT_TESTS and ALIQUOT_BENCHES to OFF too")
 endif()
 set(ALIQUOT_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address, undefined, thread")
+option(ALIQUOT_TORCH "Build and test what wraps LibTorch modules; LibTorch_ROOT says where LibTorch is" OFF)
 option(ALIQUOT_FUZZ "Build the fuzz targets for libFuzzer; needs Clang (scripts/fuzz.sh does it all)" OFF)
 option(ALIQUOT_COVERAGE "Instrument for gcov" OFF)
 

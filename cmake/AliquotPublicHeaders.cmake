@@ -1,7 +1,7 @@
 # The headers that are installed: what a user includes, include/aliquot/, and what these include, no more. Each of the latter is
 # exported whole, by the visibility pragma around its namespace, so that declaring something there is all it takes.
 # tests/package/ holds the list to that.
-set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h)
+set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h torch.h)
 set(aliquot_public_headers
   kernels/booking.h kernels/device.h kernels/dtype.h kernels/error.h kernels/float16.h kernels/host_device.h
   kernels/host_loops.h kernels/kernels.h kernels/ledger.h kernels/philox.h kernels/split_master.h kernels/stream.h
@@ -15,7 +15,8 @@ set(aliquot_public_headers
   checkpoint/load_weights.h checkpoint/save.h checkpoint/snapshot.h
   engine/activations.h
   engine/engine.h engine/guard_range.h engine/model_spec.h engine/options.h engine/plan_line.h engine/pointer_slot.h engine/policy.h
-  engine/schedule.h engine/scope.h engine/simulate.h)
+  engine/schedule.h engine/scope.h engine/simulate.h
+  libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/parameter_home.h libtorch/sharded_module.h)
 
 # Users find them all under <aliquot/...>: copies in which the spelling of the tree, "engine/engine.h", became <aliquot/engine/engine.h>.
 # Built and installed users read the same copies, so neither sees a folder whose names could be taken for their own.

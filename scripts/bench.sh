@@ -24,23 +24,6 @@ for area in "${areas[@]}"; do
   if [[ " $known " != *" $area "* ]]; then fail 1 "no area is called $area; there are: $known"; fi
 done
 
-# torch_python: the python that has torch.
-torch_python() {
-  local folder=${XDG_CACHE_HOME:-$HOME/.cache}/aliquot/torch
-  if [ -n "${ALIQUOT_PYTHON:-}" ]; then
-    "$ALIQUOT_PYTHON" -c 'import torch' 2>/dev/null || fail 2 "$ALIQUOT_PYTHON has no torch: leave ALIQUOT_PYTHON unset, and one is made"
-    echo "$ALIQUOT_PYTHON"
-    return
-  fi
-  if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
-    echo "installing torch from PyPI in $folder" >&2
-    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy; } >&2; then
-      fail 2 "torch could not be installed in $folder (above); name a python that has it with ALIQUOT_PYTHON"
-    fi
-  fi
-  echo "$folder/bin/python"
-}
-
 scripts/setup.sh
 configure release
 if [ -n "$with_torch" ]; then

@@ -54,5 +54,6 @@ same StepReport < <(fields StepReport engine/options.h)
 same Precision < <(fields Precision engine/policy.h)
 same SaveOptions < <(fields SaveOptions checkpoint/save.h)
 same LoadOptions < <(fields LoadOptions checkpoint/load.h)
+same ShardOptions < <(fields ShardOptions libtorch/sharded_module.h)
 same C < <(sed -nE 's/^[a-z].*[ *](aliquot_[a-z_]+)\(.*/\1/p' include/aliquot/c.h | grep -v '^typedef' | LC_ALL=C sort -u)
 exit $bad

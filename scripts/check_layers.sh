@@ -7,22 +7,23 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
 folders=()
-for folder in kernels sharding optim checkpoint engine capi apps include tests bench; do
+for folder in kernels sharding optim checkpoint engine capi libtorch apps include tests bench; do
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
 
 find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | LC_ALL=C sort | awk '
 BEGIN {
-  rooms = "kernels sharding optim checkpoint engine capi apps"
+  rooms = "kernels sharding optim checkpoint engine capi libtorch apps"
   may["kernels"] = "kernels"
   may["sharding"] = "kernels sharding"
   may["optim"] = "kernels optim"
   may["checkpoint"] = "kernels sharding checkpoint"
   may["engine"] = "kernels sharding optim engine"
   may["capi"] = "kernels sharding optim checkpoint engine capi"
+  may["libtorch"] = "kernels sharding optim engine libtorch"
   may["apps"] = rooms
   may["bench"] = rooms " bench"
-  may["include"] = "kernels sharding optim checkpoint engine aliquot"
+  may["include"] = "kernels sharding optim checkpoint engine libtorch aliquot"
 }
 function has(words, word) { return index(" " words " ", " " word " ") > 0 }
 function top(path) { sub(/\/.*/, "", path); return path }

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
 folders=()
-for folder in kernels sharding optim checkpoint engine capi apps include tests bench; do
+for folder in kernels sharding optim checkpoint engine capi libtorch apps include tests bench; do
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
 

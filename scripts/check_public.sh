@@ -19,7 +19,7 @@ reached() {
 }
 
 folders=()
-for folder in kernels sharding optim checkpoint engine capi apps; do
+for folder in kernels sharding optim checkpoint engine capi libtorch apps; do
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
 exporting() { { grep -rlE --include='*.h' '^#pragma GCC visibility push[(]default[)]' "${folders[@]}" || true; } | LC_ALL=C sort; }

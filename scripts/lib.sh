@@ -55,5 +55,23 @@ build() {
 # has_target PRESET TARGET: whether the configured build knows it.
 has_target() { ninja -C "$(build_folder "$1")" -t query "$2" >/dev/null 2>&1; }
 
+# torch_python: the python that has torch: what ALIQUOT_PYTHON names, or one of a virtual environment that is made on first use in
+# the user's cache folder, with torch from PyPI (several GB).
+torch_python() {
+  local folder=${XDG_CACHE_HOME:-$HOME/.cache}/aliquot/torch
+  if [ -n "${ALIQUOT_PYTHON:-}" ]; then
+    "$ALIQUOT_PYTHON" -c 'import torch' 2>/dev/null || fail 2 "$ALIQUOT_PYTHON has no torch: leave ALIQUOT_PYTHON unset, and one is made"
+    echo "$ALIQUOT_PYTHON"
+    return
+  fi
+  if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
+    echo "installing torch from PyPI in $folder" >&2
+    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy; } >&2; then
+      fail 2 "torch could not be installed in $folder (above); name a python that has it with ALIQUOT_PYTHON"
+    fi
+  fi
+  echo "$folder/bin/python"
+}
+
 # Open MPI refuses to run as root, or with more ranks than cores, unless told.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [--dev]
+# scripts/setup.sh [--dev] [--torch]
 # Installs with apt what building and testing need and this machine lacks, and nothing else; as root, or with sudo. When
-# nothing is missing it is done at once. --dev adds what scripts/check.sh uses. Written for Debian 12; Ubuntu 24.04 has
-# packages of the same names. A CUDA toolkit is never installed: the build uses one, with its NCCL, where it finds it.
+# nothing is missing it is done at once. --dev adds what scripts/check.sh uses, --torch a LibTorch. Written for Debian 12;
+# Ubuntu 24.04 has packages of the same names. A CUDA toolkit is never installed: the build uses one, with its NCCL, where it
+# finds it.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -16,6 +17,7 @@ dev_packages=(clang-format-14 clang-tidy-14 shellcheck g++-aarch64-linux-gnu)
 for argument in "$@"; do
   case $argument in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --torch) packages+=(libtorch-dev) ;;
     --help | -h) usage && exit ;;
     *) fail 1 "unknown option $argument (see --help)" ;;
   esac

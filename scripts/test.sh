@@ -2,8 +2,10 @@
 # scripts/test.sh [--long] [--with-torch]
 # Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
 # why. --long adds the tests labelled long and the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/).
-# --with-torch adds comparisons with PyTorch, by the python that ALIQUOT_PYTHON names (python3 unless set), which must have
-# torch: make a virtual environment for it, outside this tree, with python3 -m venv and pip install torch.
+# --with-torch installs a LibTorch with apt and adds the tests of what wraps its modules, and comparisons with PyTorch, by the
+# python that ALIQUOT_PYTHON names; where none is named, by one of a virtual environment that is made on first use in the user's
+# cache folder, with torch from PyPI (several GB). With --long those tests are built once more, in build-torch/, against the
+# LibTorch of that python.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -62,7 +64,7 @@ lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
   if ! unshare --net true 2>/dev/null; then echo "  no network namespaces here: they need root"; fi
-  if [ -z "$with_torch" ]; then echo "  comparison with PyTorch: it runs with --with-torch"; fi
+  if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: they run with --with-torch"; fi
   if [ -z "$long" ]; then echo "  long tests and sanitizers: they run with --long"; fi
 }
 
@@ -73,9 +75,23 @@ compare_with_torch() {
   if [ $status -ne 0 ]; then failed+=("comparison with PyTorch"); fi
 }
 
-python=${ALIQUOT_PYTHON:-python3}
-if [ -n "$with_torch" ] && ! "$python" -c 'import torch' 2>/dev/null; then
-  fail 2 "$python has no torch; run it as ALIQUOT_PYTHON=FOLDER/bin/python scripts/test.sh --with-torch after python3 -m venv FOLDER and FOLDER/bin/pip install torch"
+# The tests of what wraps LibTorch modules, against the LibTorch that PyPI's torch carries.
+test_newer_libtorch() {
+  local folder
+  folder=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
+  if ! ALIQUOT_CMAKE_ARGS="${ALIQUOT_CMAKE_ARGS:-} -DLibTorch_ROOT=$folder" timed build_seconds build torch \
+    libtorch_sharded_module_test libtorch_module_use_test example_transformer_torch; then
+    failed+=("torch")
+    return
+  fi
+  timed test_seconds run_suite torch torch
+}
+
+if [ -n "$with_torch" ]; then
+  scripts/setup.sh --torch
+  python=$(torch_python)
+  ALIQUOT_CMAKE_ARGS="${ALIQUOT_CMAKE_ARGS:-} -DALIQUOT_TORCH=ON"
+  export ALIQUOT_CMAKE_ARGS
 fi
 scripts/setup.sh
 timed build_seconds build release || fail 1 "the build failed"
@@ -83,6 +99,7 @@ timed test_seconds run_suite release release
 if [ -n "$with_torch" ]; then timed test_seconds compare_with_torch; fi
 if [ -n "$long" ]; then
   timed test_seconds run_suite long release
+  if [ -n "$with_torch" ]; then test_newer_libtorch; fi
   for preset in asan ubsan tsan; do run_sanitized "$preset"; done
 fi
 

@@ -125,8 +125,9 @@ std::string options(const std::vector<ReportRun>& runs) {
   const bool several = runs.size() > 1;
   std::string rows;
   for (const auto& [name, value] : runs.front().record.run.at("options").items()) {
-    const bool same = std::ranges::all_of(
-        runs, [&](const ReportRun& run) { return option_of(run, name) == option_of(runs.front(), name); });
+    const bool same = std::ranges::all_of(runs, [&, &option = name](const ReportRun& run) {
+      return option_of(run, option) == option_of(runs.front(), option);
+    });
     if (several && same) continue;
     rows += "<tr>" + cell(name);
     for (const ReportRun& run : runs) rows += cell(option_of(run, name));

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tests/docs/guide_test.sh GUIDE HEADERS LIBRARIES: compiles and runs every listing of a guide. Its cpp listings, one after the
 # other, are a program; a diff listing changes the program; a text listing is what the program prints; a sh listing that
-# runs ./program says how it is started from then on. With GUIDE_SHOW=1 it shows what is printed instead of comparing.
+# runs ./program says how it is started from then on. With GUIDE_SHOW=1 it shows what is printed instead of comparing. GUIDE_FLAGS
+# are more words for the compiler.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 guide=$1 headers=$(realpath "$2") libraries=$(realpath "$3")
@@ -9,6 +10,7 @@ export OMP_NUM_THREADS=1
 program=$scratch/program.cpp
 : >"$program"
 run="./program"
+read -ra more <<<"${GUIDE_FLAGS:-}"
 outputs=0
 
 # Listings as files: NUMBER.KIND
@@ -21,7 +23,7 @@ inside { print > file }' "$guide"
 printed() {
   if [[ $run == *mpirun* ]] && ! command -v mpirun >/dev/null; then echo "not run, there is no mpirun: $run" && return; fi
   ${CXX:-c++} -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -I"$headers" "$program" -L"$libraries" -laliquot \
-    "-Wl,-rpath,$libraries" -o "$scratch/program" || return 1
+    "-Wl,-rpath,$libraries" "${more[@]}" -o "$scratch/program" || return 1
   (cd "$scratch" && bash -c "$run") >"$scratch/output" 2>&1 || { cat "$scratch/output" && return 1; }
   if [ -n "${GUIDE_SHOW:-}" ]; then cat "$scratch/output" && return; fi
   diff "$1" "$scratch/output"

@@ -104,9 +104,10 @@ case $case in
     ;;
   headers)
     # Each compiles alone, with nothing of ours or of others before it. But for the update's loop, which is compiled once for
-    # every instruction set, with the blocks that <aliquot/rule.h> has included before it.
+    # every instruction set, with the blocks that <aliquot/rule.h> has included before it. And what wraps LibTorch modules wants
+    # a LibTorch: tests/libtorch/ compiles it, where the build has one.
     # shellcheck disable=SC2016  # the inner shell expands it
-    public_headers | grep -vE 'optim/update_(loop|quantised|streams)[.]h' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
+    public_headers | grep -vE 'optim/update_(loop|quantised|streams)[.]h|aliquot/(torch[.]h|libtorch/)' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
       ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - || { echo "{} does not compile alone" && exit 255; }' "$prefix"
     if (cd "$prefix/include" && grep -rnE 'MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)' aliquot); then
       fail "the above is not for users to see"

@@ -1,0 +1,27 @@
+# LibTorch by its files, so that Debian's and the one in PyPI's torch serve alike (the latter's own CMake files want CUDA):
+# LibTorch::torch, its parts for hosts. LibTorch_ROOT is where it is, for PyPI's .../site-packages/torch; the system's needs
+# none.
+find_path(LibTorch_API_DIR torch/torch.h PATH_SUFFIXES include/torch/csrc/api/include torch/csrc/api/include)
+find_path(LibTorch_INCLUDE_DIR ATen/ATen.h)
+find_library(LibTorch_LIBRARY torch_cpu)
+find_library(LibTorch_C10_LIBRARY c10)
+set(LibTorch_VERSION "")
+foreach(_header "${LibTorch_API_DIR}/torch/version.h" "${LibTorch_INCLUDE_DIR}/torch/headeronly/version.h")
+  if(EXISTS "${_header}")
+    file(STRINGS "${_header}" _lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) [0-9]")
+    if(_lines)
+      string(REGEX REPLACE "[^0-9]+([0-9]+)[^0-9]+([0-9]+).*" "\\1.\\2" LibTorch_VERSION "${_lines}")
+    endif()
+  endif()
+endforeach()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(LibTorch VERSION_VAR LibTorch_VERSION
+  REQUIRED_VARS LibTorch_LIBRARY LibTorch_C10_LIBRARY LibTorch_API_DIR LibTorch_INCLUDE_DIR)
+mark_as_advanced(LibTorch_API_DIR LibTorch_INCLUDE_DIR LibTorch_LIBRARY LibTorch_C10_LIBRARY)
+if(LibTorch_FOUND AND NOT TARGET LibTorch::torch)
+  add_library(LibTorch::torch INTERFACE IMPORTED)
+  set_target_properties(LibTorch::torch PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_API_DIR};${LibTorch_INCLUDE_DIR}"
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${LibTorch_API_DIR};${LibTorch_INCLUDE_DIR}"
+    INTERFACE_LINK_LIBRARIES "${LibTorch_LIBRARY};${LibTorch_C10_LIBRARY}")
+endif()

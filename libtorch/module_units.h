@@ -1,0 +1,131 @@
+#pragma once
+// Which submodules of a LibTorch module are gathered as one, and which parameters each has.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <torch/torch.h>
+#include <utility>
+#include <vector>
+
+#include "kernels/error.h"
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+
+/// What is gathered as one: the parameters of a submodule, or one that several submodules share.
+struct ModuleUnit {
+  std::string name;                                         // "h.0", or the shared parameter's
+  std::vector<std::pair<std::string, at::Tensor>> members;  // by full name, "h.0.attn.weight"
+};
+
+/// A submodule whose forward is one use, and the units that are whole in it.
+struct CalledModule {
+  std::string name;
+  const torch::nn::Module* module = nullptr;
+  std::vector<int32_t> units;
+};
+
+/// How a module is cut.
+struct ModuleUnits {
+  std::vector<ModuleUnit> units;
+  std::vector<CalledModule> called;
+  std::vector<size_t> order;  // of calls, by place in `called`; a module may come again
+};
+
+namespace libtorch {
+
+/// Every child that has parameters, those of containers one by one, in order of registration.
+inline void add_children(const torch::nn::Module& module, const std::string& prefix, std::vector<std::string>& names) {
+  for (const auto& child : module.named_children()) {
+    const torch::nn::Module& inner = *child.value();
+    const bool contains = inner.as<torch::nn::Sequential>() != nullptr || inner.as<torch::nn::ModuleList>() != nullptr;
+    if (contains) {
+      add_children(inner, prefix + child.key() + ".", names);
+    } else if (!inner.parameters().empty()) {
+      names.push_back(prefix + child.key());
+    }
+  }
+}
+
+/// The submodules of those names, once each. Throws UsageError for a name that is none's, and for one within another.
+inline ModuleUnits find_called(const torch::nn::Module& module, const std::vector<std::string>& names) {
+  const auto modules = module.named_modules(std::string(), false);
+  ModuleUnits cut;
+  for (const std::string& name : names) {
+    const auto known =
+        std::find_if(cut.called.begin(), cut.called.end(), [&](const CalledModule& each) { return each.name == name; });
+    cut.order.push_back(static_cast<size_t>(known - cut.called.begin()));
+    if (known != cut.called.end()) continue;
+    const auto* found = modules.find(name);
+    if (found == nullptr) throw UsageError("the module has no submodule " + name + " that forward could call");
+    cut.called.push_back({name, found->get(), {}});
+  }
+  for (const CalledModule& outer : cut.called) {
+    for (const CalledModule& inner : cut.called) {
+      if (inner.name.rfind(outer.name + ".", 0) == 0)
+        throw UsageError("submodule " + inner.name + " lies in " + outer.name + ", and only one of them can be a unit");
+    }
+  }
+  return cut;
+}
+
+/// Which called modules hold a tensor, by place.
+using Holders = std::map<const at::TensorImpl*, std::vector<size_t>>;
+
+inline Holders find_holders(const torch::nn::Module& module, const ModuleUnits& cut) {
+  Holders holders;
+  for (size_t c = 0; c < cut.called.size(); ++c) {
+    for (const auto& each : cut.called[c].module->named_parameters()) {
+      auto& of = holders[each.value().unsafeGetTensorImpl()];
+      if (of.empty() || of.back() != c) of.push_back(c);
+    }
+  }
+  for (const auto& each : module.named_parameters()) {
+    if (holders.count(each.value().unsafeGetTensorImpl()) == 0)
+      throw UsageError("parameter " + each.key() +
+                       " is in no unit: make it a submodule's, whose forward is called, or name the one that has it");
+  }
+  return holders;
+}
+
+/// Adds a called module's own parameters as a unit, and those that it shares as one each.
+inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits& cut) {
+  ModuleUnit own{called.name, {}};
+  for (const auto& each : called.module->named_parameters()) {
+    const bool is_shared = holders.at(each.value().unsafeGetTensorImpl()).size() > 1;
+    const auto same = [&](const auto& member) { return member.second.is_same(each.value()); };
+    const auto there = std::find_if(cut.units.begin(), cut.units.end(), [&](const ModuleUnit& unit) {
+      return std::any_of(unit.members.begin(), unit.members.end(), same);
+    });
+    const std::string name = called.name + "." + each.key();
+    if (there != cut.units.end()) {
+      called.units.push_back(static_cast<int32_t>(there - cut.units.begin()));
+    } else if (is_shared) {
+      called.units.push_back(static_cast<int32_t>(cut.units.size()));
+      cut.units.push_back({name, {{name, each.value()}}});
+    } else if (std::none_of(own.members.begin(), own.members.end(), same)) {
+      own.members.emplace_back(name, each.value());
+    }
+  }
+  if (own.members.empty()) return;
+  called.units.push_back(static_cast<int32_t>(cut.units.size()));
+  cut.units.push_back(std::move(own));
+}
+
+}  // namespace libtorch
+
+/// `calls`: the names of submodules in the order in which forward calls them; empty: every child with parameters, those of
+/// containers one by one. A parameter that several of them share is a unit of its own, whole in every call of one of them.
+/// Throws UsageError, naming it, for a parameter of the module that is in none.
+inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std::string> calls) {
+  if (calls.empty()) libtorch::add_children(module, std::string(), calls);
+  ModuleUnits cut = libtorch::find_called(module, calls);
+  const libtorch::Holders holders = libtorch::find_holders(module, cut);
+  for (CalledModule& each : cut.called) libtorch::add_units(each, holders, cut);
+  return cut;
+}
+
+}  // namespace aliquot
+#pragma GCC visibility pop

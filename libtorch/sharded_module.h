@@ -1,0 +1,206 @@
+#pragma once
+// A LibTorch module whose parameters an engine shards.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/torch.h>
+#include <utility>
+#include <vector>
+
+#include "libtorch/module_registry.h"
+#include "libtorch/module_units.h"
+#include "libtorch/parameter_home.h"
+
+#include "engine/engine.h"
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+
+struct ShardOptions {
+  /// The submodules that forward calls, by name, in that order, one name a call; each is gathered as one. Empty: every
+  /// child that has parameters, those of Sequential and ModuleList one by one, in order of registration.
+  std::vector<std::string> calls = {};
+  /// How a parameter is trained; unset: if it requires a gradient, and decayed.
+  std::function<ParameterOptions(const std::string& name, const at::Tensor& parameter)> parameter = {};
+};
+
+/// Lends a module's parameters the engine's memory, and brackets the forward and the backward of its submodules. Made by
+/// fully_shard(). Belongs to one rank and its thread. The module and the engine must outlive it, and no graph that came of
+/// the module may be used after it. Throws the engine's errors, and UsageError for a module that cannot be sharded.
+class ShardedModule {
+ public:
+  ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options);
+  ~ShardedModule() {
+    for (const CalledModule& each : cut_.called) ModuleRegistry::instance().remove(each.module);
+  }
+  ShardedModule(const ShardedModule&) = delete;
+  ShardedModule& operator=(const ShardedModule&) = delete;
+
+  /// loss.backward(), which will do too; but an exception that leaves this one abandons the step, so the next is clean.
+  void backward(const at::Tensor& loss);
+
+  /// Runs `forward` with the parameters of a called submodule whole. `outputs` hands every tensor of the result to a
+  /// function: autograd makes the parameters whole again when the backward of one of them begins. Without gradients
+  /// (NoGradGuard) it is an evaluation, for between steps.
+  template <typename Forward, typename Outputs>
+  auto run(size_t called, const Forward& forward, const Outputs& outputs) {
+    const bool trains = torch::GradMode::is_enabled();
+    auto result = [&] {
+      const std::vector<UnitId>& units = cut_.called[called].units;
+      const Live live(*this, called, trains ? engine_.forward(units) : engine_.evaluate(units), false);
+      return forward();
+    }();
+    if (!trains) return result;
+    const size_t call = calls_.size();
+    calls_.push_back(called);
+    outputs(result, [&](const at::Tensor& output) {
+      if (output.requires_grad()) output.register_hook([this, call](const at::Tensor&) { begin_backward(call); });
+    });
+    return result;
+  }
+
+ private:
+  /// A called submodule's parameters, whole while it lives.
+  class Live {
+   public:
+    Live(ShardedModule& owner, size_t called, Scope scope, bool backward);
+    Live(const Live&) = delete;
+    Live& operator=(const Live&) = delete;
+    ~Live();
+
+   private:
+    template <typename Each>
+    void for_each_home(const Each& each) const;
+
+    ShardedModule& owner_;
+    size_t called_;
+    bool backward_;
+    std::optional<Scope> scope_;
+  };
+
+  void declare(const ShardOptions& options);
+  void materialize();
+  void begin_backward(size_t call);
+  void end_backward();
+  void close_backward();
+
+  Engine& engine_;
+  ModuleUnits cut_;
+  std::vector<std::vector<std::unique_ptr<ParameterHome>>> homes_;  // by unit
+  std::vector<size_t> calls_;     // of this micro-batch, those whose backward has not begun
+  std::optional<Live> backward_;  // of the one whose backward has
+  bool in_backward_ = false;
+  std::string lost_gradient_;
+};
+
+template <typename Each>
+void ShardedModule::Live::for_each_home(const Each& each) const {
+  for (const UnitId unit : owner_.cut_.called[called_].units) {
+    for (const auto& home : owner_.homes_[static_cast<size_t>(unit)]) each(*home);
+  }
+}
+
+inline ShardedModule::Live::Live(ShardedModule& owner, size_t called, Scope scope, bool backward)
+    : owner_(owner), called_(called), backward_(backward), scope_(std::move(scope)) {
+  for_each_home([&](ParameterHome& home) {
+    home.follow();
+    if (backward_) home.begin_gradient();
+  });
+}
+
+inline ShardedModule::Live::~Live() {
+  if (backward_) {
+    for_each_home([&](const ParameterHome& home) {
+      if (!home.end_gradient()) owner_.lost_gradient_ = home.name();
+    });
+  }
+  scope_.reset();
+  for_each_home([](ParameterHome& home) { home.follow(); });  // to where a touch faults
+}
+
+inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
+    : engine_(engine), cut_(module_units(module, options.calls)) {
+  declare(options);
+  materialize();
+  for (size_t c = 0; c < cut_.called.size(); ++c) ModuleRegistry::instance().add(cut_.called[c].module, {this, c});
+}
+
+inline void ShardedModule::declare(const ShardOptions& options) {
+  for (const ModuleUnit& each : cut_.units) {
+    Unit& unit = engine_.add_unit(each.name);
+    auto& homes = homes_.emplace_back();
+    for (const auto& [name, parameter] : each.members) {
+      ParameterHome& home = *homes.emplace_back(std::make_unique<ParameterHome>(name, parameter));
+      ParameterOptions how = options.parameter ? options.parameter(name, parameter) : ParameterOptions{};
+      how.trainable = parameter.requires_grad();
+      unit.add("." + name, parameter.sizes().vec(), home.value_slot(), home.gradient_slot(), how);
+    }
+  }
+  std::vector<std::vector<UnitId>> uses;
+  for (const size_t called : cut_.order) uses.push_back(cut_.called[called].units);
+  engine_.declare_order(std::move(uses));
+}
+
+/// The parameters begin as the module has them: on every rank the same.
+inline void ShardedModule::materialize() {
+  const Precision& precision = engine_.plan().policy.precision;
+  std::map<std::string, at::Tensor> values;
+  for (const auto& homes : homes_) {
+    for (const auto& home : homes) {
+      home->check(torch_dtype(precision.compute));
+      values[home->name()] = home->parameter().detach().contiguous().view({-1});
+    }
+  }
+  engine_.materialize([&](const ParameterSpec& parameter, int64_t offset, std::span<float> to) {
+    const auto count = static_cast<int64_t>(to.size());
+    at::from_blob(to.data(), {count}, at::kFloat).copy_(values.at(parameter.tensor.name).narrow(0, offset, count));
+  });
+  for (const auto& homes : homes_) {
+    for (const auto& home : homes) home->move_in(torch_dtype(precision.gradients));
+  }
+}
+
+inline void ShardedModule::backward(const at::Tensor& loss) {
+  try {
+    loss.backward();
+  } catch (...) {
+    backward_.reset();
+    calls_.clear();
+    in_backward_ = false;
+    engine_.abandon();
+    throw;
+  }
+}
+
+/// Autograd runs what was recorded last first, so when this call's backward begins, all of the later ones' has ended.
+inline void ShardedModule::begin_backward(size_t call) {
+  if (call >= calls_.size()) return;  // another of its outputs was first
+  if (!std::exchange(in_backward_, true)) {
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  }
+  close_backward();
+  for (; calls_.size() > call + 1; calls_.pop_back()) engine_.pass_over(cut_.called[calls_.back()].units);
+  const size_t called = calls_.back();
+  calls_.pop_back();
+  backward_.emplace(*this, called, engine_.backward(cut_.called[called].units), true);
+}
+
+inline void ShardedModule::end_backward() {
+  in_backward_ = false;
+  close_backward();
+  for (; !calls_.empty(); calls_.pop_back()) engine_.pass_over(cut_.called[calls_.back()].units);
+}
+
+inline void ShardedModule::close_backward() {
+  backward_.reset();
+  if (lost_gradient_.empty()) return;
+  throw UsageError("the gradient of " + std::exchange(lost_gradient_, {}) +
+                   " was replaced while backward ran: leave .grad alone, and create no graph of it");
+}
+
+}  // namespace aliquot
+#pragma GCC visibility pop

@@ -1,0 +1,303 @@
+// What users do with a sharded LibTorch module beside training it straight on, and what they get wrong.
+#include <filesystem>
+#include <gtest/gtest.h>
+
+#include "libtorch/call.h"
+
+#include "engine/guard_range.h"
+#include "sharding/world.h"
+#include "tests/libtorch/small_modules.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_torch;
+
+void in_world(int rank_count, const std::function<void(World&)>& body) {
+  World::threads(rank_count,
+                 [&](World& world) {
+                   at::set_num_threads(1);
+                   body(world);
+                 },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+EngineOptions options(int zero_stage = 3) {
+  return {.zero_stage = zero_stage, .optimizer = Sgd{.lr = 0.1f, .momentum = 0}, .clip = 0};
+}
+
+torch::Tensor values(std::vector<int64_t> shape) {
+  const int64_t count = c10::multiply_integers(shape);
+  return torch::sin(torch::arange(count, torch::kFloat)).view(shape);
+}
+
+void fill(torch::nn::Module& module) {
+  const torch::NoGradGuard none;
+  for (auto& each : module.parameters()) each.copy_(values(each.sizes().vec()));
+}
+
+/// One step of the module's loss on its own input, and the parameter then.
+template <typename M, typename Loss>
+std::vector<float> stepped(World& world, M& module, const char* parameter, const ShardOptions& how, const Loss& loss) {
+  Engine engine(world, options());
+  const auto sharded = fully_shard(module, engine, how);
+  engine.micro_batch();
+  sharded->backward(loss(module));
+  engine.step();
+  return engine.read(parameter);
+}
+
+/// The same by hand: lr 0.1 and the gradient that LibTorch finds.
+template <typename M, typename Loss>
+std::vector<float> by_hand(M& module, const char* parameter, const Loss& loss) {
+  loss(module).backward();
+  const torch::Tensor weight = module.named_parameters()[parameter];
+  const torch::Tensor after = weight.detach() - 0.1 * weight.grad();
+  return {after.data_ptr<float>(), after.data_ptr<float>() + after.numel()};
+}
+
+void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-6) << i;
+}
+
+/// Two linear layers, the first of which is called twice.
+struct Twice : torch::nn::Module {
+  torch::nn::Linear a{4, 4}, b{4, 2};
+  Twice() {
+    register_module("a", a);
+    register_module("b", b);
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return call(b, torch::tanh(call(a, torch::tanh(call(a, x))))); }
+};
+
+TEST(ModuleUse, AModuleThatIsCalledTwiceIsNamedTwice) {
+  const auto loss = [](Twice& m) { return m.forward(values({3, 4})).square().sum(); };
+  Twice alone;
+  fill(alone);
+  const auto expected = by_hand(alone, "a.weight", loss);
+  in_world(2, [&](World& world) {
+    Twice module;
+    fill(module);
+    expect_near(stepped(world, module, "a.weight", {.calls = {"a", "a", "b"}}, loss), expected);
+  });
+}
+
+TEST(ModuleUse, TheLayersOfASequentialAreCalledOneByOne) {
+  const auto make = [] {
+    torch::nn::Sequential layers(torch::nn::Linear(4, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1));
+    fill(*layers);
+    return layers;
+  };
+  const auto loss = [](torch::nn::SequentialImpl& m) { return call(m, values({3, 4})).square().sum(); };
+  auto alone = make();
+  const auto expected = by_hand(*alone, "0.weight", loss);
+  in_world(2, [&](World& world) {
+    auto layers = make();
+    expect_near(stepped(world, *layers, "0.weight", {}, loss), expected);
+  });
+}
+
+/// Returns two tensors, of which the loss may use one.
+struct Fork : torch::nn::Module {
+  struct PartImpl : torch::nn::Module {
+    torch::nn::Linear left{4, 4}, right{4, 4};
+    PartImpl() {
+      register_module("left", left);
+      register_module("right", right);
+    }
+    std::tuple<torch::Tensor, torch::Tensor> forward(const torch::Tensor& x) { return {left(x), right(x)}; }
+  };
+  std::shared_ptr<PartImpl> part = register_module("part", std::make_shared<PartImpl>());
+};
+
+TEST(ModuleUse, ForwardsMayReturnSeveralTensorsAndLeaveSomeUnused) {
+  for (const bool both : {true, false}) {
+    const auto loss = [both](Fork& m) {
+      const auto [left, right] = call(m.part, values({3, 4}));
+      return both ? (left * right).sum() : left.square().sum();
+    };
+    Fork alone;
+    fill(alone);
+    const auto expected = by_hand(alone, "part.left.weight", loss);
+    in_world(2, [&](World& world) {
+      Fork module;
+      fill(module);
+      expect_near(stepped(world, module, "part.left.weight", {}, loss), expected);
+    });
+  }
+}
+
+TEST(ModuleUse, WhatIsFrozenStaysAndThePassGoesOn) {
+  in_world(2, [&](World& world) {
+    for (const char* frozen : {"a", "b"}) {
+      Twice module;
+      fill(module);
+      for (auto& each : module.named_parameters()) each.value().set_requires_grad(each.key().substr(0, 1) != frozen);
+      const auto before = values({4, 4});
+      const auto after = stepped(world, module, "a.weight", {.calls = {"a", "a", "b"}}, [](Twice& m) {
+        return m.forward(values({3, 4})).square().sum();
+      });
+      const bool same = std::equal(after.begin(), after.end(), before.data_ptr<float>());
+      EXPECT_EQ(same, std::string(frozen) == "a");
+    }
+  });
+}
+
+TEST(ModuleUse, WithoutGradientsItIsAnEvaluationBetweenSteps) {
+  in_world(2, [&](World& world) {
+    Twice module;
+    fill(module);
+    const auto expected = [&] {
+      const torch::NoGradGuard none;
+      return module.forward(values({3, 4}));
+    }();
+    Engine engine(world, options());
+    const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
+    for (int step = 0; step < 2; ++step) {
+      {
+        const torch::NoGradGuard none;
+        const torch::Tensor found = module.forward(values({3, 4}));
+        EXPECT_EQ(found.equal(expected), step == 0);
+      }
+      engine.micro_batch();
+      module.forward(values({3, 4})).square().sum().backward();
+      engine.step();
+    }
+  });
+}
+
+TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
+  in_world(2, [&](World& world) {
+    Twice module;
+    fill(module);
+    Engine engine(world, options());
+    const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
+    for (const bool in_forward : {true, false}) {
+      const bool own = world.rank() == 1;
+      try {
+        const Pass pass = engine.micro_batch();
+        torch::Tensor x = values({3, 4});
+        if (own && in_forward) x = values({3, 5});  // does not fit
+        torch::Tensor y = module.forward(x);
+        if (own) y.register_hook([](const at::Tensor&) { throw std::runtime_error("a kernel of the user's"); });
+        sharded->backward(y.square().sum());
+        EXPECT_FALSE(own);
+      } catch (const std::exception&) {
+        EXPECT_TRUE(own);
+      }
+      const StepReport report = engine.step();
+      EXPECT_TRUE(report.skipped);
+      EXPECT_EQ(report.abandoned_by, 1);
+      engine.micro_batch();
+      sharded->backward(module.forward(values({3, 4})).square().sum());
+      EXPECT_FALSE(engine.step().skipped);
+    }
+  });
+}
+
+TEST(ModuleUse, ComputesIn16BitsWithGradientsIn32) {
+  in_world(2, [&](World& world) {
+    EngineOptions how = options();
+    how.precision = {.compute = DType::kBFloat16};
+    Gpt model;
+    model.initialize();
+    model.to(torch::kBFloat16);
+    Engine engine(world, how);
+    const auto sharded = fully_shard(model, engine);
+    double first = 0, last = 0;
+    for (int step = 0; step < 8; ++step) {
+      const torch::Tensor ids = (torch::arange(4 * kContext, torch::kLong) * 7 % kVocabulary).view({4, kContext});
+      engine.micro_batch();
+      const torch::Tensor logits = model.forward(ids).to(torch::kFloat);
+      const torch::Tensor loss =
+          torch::nn::functional::cross_entropy(logits.reshape({-1, kVocabulary}), ids.reshape({-1}));
+      loss.backward();
+      EXPECT_FALSE(engine.step().skipped);
+      (step == 0 ? first : last) = loss.item<double>();
+    }
+    EXPECT_LT(last, first - 0.2);
+  });
+}
+
+/// What fully_shard() or a step with its module says.
+std::string complaint(const std::function<void(World&)>& body) {
+  std::string said;
+  in_world(1, [&](World& world) {
+    try {
+      body(world);
+    } catch (const UsageError& error) {
+      said = error.what();
+    }
+  });
+  return said;
+}
+
+TEST(ModuleUse, MistakesAreNamed) {
+  const auto sharding = [](ShardOptions how, bool half = false) {
+    return complaint([&](World& world) {
+      Twice module;
+      if (half) module.to(torch::kBFloat16);
+      Engine engine(world, options());
+      fully_shard(module, engine, how);
+    });
+  };
+  EXPECT_EQ(sharding({.calls = {"a", "c"}}), "the module has no submodule c that forward could call");
+  EXPECT_EQ(
+      sharding({.calls = {"a"}}),
+      "parameter b.weight is in no unit: make it a submodule's, whose forward is called, or name the one that has it");
+  EXPECT_NE(sharding({}, true).find("parameter a.weight is in BFloat16 and the engine computes in Float"),
+            std::string::npos);
+  EXPECT_EQ(complaint([](World& world) {
+              Fork module;
+              Engine engine(world, options());
+              fully_shard(module, engine, {.calls = {"part", "part.left"}});
+            }),
+            "submodule part.left lies in part, and only one of them can be a unit");
+  EXPECT_EQ(complaint([](World& world) {
+              Twice module;
+              Engine engine(world, options());
+              const auto sharded = fully_shard(module, engine);  // a, b
+              engine.micro_batch();
+              module.forward(values({3, 4}));
+            }),
+            "forward of a was opened where the declared order has forward of b");
+  EXPECT_EQ(complaint([](World& world) {
+              Twice module;
+              Engine engine(world, options());
+              const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
+              engine.micro_batch();
+              sharded->backward(module.forward(values({3, 4})).sum());
+              sharded->backward(module.forward(values({3, 4})).sum());
+            }),
+            "forward of a was opened where the declared order has step()");
+}
+
+TEST(ModuleUse, AGradientThatIsReplacedIsNamed) {
+  EXPECT_NE(complaint([](World& world) {
+              Twice module;
+              fill(module);
+              Engine engine(world, options());
+              const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
+              engine.micro_batch();
+              const torch::Tensor loss = module.forward(values({3, 4})).square().sum();
+              loss.backward({}, true, true);  // of which autograd makes a graph, and so new gradients
+            }).find("was replaced while backward ran"),
+            std::string::npos);
+}
+
+TEST(ModuleUseDeathTest, ATouchOutsideACallIsNamed) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(in_world(1,
+                        [](World& world) {
+                          install_fault_names();
+                          Twice module;
+                          Engine engine(world, options());
+                          const auto sharded = fully_shard(module, engine);
+                          std::cout << module.b->weight.sum().item<float>();
+                        }),
+               "parameter b.weight was touched outside a live scope");
+}
+
+}  // namespace
+}  // namespace aliquot
