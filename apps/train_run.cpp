@@ -3,6 +3,7 @@
 #include <chrono>
 #include <fmt/format.h>
 
+#include "apps/models/make_model.h"
 #include "apps/stop_request.h"
 #include "apps/train_settings.h"
 #include "apps/wrap.h"
@@ -32,7 +33,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
-      model_(std::make_unique<Gpt2>(model_shape(options), model_options(options), host(*stream_).pool())),
+      model_(make_model(model_shape(options), model_options(options), host(*stream_).pool())),
       engine_(std::make_unique<Engine>(world, engine_options(options))),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)) {

@@ -10,7 +10,7 @@
 #include "apps/data/loader.h"
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
-#include "apps/models/gpt2.h"
+#include "apps/models/model.h"
 #include "apps/models/parts.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
@@ -72,7 +72,7 @@ class TrainRun {
   World& world_;
   TrainOptions options_;
   std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
-  std::unique_ptr<Gpt2> model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   Loader loader_;
   std::optional<Loader> evaluated_;

@@ -77,6 +77,10 @@ void TrainRun::save_checkpoint() {
   state.scalars[kSequencesConsumed] = consumed_;
   state.scalars["model"] = options_.model;
   state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
+  if (const ModelShape shape = model_shape(options_); shape.family == ModelFamily::kLlama) {
+    state.scalars["context"] = shape.context;
+    state.scalars["rotary_factor"] = shape.rotary_factor;
+  }
   state.scalars.merge(run_scalars());
   const SaveOptions how{.keep_count = static_cast<int>(options_.keep),
                         .written_by = {{"zero_stage", static_cast<int64_t>(options_.stage())},

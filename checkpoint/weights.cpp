@@ -19,9 +19,16 @@ constexpr int64_t kIndexBytesLimit = 32 << 20;
 // So much of a tensor is converted at once.
 constexpr int64_t kConvertBytes = 256 << 10;
 
-std::string stripped(std::string_view name) {
+/// The name used here, whether the file's has the prefix of the module around it or not: GPT-2's parameters have none, those
+/// of Llama "model.", as they are published.
+std::string name_here(std::string_view name) {
   for (const std::string_view prefix : {"transformer.", "model."}) {
-    if (name.starts_with(prefix)) return std::string(name.substr(prefix.size()));
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    break;
+  }
+  for (const std::string_view of_llama : {"embed_tokens.", "layers.", "norm."}) {
+    if (name.starts_with(of_llama)) return "model." + std::string(name);
   }
   return std::string(name);
 }
@@ -108,7 +115,7 @@ WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::pa
 void WeightFiles::add_file(SafetensorsFile file) {
   files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
   for (const SafetensorsEntry& entry : files_.back()->header().tensors) {
-    const std::string name = stripped(entry.name);
+    const std::string name = name_here(entry.name);
     if (is_no_parameter(entry, name)) {
       left_out_.push_back(entry.name);
     } else {
@@ -124,10 +131,13 @@ void WeightFiles::finish(const std::filesystem::path& path) {
     if (tensors_[i].name != tensors_[i - 1].name) continue;
     throw UsageError(fmt::format("{} holds tensor {} twice", path.string(), printable(tensors_[i].name)));
   }
-  // GPT-2's head is its table of tokens; some files hold it again.
+  // A head may be the table of tokens; some files hold it again. GPT-2's always is, Llama's in the smaller models.
   const WeightTensor *head = find("lm_head.weight"), *table = find("wte.weight");
+  const bool always = table != nullptr;
+  if (table == nullptr) table = find("model.embed_tokens.weight");
   if (head == nullptr || table == nullptr) return;
   if (!same_bytes(*head, *table)) {
+    if (!always) return;
     throw UsageError(
         fmt::format("{} has a head (lm_head.weight) that is not its table of tokens (wte.weight); these are one here",
                     path.string()));

@@ -14,7 +14,7 @@ namespace aliquot {
 
 /// A tensor of the files.
 struct WeightTensor {
-  std::string name;  // without "transformer." or "model." before it
+  std::string name;  // without "transformer." before it, and with "model." where it is Llama's
   const SafetensorsEntry* entry = nullptr;
   const SafetensorsFile* file = nullptr;
 };

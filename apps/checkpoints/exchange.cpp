@@ -31,13 +31,17 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   return parameters;
 }
 
-/// The number of heads stands in no tensor: what was asked for, else what the run that saved it wrote down, else the preset's.
+/// A number that stands in no tensor, as the run that saved the checkpoint wrote it down.
+std::optional<int64_t> saved(const Manifest& manifest, const std::string& name) {
+  const auto found = manifest.scalars.find(name);
+  if (found == manifest.scalars.end() || !std::holds_alternative<int64_t>(found->second)) return std::nullopt;
+  return std::get<int64_t>(found->second);
+}
+
+/// What was asked for, else what the run that saved it wrote down, else the preset's.
 int64_t heads_of(const Manifest& manifest, const ModelShape& shape, std::optional<int64_t> asked) {
-  const auto saved = manifest.scalars.find("heads");
-  if (!asked && saved != manifest.scalars.end() && std::holds_alternative<int64_t>(saved->second)) {
-    asked = std::get<int64_t>(saved->second);
-  }
-  if (!asked) asked = preset_heads(shape);
+  if (!asked) asked = saved(manifest, "heads");
+  if (const ModelShape* preset = preset_like(shape); !asked && preset != nullptr) asked = preset->heads;
   if (!asked) {
     throw UsageError(
         fmt::format("the checkpoint does not say how many heads its {} layers of width {} have: give --heads N.",
@@ -48,12 +52,28 @@ int64_t heads_of(const Manifest& manifest, const ModelShape& shape, std::optiona
   return *asked;
 }
 
+/// Fills in what no tensor shows.
+void complete(ModelShape& shape, const Manifest& manifest, const CheckpointOptions& options) {
+  const int64_t key_width = shape.kv_heads;
+  shape.heads = heads_of(manifest, shape, options.heads);
+  shape.kv_heads = shape.heads;
+  if (shape.family != ModelFamily::kLlama) return;
+  if (key_width % shape.head_width() != 0) {
+    throw UsageError(fmt::format("--heads {} makes heads of {} elements, and keys have {}: give another number.",
+                                 shape.heads, shape.head_width(), key_width));
+  }
+  shape.kv_heads = key_width / shape.head_width();
+  const ModelShape* preset = preset_like(shape);
+  shape.context = saved(manifest, "context").value_or(preset == nullptr ? 8192 : preset->context);
+  shape.rotary_factor = saved(manifest, "rotary_factor").value_or(preset == nullptr ? 1 : preset->rotary_factor);
+}
+
 /// The text of config.json; empty where the model is none that transformers knows.
 std::string config_of(const Manifest& manifest, const CheckpointOptions& options) {
-  auto shape = gpt2_shape_of(parameters_of(manifest));
+  auto shape = shape_of(parameters_of(manifest));
   if (!shape) return {};
-  shape->heads = shape->kv_heads = heads_of(manifest, *shape, options.heads);
-  return gpt2_config(*shape, name(dtype_of(options.dtype)));
+  complete(*shape, manifest, options);
+  return config_text(*shape, name(dtype_of(options.dtype)));
 }
 
 void require_out(const CheckpointOptions& options, const char* verb) {

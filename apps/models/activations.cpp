@@ -1,13 +1,12 @@
 #include "apps/models/activations.h"
 
-#include "apps/models/gpt2.h"
+#include "apps/models/make_model.h"
 
 namespace aliquot {
 
 ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads) {
   ThreadPool pool(threads);
-  if (shape.family == ModelFamily::kGpt2) return Gpt2(shape, options, pool).activations();
-  return {};
+  return make_model(shape, options, pool)->activations();
 }
 
 }  // namespace aliquot

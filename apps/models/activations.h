@@ -6,8 +6,7 @@
 
 namespace aliquot {
 
-/// As the model of that shape declares it, computing with `threads`; nothing for a family that no model here is of. Throws
-/// UsageError when shape and options do not fit.
+/// As the model of that shape declares it, computing with `threads`. Throws UsageError when shape and options do not fit.
 ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads);
 
 }  // namespace aliquot

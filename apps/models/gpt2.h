@@ -55,8 +55,9 @@ class Gpt2 final : public Transformer {
   void backward_block(const Gpt2Block& w, const Gpt2Block& g);
   void backward_mlp(const Gpt2Block& w, const Gpt2Block& g);
   void backward_attention(const Gpt2Block& w, const Gpt2Block& g);
-  void norm_again(const float* x, float* mean, float* rstd, ConstValues weight, ConstValues bias);
-  void norm_backward(const LayerNormBackwardRows& rows, Values d_weight, Values d_bias);
+  Norm norm_1(const Gpt2Block& w) const;
+  Norm norm_2(const Gpt2Block& w) const;
+  Norm final_norm() const;
   void forward_final_norm();
   void backward_final_norm();
 

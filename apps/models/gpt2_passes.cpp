@@ -38,7 +38,7 @@ void Gpt2::forward_block(const Gpt2Block& w) {
 
 void Gpt2::forward_attention(const Gpt2Block& w) {
   const BlockActivations& a = block_;
-  norm_again(input(), a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
+  norm_forward(norm_1(w), normed_);
   linear_forward(pool_, linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width), normed_, nullptr, a.qkv);
   attention_forward(pool_, {attention_shape(), a.qkv, a.attention, a.log_sums, attention_scratch_});
   linear_forward(pool_, linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention, input(),
@@ -47,7 +47,7 @@ void Gpt2::forward_attention(const Gpt2Block& w) {
 
 void Gpt2::forward_mlp(const Gpt2Block& w) {
   const BlockActivations& a = block_;
-  norm_again(a.middle, a.mean_2, a.rstd_2, w.ln_2_weight, w.ln_2_bias);
+  norm_forward(norm_2(w), normed_);
   linear_forward(pool_, linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden), normed_, nullptr, a.before_gelu);
 }
 
@@ -65,11 +65,10 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   linear_backward_weights(pool_, proj, wide_, from, {g.proj_weight, g.proj_bias, adds()});
   linear_backward_input(pool_, proj, from, wide_);
   gelu_backward(pool_, wide_, a.before_gelu, rows() * shape_.hidden);
-  norm_again(a.middle, a.mean_2, a.rstd_2, w.ln_2_weight, w.ln_2_bias);
+  norm_forward(norm_2(w), normed_);
   linear_backward_weights(pool_, fc, normed_, wide_, {g.fc_weight, g.fc_bias, adds()});
   linear_backward_input(pool_, fc, wide_, narrow_);
-  norm_backward({a.middle, w.ln_2_weight, a.mean_2, a.rstd_2, narrow_, gradient_, rows(), shape_.width, true},
-                g.ln_2_weight, g.ln_2_bias);
+  norm_backward(norm_2(w), narrow_, g.ln_2_weight, g.ln_2_bias);
 }
 
 void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
@@ -80,40 +79,28 @@ void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   linear_backward_weights(pool_, proj, a.attention, from, {g.attn_proj_weight, g.attn_proj_bias, adds()});
   linear_backward_input(pool_, proj, from, narrow_);
   attention_backward(pool_, {attention_shape(), a.qkv, a.attention, a.log_sums, narrow_, wide_, attention_scratch_});
-  norm_again(input(), a.mean_1, a.rstd_1, w.ln_1_weight, w.ln_1_bias);
+  norm_forward(norm_1(w), normed_);
   linear_backward_weights(pool_, attn, normed_, wide_, {g.attn_weight, g.attn_bias, adds()});
   linear_backward_input(pool_, attn, wide_, narrow_);
-  norm_backward({input(), w.ln_1_weight, a.mean_1, a.rstd_1, narrow_, gradient_, rows(), shape_.width, true},
-                g.ln_1_weight, g.ln_1_bias);
+  norm_backward(norm_1(w), narrow_, g.ln_1_weight, g.ln_1_bias);
 }
 
-// A norm's output costs a pass over memory to make again and as much as its input to keep.
-void Gpt2::norm_again(const float* x, float* mean, float* rstd, ConstValues weight, ConstValues bias) {
-  layer_norm_forward(pool_, {x, weight, bias, mean, rstd, normed_, rows(), shape_.width});
-}
-
-void Gpt2::norm_backward(const LayerNormBackwardRows& a, Values d_weight, Values d_bias) {
-  layer_norm_backward_weights(pool_, {.x = a.x,
-                                      .mean = a.mean,
-                                      .rstd = a.rstd,
-                                      .from = a.from,
-                                      .weight = d_weight,
-                                      .bias = d_bias,
-                                      .rows = a.rows,
-                                      .width = a.width,
-                                      .add = adds()});
-  layer_norm_backward(pool_, a);
-}
-
-void Gpt2::forward_final_norm() {
-  layer_norm_forward(pool_, {input(), parameters_.ln_f_weight, parameters_.ln_f_bias, final_mean_, final_rstd_,
-                             normed_output(), rows(), shape_.width});
-}
+void Gpt2::forward_final_norm() { norm_forward(final_norm(), normed_output()); }
 
 void Gpt2::backward_final_norm() {
-  norm_backward(
-      {input(), parameters_.ln_f_weight, final_mean_, final_rstd_, gradient_, gradient_, rows(), shape_.width, false},
-      gradients_.ln_f_weight, gradients_.ln_f_bias);
+  norm_backward(final_norm(), gradient_, gradients_.ln_f_weight, gradients_.ln_f_bias, false);
+}
+
+Transformer::Norm Gpt2::norm_1(const Gpt2Block& w) const {
+  return {input(), block_.mean_1, block_.rstd_1, w.ln_1_weight, w.ln_1_bias};
+}
+
+Transformer::Norm Gpt2::norm_2(const Gpt2Block& w) const {
+  return {block_.middle, block_.mean_2, block_.rstd_2, w.ln_2_weight, w.ln_2_bias};
+}
+
+Transformer::Norm Gpt2::final_norm() const {
+  return {input(), final_mean_, final_rstd_, parameters_.ln_f_weight, parameters_.ln_f_bias};
 }
 
 }  // namespace aliquot

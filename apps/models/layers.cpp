@@ -35,7 +35,7 @@ void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
     LayerNormRows part = a;
     part.x += begin * a.width;
     part.to = a.to.from(begin * a.width);
-    part.mean += begin;
+    if (a.mean != nullptr) part.mean += begin;
     part.rstd += begin;
     part.rows = end - begin;
     row_loops().layer_norm(part);
@@ -49,7 +49,7 @@ void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
     part.x += begin * a.width;
     part.from += begin * a.width;
     part.to += begin * a.width;
-    part.mean += begin;
+    if (a.mean != nullptr) part.mean += begin;
     part.rstd += begin;
     part.rows = end - begin;
     row_loops().layer_norm_backward(part);
@@ -67,6 +67,8 @@ void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns&
 }
 
 namespace {
+
+int64_t stride_of(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
 
 // What is added to a product goes first, so that its sum is rounded once.
 void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
@@ -87,7 +89,7 @@ void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const floa
   multiply(pool, {.a = {x, l.inputs},
                   .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
                   .to = to,
-                  .to_stride = l.outputs,
+                  .to_stride = stride_of(l),
                   .rows = l.rows,
                   .columns = l.outputs,
                   .depth = l.inputs,
@@ -97,7 +99,7 @@ void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const floa
 
 void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
   const TimedPart timed(Part::kProducts);
-  multiply(pool, {.a = {from, l.outputs},
+  multiply(pool, {.a = {from, stride_of(l)},
                   .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
                   .to = to,
                   .to_stride = l.inputs,
@@ -111,7 +113,7 @@ void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, 
 void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
                              const LinearGradients& to) {
   const TimedPart timed(Part::kProducts);
-  const Matrix inputs{x, l.inputs}, outputs{from, l.outputs};
+  const Matrix inputs{x, l.inputs}, outputs{from, stride_of(l)};
   Product product{.a = l.outputs_first ? outputs : inputs,
                   .b = l.outputs_first ? inputs : outputs,
                   .to = to.weight,
@@ -143,6 +145,34 @@ void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t cou
   });
 }
 
+void gated_forward(ThreadPool& pool, Values to, const GatedElements& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
+    row_loops().gated(to.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
+  });
+}
+
+void gated_backward(ThreadPool& pool, ConstValues from, const GatedElements& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
+    row_loops().gated_backward(from.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
+  });
+}
+
+void rotate(ThreadPool& pool, const Rotary& r, Values x) {
+  const TimedPart timed(Part::kElementwise);
+  const int64_t half = r.head_width / 2;
+  for_rows(pool, r.batch * r.sequence, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t angles = row % r.sequence * half;
+      for (int64_t head = 0; head < r.heads; ++head) {
+        row_loops().rotate(
+            {x.from(row * r.stride + head * r.head_width), r.cosines + angles, r.sines + angles, half, r.back});
+      }
+    }
+  });
+}
+
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
   const TimedPart timed(Part::kElementwise);
   for_columns(pool, count,
@@ -158,8 +188,12 @@ void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, 
   });
 }
 
-void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient) {
+void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient, bool add) {
   const TimedPart timed(Part::kElementwise);
+  for_rows(pool, add ? 0 : e.entries, [&](int64_t begin, int64_t end) {
+    const Values to = table_gradient.from(begin * e.width);
+    std::memset(to.data, 0, static_cast<size_t>((end - begin) * e.width * element_bytes(to.type)));
+  });
   // By columns: one token may stand in many rows, and their order must not depend on the threads.
   for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
     for (int64_t row = 0; row < e.rows; ++row) {

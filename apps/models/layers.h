@@ -20,9 +20,11 @@ struct Linear {
   int64_t rows = 0, inputs = 0, outputs = 0;
   bool outputs_first = false;  // weight is [outputs, inputs], else [inputs, outputs]
   float* scratch = nullptr;    // of products: see product.h
+  int64_t output_stride = 0;   // elements from one row of outputs to the next, where that is more than their number
 };
 
-/// to = x weight + bias + residual; the residual may be null and may not be `to`.
+/// to = x weight + bias + residual; the residual may be null and may not be `to`. One of several in wider rows has neither
+/// residual nor bias.
 void linear_forward(ThreadPool& pool, const Linear& linear, ConstValues x, const float* residual, Values to);
 /// to = or += from weight^T, the gradient of x.
 void linear_backward_input(ThreadPool& pool, const Linear& linear, ConstValues from, Values to, bool add = false);
@@ -38,6 +40,19 @@ void linear_backward_weights(ThreadPool& pool, const Linear& linear, ConstValues
 void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count);
 /// gradient *= gelu'(x).
 void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t count);
+/// to = silu(gate) * up.
+void gated_forward(ThreadPool& pool, Values to, const GatedElements& elements);
+/// gate and up become their gradients.
+void gated_backward(ThreadPool& pool, ConstValues from, const GatedElements& elements);
+
+/// Rotary positions: the first `heads` heads of every row are turned by the position's angles, in place.
+struct Rotary {
+  int64_t batch = 0, sequence = 0, heads = 0, head_width = 0, stride = 0;
+  const float *cosines = nullptr, *sines = nullptr;  // sequence x head_width / 2
+  bool back = false;                                 // by the opposite angles, as gradients are
+};
+void rotate(ThreadPool& pool, const Rotary& rotary, Values x);
+
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count);
 
 /// Rows of an embedding table looked up by token, and the gradients of table rows summed by token.
@@ -46,8 +61,9 @@ struct Embedding {
   int64_t rows = 0, width = 0, entries = 0;
 };
 void embedding_forward(ThreadPool& pool, const Embedding& embedding, ConstValues table, float* to);
-/// table gradient += from, row by row. The table's gradient was set before.
-void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient);
+/// table gradient += from, row by row; or = where nothing was there before, entries that are no row's zero.
+void embedding_backward(ThreadPool& pool, const Embedding& embedding, const float* from, Values table_gradient,
+                        bool add = true);
 
 /// Learned positions: to[b, t] = from[b, t] + table[t].
 struct Positions {

@@ -57,8 +57,7 @@ ModelSpec gpt2(const ModelShape& s) {
 }
 
 ModelSpec llama(const ModelShape& s) {
-  // The published models below 4096 share the table of tokens with the head.
-  const bool tied = s.width < 4096;
+  const bool tied = s.tied;
   const int64_t kv_width = s.kv_heads * s.head_width();
   Builder b;
   b.unit("model.embed_tokens", tied ? GradientMode::kAdd : GradientMode::kAssign);

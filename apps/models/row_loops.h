@@ -10,7 +10,8 @@
 namespace aliquot {
 
 /// Rows of `width` elements, one after the other, from `x` through a layer norm with per-row statistics kept for
-/// backward. weight, bias and to are of one type.
+/// backward. weight, bias and to are of one type. Where mean is null, here and below, it is an RMS norm, which takes no mean
+/// off and has no bias.
 struct LayerNormRows {
   const float* x = nullptr;
   ConstValues weight, bias;
@@ -41,6 +42,20 @@ struct LayerNormWeightColumns {
   Values weight, bias;  // of one type
   int64_t rows = 0, width = 0, begin = 0, end = 0;
   bool add = false;
+};
+
+/// Elements through SwiGLU: silu(gate) * up. Backward needs gate and up again, and assigns their gradients in their place.
+struct GatedElements {
+  Values gate, up;  // and `to` and `from`: of one type
+  int64_t count = 0;
+};
+
+/// One head's row turned by an angle a pair of elements, i and i + half; `back`: by the opposite angles.
+struct RotatedHead {
+  Values x;
+  const float *cosines = nullptr, *sines = nullptr;
+  int64_t half = 0;
+  bool back = false;
 };
 
 /// to[r, c] = from[r, c] + bias[c]; either may be null (zero), and `from` may be `to`.
@@ -100,6 +115,9 @@ struct RowLoops {
   void (*gelu)(Values to, ConstValues x, int64_t count);
   /// gradient *= gelu'(x). Both of one type.
   void (*gelu_backward)(Values gradient, ConstValues x, int64_t count);
+  void (*gated)(Values to, const GatedElements&);
+  void (*gated_backward)(ConstValues from, const GatedElements&);
+  void (*rotate)(const RotatedHead&);
   void (*convert)(Values to, ConstValues from, int64_t count);
   void (*add)(Values to, ConstValues from, int64_t count);
   float (*dot)(const float* a, ConstValues b, int64_t count);

@@ -19,8 +19,8 @@ constexpr std::array kPresets = {
     ModelPreset{"gpt2-774m", gpt2(36, 1280, 20)},
     ModelPreset{"gpt2-1.5b", gpt2(48, 1600, 25)},
     ModelPreset{"llama-nano", {ModelFamily::kLlama, 4, 128, 4, 2, 384, 128, 256}},
-    ModelPreset{"llama-1b", {ModelFamily::kLlama, 16, 2048, 32, 8, 8192, 8192, 128256}},
-    ModelPreset{"llama-8b", {ModelFamily::kLlama, 32, 4096, 32, 8, 14336, 8192, 128256}},
+    ModelPreset{"llama-1b", {ModelFamily::kLlama, 16, 2048, 32, 8, 8192, 8192, 128256, 32}},
+    ModelPreset{"llama-8b", {ModelFamily::kLlama, 32, 4096, 32, 8, 14336, 8192, 128256, 8, false}},
 };
 
 void check_positive(std::string_view flag, int64_t value) {
@@ -54,6 +54,11 @@ void check(const ModelShape& shape) {
   check_positive("vocab", shape.vocabulary);
   check_multiple("width", shape.width, "heads", shape.heads);
   check_multiple("heads", shape.heads, "kv-heads", shape.kv_heads);
+  if (shape.family == ModelFamily::kLlama && shape.head_width() % 2 != 0) {
+    throw UsageError("--width " + std::to_string(shape.width) + " and --heads " + std::to_string(shape.heads) +
+                     " make heads of " + std::to_string(shape.head_width()) +
+                     " elements, and rotary positions turn pairs: change one of them.");
+  }
   if (shape.family == ModelFamily::kGpt2 && shape.kv_heads != shape.heads) {
     throw UsageError("--kv-heads " + std::to_string(shape.kv_heads) +
                      " with a gpt2 model: its heads all have keys of their own; leave the flag out.");

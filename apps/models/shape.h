@@ -20,6 +20,8 @@ struct ModelShape {
   int64_t hidden = 0;
   int64_t context = 0;
   int64_t vocabulary = 0;
+  int64_t rotary_factor = 1;  // llama: slow angles are this much slower, as those published for long contexts have it
+  bool tied = true;           // the head is the table of tokens
 
   int64_t head_width() const { return width / heads; }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;

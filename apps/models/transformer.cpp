@@ -60,7 +60,7 @@ void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
   loss_.log_sums = kept.take(rows());
   loss_.scratch = scratch.take(2 * rows());
   loss_.tile = scratch.take(rounds ? rows() * loss.tile_entries() : 0);
-  loss_.tile_maxima = scratch.take(rounds ? rows() * loss.tile_count() : 0);
+  loss_.tile_maxima = kept.take(rounds ? rows() * loss.tile_count() : 0);
   loss_.product_scratch = take_product_scratch(scratch);
 }
 
@@ -112,6 +112,23 @@ ConstValues Transformer::gradient_for_products() {
   if (options_.compute == DType::kFloat32) return gradient_;
   convert(pool_, rounded_gradient_, gradient_, stream_elements());
   return rounded_gradient_;
+}
+
+void Transformer::norm_forward(const Norm& norm, Values to) {
+  layer_norm_forward(pool_, {norm.x, norm.weight, norm.bias, norm.mean, norm.rstd, to, rows(), shape_.width});
+}
+
+void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
+  layer_norm_backward_weights(pool_, {.x = norm.x,
+                                      .mean = norm.mean,
+                                      .rstd = norm.rstd,
+                                      .from = from,
+                                      .weight = d_weight,
+                                      .bias = d_bias,
+                                      .rows = rows(),
+                                      .width = shape_.width,
+                                      .add = adds()});
+  layer_norm_backward(pool_, {norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
 }
 
 void Transformer::forward_head(ConstValues table) {

@@ -69,6 +69,17 @@ class Transformer : public Model {
   Values normed_input() const { return {memory_.input, options_.compute}; }
   Values normed_output() const { return {memory_.output, options_.compute}; }
 
+  /// A norm of the stream's rows; the output is made again for backward, which costs a pass over memory, and to keep it as
+  /// much as its input. `mean` is null where it is an RMS norm.
+  struct Norm {
+    const float* x = nullptr;
+    float *mean = nullptr, *rstd = nullptr;
+    ConstValues weight = {}, bias = {};
+  };
+  void norm_forward(const Norm& norm, Values to);
+  /// gradient_ += or = the gradient of its input, given that of its output.
+  void norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add = true);
+
   /// From and to where the use at work has its input and output.
   void forward_head(ConstValues table);
   /// Assigns gradient_.

@@ -121,9 +121,6 @@ void refuse_unfinished(const TrainOptions& options) {
         "--" + std::string(unfinished.option) + " " + value + " is not built yet: " +
         (usable == "*" ? "leave the flag out." : "what works today is " + usable + " (* is without the flag)."));
   }
-  if (find_model_preset(options.model)->shape.family != ModelFamily::kGpt2) {
-    throw UsageError("--model " + options.model + " is not built yet: take one of the gpt2 models.");
-  }
 }
 
 }  // namespace aliquot

@@ -72,6 +72,41 @@ TEST_F(Exchange, TheConfigurationSaysWhatTransformersAsks) {
   EXPECT_NE(file.find(R"("__metadata__":{"format":"pt"})"), std::string::npos);
 }
 
+/// Published files hold Llama's names with "model." before them, bare modules without; both are the same model here.
+TEST_F(Exchange, LlamaGoesThereAndBack) {
+  const std::vector<std::string> shape{"--model", "llama-nano", "--layers", "2", "--threads", "1", "--quiet"};
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "train");
+    words.insert(words.end(), shape.begin(), shape.end());
+    return run_aliquot(words);
+  };
+  const std::string digest = digest_of(run({"--steps", "2", "--ranks", "2", "--checkpoint-dir", at("run")}));
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  const auto config = nlohmann::json::parse(test::read_file(at("hf/config.json")));
+  const nlohmann::json expected{
+      {"model_type", "llama"},    {"num_hidden_layers", 2},         {"hidden_size", 128},
+      {"num_attention_heads", 4}, {"num_key_value_heads", 2},       {"head_dim", 32},
+      {"intermediate_size", 384}, {"max_position_embeddings", 128}, {"tie_word_embeddings", true},
+      {"rope_scaling", nullptr},  {"rope_theta", 500000.0},         {"vocab_size", 256}};
+  for (const auto& [key, value] : expected.items()) EXPECT_EQ(config.at(key), value) << key;
+  std::string file = test::read_file(at("hf/model.safetensors"));
+  EXPECT_NE(file.find(R"("model.layers.1.self_attn.k_proj.weight":{"dtype":"F32","shape":[64,128])"),
+            std::string::npos);
+  const CommandResult in = run_aliquot({"checkpoint", "import", at("hf/model.safetensors"), "--out", at("back")});
+  ASSERT_EQ(in.code, 0) << in.err;
+  EXPECT_EQ(digest_of(run_aliquot({"checkpoint", "show", at("back")})), digest);
+  for (size_t name = file.find("\"model."); name != std::string::npos; name = file.find("\"model.", name)) {
+    file.replace(name, 7, "\"");
+    file.insert(file.find('{', name), 6, ' ');  // the header keeps its length
+  }
+  test::write_file(at("bare.safetensors"), file);
+  for (const char* weights : {"hf", "bare.safetensors", "back", "run"}) {
+    const CommandResult started =
+        run({"--steps", "1", "--lr", "0", "--weight-decay", "0", "--ranks", "3", "--init", at(weights)});
+    EXPECT_EQ(digest_of(started), digest) << weights;
+  }
+}
+
 TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);

@@ -10,8 +10,8 @@ struct Losses {
   double first = 0, last = 0;  // last: the mean of five steps
 };
 
-Losses learn(DType compute, DType gradient_type) {
-  PlainOptions options{.shape = find_model_preset("gpt2-nano")->shape,
+Losses learn(const char* model, DType compute, DType gradient_type) {
+  PlainOptions options{.shape = find_model_preset(model)->shape,
                        .model = {.batch = 4, .compute = compute, .gradient_type = gradient_type}};
   options.learning_rate = 1e-3f;
   PlainTraining training(options);
@@ -29,16 +29,23 @@ Losses learn(DType compute, DType gradient_type) {
 }
 
 TEST(SyntheticLanguage, ANanoModelLearnsItWithinAHundredSteps) {
-  const Losses losses = learn(DType::kFloat32, DType::kFloat32);
+  const Losses losses = learn("gpt2-nano", DType::kFloat32, DType::kFloat32);
+  RecordProperty("last", std::to_string(losses.last));
+  EXPECT_GT(losses.first, 5.0);
+  EXPECT_LT(losses.last, 2.6);
+}
+
+TEST(SyntheticLanguage, ANanoLlamaLearnsItWithinAHundredSteps) {
+  const Losses losses = learn("llama-nano", DType::kFloat32, DType::kFloat32);
   RecordProperty("last", std::to_string(losses.last));
   EXPECT_GT(losses.first, 5.0);
   EXPECT_LT(losses.last, 2.6);
 }
 
 TEST(SyntheticLanguage, InBf16ItIsLearntAsWell) {
-  const Losses exact = learn(DType::kFloat32, DType::kFloat32);
+  const Losses exact = learn("gpt2-nano", DType::kFloat32, DType::kFloat32);
   for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
-    const Losses narrow = learn(DType::kBFloat16, gradient_type);
+    const Losses narrow = learn("gpt2-nano", DType::kBFloat16, gradient_type);
     RecordProperty("last", std::to_string(narrow.last));
     EXPECT_NEAR(narrow.first, exact.first, 1e-3 * exact.first);
     EXPECT_NEAR(narrow.last, exact.last, 0.01 * exact.last);

@@ -83,16 +83,28 @@ TEST(Sweep, PlannedEqualsMeasuredInEveryRow) {
   EXPECT_EQ(test::xml_problem(contents(directory.path() / "memory.svg")), "");
 }
 
+TEST(Sweep, EveryFamilyIsMeasured) {
+  test::TemporaryDirectory directory;
+  const CommandResult result =
+      sweep(directory.path(), {"--models", "gpt2-nano,llama-nano", "--stages", "3", "--ranks", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::vector<Row> rows = table(directory.path());
+  ASSERT_EQ(rows.size(), 2u);
+  for (const Row& row : rows) expect_measured(row);
+  EXPECT_NE(rows[0].at("parameters"), rows[1].at("parameters"));
+}
+
 TEST(Sweep, ARunThatIsRefusedIsARow) {
   test::TemporaryDirectory directory;
   const CommandResult result =
-      sweep(directory.path(), {"--models", "gpt2-nano,llama-nano", "--stages", "3", "--ranks", "1"});
+      sweep(directory.path(), {"--models", "gpt2-nano", "--stages", "3", "--ranks", "1,3", "--global-batch", "4"});
   EXPECT_EQ(result.code, 0) << result.err;
   const std::vector<Row> rows = table(directory.path());
   ASSERT_EQ(rows.size(), 2u);
   expect_measured(rows[0]);
   EXPECT_EQ(rows[1].at("status"), "refused");
-  EXPECT_NE(rows[1].at("reason").find("llama-nano is not built yet"), std::string::npos);
+  EXPECT_NE(rows[1].at("reason").find("--global-batch 4 is not a multiple of 3 ranks"), std::string::npos)
+      << rows[1].at("reason");
   EXPECT_EQ(rows[1].at("measured_peak"), "");
 }
 

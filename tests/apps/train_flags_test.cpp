@@ -28,15 +28,17 @@ TEST(TrainFlags, ReproducibleIsTheSameOnAnyPowerOfTwoOfRanks) {
   EXPECT_NE(digest({"--ranks", "2", "--global-batch", "16"}), digest({"--ranks", "1", "--global-batch", "16"}));
 }
 
-/// Of every precision a host computes in: one digest at all stages, over threads and over processes, and the memory that was
+/// Of every family of models and every precision a host computes in: one digest at all stages, over threads and over processes, and the memory that was
 /// planned.
-TEST(TrainFlags, EveryPrecisionIsTheSameAtEveryStage) {
+TEST(TrainFlags, EveryModelAndPrecisionIsTheSameAtEveryStage) {
   const bool has_mpirun = std::system("command -v mpirun >/dev/null") == 0;
   std::set<std::string> digests;
   for (const std::vector<std::string>& precision : {std::vector<std::string>{"--precision", "fp32"},
                                                     {"--precision", "bf16"},
                                                     {"--precision", "bf16", "--gradients", "bf16"},
-                                                    {"--precision", "fp32", "--gradients", "bf16"}}) {
+                                                    {"--precision", "fp32", "--gradients", "bf16"},
+                                                    {"--model", "llama-nano"},
+                                                    {"--model", "llama-nano", "--precision", "bf16"}}) {
     std::vector<std::string> words{"--ranks", "2"};
     words.insert(words.end(), precision.begin(), precision.end());
     const std::string plain = digest(words);
@@ -55,15 +57,17 @@ TEST(TrainFlags, EveryPrecisionIsTheSameAtEveryStage) {
         test::run_program("/usr/bin/env", launched, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
     EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
   }
-  EXPECT_EQ(digests.size(), 4u);
+  EXPECT_EQ(digests.size(), 6u);
 }
 
 TEST(TrainFlags, Bf16TakesTheMemoryThatWasPlanned) {
-  const test::CommandResult result =
-      test::run_aliquot({"train", "--steps", "2", "--layers", "2", "--ranks", "2", "--threads", "1", "--precision",
-                         "bf16", "--master", "fp32", "--recompute", "block"});
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.out.find("planned and measured agree to the byte"), std::string::npos) << result.out;
+  for (const char* model : {"gpt2-nano", "llama-nano"}) {
+    const test::CommandResult result =
+        test::run_aliquot({"train", "--steps", "2", "--layers", "2", "--ranks", "2", "--threads", "1", "--precision",
+                           "bf16", "--master", "fp32", "--recompute", "block", "--model", model});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("planned and measured agree to the byte"), std::string::npos) << result.out;
+  }
   const test::CommandResult odd =
       test::run_program(test::aliquot_program(), {"train", "--precision", "bf16"}, {"ALIQUOT_BF16_PRODUCTS=fast"});
   EXPECT_EQ(odd.code, 1);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/data/loader.h"
+#include "apps/models/gpt2.h"
 #include "kernels/host_stream.h"
 #include "tests/support/closeness.h"
 #include "tests/support/plain_training.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "apps/models/make_model.h"
 #include "kernels/float16.h"
 #include "tests/support/random_values.h"
 
@@ -74,7 +75,7 @@ void OwnedTensors::zero_gradients() {
 PlainTraining::PlainTraining(const PlainOptions& options)
     : options_(options),
       pool_(options.threads),
-      model_(std::make_unique<Gpt2>(options.shape, options.model, pool_)),
+      model_(make_model(options.shape, options.model, pool_)),
       tensors_(std::make_unique<OwnedTensors>(*model_, options.seed)),
       activations_(model_->activations()),
       token_count_(options.model.batch *
@@ -94,8 +95,9 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
 
 double PlainTraining::pass(const TokenBatch& batch) {
   const double loss = evaluate(batch);
-  if (options_.model.table_gradients == GradientWrite::kAdd && options_.model.gradients == GradientWrite::kAssign) {
-    OwnedTensors::Tensor& table = (*tensors_)["wte.weight"];
+  const ModelUnit& tokens = model_->units().front();
+  if (tokens.gradients == GradientWrite::kAdd && options_.model.gradients == GradientWrite::kAssign) {
+    OwnedTensors::Tensor& table = (*tensors_)[tokens.name + ".weight"];
     std::ranges::fill(table.gradient, 0.0f);
     std::ranges::fill(table.rounded_gradient, uint16_t{0});
   }
@@ -103,6 +105,8 @@ double PlainTraining::pass(const TokenBatch& batch) {
     const UseMemory memory = activations_.of(use);
     model_->set_memory(memory);
     if (options_.recompute) run_again(use, memory);
+    const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;
+    std::memset(memory.scratch, 0xFF, static_cast<size_t>(scratch_bytes));  // not a number: nothing stays there
     model_->backward(use);
   }
   tensors_->widen_gradients();
@@ -114,7 +118,6 @@ void PlainTraining::run_again(int use, const UseMemory& memory) {
   if (!of.recomputable) return;
   std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // not a number
   model_->recompute(use);
-  std::memset(memory.scratch, 0xFF, static_cast<size_t>(of.scratch_bytes));
 }
 
 double PlainTraining::update() {

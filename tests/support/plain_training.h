@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/models/gpt2.h"
 #include "apps/models/plain_memory.h"
+#include "apps/models/transformer.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot::test {

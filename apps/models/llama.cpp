@@ -1,0 +1,129 @@
+#include "apps/models/llama.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "apps/models/rotary_angles.h"
+
+namespace aliquot {
+namespace {
+
+constexpr float kDeviation = 0.02f;
+constexpr Initial kNormal{Initial::Kind::kNormal, kDeviation};
+constexpr Initial kOne{Initial::Kind::kOne};
+
+}  // namespace
+
+Llama::Llama(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool)
+    : Transformer(shape, options, pool) {
+  declare_units();
+  finish_declaring(shape_.tied ? 0 : -1);
+}
+
+void Llama::declare_units() {
+  const std::vector<int64_t> table{shape_.vocabulary, shape_.width};
+  LlamaTensors &p = parameters_, &g = gradients_;
+  p.blocks.resize(static_cast<size_t>(shape_.layers));
+  g.blocks.resize(static_cast<size_t>(shape_.layers));
+  units_.push_back({"model.embed_tokens",
+                    shape_.tied ? options_.table_gradients : options_.gradients,
+                    {tensor("weight", table, kNormal, p.embed_tokens, g.embed_tokens)}});
+  for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
+  units_.push_back({"model.norm", options_.gradients, {tensor("weight", {shape_.width}, kOne, p.norm, g.norm)}});
+  if (shape_.tied) return;
+  units_.push_back({"lm_head", options_.gradients, {tensor("weight", table, kNormal, p.lm_head, g.lm_head)}});
+}
+
+void Llama::declare_block(int64_t layer) {
+  LlamaBlock& p = parameters_.blocks[static_cast<size_t>(layer)];
+  LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
+  const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
+  // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
+  const Initial residual{Initial::Kind::kNormal, kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
+  units_.push_back({"model.layers." + std::to_string(layer),
+                    options_.gradients,
+                    {tensor("input_layernorm.weight", {width}, kOne, p.input_norm, g.input_norm),
+                     tensor("self_attn.q_proj.weight", {width, width}, kNormal, p.q_proj, g.q_proj),
+                     tensor("self_attn.k_proj.weight", {kv_width, width}, kNormal, p.k_proj, g.k_proj),
+                     tensor("self_attn.v_proj.weight", {kv_width, width}, kNormal, p.v_proj, g.v_proj),
+                     tensor("self_attn.o_proj.weight", {width, width}, residual, p.o_proj, g.o_proj),
+                     tensor("post_attention_layernorm.weight", {width}, kOne, p.middle_norm, g.middle_norm),
+                     tensor("mlp.gate_proj.weight", {hidden, width}, kNormal, p.gate_proj, g.gate_proj),
+                     tensor("mlp.up_proj.weight", {hidden, width}, kNormal, p.up_proj, g.up_proj),
+                     tensor("mlp.down_proj.weight", {width, hidden}, residual, p.down_proj, g.down_proj)}});
+}
+
+/// Nothing reads its own output again, and what embeds reads no more of its input than the tokens.
+UseActivations Llama::use_of(int use) const {
+  const bool is_norm = use == 1 + shape_.layers, is_head = use > 1 + shape_.layers;
+  return {.output_bytes = is_head   ? 0
+                          : is_norm ? normed_bytes()
+                                    : stream_bytes(),
+          .recomputable = is_block(use),
+          .input_in_backward = use > 0,
+          .output_in_backward = false};
+}
+
+void Llama::take(int use, ActivationArena& kept, ActivationArena& scratch) {
+  if (is_block(use)) return take_block(kept, scratch);
+  if (use > 1 + shape_.layers) return take_head(kept, scratch);
+  if (use > 0) final_rstd_ = kept.take(rows());
+}
+
+void Llama::take_block(ActivationArena& kept, ActivationArena& scratch) {
+  const DType compute = options_.compute;
+  BlockActivations& a = block_;
+  a.rstd_1 = kept.take(rows());
+  a.qkv = kept.take(rows() * attention_shape().stride(), compute);
+  a.attention = kept.take(stream_elements(), compute);
+  a.log_sums = kept.take(rows() * shape_.heads);
+  a.middle = kept.take(stream_elements());
+  a.rstd_2 = kept.take(rows());
+  a.gate = kept.take(rows() * shape_.hidden, compute);
+  a.up = kept.take(rows() * shape_.hidden, compute);
+  cosines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
+  sines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
+  take_block_scratch(scratch, rows() * std::max(shape_.hidden, attention_shape().stride()));
+}
+
+Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const {
+  Linear l = linear(matrix, nullptr, inputs, outputs);
+  l.outputs_first = true;
+  return l;
+}
+
+Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
+  Linear l = weight(matrix, shape_.width, outputs);
+  l.output_stride = attention_shape().stride();
+  return l;
+}
+
+// Angles are made anew in every block: that takes a few operations each, and to keep them memory all the time.
+void Llama::turn(Values qkv, bool back) {
+  fill_rotary_angles(shape_, options_.sequence, cosines_, sines_);
+  rotate(pool_,
+         {.batch = options_.batch,
+          .sequence = options_.sequence,
+          .heads = shape_.heads + shape_.kv_heads,
+          .head_width = shape_.head_width(),
+          .stride = attention_shape().stride(),
+          .cosines = cosines_,
+          .sines = sines_,
+          .back = back},
+         qkv);
+}
+
+Transformer::Norm Llama::norm_1(const LlamaBlock& w) const {
+  return {.x = input(), .rstd = block_.rstd_1, .weight = w.input_norm};
+}
+
+Transformer::Norm Llama::norm_2(const LlamaBlock& w) const {
+  return {.x = block_.middle, .rstd = block_.rstd_2, .weight = w.middle_norm};
+}
+
+Transformer::Norm Llama::final_norm() const { return {.x = input(), .rstd = final_rstd_, .weight = parameters_.norm}; }
+
+GatedElements Llama::gated() const { return {block_.gate, block_.up, rows() * shape_.hidden}; }
+
+}  // namespace aliquot

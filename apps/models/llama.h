@@ -1,0 +1,74 @@
+#pragma once
+// Llama on the host: RMS norms, rotary positions, SwiGLU, keys and values shared between heads; no biases.
+
+#include <vector>
+
+#include "apps/models/transformer.h"
+
+namespace aliquot {
+
+/// Parameters of one block, or their gradients. Names are Hugging Face's; weights of products are [outputs, inputs].
+struct LlamaBlock {
+  Values input_norm;                      // input_layernorm
+  Values q_proj, k_proj, v_proj, o_proj;  // self_attn
+  Values middle_norm;                     // post_attention_layernorm
+  Values gate_proj, up_proj, down_proj;   // mlp
+};
+
+struct LlamaTensors {
+  Values embed_tokens;
+  std::vector<LlamaBlock> blocks;
+  Values norm;
+  Values lm_head;  // where the table of tokens is not the head
+};
+
+/// Units: model.embed_tokens, model.layers.0, ..., model.norm, and lm_head; or, where the shape ties them, the table of
+/// tokens is used once more in its place.
+class Llama final : public Transformer {
+ public:
+  Llama(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
+
+  void forward(int use) override;
+  void recompute(int use) override;
+  void backward(int use) override;
+
+ private:
+  // What one block keeps for backward, beside its input. Gradients take the place of gate and up.
+  struct BlockActivations {
+    float* rstd_1 = nullptr;
+    Values qkv, attention;  // queries and keys are turned already
+    float *log_sums = nullptr, *middle = nullptr, *rstd_2 = nullptr;
+    Values gate, up;
+  };
+
+  void declare_units();
+  void declare_block(int64_t layer);
+  UseActivations use_of(int use) const override;
+  void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
+  void take_block(ActivationArena& kept, ActivationArena& scratch);
+  bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
+  Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
+  /// One of the three products whose outputs stand side by side.
+  Linear qkv_weight(ConstValues matrix, int64_t outputs) const;
+  void turn(Values qkv, bool back);
+  Norm norm_1(const LlamaBlock& w) const;
+  Norm norm_2(const LlamaBlock& w) const;
+  Norm final_norm() const;
+  GatedElements gated() const;
+
+  void forward_block(const LlamaBlock& w);
+  void forward_attention(const LlamaBlock& w);
+  void forward_mlp(const LlamaBlock& w);
+  void backward_block(const LlamaBlock& w, const LlamaBlock& g);
+  void backward_mlp(const LlamaBlock& w, const LlamaBlock& g);
+  void backward_attention(const LlamaBlock& w, const LlamaBlock& g);
+  void backward_qkv(const LlamaBlock& w, const LlamaBlock& g);
+  ConstValues head() const { return shape_.tied ? parameters_.embed_tokens : parameters_.lm_head; }
+
+  LlamaTensors parameters_, gradients_;
+  BlockActivations block_;  // of the use at work
+  float* final_rstd_ = nullptr;
+  float *cosines_ = nullptr, *sines_ = nullptr;  // scratch, sequence x head_width / 2
+};
+
+}  // namespace aliquot

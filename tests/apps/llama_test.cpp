@@ -1,0 +1,215 @@
+// What is Llama's alone; models_test.cpp has what every model does.
+#include "apps/models/llama.h"
+
+#include <gtest/gtest.h>
+#include <map>
+
+#include "apps/models/rotary_angles.h"
+#include "kernels/error.h"
+#include "tests/support/closeness.h"
+#include "tests/support/random_values.h"
+#include "tests/support/reference_llama.h"
+
+namespace aliquot::test {
+namespace {
+
+struct Declared {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  int64_t parameters = 0;
+  size_t units = 0, uses = 0;
+  bool head_is_the_table = false;
+};
+
+Declared declared(const char* preset) {
+  ThreadPool pool(1);
+  const Llama model(find_model_preset(preset)->shape, {.batch = 1, .sequence = 16}, pool);
+  Declared d;
+  d.units = model.units().size();
+  d.uses = model.uses().size();
+  d.head_is_the_table = model.uses().front() == model.uses().back();
+  for (const ModelUnit& unit : model.units()) {
+    for (const ModelTensor& tensor : unit.tensors) {
+      d.parameters += tensor.element_count();
+      d.shapes[unit.name + "." + tensor.name] = tensor.shape;
+    }
+  }
+  return d;
+}
+
+TEST(Llama, DeclaresHuggingFacesNamesAndShapes) {
+  Declared small = declared("llama-1b");
+  EXPECT_EQ(small.parameters, 1'235'814'400);
+  EXPECT_EQ(small.shapes["model.embed_tokens.weight"], (std::vector<int64_t>{128256, 2048}));
+  EXPECT_EQ(small.shapes["model.layers.15.self_attn.k_proj.weight"], (std::vector<int64_t>{512, 2048}));
+  EXPECT_EQ(small.shapes["model.layers.0.mlp.down_proj.weight"], (std::vector<int64_t>{2048, 8192}));
+  EXPECT_EQ(small.shapes.size(), 16u * 9u + 2u);
+  EXPECT_TRUE(small.head_is_the_table);
+  Declared large = declared("llama-8b");
+  EXPECT_EQ(large.parameters, 8'030'261'248);
+  EXPECT_EQ(large.shapes["lm_head.weight"], (std::vector<int64_t>{128256, 4096}));
+  EXPECT_FALSE(large.head_is_the_table);
+  EXPECT_EQ(large.uses, large.units);
+}
+
+TEST(Llama, RefusesHeadsThatCannotBeTurned) {
+  ThreadPool pool(1);
+  const ModelShape odd{ModelFamily::kLlama, 1, 15, 3, 3, 8, 16, 16};
+  EXPECT_THROW(Llama(odd, {}, pool), UsageError);
+}
+
+TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
+  for (const char* preset : {"llama-nano", "llama-1b", "llama-8b"}) {
+    const ModelShape shape = find_model_preset(preset)->shape;
+    for (int64_t pair = 0; pair < shape.head_width() / 2; ++pair) {
+      const double expected = reference_rotary_speed(pair, shape.head_width(), shape.rotary_factor);
+      EXPECT_NEAR(rotary_speed(shape, pair), expected, 1e-14 * expected) << preset << " " << pair;
+    }
+  }
+  const ModelShape shape = find_model_preset("llama-1b")->shape;
+  EXPECT_EQ(rotary_speed(shape, 0), 1.0);
+  EXPECT_NEAR(rotary_speed(shape, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
+}
+
+TEST(Llama, AnglesStayRightFarIntoAContext) {
+  const ModelShape shape = find_model_preset("llama-1b")->shape;
+  const int64_t sequence = shape.context, half = shape.head_width() / 2;
+  std::vector<float> cosines(static_cast<size_t>(sequence * half)), sines(cosines.size());
+  fill_rotary_angles(shape, sequence, cosines.data(), sines.data());
+  double worst = 0;
+  for (int64_t i = 0; i < sequence * half; ++i) {
+    const double angle = static_cast<double>(i / half) * rotary_speed(shape, i % half);
+    worst = std::max({worst, std::abs(std::cos(angle) - static_cast<double>(cosines[static_cast<size_t>(i)])),
+                      std::abs(std::sin(angle) - static_cast<double>(sines[static_cast<size_t>(i)]))});
+  }
+  EXPECT_LT(worst, 1e-7);  // of fp32
+}
+
+class LlamaLayers : public testing::TestWithParam<int> {
+ protected:
+  ThreadPool pool_{GetParam()};
+  RandomValues random_{7};
+};
+INSTANTIATE_TEST_SUITE_P(Threads, LlamaLayers, testing::Values(1, 2, 3));
+
+double along(const Doubles& output, const std::vector<float>& direction) {
+  double sum = 0;
+  for (size_t i = 0; i < output.size(); ++i) sum += output[i] * static_cast<double>(direction[i]);
+  return sum;
+}
+
+constexpr double kForward = 2e-6, kGradient = 2e-5;
+
+TEST_P(LlamaLayers, RmsNormAgainstDifferences) {
+  const int64_t rows = 5, width = 37;
+  const auto x = random_.floats(rows * width, 2), weight = random_.floats(width), from = random_.floats(rows * width);
+  std::vector<float> rstd(rows), y(x.size()), dw(weight.size()), dx = random_.floats(rows * width);
+  const auto before = dx;
+  layer_norm_forward(pool_, {.x = x.data(),
+                             .weight = weight.data(),
+                             .bias = nullptr,
+                             .rstd = rstd.data(),
+                             .to = y.data(),
+                             .rows = rows,
+                             .width = width});
+  EXPECT_TRUE(close(y, reference_rms_norm(widen(x), widen(weight)), kForward));
+  layer_norm_backward_weights(pool_, {.x = x.data(),
+                                      .rstd = rstd.data(),
+                                      .from = from.data(),
+                                      .weight = dw.data(),
+                                      .bias = nullptr,
+                                      .rows = rows,
+                                      .width = width});
+  layer_norm_backward(pool_,
+                      {x.data(), weight.data(), nullptr, rstd.data(), from.data(), dx.data(), rows, width, true});
+  const auto loss = [&](const Doubles& v, const Doubles& w) { return along(reference_rms_norm(v, w), from); };
+  Doubles expected = difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight)); });
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(before[i]);
+  EXPECT_TRUE(close(dx, expected, kGradient));
+  EXPECT_TRUE(
+      close(dw, difference_gradient(widen(weight), [&](const Doubles& w) { return loss(widen(x), w); }), kGradient));
+}
+
+TEST_P(LlamaLayers, GatedAgainstDifferences) {
+  auto gate = random_.floats(301, 6), up = random_.floats(301, 2);
+  const auto from = random_.floats(301);
+  gate[0] = -80.0f;
+  gate[1] = 80.0f;
+  const auto loss = [&](const Doubles& g, const Doubles& u) {
+    Doubles y(g.size());
+    for (size_t i = 0; i < y.size(); ++i) y[i] = reference_silu(g[i]) * u[i];
+    return y;
+  };
+  std::vector<float> y(301);
+  gated_forward(pool_, y.data(), {gate.data(), up.data(), 301});
+  EXPECT_TRUE(close(y, loss(widen(gate), widen(up)), 1e-6));
+  const Doubles g = widen(gate), u = widen(up);
+  gated_backward(pool_, from.data(), {gate.data(), up.data(), 301});
+  EXPECT_TRUE(
+      close(gate, difference_gradient(g, [&](const Doubles& v) { return along(loss(v, u), from); }), kGradient));
+  EXPECT_TRUE(close(up, difference_gradient(u, [&](const Doubles& v) { return along(loss(g, v), from); }), kGradient));
+}
+
+TEST_P(LlamaLayers, RotationTurnsThereAndBack) {
+  const ModelShape shape{ModelFamily::kLlama, 1, 5 * 22, 5, 2, 8, 9, 16};
+  const int64_t rows = 2 * 9, heads = 3, stride = heads * 22 + 7;  // what stands beside the heads is left alone
+  std::vector<float> cosines(9 * 11), sines(9 * 11);
+  fill_rotary_angles(shape, 9, cosines.data(), sines.data());
+  const auto before = random_.floats(rows * stride);
+  auto x = before;
+  Rotary rotary{2, 9, heads, 22, stride, cosines.data(), sines.data(), false};
+  rotate(pool_, rotary, x.data());
+  Doubles heads_alone;
+  std::vector<float> got;
+  for (int64_t i = 0; i < rows * stride; ++i) {
+    if (i % stride >= heads * 22) {
+      EXPECT_EQ(x[static_cast<size_t>(i)], before[static_cast<size_t>(i)]);
+      continue;
+    }
+    heads_alone.push_back(static_cast<double>(before[static_cast<size_t>(i)]));
+    got.push_back(x[static_cast<size_t>(i)]);
+  }
+  reference_rotate(heads_alone, shape, heads, 9);
+  EXPECT_TRUE(close(got, heads_alone, kForward));
+  EXPECT_FALSE(same_bits(x, before));
+  rotary.back = true;
+  rotate(pool_, rotary, x.data());
+  EXPECT_TRUE(close(x, widen(before), kForward));
+}
+
+TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
+  const ModelShape model{ModelFamily::kLlama, 1, 6 * 4, 6, 2, 8, 70, 16};
+  const AttentionShape shape{1, 70, 6, 4, 2};
+  const int64_t rows = shape.sequence;
+  const auto q = random_.floats(rows * shape.width(), 2), k = random_.floats(rows * shape.kv_width(), 2),
+             v = random_.floats(rows * shape.kv_width(), 2), from = random_.floats(rows * shape.width());
+  std::vector<float> qkv, y(from.size()), log_sums(static_cast<size_t>(rows * shape.heads));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const auto* part : {&q, &k, &v}) {
+      const auto each = static_cast<std::ptrdiff_t>(part->size()) / rows;
+      qkv.insert(qkv.end(), part->begin() + row * each, part->begin() + (row + 1) * each);
+    }
+  }
+  std::vector<float> d_qkv = random_.floats(static_cast<int64_t>(qkv.size()));
+  std::vector<float> scratch(
+      static_cast<size_t>(pool_.thread_count() * attention_scratch_elements(shape, DType::kFloat32)));
+  attention_forward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), scratch.data()});
+  const auto reference = [&](const Doubles& keys, const Doubles& values) {
+    return reference_attention(reference_side_by_side(model, widen(q), keys, values), 1, rows, 6, 4);
+  };
+  EXPECT_TRUE(close(y, reference(widen(k), widen(v)), kForward));
+  attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
+  std::vector<float> d_keys, d_values;
+  for (int64_t i = 0; i < rows * shape.stride(); ++i) {
+    const int64_t column = i % shape.stride() - shape.width();
+    if (column >= 0) (column < shape.kv_width() ? d_keys : d_values).push_back(d_qkv[static_cast<size_t>(i)]);
+  }
+  const Doubles by_key =
+      difference_gradient(widen(k), [&](const Doubles& keys) { return along(reference(keys, widen(v)), from); });
+  const Doubles by_value =
+      difference_gradient(widen(v), [&](const Doubles& values) { return along(reference(widen(k), values), from); });
+  EXPECT_TRUE(close(d_keys, by_key, kGradient));
+  EXPECT_TRUE(close(d_values, by_value, kGradient));
+}
+
+}  // namespace
+}  // namespace aliquot::test

@@ -1,0 +1,235 @@
+// What every model does: its gradients are those of its loss, its bits depend on nothing but its input, and it learns.
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "kernels/float16.h"
+#include "tests/support/bf16_values.h"
+#include "tests/support/closeness.h"
+#include "tests/support/plain_training.h"
+#include "tests/support/random_values.h"
+#include "tests/support/reference_llama.h"
+
+namespace aliquot::test {
+namespace {
+
+struct Tokens {
+  std::vector<int32_t> tokens, targets;
+  TokenBatch batch() const { return {tokens, targets}; }
+};
+
+Tokens some_tokens(int64_t count, int64_t vocabulary, uint64_t seed = 5) {
+  RandomValues random(seed);
+  Tokens t;
+  for (int64_t i = 0; i < count; ++i) {
+    t.tokens.push_back(static_cast<int32_t>(random.bits() % static_cast<uint64_t>(vocabulary)));
+    t.targets.push_back(static_cast<int32_t>(random.bits() % static_cast<uint64_t>(vocabulary)));
+  }
+  return t;
+}
+
+// Larger weights than at the start of training, so that no gradient is lost in the noise of fp32.
+void enlarge(PlainTraining& training) {
+  RandomValues random(11);
+  for (auto& [name, tensor] : training.tensors().tensors()) {
+    for (float& p : tensor.parameter) p += 0.3f * static_cast<float>(random.uniform());
+  }
+}
+
+std::vector<float> all_gradients(PlainTraining& training) {
+  std::vector<float> all;
+  for (const auto& [name, tensor] : training.tensors().tensors()) {
+    all.insert(all.end(), tensor.gradient.begin(), tensor.gradient.end());
+  }
+  return all;
+}
+
+struct Result {
+  double loss;
+  std::vector<float> gradients;
+};
+
+Result run(const PlainOptions& options) {
+  PlainTraining training(options);
+  enlarge(training);
+  const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
+  const double loss = training.pass(t.batch());
+  return {loss, all_gradients(training)};
+}
+
+struct ModelCase {
+  const char* name;
+  const char* preset;
+  ModelShape shape;
+  double (*reference)(const ModelShape&, const std::map<std::string, Doubles>&, int64_t, const std::vector<int32_t>&,
+                      const std::vector<int32_t>&);
+};
+
+// Nothing a multiple of a vector, more than one strip of attention; keys of their own, and shared by three heads.
+const ModelCase kCases[] = {
+    {"Gpt2", "gpt2-nano", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
+    {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, 1}, reference_llama_loss},
+    {"LlamaWithAHead", "llama-nano", {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, 32, false}, reference_llama_loss},
+};
+
+class EveryModel : public testing::TestWithParam<ModelCase> {
+ protected:
+  static PlainOptions odd_model() {
+    PlainOptions options;
+    options.shape = GetParam().shape;
+    options.model = {.batch = 2, .sequence = 67};
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(kCases),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST_P(EveryModel, GradientsAgreeWithDifferencesInDouble) {
+  const PlainOptions options = odd_model();
+  PlainTraining training(options);
+  enlarge(training);
+  const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
+  std::map<std::string, Doubles> parameters;
+  for (const auto& [name, tensor] : training.tensors().tensors()) parameters[name] = widen(tensor.parameter);
+  const auto reference = [&] {
+    return GetParam().reference(options.shape, parameters, options.model.batch, t.tokens, t.targets) /
+           static_cast<double>(training.token_count());
+  };
+  const double loss = training.pass(t.batch());
+  EXPECT_NEAR(loss, reference(), 1e-6 * loss);
+
+  for (auto& [name, values] : parameters) {  // along one random direction a tensor: every element takes part
+    const std::vector<float>& gradient = training.tensors()[name].gradient;
+    RandomValues random(values.size());
+    const Doubles before = values;
+    Doubles direction(values.size());
+    double slope = 0, size = 0;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      direction[i] = random.uniform();
+      slope += direction[i] * static_cast<double>(gradient[i]);
+      size += std::abs(direction[i] * static_cast<double>(gradient[i]));
+    }
+    const double step = 1e-6;
+    for (size_t i = 0; i < values.size(); ++i) values[i] = before[i] + step * direction[i];
+    const double above = reference();
+    for (size_t i = 0; i < values.size(); ++i) values[i] = before[i] - step * direction[i];
+    EXPECT_NEAR(slope, (above - reference()) / (2 * step), 2e-5 * size + 1e-9) << name;
+    values = before;
+  }
+}
+
+TEST_P(EveryModel, BitsDoNotDependOnThreadsLogitsOrRecomputation) {
+  const Result plain = run(odd_model());
+  for (const int threads : {2, 3, 7}) {
+    PlainOptions options = odd_model();
+    options.threads = threads;
+    const Result other = run(options);
+    EXPECT_EQ(other.loss, plain.loss);
+    EXPECT_TRUE(same_bits(other.gradients, plain.gradients)) << threads << " threads";
+  }
+  PlainOptions tiles = odd_model(), recomputed = odd_model();
+  tiles.model.keep_logits = false;
+  recomputed.recompute = true;
+  EXPECT_TRUE(same_bits(run(tiles).gradients, plain.gradients));
+  EXPECT_TRUE(same_bits(run(recomputed).gradients, plain.gradients));
+}
+
+TEST_P(EveryModel, BitsDoNotDependOnThreadsAtNano) {
+  PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 4}};
+  const Result one = run(options);
+  options.threads = 2;
+  EXPECT_TRUE(same_bits(run(options).gradients, one.gradients));
+}
+
+TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
+  const Result once = run(odd_model());
+  for (const GradientWrite mode : {GradientWrite::kAssign, GradientWrite::kAdd}) {
+    PlainOptions options = odd_model();
+    options.model.gradients = options.model.table_gradients = mode;
+    PlainTraining training(options);
+    enlarge(training);
+    const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
+    if (mode == GradientWrite::kAssign) {  // whatever was there
+      for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
+    }
+    training.pass(t.batch());
+    if (mode == GradientWrite::kAssign) {
+      EXPECT_TRUE(same_bits(all_gradients(training), once.gradients));
+    } else {
+      training.pass(t.batch());
+      Doubles twice = widen(once.gradients);
+      for (double& g : twice) g *= 2;
+      EXPECT_TRUE(close(all_gradients(training), twice, 1e-6));
+    }
+  }
+}
+
+double norm(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * static_cast<double>(value);
+  return std::sqrt(squares);
+}
+
+// Two blocks round about 32 times between a token and its gradient, there and back, each time by half an ulp at most and
+// to no side in particular: squares add.
+TEST_P(EveryModel, InBf16GradientsAreThoseOfFp32ButForRounding) {
+  for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
+    PlainOptions options = odd_model();
+    PlainTraining exact(options);
+    options.model.compute = DType::kBFloat16;
+    options.model.gradient_type = gradient_type;
+    PlainTraining narrow(options);
+    for (PlainTraining* training : {&exact, &narrow}) {
+      enlarge(*training);
+      for (auto& [name, tensor] : training->tensors().tensors()) {
+        for (float& p : tensor.parameter) p = bf16_to_float(float_to_bf16(p));
+      }
+    }
+    const Tokens t = some_tokens(exact.token_count(), options.shape.vocabulary);
+    const double loss = exact.pass(t.batch());
+    EXPECT_NEAR(narrow.pass(t.batch()), loss, 2 * kHalfUlp * loss);
+    for (const auto& [name, tensor] : exact.tensors().tensors()) {
+      std::vector<float> difference = narrow.tensors()[name].gradient;
+      for (size_t i = 0; i < difference.size(); ++i) difference[i] -= tensor.gradient[i];
+      EXPECT_LT(norm(difference), std::sqrt(32.0) * kHalfUlp * norm(tensor.gradient)) << name;
+      EXPECT_GT(norm(difference), 0) << name;  // it was bf16
+    }
+  }
+}
+
+TEST_P(EveryModel, InBf16BitsDoNotDependOnThreadsLogitsOrRecomputation) {
+  PlainOptions options = odd_model();
+  options.model.compute = DType::kBFloat16;
+  const Result plain = run(options);
+  PlainOptions threads = options, tiles = options, recomputed = options;
+  threads.threads = 3;
+  tiles.model.keep_logits = false;
+  recomputed.recompute = true;
+  for (const PlainOptions& other : {threads, tiles, recomputed}) {
+    const Result result = run(other);
+    EXPECT_EQ(result.loss, plain.loss);
+    EXPECT_TRUE(same_bits(result.gradients, plain.gradients));
+  }
+}
+
+TEST_P(EveryModel, ANanoModelLearnsWhatRepeats) {
+  PlainOptions options{.shape = find_model_preset(GetParam().preset)->shape, .model = {.batch = 2, .sequence = 64}};
+  options.learning_rate = 1e-3f;
+  PlainTraining training(options);
+  Tokens t;
+  for (int i = 0; i < training.token_count(); ++i) {
+    t.tokens.push_back(i * 7 % 31);
+    t.targets.push_back((i + 1) * 7 % 31);
+  }
+  const double first = training.pass(t.batch());
+  EXPECT_NEAR(first, std::log(256.0), 0.2);  // at the start every token is about as likely
+  training.update();
+  double last = first;
+  for (int step = 1; step < 50; ++step) {
+    last = training.pass(t.batch());
+    training.update();
+  }
+  EXPECT_LT(last, 0.5 * first);
+}
+
+}  // namespace
+}  // namespace aliquot::test
