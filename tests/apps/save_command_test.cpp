@@ -119,9 +119,9 @@ int64_t planned_staging(const std::filesystem::path& directory, const char* how,
 TEST(Save, TakesACopyWhereTheBudgetHasRoom) {
   test::TemporaryDirectory directory;
   EXPECT_GT(planned_staging(directory.path(), "auto", int64_t{256} << 20), kStagingBytes);
-  EXPECT_EQ(planned_staging(directory.path(), "auto", int64_t{18} << 20), kStagingBytes);
+  EXPECT_EQ(planned_staging(directory.path(), "auto", int64_t{12} << 20), kStagingBytes);
   auto words = training(directory.path() / "none", "snapshot");
-  words.insert(words.end(), {"--memory-budget", "18MiB"});
+  words.insert(words.end(), {"--memory-budget", "12MiB"});
   const CommandResult refused = test::run_aliquot(words);
   EXPECT_EQ(refused.code, 2) << refused.err;
   EXPECT_NE(refused.err.find("--save blocking"), std::string::npos) << refused.err;
