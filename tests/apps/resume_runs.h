@@ -32,15 +32,27 @@ inline Settings settings(int zero_stage, Optimizer optimizer = AdamW{}) {
   return settings;
 }
 
+/// How a run trains and loads.
+struct How {
+  How(Settings of) : settings(std::move(of)) {}  // NOLINT(google-explicit-constructor): as they are
+  How(Settings of, LoadOptions with, bool freezes) : settings(std::move(of)), load(with), freezes_a_layer(freezes) {}
+  Settings settings;
+  LoadOptions load = {};
+  bool freezes_a_layer = false;
+};
+
 /// Trains steps [from, to), after loading from and before saving to a directory where given.
-inline void run(World& world, const Settings& settings, int from, int to, const fs::path& load_from,
-                const fs::path& save_to, const LoadOptions& how = {}) {
-  SmallModel model(settings.options.precision);
-  Engine engine(world, settings.options);
+inline void run(World& world, const How& how, int from, int to, const fs::path& load_from, const fs::path& save_to) {
+  SmallModel model(how.settings.options.precision);
+  Engine engine(world, how.settings.options);
   declare(engine, model);
+  if (how.freezes_a_layer) {
+    engine.set_trainable("layer.0", false);
+    model.frozen[1] = model.frozen[2] = true;
+  }
   if (!load_from.empty()) {
     State state = engine.state();
-    load(state, world.communicator(), load_from / checkpoint_name(from), how);
+    load(state, world.communicator(), load_from / checkpoint_name(from), how.load);
     engine.adopt(state);
   }
   for (int step = from; step < to; ++step) {

@@ -97,19 +97,56 @@ TEST_F(Resume, AnotherPrecisionHoldsTheSameMaster) {
     EXPECT_TRUE(bytes_of(directory_ / folder / file) == first) << folder;
 }
 
+/// Moments in bf16, with a layer that is frozen, whose moments are not kept; the model has a tied unit too.
+TEST_F(Resume, KeepsMomentsIn16BitsAndWhatIsFrozen) {
+  const auto frozen = [](int stage) {
+    Settings how = settings(stage);
+    how.options.moments = DType::kBFloat16;
+    return How(how, {}, true);
+  };
+  in_world(3, [&](World& world) {
+    run(world, frozen(3), 0, 4, {}, directory_ / "straight");
+    run(world, frozen(2), 0, 2, {}, directory_ / "stopped");
+    run(world, frozen(3), 2, 4, directory_ / "stopped", directory_ / "resumed");
+  });
+  const std::string end = checkpoint_name(4) + "/state.h5", middle = checkpoint_name(2) + "/state.h5";
+  const std::string straight = bytes_of(directory_ / "straight" / end),
+                    stopped = bytes_of(directory_ / "stopped" / middle);
+  EXPECT_TRUE(straight == bytes_of(directory_ / "resumed" / end));
+  ASSERT_FALSE(straight.empty());
+  for (const auto& [rank_count, stage] : std::vector<std::pair<int, int>>{{1, 0}, {2, 1}, {4, 2}, {5, 3}}) {
+    in_world(rank_count, [&, stage = stage](World& world) {
+      run(world, frozen(stage), 2, 2, directory_ / "stopped", directory_ / "again");
+    });
+    EXPECT_TRUE(bytes_of(directory_ / "again" / middle) == stopped) << rank_count << " ranks, stage " << stage;
+  }
+}
+
+TEST_F(Resume, ReplicasHoldTheSameState) {
+  in_world(3, [&](World& world) { run(world, settings(3), 0, 2, {}, directory_ / "first"); });
+  const std::string file = checkpoint_name(2) + "/state.h5", first = bytes_of(directory_ / "first" / file);
+  for (const int stage : {1, 2, 3}) {
+    Settings replicas = settings(stage);
+    replicas.options.replicas = 2;
+    in_world(4, [&](World& world) { run(world, replicas, 2, 2, directory_ / "first", directory_ / "replicas"); });
+    EXPECT_TRUE(bytes_of(directory_ / "replicas" / file) == first) << "stage " << stage;
+    in_world(2, [&](World& world) { run(world, settings(stage), 2, 2, directory_ / "replicas", directory_ / "back"); });
+    EXPECT_TRUE(bytes_of(directory_ / "back" / file) == first) << "stage " << stage;
+  }
+}
+
 /// Second moments come back from floats as they were; of first ones, blocks whose greatest magnitude is negative are scaled
 /// anew, once.
 TEST_F(Resume, EightBitMomentsAreTakenForFloatsAndFloatsForEightBitOnes) {
   const Settings eight = settings(3, AdamW8bit{}), plain = settings(1);
-  const LoadOptions rounds{.allow_rounding = true};
+  const How rounding(eight, {.allow_rounding = true}, false);
   in_world(4, [&](World& world) { run(world, eight, 0, 3, {}, directory_ / "eight"); });
   in_world(3, [&](World& world) { run(world, plain, 3, 3, directory_ / "eight", directory_ / "plain"); });
   in_world(2, [&](World& world) { run(world, settings(2), 3, 3, directory_ / "eight", directory_ / "plain again"); });
-  in_world(2, [&](World& world) { run(world, eight, 3, 3, directory_ / "plain", directory_ / "coded", rounds); });
+  in_world(2, [&](World& world) { run(world, rounding, 3, 3, directory_ / "plain", directory_ / "coded"); });
   in_world(5, [&](World& world) { run(world, plain, 3, 3, directory_ / "coded", directory_ / "decoded"); });
-  in_world(1,
-           [&](World& world) { run(world, eight, 3, 3, directory_ / "decoded", directory_ / "coded again", rounds); });
-  in_world(3, [&](World& world) { run(world, eight, 3, 5, directory_ / "coded", directory_ / "on", rounds); });
+  in_world(1, [&](World& world) { run(world, rounding, 3, 3, directory_ / "decoded", directory_ / "coded again"); });
+  in_world(3, [&](World& world) { run(world, rounding, 3, 5, directory_ / "coded", directory_ / "on"); });
   const auto file = [&](const char* folder) { return bytes_of(directory_ / folder / checkpoint_name(3) / "state.h5"); };
   ASSERT_FALSE(file("plain").empty());
   EXPECT_TRUE(file("plain") == file("plain again"));
