@@ -8,6 +8,7 @@
 #include "apps/options/nearest.h"
 #include "apps/version.h"
 #include "kernels/error.h"
+#include "kernels/log.h"
 
 namespace aliquot {
 namespace {
@@ -79,6 +80,7 @@ bool wants_help(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using aliquot::ExitCode;
+  aliquot::set_log_sink(aliquot::log_to_standard_error);
   try {
     return aliquot::dispatch({argv + 1, argv + argc});
   } catch (const aliquot::Error& error) {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "engine/guard_range.h"
+#include "kernels/log.h"
 
 namespace aliquot::capi {
 namespace {
@@ -59,5 +60,9 @@ void require_done(int status, const std::string& who) {
 const char* aliquot_message(void) { return aliquot::capi::message().c_str(); }
 
 const char* aliquot_version(void) { return ALIQUOT_VERSION; }
+
+int aliquot_log_to_standard_error(void) {
+  return aliquot::capi::guarded([] { aliquot::set_log_sink(aliquot::log_to_standard_error); });
+}
 
 int aliquot_install_fault_names(void) { return aliquot::capi::guarded(aliquot::install_fault_names); }

@@ -4,7 +4,7 @@
 set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h torch.h)
 set(aliquot_public_headers
   kernels/booking.h kernels/device.h kernels/dtype.h kernels/error.h kernels/float16.h kernels/host_device.h
-  kernels/host_loops.h kernels/kernels.h kernels/ledger.h kernels/philox.h kernels/split_master.h kernels/stream.h
+  kernels/host_loops.h kernels/kernels.h kernels/ledger.h kernels/log.h kernels/philox.h kernels/split_master.h kernels/stream.h
   kernels/task.h
   sharding/communicator.h sharding/layout.h sharding/state.h sharding/symmetric_buffer.h sharding/topology.h
   sharding/world.h

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "kernels/tell.h"
+
 namespace aliquot {
 
 Executor::Executor(const Parts& parts)
@@ -89,9 +91,8 @@ void Executor::or_say_where(const Work& work) {
   try {
     work();
   } catch (const CommunicationError&) {
-    fmt::print(stderr, "aliquot: rank {} was at {} (operation {} of {}, micro-batch {}, step {})\n", world_.rank(),
-               title(plan_, cursor_), cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch,
-               shown_step_);
+    tell("rank {} was at {} (operation {} of {}, micro-batch {}, step {})", world_.rank(), title(plan_, cursor_),
+         cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch, shown_step_);
     throw;
   }
 }

@@ -1,13 +1,13 @@
 #include "kernels/device_cuda.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fmt/format.h>
 #include <stdexcept>
 
 #include "kernels/booking.h"
 #include "kernels/error.h"
 #include "kernels/poll_until.h"
+#include "kernels/tell.h"
 
 namespace aliquot {
 namespace {
@@ -74,8 +74,7 @@ void report(cudaError_t result, std::string_view what) noexcept {
   // The runtime may already be gone when static objects die; then the driver has taken everything back.
   if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
   (void)cudaGetLastError();
-  std::fprintf(stderr, "aliquot: %.*s failed: CUDA says %s\n", static_cast<int>(what.size()), what.data(),
-               cudaGetErrorString(result));
+  tell("{} failed: CUDA says {}", what, std::string_view(cudaGetErrorString(result)));
 }
 
 CudaDevice& cuda_device(Device& device) {
@@ -141,7 +140,7 @@ void CudaDevice::drain_watches() noexcept {
       poll_until([&] { return watch->idle(); }, [&] { watch->poll(); });
     } catch (const std::exception& error) {
       // It has left the device, which is all that is asked for here; whoever waits for its results is told again.
-      std::fprintf(stderr, "aliquot: %s\n", error.what());
+      tell(error.what());
     }
   }
 }

@@ -1,13 +1,13 @@
 #include "kernels/ledger.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 
 #include "kernels/error.h"
+#include "kernels/tell.h"
 
 namespace aliquot {
 namespace {
@@ -20,7 +20,7 @@ void refuse_negative(int64_t size_bytes, std::string_view owner) {
 
 // The counts stay right and the run unharmed; but somebody else's memory may have been given back in the same way.
 void say_twice(const char* what) noexcept {
-  std::fprintf(stderr, "aliquot: memory was %s twice, or was never booked, which is a bug of the program\n", what);
+  tell("memory was {} twice, or was never booked, which is a bug of the program", std::string_view(what));
 }
 
 }  // namespace
@@ -83,9 +83,7 @@ Ledger::~Ledger() {
   // A failure may leave memory behind on purpose, to which messages still come; and its own sentence is the one to read.
   if (std::uncaught_exceptions() > 0) return;
   held_.for_each([](const Entry& entry) {
-    const std::string_view category = name(entry.category);
-    std::fprintf(stderr, "aliquot: still held at the end: %s, %lld bytes, %.*s\n", entry.owner.c_str(),
-                 static_cast<long long>(entry.size_bytes), static_cast<int>(category.size()), category.data());
+    tell("still held at the end: {}, {} bytes, {}", entry.owner, entry.size_bytes, name(entry.category));
   });
 }
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fmt/format.h>
 
 #include "kernels/poll_until.h"
+#include "kernels/tell.h"
 #include "sharding/agree.h"
 
 namespace aliquot {
@@ -81,8 +81,7 @@ void NcclHandle::leave() noexcept {
   }
   const ncclResult_t result = ncclCommDestroy(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess)
-    std::fprintf(stderr, "aliquot: leaving a group: NCCL says %s\n", ncclGetErrorString(result));
+  if (result != ncclSuccess) tell("leaving a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
 }
 
 /// Waits for the other ranks to finish too, but not for ever: one of them may have died without a word.
@@ -137,8 +136,7 @@ void NcclHandle::abort() noexcept {
   if (comm_ == nullptr) return;
   const ncclResult_t result = ncclCommAbort(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess)
-    std::fprintf(stderr, "aliquot: aborting a group: NCCL says %s\n", ncclGetErrorString(result));
+  if (result != ncclSuccess) tell("aborting a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
 }
 
 NcclGroup::NcclGroup(NcclHandle& handle) : handle_(handle) {

@@ -1,12 +1,12 @@
 #include "sharding/memory_nccl.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fmt/format.h>
 #include <optional>
 #include <vector>
 
 #include "kernels/booking.h"
+#include "kernels/tell.h"
 #include "sharding/agree.h"
 
 namespace aliquot {
@@ -16,7 +16,7 @@ constexpr int64_t kAlignmentBytes = NCCL_WIN_REQUIRED_ALIGNMENT;
 
 void report(ncclResult_t result, const char* what) noexcept {
   if (result != ncclSuccess && result != ncclInProgress) {
-    std::fprintf(stderr, "aliquot: %s: NCCL says %s\n", what, ncclGetErrorString(result));
+    tell("{}: NCCL says {}", std::string_view(what), std::string_view(ncclGetErrorString(result)));
   }
 }
 

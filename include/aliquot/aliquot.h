@@ -5,5 +5,6 @@
 #include "engine/guard_range.h"
 #include "engine/plan_line.h"
 #include "kernels/error.h"
+#include "kernels/log.h"
 #include "optim/optimizer.h"
 #include "sharding/world.h"

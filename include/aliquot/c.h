@@ -30,6 +30,8 @@ const char* aliquot_message(void);
 const char* aliquot_version(void);
 /** A fault at a parameter that is not whole prints its name before the process dies. For programs: it sets handlers. */
 int aliquot_install_fault_names(void);
+/** From then on what no call is left to tell goes to standard error, a line each; until then the library prints nothing. */
+int aliquot_log_to_standard_error(void);
 
 /* Options ------------------------------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
+#include "kernels/log.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {
@@ -17,6 +18,7 @@ struct Outcome {
 
 /// Rank 1 computes for ever, nearly, in the second step's backward.
 Outcome hang(int stage, int ranks) {
+  set_log_sink(log_to_standard_error);
   testing::internal::CaptureStderr();
   const auto began = std::chrono::steady_clock::now();
   Outcome outcome;

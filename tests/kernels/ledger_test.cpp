@@ -7,9 +7,32 @@
 #include "kernels/booking.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
+#include "kernels/log.h"
 
 namespace aliquot {
 namespace {
+
+// The tests below read what is told from standard error.
+const LogSink kBefore = set_log_sink(log_to_standard_error);
+
+TEST(Log, PrintsNothingUntilThereIsASink) {
+  EXPECT_EQ(kBefore, nullptr);
+  set_log_sink(nullptr);
+  testing::internal::CaptureStderr();
+  {
+    Ledger ledger;
+    ledger.hold(Category::kArena, 10, "arena");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  static std::string heard;
+  EXPECT_EQ(set_log_sink([](std::string_view sentence) noexcept { heard = sentence; }), nullptr);
+  {
+    Ledger ledger;
+    ledger.hold(Category::kArena, 10, "arena");
+  }
+  set_log_sink(log_to_standard_error);
+  EXPECT_EQ(heard, "still held at the end: arena, 10 bytes, arena");
+}
 
 int64_t of(const BytesByCategory& bytes, Category category) { return bytes[static_cast<std::size_t>(category)]; }
 
