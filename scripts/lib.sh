@@ -66,7 +66,7 @@ torch_python() {
   fi
   if ! "$folder/bin/python" -c 'import torch' 2>/dev/null; then
     echo "installing torch from PyPI in $folder" >&2
-    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy; } >&2; then
+    if ! { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet torch numpy transformers; } >&2; then
       fail 2 "torch could not be installed in $folder (above); name a python that has it with ALIQUOT_PYTHON"
     fi
   fi

@@ -56,7 +56,21 @@ Machine read_machine(const std::string& path) {
   return machine;
 }
 
+nlohmann::ordered_json json(const LinkCost& link) {
+  return {{"bytes_per_second", link.bytes_per_second}, {"latency_seconds", link.latency_seconds}};
+}
+
 }  // namespace
+
+std::string machine_text(const CostModel& cost) {
+  const nlohmann::ordered_json file{{"has_gpus", false},
+                                    {"inside_node", json(cost.inside_node)},
+                                    {"between_nodes", json(cost.between_nodes)},
+                                    {"copy_bytes_per_second", cost.copy_bytes_per_second},
+                                    {"update_seconds_per_element", cost.update_seconds_per_element},
+                                    {"flops_per_second", cost.flops_per_second}};
+  return file.dump(2) + "\n";
+}
 
 Machine find_machine(const std::string& name) {
   if (name == "host") return {name, false, CostModel::typical_host()};

@@ -17,4 +17,7 @@ struct Machine {
 /// CostModel's fields over those of host. Throws UsageError, naming the file and the field, for what it cannot read.
 Machine find_machine(const std::string& name_or_file);
 
+/// The text of a file that find_machine() reads: the rates of one rank on a host.
+std::string machine_text(const CostModel& cost);
+
 }  // namespace aliquot

@@ -171,6 +171,32 @@ TEST(Plan, SimulatesAndDraws) {
   EXPECT_GT(slow["step_seconds"].get<double>(), 5 * fast["step_seconds"].get<double>());
 }
 
+TEST(Plan, ReadsWhatDoctorMeasures) {
+  test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "machine.json";
+  const CommandResult measured = test::run_aliquot({"doctor", "--measure", path});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  EXPECT_NE(measured.out.find("GFLOP/s"), std::string::npos) << measured.out;
+  const Json file = Json::parse(std::ifstream(path));
+  // No core made yet is outside of these.
+  const auto within = [](const Json& rate, double least, double most) {
+    EXPECT_GT(rate.get<double>(), least);
+    EXPECT_LT(rate.get<double>(), most);
+  };
+  within(file["flops_per_second"], 1e8, 1e14);
+  within(file["copy_bytes_per_second"], 1e8, 1e13);
+  within(file["update_seconds_per_element"], 1e-12, 1e-6);
+  within(file["inside_node"]["bytes_per_second"], 1e7, 1e13);
+  within(file["inside_node"]["latency_seconds"], 1e-8, 1e-1);
+  const Json plan = planned({"--ranks", "2", "--machine", path})[0];
+  EXPECT_GT(plan["step_seconds"].get<double>(), 0);
+  const CommandResult again = test::run_aliquot({"doctor", "--measure", path});
+  EXPECT_EQ(again.code, 1);
+  EXPECT_NE(again.err.find("is there already"), std::string::npos) << again.err;
+  EXPECT_EQ(Json::parse(std::ifstream(path)), file);
+  EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
+}
+
 TEST(Plan, SpeaksTextAndCsvToo) {
   const CommandResult text = test::run_aliquot({"plan", "--stages", "1,3", "--ranks", "2", "--schedule"});
   EXPECT_EQ(text.code, 0);
