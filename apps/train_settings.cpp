@@ -17,6 +17,10 @@ Optimizer optimizer(const TrainOptions& o) {
   return AdamW{lr, beta_1, beta_2, eps, decay};
 }
 
+int recomputed_uses(const std::string& name) {
+  return name == "block" ? std::numeric_limits<int>::max() : name == "none" ? 0 : kRecomputeAsNeeded;
+}
+
 DType dtype(const std::string& name) { return name == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
 
 }  // namespace
@@ -40,8 +44,9 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.accumulate_into = o.accumulate_into == "full" ? AccumulateInto::kFull : AccumulateInto::kShard;
   engine.prefetch = static_cast<int>(o.prefetch);
   engine.keep_gathered = static_cast<int>(o.keep_gathered);
-  engine.recompute = o.recompute == "block" ? std::numeric_limits<int>::max() : 0;
+  engine.recompute = recomputed_uses(o.recompute);
   engine.memory_budget_bytes = o.memory_budget.value_or(0);
+  engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
   engine.precision.compute = dtype(o.precision);
   engine.precision.master = o.master == "fp32" ? MasterForm::kWhole : MasterForm::kSplit;

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "apps/models/gpt2.h"
-#include "apps/models/plain_memory.h"
 #include "apps/wrap.h"
 #include "bench/paired.h"
+#include "engine/plain_memory.h"
 #include "engine/validate.h"
 #include "kernels/host_stream.h"
 #include "optim/update.h"

@@ -88,10 +88,12 @@ int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context) {
   return guarded([&] {
+    if (use_count < 1) throw UsageError("activations are declared for as many uses as there are");
     aliquot::ActivationSpec spec;
     for (int use = 0; use < use_count; ++use) {
       const aliquot_activations& of = (&given(uses, "the uses' activations"))[use];
-      spec.uses.push_back({of.output, of.kept, of.scratch, of.recomputable != 0});
+      spec.uses.push_back(
+          {of.output, of.kept, of.scratch, of.recomputable != 0, of.input_not_read == 0, of.output_not_read == 0});
     }
     spec.backward_bytes = backward_bytes;
     aliquot::Recompute again;

@@ -191,8 +191,7 @@ void Accesses::update(int32_t flat) {
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
-  const int replicas = plan.policy.replica_count;
-  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks * replicas;
+  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
   if (role == Role::kBackward) return plan.model.activations.backward_bytes;
   if (is_of_use(role)) {
     const UseActivations& use = plan.model.activations.uses[flat];
@@ -216,8 +215,9 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kSent: return whole * element_bytes(precision.sent());
     case Role::kAcross: return shard * 4;
     case Role::kPartial:
-      return shard * (plan.schedule.sums_in_levels || replicas > 1 ? 4 : element_bytes(precision.gradients));
-    case Role::kSquares: return shard / replicas / kBlockElements * static_cast<int64_t>(sizeof(double));
+      return shard *
+             (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));
+    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     case Role::kNormParts: break;
     default: return shard * 4;  // a level
   }

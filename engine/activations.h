@@ -15,7 +15,8 @@ struct UseActivations {
   int64_t scratch_bytes = 0;  // while its code runs, forward or backward
   bool recomputable = false;  // what it keeps can be made again from its input: see Recompute
   // What else its backward reads of what forward saw; an output is there until the last that reads it.
-  bool input_in_backward = true, output_in_backward = true;
+  bool input_in_backward = true;
+  bool output_in_backward = true;
 
   friend bool operator==(const UseActivations&, const UseActivations&) = default;
 };
@@ -27,7 +28,7 @@ struct ActivationSpec {
   friend bool operator==(const ActivationSpec&, const ActivationSpec&) = default;
 };
 
-/// Where they lie while a use's scope is open, on the engine's device; null for what was declared to take nothing, or is
+/// Where they lie while a use's scope is open, on the engine's device, aligned to 256 bytes; null for what was declared to take nothing, or is
 /// not there any more. Nothing is ever cleared: what is read was written by the model before.
 struct UseMemory {
   int32_t use = -1;

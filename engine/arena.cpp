@@ -19,8 +19,6 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
   together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
   if (bytes(Space::kPeers) > 0)
     together([&] { peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena"); });
-  if (bytes(Space::kWorld) > 0)
-    world_ = groups.world().communicator().allocate(bytes(Space::kWorld), Category::kArena, "arena");
   if (!training.schedule.view) return;
   const int64_t shared = training.schedule.bytes(Space::kSharedRange);
   together([&] {

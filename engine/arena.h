@@ -8,22 +8,20 @@
 
 namespace aliquot {
 
-/// Of each rank's own a range that its replica reads, one that its peers do, and one that all ranks do; and where gathers are
-/// views, a range that ranks share. Made collectively, large enough for training and evaluation, which take turns in it; the
+/// Of each rank's own a range that its replica reads, and one that its peers do; and where gathers are views, a range that
+/// ranks share. Made collectively, large enough for training and evaluation, which take turns in it; the
 /// groups must outlive it.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups);
 
-  /// kArena, kPeers or kWorld.
-  const SymmetricBuffer& buffer(Space space) const {
-    return space == Space::kPeers ? peers_ : space == Space::kWorld ? world_ : own_;
-  }
+  /// kArena or kPeers.
+  const SymmetricBuffer& buffer(Space space) const { return space == Space::kPeers ? peers_ : own_; }
   /// Only where gathers are views.
   const SharedRange& shared() const { return *shared_; }
 
  private:
-  SymmetricBuffer own_, peers_, world_;
+  SymmetricBuffer own_, peers_;
   std::optional<SharedRange> shared_;
 };
 

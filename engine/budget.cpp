@@ -10,7 +10,11 @@
 namespace aliquot {
 namespace {
 
-std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count) {
+int recomputable_uses(const ModelSpec& model) {
+  return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
+}
+
+std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count, int recomputable) {
   std::vector<std::string> parts;
   if (policy.zero_stage == 3) {
     parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
@@ -18,18 +22,17 @@ std::string choices(const Policy& policy, const Schedule& schedule, std::size_t 
                                 policy.keep_gathered, use_count));
   }
   if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");
-  if (policy.recompute > 0) parts.push_back(fmt::format("{} of {} uses recomputed", policy.recompute, use_count));
+  if (policy.recompute > 0) {
+    parts.push_back(fmt::format("{} of {} uses recomputed", std::min(policy.recompute, recomputable), use_count));
+  }
+  if (parts.empty() && recomputable > 0) return "nothing recomputed";
   return parts.empty() ? "nothing to choose below stage 3" : fmt::format("{}", fmt::join(parts, ", "));
-}
-
-int recomputable_uses(const ModelSpec& model) {
-  return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
 }
 
 /// None, and quarters of what can be. Asked for a number, it is that.
 std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
+  if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
   const int most = recomputable_uses(model);
-  if (policy.recompute > 0) return {std::min(policy.recompute, most)};
   std::vector<int> counts = {0};
   for (int quarter = 1; quarter <= 4; ++quarter) {
     const int count = (most * quarter + 3) / 4;
@@ -94,21 +97,17 @@ class Search {
 
   std::optional<Candidate> best, fastest, smallest;
 
+  /// As few uses are recomputed as anything fits with: what that costs is known for certain, what a prefetch gains is not.
   void run(const Policy& asked) {
     const std::vector<int> counts = recompute_counts(model_, asked);
-    int too_few = 0;
-    for (const int count : counts) {
+    for (std::size_t i = 0; i < counts.size() && !best; ++i) {
       Policy policy = asked;
-      policy.recompute = count;
+      policy.recompute = counts[i];
+      const bool last = i + 1 == counts.size();
+      if (!last && !anything_fits(policy)) continue;
+      if (i > 0 && anything_fits(policy)) policy.recompute = least_recompute(counts[i - 1], policy);
       for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
-      // More recomputing takes no less time.
-      if (fastest->bytes <= budget_bytes_) return;
     }
-    if (!best) return;
-    for (const int count : counts) {
-      if (count < best->plan.policy.recompute) too_few = count;
-    }
-    if (counts.size() > 1) recompute_less(too_few);
   }
 
  private:
@@ -120,23 +119,28 @@ class Search {
     return made;
   }
 
-  bool consider(const Policy& policy) {
+  void consider(const Policy& policy) {
     Candidate made = candidate(policy);
     if (!smallest || made.bytes < smallest->bytes) smallest = made;
     if (better(made, fastest)) fastest = made;
-    const bool fits = made.bytes <= budget_bytes_;
-    if (fits && better(made, best)) best = std::move(made);
-    return fits;
+    if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
   }
 
-  /// Between quarters: as few as still fit, all else as it is.
-  void recompute_less(int too_few) {
-    Policy policy = best->plan.policy;
+  /// With nothing ahead and nothing kept all is smallest: where that does not fit, the others need not be tried.
+  bool anything_fits(const Policy& policy) const {
+    return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
+      return each.prefetch == 0 && each.keep_gathered == 0 &&
+             rank_bytes(plan(model_, each, topology_)) <= budget_bytes_;
+    });
+  }
+
+  int least_recompute(int too_few, Policy policy) const {
     int enough = policy.recompute;
     while (enough - too_few > 1) {
       policy.recompute = too_few + (enough - too_few) / 2;
-      (consider(policy) ? enough : too_few) = policy.recompute;
+      (anything_fits(policy) ? enough : too_few) = policy.recompute;
     }
+    return enough;
   }
 
   int64_t budget_bytes_;
@@ -151,7 +155,7 @@ int64_t rank_bytes(const Plan& plan) {
   const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
-  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) + plan.schedule.bytes(Space::kWorld) +
+  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) +
          plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
          home(plan.policy.offload_state, Space::kStateHome) +
          home(plan.policy.offload_parameters, Space::kParametersHome);
@@ -162,12 +166,16 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
   Search search(budget_bytes, model, topology, cost);
   search.run(policy);
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
-  const auto describe = [&](const Candidate& c) { return choices(c.plan.policy, c.plan.schedule, model.uses.size()); };
+  const auto describe = [&](const Candidate& c) {
+    return choices(c.plan.policy, c.plan.schedule, model.uses.size(), recomputable_uses(model));
+  };
   if (!best) {
     throw UnavailableError(
         fmt::format("a memory budget of {} cannot be met: the smallest schedule takes {} ({} bytes) a "
-                    "rank, with {}. More ranks, a higher stage or a narrower precision need less",
-                    bytes_text(budget_bytes), bytes_text(smallest->bytes), smallest->bytes, describe(*smallest)));
+                    "rank, with {}. More ranks, a higher stage{} a narrower precision{} need less",
+                    bytes_text(budget_bytes), bytes_text(smallest->bytes), smallest->bytes, describe(*smallest),
+                    model.activations.uses.empty() ? " or" : ",",
+                    model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
   best->plan.choice = fmt::format("{}: {} of {} a rank, {:.3g} s a step by simulation", describe(*best),
                                   bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);

@@ -1,12 +1,38 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 
 #include "engine/budget.h"
 #include "engine/running.h"
 
 namespace aliquot {
+namespace {
+
+/// Ranks that compute with other numbers of threads need other scratch: all plan with the most of each.
+ActivationSpec most_of_all_ranks(ActivationSpec own, Communicator& ranks) {
+  std::string bytes;
+  const auto append = [&bytes](int64_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  for (const UseActivations& use : own.uses)
+    append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes);
+  append(own.backward_bytes);
+  for (const std::string& all : ranks.gather_objects(bytes)) {
+    if (all.size() != bytes.size()) break;  // another model: materialize() says which
+    const char* at = all.data();
+    const auto most = [&at](int64_t& value) {
+      int64_t other = 0;
+      std::memcpy(&other, at, sizeof other);
+      value = std::max(value, other);
+      at += sizeof other;
+    };
+    for (UseActivations& use : own.uses) most(use.output_bytes), most(use.kept_bytes), most(use.scratch_bytes);
+    most(own.backward_bytes);
+  }
+  return own;
+}
+
+}  // namespace
 
 const std::string& Unit::name() const { return engine_.declared_[index_].spec.name; }
 
@@ -62,7 +88,7 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
-  activations_ = std::move(activations);
+  activations_ = most_of_all_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
   plan_.reset();
 }

@@ -70,7 +70,8 @@ class Engine {
   /// Each use names the units that are whole together; units may come again. Only before plan() and materialize().
   void declare_order(std::vector<std::vector<UnitId>> uses);
 
-  /// By use: what the model leaves for its backward, in memory of the engine's, which Scope::memory() then names. Of those
+  /// By use: what the model leaves for its backward, in memory of the engine's, which Scope::memory() then names; where
+  /// ranks need different sizes, all are given the most. Of those
   /// declared recomputable, as many as EngineOptions::recompute says are run again by `recompute`. Before materialize().
   void declare_activations(ActivationSpec activations, Recompute recompute = {});
 
@@ -145,7 +146,7 @@ class Engine {
   Scope open(std::span<const UnitId> units, Use use);
   void make_live(std::span<const UnitId> units, Use use);
   void recompute(std::span<const UnitId> units);
-  const UseMemory& use_memory() const;
+  UseMemory use_memory() const;
   void close(bool by_exception) noexcept;
   void abandon_pass(int64_t step) noexcept;
   void begin_evaluation(std::span<const UnitId> units);

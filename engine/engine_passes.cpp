@@ -11,7 +11,7 @@ Scope::~Scope() {
   if (engine_ != nullptr) engine_->close(unwinding_.now());
 }
 
-const UseMemory& Scope::memory() const { return engine_->use_memory(); }
+UseMemory Scope::memory() const { return engine_->use_memory(); }
 
 Pass::~Pass() {
   if (engine_ != nullptr && unwinding_.now()) engine_->abandon_pass(step_);
@@ -126,7 +126,7 @@ void Engine::recompute(std::span<const UnitId> units) {
   run.throw_failure();
 }
 
-const UseMemory& Engine::use_memory() const { return running_->use_memory; }
+UseMemory Engine::use_memory() const { return running_->use_memory; }
 
 /// A pass that begins with the wrong unit is refused before anything is gathered for it.
 void Engine::begin_evaluation(std::span<const UnitId> units) {

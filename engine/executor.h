@@ -20,7 +20,7 @@ class StepDecision {
   virtual UpdateStep decide_ahead() = 0;
 };
 
-/// One stream a lane. Two executors may take turns on them.
+/// One stream a lane that something runs on. Two executors may take turns on them.
 using Lanes = std::array<std::unique_ptr<Stream>, kLaneCount>;
 
 /// Issues the operations of a plan in order, step after step. Forward and backward are the model's: the executor stops

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/replica_groups.h"
 #include "engine/step_memory.h"
 #include "optim/norm_tree.h"
 #include "sharding/world.h"
@@ -18,11 +19,12 @@ struct NormResult {
   int abandoned_by = -1;         // the first rank that abandoned the step; -1: none did
 };
 
-/// Made collectively, from a plan alone; the plan and device must outlive it. Sums of blocks are put together on the host,
+/// Replicas have the same sums of blocks, so each puts its own together; whether a rank abandons goes over the world.
+/// Made collectively, from a plan alone; the plan and groups must outlive it. Sums of blocks are put together on the host,
 /// where a GPU's come through pinned memory.
 class GlobalNorm {
  public:
-  GlobalNorm(const Plan& plan, World& world);
+  GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
 
   /// Enqueues on `reduce` what brings all ranks' parts together, and whether this rank abandons the step.
   /// kSquares and kNormParts must be in use.
@@ -40,16 +42,18 @@ class GlobalNorm {
   };
 
   std::vector<NormNode> nodes_of(int rank) const;
-  void sum_own(const StepMemory& memory, double* own, bool abandons) const;
+  void sum_own(const StepMemory& memory, double* own) const;
 
   const Plan& plan_;
-  Communicator& communicator_;
+  const ReplicaGroups& groups_;
+  Communicator& ranks_;  // of the replica
   Device& device_;
   Buffer squares_mirror_, parts_mirror_;  // of a GPU's memory
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
   std::vector<int64_t> value_counts_;  // by rank, without its word on abandoning
+  double abandoned_by_ = 0;            // with replicas: the first rank of the world that does, or a number above all
   std::unique_ptr<NormTotal> total_;
   std::vector<double> values_, tensor_sums_;
   int64_t part_bytes_;

@@ -33,6 +33,8 @@ void check_activations(const ModelSpec& model) {
     return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0;
   });
   if (negative || backward_bytes < 0) throw UsageError("activations take 0 bytes or more");
+  if (uses.empty() && backward_bytes > 0)
+    throw UsageError("bytes that backward hands on are declared, and no use: declare what each use takes, if only 0");
 }
 
 }  // namespace

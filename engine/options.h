@@ -23,7 +23,8 @@ struct EngineOptions {
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
   int prefetch = 1;
   int keep_gathered = 0;
-  int recompute = 0;  // uses, from the first on, that run forward again before backward instead of keeping what it left
+  int recompute =
+      kRecomputeAsNeeded;  // uses, from the first on, that run forward again before backward and keep nothing
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // where the optimizer's state, masters included, lies between updates
   std::string offload_state_to = {};            // for disk: a directory, of each rank's own or shared

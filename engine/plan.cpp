@@ -35,7 +35,7 @@ void refuse_replicas(const Policy& policy) {
 }
 
 void refuse_recompute(const ModelSpec& model, const Policy& policy) {
-  if (policy.recompute < 0) throw UsageError("recompute is a count of uses, 0 or more");
+  if (policy.recompute < kRecomputeAsNeeded) throw UsageError("recompute is a count of uses, 0 or more");
   const auto& uses = model.activations.uses;
   const bool can = std::ranges::any_of(uses, [](const UseActivations& use) { return use.recomputable; });
   if (policy.recompute > 0 && !can) {

@@ -10,6 +10,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
+/// None; under a budget, as few as it must be.
+inline constexpr int kRecomputeAsNeeded = -1;
+
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
 enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };
 
@@ -44,7 +47,8 @@ struct Policy {
   AccumulateInto accumulate_into = AccumulateInto::kAuto;  // auto: full at stages 0 and 1, shard at 2 and 3
   int prefetch = 1;                                        // uses ahead of compute that units are gathered
   int keep_gathered = 0;                                   // last uses of forward whose units stay whole for backward
-  int recompute = 0;  // of the uses that can be: how many, from the first on, run forward again before their backward
+  // Of the uses that can be: how many, from the first on, run forward again before their backward.
+  int recompute = kRecomputeAsNeeded;
   GatherMode gather = GatherMode::kAuto;
   Offload offload_state = Offload::kNone;       // the optimizer's state, masters included
   Offload offload_parameters = Offload::kNone;  // stage 3: the shards

@@ -23,10 +23,17 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       executor({*of.plan_, groups, lanes, memory, homes, updater, *this}),
       evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this}),
       recomputed(recomputed_uses(of.plan_->model, of.plan_->policy)) {
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    const bool own = static_cast<Lane>(lane) == Lane::kCompute && of.compute_stream_ != nullptr;
-    lanes[lane] = own ? std::move(of.compute_stream_) : of.world_.device().make_stream(static_cast<Lane>(lane));
+  for (const Plan* plan : {static_cast<const Plan*>(of.plan_.get()), static_cast<const Plan*>(&evaluation)}) {
+    for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane);
   }
+}
+
+/// A lane is a thread, on a host: none for what nothing runs on.
+void Engine::Running::make_lane(Lane lane) {
+  auto& stream = lanes[static_cast<std::size_t>(lane)];
+  if (stream) return;
+  const bool own = lane == Lane::kCompute && engine.compute_stream_ != nullptr;
+  stream = own ? std::move(engine.compute_stream_) : engine.world_.device().make_stream(lane);
 }
 
 Engine::Running::~Running() {

@@ -22,7 +22,9 @@ struct Engine::Running final : StepDecision {
   void require_nothing_live() const;
   /// Nothing that this rank enqueued is under way any more.
   void come_to_rest() const {
-    for (const auto& lane : lanes) lane->synchronize();
+    for (const auto& lane : lanes) {
+      if (lane) lane->synchronize();
+    }
   }
   bool evaluates() const { return active == &evaluator; }
   /// As a checkpoint reaches moments that lie at `at`; null where that address can be followed.
@@ -73,6 +75,7 @@ struct Engine::Running final : StepDecision {
   std::exception_ptr failure;    // of closing a scope
 
  private:
+  void make_lane(Lane lane);
   UpdateStep update_step(double factor) const;
 };
 

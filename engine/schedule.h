@@ -104,9 +104,9 @@ constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Ro
 constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
 
 /// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
-/// What peers of other replicas read, and what all ranks do, lies apart, since memory is made by the group that reads it.
-enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome, kPeers, kWorld };
-inline constexpr int kSpaceCount = 6;
+/// What peers of other replicas read lies apart, since memory is made by the group that reads it.
+enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome, kPeers };
+inline constexpr int kSpaceCount = 5;
 
 /// A place in one of those memories, from its first operation to its last. `first` of an operation
 /// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.

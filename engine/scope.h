@@ -31,7 +31,7 @@ class Scope {
   ~Scope();
 
   /// Where this use's activations lie, as they were declared to the engine. While the scope is open.
-  const UseMemory& memory() const;
+  UseMemory memory() const;
 
  private:
   Engine* engine_;

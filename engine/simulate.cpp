@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 
+#include "engine/accesses.h"
 #include "engine/order.h"
 #include "kernels/error.h"
 
@@ -51,7 +52,7 @@ class Pricing {
       case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
       case Verb::kReduce: return reduce(operation);
       case Verb::kExchange: return exchange(operation.place);
-      case Verb::kNorm: return collective(norm_part_bytes(plan_.flats), world_);
+      case Verb::kNorm: return norm();
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
@@ -139,12 +140,21 @@ class Pricing {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       const int64_t bytes =
-          (shard_bytes(plan_.flats[f], DType::kFloat32) + shard_bytes(plan_.flats[f], precision().gradients)) / peers *
-          (peers - 1);
-      sum.seconds += 2 * link.latency_seconds + static_cast<double>(bytes) / link.bytes_per_second;
+          (shard_bytes(plan_.flats[f], DType::kFloat32) + shard_bytes(plan_.flats[f], precision().gradients) +
+           needed_bytes(plan_, Role::kSquares, f)) /
+          peers * (peers - 1);
+      sum.seconds += 3 * link.latency_seconds + static_cast<double>(bytes) / link.bytes_per_second;
       sum.bytes += bytes;
     }
     return sum;
+  }
+
+  /// Within the replica; and of all ranks a word on whether one abandons the step.
+  Price norm() const {
+    Price price = collective(norm_part_bytes(plan_.flats), replica_);
+    if (plan_.policy.replica_count > 1)
+      price.seconds += (world_.one_node ? cost_.inside_node : cost_.between_nodes).latency_seconds;
+    return price;
   }
 
   double update(UnitId unit) const {

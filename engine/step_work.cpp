@@ -13,7 +13,7 @@ StepWork::StepWork(const Parts& parts)
       homes_(parts.homes),
       updater_(parts.updater),
       copies_(copied_slots(parts.plan.schedule)) {
-  if (!plan_.policy.evaluation) norm_.emplace(plan_, parts.groups.world());
+  if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
   note_first_writes();
 }
 
@@ -96,7 +96,8 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
                          .to = additions == 0 ? sum : partial,
                          .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
                          .part_count = count,
-                         .block_squares = additions == 0 ? squares : nullptr},
+                         .block_squares = additions == 0 ? squares : nullptr,
+                         .in_tree_order = plan_.policy.reproducible},
                         label);
   for (int i = 0; i < additions; ++i) {
     const bool done = i == additions - 1;
@@ -135,14 +136,19 @@ void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
     if (!plan_.flats[f].trainable) continue;
     const int64_t part_count = plan_.flats[f].layout.shard_count() / peers.rank_count();
     const int64_t part_bytes = part_count * element_bytes(dtype);
-    peers.reduce_scatter(lane,
-                         {.from = memory_.range(Role::kAcross, f),
-                          .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
-                          .to_dtype = dtype,
-                          .part_count = part_count,
-                          .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f))},
-                         label);
+    const int64_t part_squares = part_count / kBlockElements;
+    peers.reduce_scatter(
+        lane,
+        {.from = memory_.range(Role::kAcross, f),
+         .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
+         .to_dtype = dtype,
+         .part_count = part_count,
+         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f)) + peers.rank() * part_squares},
+        label);
     peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f), part_bytes, label);
+    // A 128th of what is added: the norm then goes over the replica alone.
+    peers.all_gather_in_place(lane, memory_.range(Role::kSquares, f),
+                              part_squares * static_cast<int64_t>(sizeof(double)), label);
   }
   peers.barrier(lane, label);
 }

@@ -100,6 +100,7 @@ class StepWriter {
   std::vector<Life> outputs_;  // by use, in this micro-batch
   std::vector<OperationId> kept_from_;
   OperationId backward_from_ = kNone;
+  OperationId last_exchange_ = kNone;
   Draft draft_;
 };
 

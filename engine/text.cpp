@@ -1,8 +1,6 @@
 #include <array>
 #include <fmt/format.h>
-#include <iterator>
 #include <map>
-#include <set>
 
 #include "engine/schedule.h"
 
@@ -14,14 +12,17 @@ class PlaceNames {
  public:
   explicit PlaceNames(const Schedule& schedule) {
     for (const PlannedBuffer& buffer : schedule.buffers) {
-      if (!buffer.always) offsets_[buffer.role].insert(buffer.offset_bytes);
+      if (!buffer.always) numbers_[buffer.role][buffer.offset_bytes] = 0;
+    }
+    for (auto& [role, numbers] : numbers_) {
+      int next = 0;
+      for (auto& [offset, number] : numbers) number = next++;
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
     static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
         'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O', 'a', 'k', 'z', 'b'};
-    const auto& offsets = offsets_.at(buffer.role);
-    const auto index = std::distance(offsets.begin(), offsets.find(buffer.offset_bytes));
+    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
     const auto role = static_cast<std::size_t>(buffer.role);
     const std::string letter =
         role < kLetters.size() ? std::string(1, kLetters[role]) : fmt::format("l{}.", role - kLetters.size());
@@ -29,7 +30,7 @@ class PlaceNames {
   }
 
  private:
-  std::map<Role, std::set<int64_t>> offsets_;
+  std::map<Role, std::map<int64_t, int>> numbers_;  // by offset
 };
 
 std::string place_name(const Plan& plan, const Operation& operation) {
@@ -147,6 +148,7 @@ std::string description(const Plan& plan) {
                          uses[use].input_in_backward ? "" : ", input not read again",
                          uses[use].output_in_backward ? "" : ", output not read again");
   }
+  if (!uses.empty()) lines += fmt::format("backward hands on {} bytes\n", plan.model.activations.backward_bytes);
   return lines + text(plan);
 }
 

@@ -36,12 +36,11 @@ bool names_something(const Plan& plan, const Operation& operation) {
 /// Homes hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
 bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
   const bool replicas = plan.policy.replica_count > 1;
-  const bool of_peers = replicas && (buffer.role == Role::kAcross || buffer.role == Role::kReduced);
-  const bool of_world = replicas && buffer.role == Role::kNormParts;
+  const bool exchanged = buffer.role == Role::kAcross || buffer.role == Role::kReduced || buffer.role == Role::kSquares;
+  const bool of_peers = replicas && exchanged;
   switch (buffer.space) {
-    case Space::kArena: return !is_home(buffer.role) && !of_peers && !of_world;
+    case Space::kArena: return !is_home(buffer.role) && !of_peers;
     case Space::kPeers: return of_peers;
-    case Space::kWorld: return of_world;
     case Space::kSharedRange: return buffer.always && buffer.role == Role::kParameters;
     case Space::kParametersHome: return buffer.always && buffer.role == Role::kParametersHome;
     case Space::kStateHome: return buffer.always && is_home(buffer.role) && buffer.role != Role::kParametersHome;

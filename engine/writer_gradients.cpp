@@ -27,7 +27,9 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (schedule_.sums_in_levels) add_level(unit, reduce, micro_batch, last_micro_batch);
   state.first_backward = kNone;
   if (!last_micro_batch) return;
-  if (replicated()) state.exchange = add(Verb::kExchange, Lane::kReduce, unit, micro_batch);
+  // Beside the next unit's reduce: links between replicas are others than those inside.
+  if (replicated())
+    state.exchange = last_exchange_ = add(Verb::kExchange, Lane::kExchange, unit, micro_batch, {{reduce}});
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, Lane::kReduce, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
@@ -92,6 +94,7 @@ void StepWriter::add_level(UnitId unit, OperationId reduce, int32_t micro_batch,
 void StepWriter::finish_step() {
   const int32_t m = policy_.micro_batch_count - 1;
   const OperationId norm = add(Verb::kNorm, Lane::kReduce, 0, m);
+  wait(norm, {last_exchange_});
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
     if (!trains(unit)) continue;
     if (!policy_.update_in_backward) update(unit, m, {{norm}});
@@ -100,8 +103,7 @@ void StepWriter::finish_step() {
   add_buffer({.role = Role::kNormParts,
               .category = Category::kCommunication,
               .flat = -1,
-              .space = replicated() ? Space::kWorld : Space::kArena,
-              .size_bytes = norm_part_bytes(flats_) * rank_count_ * policy_.replica_count,
+              .size_bytes = norm_part_bytes(flats_) * rank_count_,
               .first = norm,
               .last = norm},
              {{norm, true}});
@@ -110,7 +112,8 @@ void StepWriter::finish_step() {
 /// At the end of the step on the model's own thread, which has nothing else to do then; in backward beside it.
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
   UnitState& state = units_[unit];
-  const Lane lane = policy_.update_in_backward ? Lane::kReduce : Lane::kCompute;
+  const Lane reduced_on = replicated() ? Lane::kExchange : Lane::kReduce;
+  const Lane lane = policy_.update_in_backward ? reduced_on : Lane::kCompute;
   state.update = add(Verb::kUpdate, lane, unit, micro_batch, std::move(after));
   // Nobody may still be reading what the update writes.
   if (stage3()) wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
@@ -121,11 +124,11 @@ void StepWriter::add_sums(UnitId unit, OperationId norm) {
   const UnitState& state = units_[unit];
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    const int64_t summed = flats_[f].layout.shard_count() / policy_.replica_count;
-    const int64_t squares = summed / kBlockElements * static_cast<int64_t>(sizeof(double));
+    const int64_t squares = flats_[f].layout.shard_count() / kBlockElements * static_cast<int64_t>(sizeof(double));
     add_buffer({.role = Role::kSquares,
                 .category = Category::kCommunication,
                 .flat = f,
+                .space = replicated() ? Space::kPeers : Space::kArena,
                 .size_bytes = squares,
                 .first = replicated() ? state.exchange : state.last_reduce,
                 .last = norm},
@@ -184,13 +187,14 @@ void StepWriter::add_waits_on_previous_step() {
 }
 
 /// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
-/// slot, and each reduce runs beside the backward that follows it.
+/// slot, and each reduce runs beside the backward that follows it, or the next micro-batch's first forward.
 void StepWriter::spare_a_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (buffer.role != Role::kGradients && buffer.role != Role::kPartial && buffer.role != Role::kSent) continue;
     OperationId next = buffer.last;
-    while (next < count && draft_.operations[next].verb != Verb::kBackward) ++next;
+    const auto runs_beside = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
+    while (next < count && !runs_beside(draft_.operations[next].verb)) ++next;
     if (next < count) buffer.last = next;
   }
 }

@@ -119,7 +119,8 @@ CudaDevice::Memory CudaDevice::memory() const {
 int CudaDevice::priority(Lane lane) const {
   switch (lane) {
     case Lane::kGather: return greatest_priority_;
-    case Lane::kReduce: return std::min(greatest_priority_ + 1, least_priority_);
+    case Lane::kReduce:
+    case Lane::kExchange: return std::min(greatest_priority_ + 1, least_priority_);
     case Lane::kCompute:
     case Lane::kIo: return least_priority_;
   }

@@ -10,14 +10,15 @@
 namespace aliquot {
 
 /// What a stream is for. A rank has one stream a lane, and collectives keep one order a lane.
-enum class Lane : uint8_t { kCompute, kGather, kReduce, kIo };
-inline constexpr int kLaneCount = 4;
+enum class Lane : uint8_t { kCompute, kGather, kReduce, kExchange, kIo };
+inline constexpr int kLaneCount = 5;
 
 constexpr std::string_view name(Lane lane) {
   switch (lane) {
     case Lane::kCompute: return "compute";
     case Lane::kGather: return "gather";
     case Lane::kReduce: return "reduce";
+    case Lane::kExchange: return "exchange";
     case Lane::kIo: return "io";
   }
   return "unknown";

@@ -22,6 +22,7 @@ fields() {
   awk -v struct="$1" '
     $1 == "struct" && $2 == struct { inside = 1; text = ""; next }
     /^};/ { inside = 0 }
+    inside && /^ *friend / { text = ""; next }
     inside && /[)] const/ { text = ""; next }
     inside { sub(/[ \t]*\/\/.*/, ""); text = text " " $0 }
     inside && /;$/ { print text; text = "" }' "$2" |
@@ -49,6 +50,8 @@ same Unit < <(functions Unit engine/engine.h)
 same BackgroundSaver < <(functions BackgroundSaver checkpoint/background_saver.h)
 same WorldOptions < <(fields WorldOptions sharding/world.h)
 same EngineOptions < <(fields EngineOptions engine/options.h)
+same UseActivations < <(fields UseActivations engine/activations.h)
+same UseMemory < <(fields UseMemory engine/activations.h)
 same ParameterOptions < <(fields ParameterOptions engine/options.h)
 same StepReport < <(fields StepReport engine/options.h)
 same Precision < <(fields Precision engine/policy.h)

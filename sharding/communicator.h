@@ -46,6 +46,7 @@ struct ReduceScatter {
   int64_t part_count = 0;
   float factor = 1.0f;              // applied to the finished sum: 1 / rank_count() is the mean
   double* block_squares = nullptr;  // see TreeSum
+  bool in_tree_order = false;       // where the world's own order of addition is another: as all other worlds add
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };
@@ -56,7 +57,8 @@ enum class Reduction : uint8_t { kSum, kMax, kMin };
 /// Used from the rank's own thread. Throws CommunicationError (from the call, or through the stream that the work runs
 /// on) naming operation, sequence number and the ranks that are missing or differ; nothing was read from a peer that
 /// differs. After an error only abort() and destruction are allowed.
-/// The order of addition is the aligned binary tree over ranks, partial sums in fp32, in every world but native NCCL.
+/// The order of addition is the aligned binary tree over ranks, partial sums in fp32, in every world but NCCL, whose own it
+/// is unless in_tree_order is asked for.
 class Communicator {
  public:
   Communicator() = default;

@@ -68,7 +68,8 @@ class NcclCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    const bool native = what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32 && !options_.exact_order;
+    const bool any_order = !options_.exact_order && !what.in_tree_order;
+    const bool native = any_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
     run(stream, describe_reduce_scatter(what, label), label, [&](const Errand& errand) {
       if (what.part_count == 0) return;
       if (native) {

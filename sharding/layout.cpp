@@ -62,9 +62,8 @@ FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int part
   shard_count_ = (block_count + part_count - 1) / part_count * parts_per_shard * kBlockElements;
 }
 
-std::vector<Piece> FlatLayout::pieces_of_part(int rank, int part, int part_count) const {
-  const int64_t size = shard_count_ / part_count;
-  const int64_t begin = rank * shard_count_ + part * size, end = begin + size;
+std::vector<Piece> FlatLayout::pieces(int rank) const {
+  const int64_t begin = rank * shard_count_, end = begin + shard_count_;
   std::vector<Piece> pieces;
   // The first tensor that can reach into the shard is the last that starts at or before it.
   auto first = std::upper_bound(tensor_offsets_.begin(), tensor_offsets_.end(), begin);

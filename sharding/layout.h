@@ -56,9 +56,7 @@ class FlatLayout {
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
 
   /// What `rank` owns, in order of shard_offset. Over all ranks the pieces tile every tensor exactly once.
-  std::vector<Piece> pieces(int rank) const { return pieces_of_part(rank, 0, 1); }
-  /// The same of part `part` of `part_count` of its shard; offsets count from the start of the part.
-  std::vector<Piece> pieces_of_part(int rank, int part, int part_count) const;
+  std::vector<Piece> pieces(int rank) const;
   /// Who owns element `element` of `tensor`, and where in its shard.
   Place place(int32_t tensor, int64_t element) const;
 

@@ -6,7 +6,8 @@
 
 namespace aliquot {
 
-/// As the model of that shape declares it, computing with `threads`. Throws UsageError when shape and options do not fit.
-ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads);
+/// As the model of that shape declares it, for as many threads as the options say. Throws UsageError when shape and options
+/// do not fit.
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options);
 
 }  // namespace aliquot

@@ -29,7 +29,7 @@ struct LossBuffers {
   float* scratch = nullptr;   // 2 * rows
   // Of bf16 alone:
   float* tile = nullptr;         // rows x tile_entries()
-  float* tile_maxima = nullptr;  // rows x tile_count()
+  float* tile_maxima = nullptr;  // rows x tile_count(), kept for backward
   // Of products: see product.h.
   float* product_scratch = nullptr;
 };

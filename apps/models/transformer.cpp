@@ -46,8 +46,7 @@ void Transformer::take_block_scratch(ActivationArena& scratch, int64_t wide_elem
   normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(narrow_);
   rounded_gradient_ = scratch.take(rounds ? stream_elements() : 0, compute);
   wide_ = scratch.take(wide_elements, compute);
-  attention_scratch_ =
-      scratch.take(pool_.thread_count() * attention_scratch_elements(attention_shape(), options_.compute));
+  attention_scratch_ = scratch.take(threads() * attention_scratch_elements(attention_shape(), options_.compute));
   product_scratch_ = take_product_scratch(scratch);
 }
 
@@ -65,8 +64,7 @@ void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
 }
 
 float* Transformer::take_product_scratch(ActivationArena& scratch) const {
-  return scratch.take(pool_.thread_count() *
-                      product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
+  return scratch.take(threads() * product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {

@@ -22,6 +22,7 @@ struct ModelOptions {
   bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
   DType compute = DType::kFloat32;                      // what parameters are read in, or bf16
   DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
+  int threads = 0;                                      // that there is scratch for; 0: as many as the pool has
 };
 
 /// The residual stream and its gradient, statistics, softmax and loss are fp32; what lies between products is of the
@@ -56,6 +57,7 @@ class Transformer : public Model {
   ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
                      Values& gradient) const;
 
+  int64_t threads() const { return options_.threads > 0 ? options_.threads : pool_.thread_count(); }
   int64_t rows() const { return options_.batch * options_.sequence; }
   int64_t stream_elements() const { return rows() * shape_.width; }
   bool adds() const { return options_.gradients == GradientWrite::kAdd; }

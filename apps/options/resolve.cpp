@@ -102,6 +102,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
     throw UsageError("--sequence " + std::to_string(*o.sequence) + " is longer than the model's context of " +
                      std::to_string(shape.context) + ": give less, or a larger --context.");
   }
+  if (o.memory_budget && *o.memory_budget < 1)
+    throw UsageError("--memory-budget 0: give the bytes that a rank may take.");
   o.ranks = rank_count;
   if (o.precision.empty()) o.precision = on_gpu ? "bf16" : "fp32";
   if (o.reduce_precision.empty()) o.reduce_precision = o.gradients;

@@ -115,7 +115,7 @@ void add_memory(OptionTable& t, TrainOptions& o) {
   add_offload_options(t, o);
   t.choice("quantize", o.quantize, {"none", "weights", "gradients", "both"},
            "8-bit weights and gradients between nodes.");
-  t.choice("recompute", o.recompute, {"none", "block"},
+  t.choice("recompute", o.recompute, {"auto", "none", "block"},
            "Run a block's forward again in backward, instead of keeping it.");
   t.toggle("update-in-backward", o.update_in_backward,
            "Update a unit as soon as its gradient is reduced; needs --clip 0.");

@@ -53,7 +53,7 @@ struct TrainOptions : ShapeOptions, OffloadOptions {
   int64_t prefetch = 1, keep_gathered = 0;
   std::string gather = "auto";
   std::optional<int64_t> memory_budget;
-  std::string quantize = "none", recompute = "none";
+  std::string quantize = "none", recompute = "auto";
   bool update_in_backward = false, reproducible = false;
 
   std::string checkpoint_dir;

@@ -32,14 +32,17 @@ ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
   const ModelOptions options = {.batch = o.micro_batch,
                                 .sequence = o.sequence.value_or(0),
                                 .compute = o.precision == "fp32" ? DType::kFloat32 : DType::kBFloat16,
-                                .gradient_type = o.gradients == "fp32" ? DType::kFloat32 : DType::kBFloat16};
-  model.activations = activations_of(shape, options, static_cast<int>(o.threads));
+                                .gradient_type = o.gradients == "fp32" ? DType::kFloat32 : DType::kBFloat16,
+                                .threads = static_cast<int>(o.threads)};
+  model.activations = activations_of(shape, options);
+  if (o.recompute == "block" && model.activations.uses.empty())
+    throw UsageError("--recompute block: what a model of this family keeps is not known here, nor counted.");
   return model;
 }
 
 ModelSpec model_of(const PlanOptions& o) {
   if (!o.params) return model_of(o, model_shape(o));
-  if (o.recompute != "none")
+  if (o.recompute == "block")
     throw UsageError("--recompute " + o.recompute + ": of --params nothing is known but their number; give a --model.");
   return equal_units(*o.params, o.units);
 }

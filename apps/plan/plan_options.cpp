@@ -28,7 +28,7 @@ void add_sharding(OptionTable& t, PlanOptions& o) {
   t.choice("accumulate-into", o.accumulate_into, {"auto", "full", "shard"}, "Where micro-batches are summed.");
   t.count("prefetch", o.prefetch, {0, 1024}, "How many units ahead are gathered.");
   t.count("keep-gathered", o.keep_gathered, {0, 1 << 20}, "How many units stay whole after forward.");
-  t.choice("recompute", o.recompute, {"none", "block"}, "What runs forward again in backward.");
+  t.choice("recompute", o.recompute, {"auto", "none", "block"}, "What runs forward again in backward.");
   t.choice("gather", o.gather, {"auto", "view", "copy"}, "How one host's ranks see each other's shards.");
   add_offload_options(t, o);
   t.toggle("update-in-backward", o.update_in_backward, "Update a unit as soon as its gradient is reduced.");

@@ -26,7 +26,11 @@ struct Layer {
 std::vector<Layer> layers_of(const Json& run) {
   std::vector<Layer> layers;
   const Json& plan = run.at("plan");
-  for (const auto& [category, bytes] : plan.at("step").at("bytes").items()) layers.push_back({category, bytes});
+  const Json& step = plan.at("step");
+  for (const auto& [category, bytes] : step.at("bytes").items()) layers.push_back({category, bytes});
+  // Records of before activations were planned have them all the time.
+  const double lasting = step.at("bytes").contains("activations") ? 0.0 : plan.at("memory").value("activations", 0.0);
+  if (lasting > 0) layers.push_back({"activations", std::vector<double>(step.at("titles").size(), lasting)});
   return layers;
 }
 
@@ -77,14 +81,16 @@ void draw_peak(Svg& svg, const std::vector<double>& sum, const Axis& x, const Ax
 }
 
 std::string_view verb_colour(std::string_view title) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kColours = {{{"forward", "#0072B2"},
-                                                                                      {"backward", "#D55E00"},
-                                                                                      {"gather", "#56B4E9"},
-                                                                                      {"reduce", "#009E73"},
-                                                                                      {"spread", "#88BB44"},
-                                                                                      {"norm", "#333333"},
-                                                                                      {"update", "#AA3377"},
-                                                                                      {"publish", "#E69F00"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kColours = {{{"forward", "#0072B2"},
+                                                                                       {"backward", "#D55E00"},
+                                                                                       {"recompute", "#CC79A7"},
+                                                                                       {"exchange", "#117733"},
+                                                                                       {"gather", "#56B4E9"},
+                                                                                       {"reduce", "#009E73"},
+                                                                                       {"spread", "#88BB44"},
+                                                                                       {"norm", "#333333"},
+                                                                                       {"update", "#AA3377"},
+                                                                                       {"publish", "#E69F00"}}};
   for (const auto& [verb, colour] : kColours) {
     if (title.starts_with(verb)) return colour;
   }
@@ -113,7 +119,7 @@ void draw_verbs(Svg& svg, const Json& titles) {
 /// Those that have work, the first at the top.
 std::vector<std::string> lanes_of(const Json& lanes) {
   std::vector<std::string> used;
-  for (const std::string_view lane : {"compute", "gather", "reduce", "io"}) {
+  for (const std::string_view lane : {"compute", "gather", "reduce", "exchange", "io"}) {
     if (std::ranges::any_of(lanes, [lane](const Json& one) { return one == lane; })) used.emplace_back(lane);
   }
   return used;

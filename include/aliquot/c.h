@@ -101,6 +101,7 @@ typedef struct aliquot_activations {
   int64_t kept;     /* what its forward leaves for its backward alone */
   int64_t scratch;  /* while its code runs */
   int recomputable; /* what it keeps can be made again from its input */
+  int input_not_read, output_not_read; /* by its backward: then they are gone by then, if nobody else reads them */
 } aliquot_activations;
 
 /** Where they lie while a use is open; null for what was declared to take nothing. Nothing is ever cleared. */
@@ -111,12 +112,13 @@ typedef struct aliquot_use_memory {
   int recomputed;                        /* what forward leaves in `kept` is gone before backward, and made again */
 } aliquot_use_memory;
 
-/** Runs forward of memory->use once more, called from within aliquot_backward(); ALIQUOT_DONE, or another status to give the
- * step up. */
+/** Runs forward of memory->use once more, called from within the call that opens its backward; ALIQUOT_DONE, or another
+ * status to give the step up. */
 typedef int (*aliquot_recompute)(void* context, const aliquot_use_memory* memory);
 
 /** As many as there are uses. The engine gives the memory; backward_bytes are there from a micro-batch's first backward to its
- * last. Of those that are recomputable, as many as the option "recompute" says are; `recompute` may be null if none is. */
+ * last. Of those that are recomputable, as many as the option "recompute" says are; `recompute` may be null if none is, and
+ * must, as `context`, outlive the engine. */
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context);
 

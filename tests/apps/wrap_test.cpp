@@ -25,7 +25,16 @@ struct Outcome {
 struct Case {
   int ranks = 1, stage = 0, accumulate = 1;
   AccumulateInto into = AccumulateInto::kAuto;
+  DType compute = DType::kFloat32;
+  int recompute = 0;
 };
+
+/// A vocabulary of several tiles of the loss.
+ModelShape shape_of(const Case& c) {
+  ModelShape shape = small_shape();
+  if (c.compute == DType::kBFloat16) shape.vocabulary = 5000;
+  return shape;
+}
 
 Outcome train_sharded(const Case& c) {
   Outcome outcome;
@@ -35,12 +44,17 @@ Outcome train_sharded(const Case& c) {
                    const auto stream = world.device().make_stream(Lane::kCompute);
                    const bool adds =
                        c.into == AccumulateInto::kFull || (c.into == AccumulateInto::kAuto && c.stage < 2);
-                   Gpt2 model(small_shape(),
+                   Gpt2 model(shape_of(c),
                               {.batch = kBatch,
                                .sequence = kSequence,
-                               .gradients = adds && c.accumulate > 1 ? GradientWrite::kAdd : GradientWrite::kAssign},
+                               .gradients = adds && c.accumulate > 1 ? GradientWrite::kAdd : GradientWrite::kAssign,
+                               .compute = c.compute},
                               host(*stream).pool());
-                   Engine engine(world, {.zero_stage = c.stage, .accumulate = c.accumulate, .accumulate_into = c.into});
+                   Engine engine(world, {.zero_stage = c.stage,
+                                         .precision = {.compute = c.compute},
+                                         .accumulate = c.accumulate,
+                                         .accumulate_into = c.into,
+                                         .recompute = c.recompute});
                    wrap(engine, model);
                    model.set_loss_factor(1.0f / (kBatch * kSequence));
                    engine.materialize(initial_values(model, 1));
@@ -104,6 +118,19 @@ TEST(Wrap, EveryStageGivesTheSameBits) {
       for (const int stage : {1, 2, 3}) {
         expect_same(train_sharded({ranks, stage, 2, into}), expected,
                     std::to_string(ranks) + " ranks, stage " + std::to_string(stage));
+      }
+    }
+  }
+}
+
+/// Each stage gives the model's arrays other places, so that what one use leaves to another where it must not shows.
+TEST(Wrap, InBf16AndRecomputedEveryStageGivesTheSameBits) {
+  for (const DType compute : {DType::kFloat32, DType::kBFloat16}) {
+    const Outcome expected = train_sharded({2, 0, 2, AccumulateInto::kShard, compute});
+    for (const int stage : {0, 2, 3}) {
+      for (const int recompute : {0, 1, 100}) {
+        expect_same(train_sharded({2, stage, 2, AccumulateInto::kShard, compute, recompute}), expected,
+                    "stage " + std::to_string(stage) + ", " + std::to_string(recompute) + " recomputed");
       }
     }
   }

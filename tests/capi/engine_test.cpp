@@ -158,7 +158,7 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
     int count = 0, status = ALIQUOT_DONE;
   };
   const auto body = [](Rank& rank) {
-    const aliquot_activations uses[] = {{4, 8, 0, 1}, {4, 8, 4, 1}, {4, 8, 0, 0}};
+    const aliquot_activations uses[] = {{4, 8, 0, 1, 0, 0}, {4, 8, 4, 1, 0, 0}, {4, 8, 0, 0, 0, 1}};
     EXPECT_USAGE(aliquot_declare_activations(rank.engine, 3, uses, 4, nullptr, nullptr), "nothing is given");
     Again again{&rank};
     const auto fill = [](void* context, const aliquot_use_memory* memory) {

@@ -8,12 +8,17 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/plain_memory.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {
 
 inline constexpr int kBlocks = 5, kRows = 3, kIn = 6, kMiddle = 11;
 inline constexpr int64_t kStreamBytes = kRows * kIn * 4, kKeptBytes = kRows * kMiddle * 4;
+
+inline float blocks_value(const std::string& parameter, int64_t element) {
+  return 0.4f * initial_value(parameter, element);
+}
 
 /// Blocks y = x + B tanh(A x), one unit and one use each; the last takes |y|^2 / 2 for its loss. All that is left for
 /// backward lies where the engine says.
@@ -38,6 +43,10 @@ class Blocks {
       run(engine, memory, [this, memory, p = a[memory.use]] { keep(p, memory); });
     });
   }
+  /// What its scratch holds between runs of its code is anybody's.
+  static void ruin_scratch(const UseMemory& memory) {
+    std::fill_n(static_cast<float*>(memory.scratch), kRows * kMiddle, std::nanf(""));
+  }
   static ActivationSpec spec() {
     ActivationSpec spec;
     for (int i = 0; i < kBlocks; ++i)
@@ -48,6 +57,7 @@ class Blocks {
 
   void forward(Engine& engine, const UseMemory& memory, double sample) {
     run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
+      ruin_scratch(memory);
       keep(p, memory, sample);
       finish(q, memory, sample);
       // What will be made again must not be read from here.
@@ -57,7 +67,19 @@ class Blocks {
   void backward(Engine& engine, const UseMemory& memory) {
     const int i = memory.use;
     EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "none but the last reads its own output";
-    run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] { back(p, q, dp, dq, memory); });
+    run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] {
+      ruin_scratch(memory);
+      back(p, q, dp, dq, memory);
+    });
+  }
+
+  /// With no engine, in memory that nothing else has: sets the loss, adds to gradients.
+  void pass_plainly(const PlainMemory& plain, double sample) {
+    for (int i = 0; i < kBlocks; ++i) {
+      keep(a[i], plain.ruined(i), sample);
+      finish(b[i], plain.of(i), sample);
+    }
+    for (int i = kBlocks - 1; i >= 0; --i) back(a[i], b[i], d_a[i], d_b[i], plain.ruined(i));
   }
 
  private:
@@ -125,7 +147,7 @@ struct BlocksTrainee {
     blocks.declare(engine);
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i)
-        values[i] = 0.4f * initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
+        values[i] = blocks_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
     });
   }
   void micro_batch(double sample) {

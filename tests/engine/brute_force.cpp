@@ -93,7 +93,6 @@ class Search {
       : plan_(plan),
         graph_(plan),
         ranks_(plan.topology.rank_count()),
-        world_ranks_(plan.world.rank_count()),
         stage_(plan.schedule.zero_stage),
         several_nodes_(!plan.topology.one_node()),
         in_place_(stage_ <= 1 && !plan.schedule.accumulate_into_shard && plan.policy.replica_count == 1),
@@ -221,10 +220,10 @@ class Search {
       if (plan_.flats[f].trainable) own(Role::kSquares, static_cast<int32_t>(f), false);
     }
     for (int q = 0; q < ranks_; ++q) {
-      if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, world_ranks_}, false, kMeet, true);
+      if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kMeet, true);
     }
-    touch(rank_, Role::kNormParts, -1, {0, rank_, world_ranks_}, true, kMeet);
-    touch(rank_, Role::kNormParts, -1, {rank_ + 1, world_ranks_ - rank_ - 1, world_ranks_}, true, kMeet);
+    touch(rank_, Role::kNormParts, -1, {0, rank_, ranks_}, true, kMeet);
+    touch(rank_, Role::kNormParts, -1, {rank_ + 1, ranks_ - rank_ - 1, ranks_}, true, kMeet);
     note(rank_, kDecision, kDecision + 1, true, kStart, false);
   }
 
@@ -353,7 +352,7 @@ class Search {
 
   const Plan& plan_;
   Graph graph_;
-  int ranks_, world_ranks_, stage_;
+  int ranks_, stage_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0;
   std::vector<int> reduced_;                // by unit, in this step

@@ -132,8 +132,7 @@ ModelSpec model_that_keeps(int use_count) {
 TEST(Budget, RecomputesAsFewUsesAsItMust) {
   const ModelSpec model = model_that_keeps(23);
   const Topology topology = Topology::one_host(2);
-  CostModel cost = CostModel::typical_host();
-  cost.samples_per_micro_batch = 1e5;  // time is the model's own, which recomputing adds to
+  const CostModel cost = CostModel::typical_host();
   const auto bytes_with = [&](int count) {
     Policy policy = {.zero_stage = 2, .recompute = count};
     return rank_bytes(plan(model, policy, topology));
@@ -149,13 +148,17 @@ TEST(Budget, RecomputesAsFewUsesAsItMust) {
     if (count > 0) {
       Policy one_less = chosen.policy;
       --one_less.recompute;
+      one_less.prefetch = one_less.keep_gathered = 0;
       EXPECT_GT(rank_bytes(plan(model, one_less, topology)), budget);
       EXPECT_NE(chosen.choice.find(fmt::format("{} of 23 uses recomputed", count)), std::string::npos) << chosen.choice;
     }
     before = count;
   }
   EXPECT_EQ(plan_within(most, model, {.zero_stage = 2}, topology, cost).policy.recompute, 0);
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2}, topology, cost).choice.find("nothing recomputed"), 0);
   EXPECT_EQ(plan_within(most, model, {.zero_stage = 2, .recompute = 5}, topology, cost).policy.recompute, 5);
+  EXPECT_THROW(plan_within(least, model, {.zero_stage = 2, .recompute = 0}, topology, cost), UnavailableError);
+  EXPECT_THROW(plan_within(most, model, {.zero_stage = 2, .recompute = -3}, topology, cost), UsageError);
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
       std::rotate(order.begin() + id + 1, order.end() - 1, order.end());
       reorder(twice, order);
     }
-    for (const Lane lane : {Lane::kCompute, Lane::kGather, Lane::kReduce, Lane::kIo}) {
+    for (const Lane lane : {Lane::kCompute, Lane::kGather, Lane::kReduce, Lane::kExchange, Lane::kIo}) {
       if (lane == operations[id].lane) continue;
       add(mutants, "move to another lane", plan).schedule.operations[id].lane = lane;
     }
@@ -131,7 +131,7 @@ void mutate_copies(const Plan& plan, Mutants& mutants) {
 void mutate_spaces(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Space space = plan.schedule.buffers[b].space;
-    if (space != Space::kPeers && space != Space::kWorld) continue;
+    if (space != Space::kPeers) continue;
     add(mutants, "in another group's memory", plan).schedule.buffers[b].space = Space::kArena;
   }
 }

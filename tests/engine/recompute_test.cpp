@@ -30,13 +30,67 @@ Trained train(int ranks, const EngineOptions& options, const WorldOptions& world
           const StepReport report = engine.step();
           if (world.rank() == 0) trained.losses.push_back(blocks.loss), trained.norms.push_back(report.gradient_norm);
         }
-        EXPECT_EQ(blocks.recomputed, 3 * options.accumulate * std::min(options.recompute, kBlocks - 1));
+        EXPECT_EQ(blocks.recomputed, 3 * options.accumulate * std::clamp(options.recompute, 0, kBlocks - 1));
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
         const auto whole = engine.read("h.1.a");
         if (world.rank() == 0) trained.parameters = whole;
       },
       world_options);
   return trained;
+}
+
+/// With no engine and none of its memory: the same loss, to the bit, and the same norm as far as its sum's order lets it be.
+TEST(Recompute, IsWhatTheModelComputesAlone) {
+  Blocks blocks;
+  std::vector<std::vector<float>> values, gradients;
+  for (int i = 0; i < kBlocks; ++i) {
+    const auto make = [&](const char* name, float*& value, float*& gradient) {
+      std::vector<float> initial(kMiddle * kIn);
+      for (std::size_t e = 0; e < initial.size(); ++e)
+        initial[e] = blocks_value(fmt::format("h.{}.{}", i, name), static_cast<int64_t>(e));
+      value = values.emplace_back(std::move(initial)).data();
+      gradient = gradients.emplace_back(kMiddle * kIn, 0.0f).data();
+    };
+    make("a", blocks.a[i], blocks.d_a[i]);
+    make("b", blocks.b[i], blocks.d_b[i]);
+  }
+  const PlainMemory memory(Blocks::spec());
+  blocks.pass_plainly(memory, 0.5);
+  double squares = 0;
+  for (const auto& gradient : gradients) {
+    for (const float g : gradient) squares += static_cast<double>(g) * g;
+  }
+  for (const int recompute : {0, 2, 4}) {
+    World::threads(
+        1,
+        [&](World& world) {
+          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          trainee.micro_batch(0.5);
+          EXPECT_NEAR(trainee.engine.step().gradient_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
+          EXPECT_EQ(trainee.blocks.loss, blocks.loss);
+        },
+        kHosts);
+  }
+}
+
+/// With whatever else the policy may say.
+TEST(Recompute, Composes) {
+  const EngineOptions all[] = {{.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
+                               {.zero_stage = 2, .accumulate = 2, .reproducible = true},
+                               {.zero_stage = 2, .replicas = 2, .accumulate = 2},
+                               {.zero_stage = 3, .replicas = 2, .keep_gathered = 2, .gather = GatherMode::kCopy},
+                               {.zero_stage = 3,
+                                .offload_state = Offload::kHost,
+                                .offload_parameters = Offload::kDisk,
+                                .offload_parameters_to = "/tmp"}};
+  for (EngineOptions options : all) {
+    options.recompute = 0;
+    const Trained kept = train(4, options);
+    for (const int recompute : {2, 4}) {
+      options.recompute = recompute;
+      EXPECT_TRUE(train(4, options) == kept) << "stage " << options.zero_stage << ", " << recompute;
+    }
+  }
 }
 
 /// What the ledger says is what the plan said, in every case; and no case changes a bit.
@@ -96,7 +150,7 @@ int64_t activation_peak(const EngineOptions& options) {
 /// Outputs stay until the next use's backward, and the last use is not recomputed: what it keeps is read at once.
 TEST(Recompute, PeakIsOutputsAndWhatIsKeptAtTheFirstBackward) {
   constexpr int64_t kAtEnd = kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, what flows back, scratch
-  EXPECT_EQ(activation_peak({}), kAtEnd + kBlocks * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 0}), kAtEnd + kBlocks * kKeptBytes);
   EXPECT_EQ(activation_peak({.recompute = 1}), kAtEnd + (kBlocks - 1) * kKeptBytes);
   EXPECT_EQ(activation_peak({.recompute = 3}), kAtEnd + (kBlocks - 3) * kKeptBytes);
   EXPECT_EQ(activation_peak({.recompute = 4}), kAtEnd + kKeptBytes);
@@ -186,6 +240,23 @@ TEST(Recompute, OfAUseThatIsPassedOver) {
   EXPECT_EQ(norms[0], norms[1]);
 }
 
+/// Ranks with more threads need more scratch: all are given the most.
+TEST(Recompute, RanksMayNeedDifferentSizes) {
+  World::threads(
+      3,
+      [&](World& world) {
+        Engine engine(world, {.zero_stage = 1});
+        float *value = nullptr, *gradient = nullptr;
+        engine.add_unit("h").add("a", {4}, &value, &gradient);
+        const int64_t own = 512 * (world.rank() + 1);
+        engine.declare_activations({{{8, 2048 - own, own}}, 4 * own});
+        EXPECT_EQ(engine.plan().model.activations, (ActivationSpec{{{8, 1536, 1536}}, 6144}));
+        engine.materialize(
+            [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); });
+      },
+      kHosts);
+}
+
 template <typename Call>
 std::string refused(Call call) {
   try {
@@ -212,9 +283,10 @@ TEST(Recompute, IsRefusedWithASentence) {
         EXPECT_NE(with({}, {{{8, 8, 0, true}}, 0}, {}).find("nothing is given"), std::string::npos);
         EXPECT_NE(with({.recompute = 1}, {{{8, 8, 0, false}}, 0}, nothing).find("nothing can be recomputed"),
                   std::string::npos);
-        EXPECT_NE(with({.recompute = -1}, {{{8, 8, 0, true}}, 0}, nothing).find("0 or more"), std::string::npos);
+        EXPECT_NE(with({.recompute = -2}, {{{8, 8, 0, true}}, 0}, nothing).find("0 or more"), std::string::npos);
         EXPECT_NE(with({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
         EXPECT_NE(with({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
+        EXPECT_NE(with({}, {{}, 8}, {}).find("and no use"), std::string::npos);
         EXPECT_EQ(with({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "");
       },
       kHosts);

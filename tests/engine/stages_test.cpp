@@ -4,6 +4,7 @@
 
 #include "kernels/device_adversarial.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/delaying_device.h"
 
 namespace aliquot {
 namespace {
@@ -122,6 +123,36 @@ TEST(Stages, AnAdversaryChangesNoBit) {
                                << "seed " << seed << ", stage " << stage << ", rank " << world.rank();
                          },
                          {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+        }
+      }
+    }
+  }
+}
+
+/// What is late: gathers, reduces, the model's code and the optimizer, or everything; on all ranks, or on one.
+TEST(Stages, DelaysChangeNoBit) {
+  const std::vector<std::vector<Lane>> late = {
+      {Lane::kGather}, {Lane::kReduce}, {Lane::kCompute}, {Lane::kGather, Lane::kReduce, Lane::kCompute, Lane::kIo}};
+  uint64_t seed = 0;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+      if (stage < 3 && gather == GatherMode::kView) continue;
+      for (const bool offloaded : {false, true}) {
+        if (offloaded && gather == GatherMode::kView) continue;
+        Settings settings = settings_of({3, stage, 2, AccumulateInto::kShard, 1, gather});
+        settings.steps = 3;
+        const Outcome plain = train_plainly(3, settings);
+        if (offloaded) settings.options.offload_state = Offload::kHost;
+        for (std::size_t which = 0; which < 2 * late.size(); ++which) {
+          ++seed;
+          const bool on_one = which >= late.size();
+          const auto make_device = [&](int rank) -> std::unique_ptr<Device> {
+            if (on_one && rank != static_cast<int>(seed % 3)) return make_host_device(1);
+            return std::make_unique<test::DelayingDevice>(late[which % late.size()], std::chrono::microseconds(200),
+                                                          seed * 31 + static_cast<uint64_t>(rank));
+          };
+          EXPECT_EQ(train_on(3, settings, {.timeout_seconds = 60, .make_device = make_device}), plain)
+              << "stage " << stage << ", late " << which << ", seed " << seed;
         }
       }
     }

@@ -87,7 +87,7 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
   model_->set_batch(batch);
   tensors_->round_parameters();
   for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) {
-    model_->set_memory(activations_.of(use));
+    model_->set_memory(activations_.ruined(use));
     model_->forward(use);
   }
   return model_->loss_sum() / static_cast<double>(token_count_);
@@ -102,7 +102,7 @@ double PlainTraining::pass(const TokenBatch& batch) {
     std::ranges::fill(table.rounded_gradient, uint16_t{0});
   }
   for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) {
-    const UseMemory memory = activations_.of(use);
+    const UseMemory memory = activations_.ruined(use);
     model_->set_memory(memory);
     if (options_.recompute) run_again(use, memory);
     const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;

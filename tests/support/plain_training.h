@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/models/plain_memory.h"
 #include "apps/models/transformer.h"
+#include "engine/plain_memory.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot::test {

@@ -2,6 +2,7 @@
 // A model's activations where there is no engine: all of them apart, in one piece, all the time.
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -33,6 +34,12 @@ class PlainMemory {
             .kept = memory_.get() + kept_[static_cast<std::size_t>(use)],
             .scratch = memory_.get() + scratch_,
             .backward = memory_.get() + backward_};
+  }
+  /// The same, its scratch in ruins, as it may be before every run of a use's code.
+  UseMemory ruined(int use) const {
+    std::memset(memory_.get() + scratch_, 0xFF,
+                static_cast<std::size_t>(spec_.uses[static_cast<std::size_t>(use)].scratch_bytes));
+    return of(use);
   }
   const ActivationSpec& spec() const { return spec_; }
 
