@@ -74,7 +74,10 @@ void TrainRun::print_plan() {
     if (bytes > 0) fmt::print("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
   }
   fmt::print("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
-  if (!plan.choice.empty()) fmt::print("chosen to fit the budget: {}\n\n", plan.choice);
+  if (!plan.choice.empty()) {
+    fmt::print("chosen to fit the budget: {}{}\n\n", plan.choice,
+               keeps_logits_ ? "" : "; logits are made tile by tile, twice");
+  }
   fmt::print("{}", text(plan));
 }
 

@@ -1,5 +1,6 @@
 #include "apps/train_run.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include "apps/stop_request.h"
 #include "apps/train_settings.h"
 #include "apps/wrap.h"
+#include "engine/budget.h"
 #include "kernels/host_stream.h"
 #include "kernels/machine_memory.h"
 
@@ -33,8 +35,6 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
-      model_(make_model(model_shape(options), model_options(options), host(*stream_).pool())),
-      engine_(std::make_unique<Engine>(world, engine_options(options))),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)) {
   options_.threads = host(*stream_).pool().thread_count();
@@ -43,6 +43,22 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     in_order.shuffle = false;
     evaluated_.emplace(*evaluated, in_order);
   }
+  make_engine(true);
+  try {
+    if (options_.memory_budget) engine_->plan();
+  } catch (const UnavailableError&) {  // on all ranks
+    make_engine(false);
+  }
+}
+
+/// Logits of the whole vocabulary are kept where there is room: made again tile by tile they cost a product more.
+void TrainRun::make_engine(bool keeps_logits) {
+  keeps_logits_ = keeps_logits;
+  ModelOptions model = model_options(options_);
+  model.keep_logits = keeps_logits;
+  engine_.reset();
+  model_ = make_model(model_shape(options_), model, host(*stream_).pool());
+  engine_ = std::make_unique<Engine>(world_, engine_options(options_));
   wrap(*engine_, *model_, options_.decay_all);
   model_->set_loss_factor(1.0f / static_cast<float>(options_.micro_batch * *options_.sequence));
 }
@@ -91,7 +107,8 @@ int64_t TrainRun::ranks_here() const {
 
 /// Collective. The system would hand out memory that it does not have, and kill somebody later.
 void TrainRun::refuse_what_does_not_fit() {
-  const int64_t rank_bytes = planned_memory().planned_peak_bytes, left = available_memory_bytes();
+  const int64_t rank_bytes = std::max(planned_memory().planned_peak_bytes, aliquot::rank_bytes(engine_->plan()));
+  const int64_t left = available_memory_bytes();
   const bool on_host = world_.device().kind() == DeviceKind::kHost;
   std::string complaint;
   if (on_host && rank_bytes > left / ranks_here()) {

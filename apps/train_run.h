@@ -57,6 +57,7 @@ class TrainRun {
   int anyone_asked_to_stop();
   ExitCode stop(int signal);
   std::map<std::string, Scalar> run_scalars() const;
+  void make_engine(bool keeps_logits);
   bool budget_has_room();
   bool saves_in_background();
   int64_t snapshot_capacity();
@@ -74,6 +75,7 @@ class TrainRun {
   std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
+  bool keeps_logits_ = true;
   Loader loader_;
   std::optional<Loader> evaluated_;
   RateSchedule rates_;

@@ -78,8 +78,24 @@ TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
   const std::string plain = digest({"--ranks", "2", "--clip", "0"});
   EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--update-in-backward"}), plain);
   EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--memory-budget", "12MiB"}), plain);
+  EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--recompute", "block"}), plain);
   EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--gather", "copy", "--prefetch", "3", "--keep-gathered", "2"}),
             plain);
+}
+
+/// Where logits of the whole vocabulary do not fit beside the rest, they are made tile by tile.
+TEST(TrainFlags, ABudgetMakesLogitsInTiles) {
+  std::vector<std::string> words = {"--ranks", "2",     "--width",    "32", "--heads",       "2",
+                                    "--vocab", "20000", "--sequence", "64", "--micro-batch", "4"};
+  const std::string plain = digest(words);
+  words.insert(words.end(), {"--memory-budget", "16MiB"});
+  EXPECT_EQ(digest(words), plain);
+  words.insert(words.begin(), "train");
+  words.push_back("--dry-run");
+  const test::CommandResult shown = test::run_aliquot(words);
+  EXPECT_NE(shown.out.find("tile by tile"), std::string::npos) << shown.out << shown.err;
+  words[words.size() - 2] = "64MiB";
+  EXPECT_EQ(test::run_aliquot(words).out.find("tile by tile"), std::string::npos);
 }
 
 TEST(TrainFlags, ReplicasChangeNoBitAndNoCheckpoint) {

@@ -7,7 +7,7 @@ source "$(dirname "$0")/expect.sh"
 # shellcheck disable=SC2317  # expect calls it
 judged() {
   rm -rf "${scratch:?}"/*
-  (cd "$top" && cp -r --parents docs/api.md include/aliquot/c.h sharding/world.h engine/{engine,options,policy}.h \
+  (cd "$top" && cp -r --parents docs/api.md include/aliquot/c.h sharding/world.h engine/{activations,engine,options,policy}.h \
     checkpoint/{background_saver,save,load}.h libtorch/sharded_module.h "$scratch")
   sed -i "$2" "$scratch/$1"
   "$top/scripts/check_api.sh" "$scratch"
