@@ -76,6 +76,8 @@ int64_t allocations_after_the_first_step(const EngineOptions& options, bool eval
                    Engine engine(world, options);
                    for (int u = 0; u < kUnits; ++u)
                      engine.add_unit(fmt::format("u{}", u)).add("w", {kElements}, &model.value[u], &model.gradient[u]);
+                   engine.declare_activations({std::vector<UseActivations>(kUnits, {64, 128, 32, true}), 64},
+                                              [](const UseMemory&) {});
                    engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 0.5f); });
                    take_step(engine, model, options.accumulate);
                    if (evaluates) evaluate(engine);
@@ -115,6 +117,7 @@ TEST_F(Allocation, NoneAfterTheFirstStep) {
             if (stage < 3 && gather == GatherMode::kView) continue;
             EngineOptions options = {.zero_stage = stage, .accumulate = accumulate, .reproducible = reproducible};
             if (stage == 3) options.gather = gather;
+            options.recompute = accumulate == 4 ? 3 : 0;
             options.precision.compute = compute;
             if (compute == DType::kBFloat16) options.precision.reduce = DType::kBFloat16;
             EXPECT_EQ(allocations_after_the_first_step(options, false), 0)

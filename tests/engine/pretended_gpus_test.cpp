@@ -1,7 +1,7 @@
 // The engine on GPUs that pretend: all that is ours but the kernels, on a machine without one.
 #include <gtest/gtest.h>
 
-#include "tests/engine/small_model.h"
+#include "tests/engine/blocks_model.h"
 
 namespace aliquot {
 namespace {
@@ -145,6 +145,45 @@ TEST(PretendedGpus, ReplicasGiveTheBitsOfPlainSharding) {
 }
 
 /// A view of peers' memory is for hosts.
+/// Whatever order NCCL adds in by itself, here it is the tree's.
+TEST(PretendedGpus, ReproducibleOverNcclGivesTheBitsOfAPlainTree) {
+  for (const int ranks : {2, 4}) {
+    for (const int stage : {1, 3}) {
+      Settings settings = settings_of(stage, {}, 2);
+      settings.options.reproducible = true;
+      const Outcome plain = train_plainly(ranks, settings);
+      World::threads(
+          ranks,
+          [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
+double norm_of_a_step(World& world, int recompute) {
+  BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+  trainee.micro_batch(0.5 + world.rank());
+  const double norm = trainee.engine.step().gradient_norm;
+  EXPECT_EQ(world.device().ledger().peak(), account(trainee.engine.plan().schedule).peak);
+  return norm;
+}
+
+TEST(PretendedGpus, HoldActivationsAndRecompute) {
+  double on_hosts = 0;
+  World::threads(
+      2,
+      [&](World& world) {
+        const double norm = norm_of_a_step(world, 0);
+        if (world.rank() == 0) on_hosts = norm;
+      },
+      kHosts);
+  for (const int recompute : {0, 2, 4}) {
+    World::threads(
+        2, [&](World& world) { EXPECT_EQ(norm_of_a_step(world, recompute), on_hosts) << recompute; },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
 TEST(PretendedGpus, RefuseViews) {
   World::threads(
       2,
