@@ -51,7 +51,8 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
   }
 }
 
-/// Logits of the whole vocabulary are kept where there is room: made again tile by tile they cost a product more.
+/// Logits of the whole vocabulary are kept where the budget can be met with them, blocks recomputed if need be: made again
+/// tile by tile they cost a product more.
 void TrainRun::make_engine(bool keeps_logits) {
   keeps_logits_ = keeps_logits;
   ModelOptions model = model_options(options_);

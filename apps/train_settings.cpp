@@ -1,7 +1,5 @@
 #include "apps/train_settings.h"
 
-#include <limits>
-
 namespace aliquot {
 namespace {
 
@@ -15,10 +13,6 @@ Optimizer optimizer(const TrainOptions& o) {
     return Sgd{.lr = lr, .momentum = static_cast<float>(o.momentum), .weight_decay = decay, .nesterov = o.nesterov};
   }
   return AdamW{lr, beta_1, beta_2, eps, decay};
-}
-
-int recomputed_uses(const std::string& name) {
-  return name == "block" ? std::numeric_limits<int>::max() : name == "none" ? 0 : kRecomputeAsNeeded;
 }
 
 DType dtype(const std::string& name) { return name == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
@@ -44,7 +38,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.accumulate_into = o.accumulate_into == "full" ? AccumulateInto::kFull : AccumulateInto::kShard;
   engine.prefetch = static_cast<int>(o.prefetch);
   engine.keep_gathered = static_cast<int>(o.keep_gathered);
-  engine.recompute = recomputed_uses(o.recompute);
+  engine.recompute = *recompute_count(o.recompute);
   engine.memory_budget_bytes = o.memory_budget.value_or(0);
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
@@ -85,7 +79,6 @@ ModelOptions model_options(const TrainOptions& o) {
           .sequence = *o.sequence,
           .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
           .table_gradients = GradientWrite::kAdd,
-          .keep_logits = true,
           .compute = dtype(o.precision),
           .gradient_type = dtype(o.gradients)};
 }

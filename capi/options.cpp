@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -46,12 +45,9 @@ int64_t bytes(std::string_view text) {
   return number<int64_t>(text, 0, "a number of bytes, with KiB, MiB, GiB, KB, MB or GB after it if need be");
 }
 
-/// How many uses: as few as a budget allows, none, all that can be, or a number.
 int recomputed(std::string_view text) {
-  if (text == "auto") return kRecomputeAsNeeded;
-  if (text == "none") return 0;
-  return text == "block" ? std::numeric_limits<int>::max()
-                         : number<int>(text, 0, "auto, none, block or a number of uses");
+  if (const auto count = recompute_count(text)) return *count;
+  return number<int>(text, 0, "auto, none, block or a number of uses");
 }
 
 bool on(std::string_view text) {

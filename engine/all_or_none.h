@@ -18,7 +18,7 @@ void all_or_none(World& world, const Attempt& attempt) {
   std::exception_ptr own;
   try {
     attempt();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     own = std::current_exception();
     sentence = error.what();
   }

@@ -103,9 +103,10 @@ class Search {
     for (std::size_t i = 0; i < counts.size() && !best; ++i) {
       Policy policy = asked;
       policy.recompute = counts[i];
-      const bool last = i + 1 == counts.size();
-      if (!last && !anything_fits(policy)) continue;
-      if (i > 0 && anything_fits(policy)) policy.recompute = least_recompute(counts[i - 1], policy);
+      const bool last = i + 1 == counts.size();  // what does not fit is then told by all of them
+      const bool fits = counts.size() > 1 && anything_fits(policy);
+      if (!last && !fits) continue;
+      if (i > 0 && fits) policy.recompute = least_recompute(counts[i - 1], policy);
       for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
     }
   }

@@ -112,14 +112,13 @@ NormResult GlobalNorm::finish(const StepMemory& memory) {
   NormResult result;
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {
     const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
-    if (part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
+    const bool says = plan_.policy.replica_count == 1;  // else the world's word is the one
+    if (says && part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
     std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
     next += value_counts_[r];
   }
-  if (plan_.policy.replica_count > 1) {
-    const bool any = abandoned_by_ < groups_.world().rank_count();
-    result.abandoned_by = any ? static_cast<int>(abandoned_by_) : -1;
-  }
+  if (plan_.policy.replica_count > 1 && abandoned_by_ < groups_.world().rank_count())
+    result.abandoned_by = static_cast<int>(abandoned_by_);
   result.sum_of_squares = total_->finish(values_, tensor_sums_);
   if (std::isfinite(result.sum_of_squares)) return result;
   for (const int32_t tensor : tree_->name_order()) {

@@ -2,8 +2,10 @@
 // How a model is to be trained, as far as the schedule depends on it.
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/dtype.h"
 
@@ -12,6 +14,10 @@ namespace aliquot {
 
 /// None; under a budget, as few as it must be.
 inline constexpr int kRecomputeAsNeeded = -1;
+/// All that can be.
+inline constexpr int kRecomputeAll = std::numeric_limits<int>::max();
+/// How programs call those two, and 0: "auto", "block", "none". Nothing for another word.
+std::optional<int> recompute_count(std::string_view word);
 
 enum class GatherMode : uint8_t { kAuto, kView, kCopy };
 enum class AccumulateInto : uint8_t { kAuto, kFull, kShard };

@@ -49,6 +49,7 @@ class ShardedModule {
   template <typename Forward, typename Outputs>
   auto run(size_t called, const Forward& forward, const Outputs& outputs) {
     const bool trains = torch::GradMode::is_enabled();
+    if (trains) forget_calls_of_another_step();
     auto result = [&] {
       const std::vector<UnitId>& units = cut_.called[called].units;
       const Live live(*this, called, trains ? engine_.forward(units) : engine_.evaluate(units), false);
@@ -84,6 +85,7 @@ class ShardedModule {
 
   void declare(const ShardOptions& options);
   void materialize();
+  void forget_calls_of_another_step();
   void begin_backward(size_t call);
   void end_backward();
   void close_backward();
@@ -92,6 +94,7 @@ class ShardedModule {
   ModuleUnits cut_;
   std::vector<std::vector<std::unique_ptr<ParameterHome>>> homes_;  // by unit
   std::vector<size_t> calls_;     // of this micro-batch, those whose backward has not begun
+  int64_t calls_of_step_ = 0;     // the steps that the engine had taken then
   std::optional<Live> backward_;  // of the one whose backward has
   bool in_backward_ = false;
   std::string lost_gradient_;
@@ -174,6 +177,13 @@ inline void ShardedModule::backward(const at::Tensor& loss) {
     engine_.abandon();
     throw;
   }
+}
+
+/// A step that was abandoned between its calls leaves them behind, and nothing runs backward for them.
+inline void ShardedModule::forget_calls_of_another_step() {
+  if (std::exchange(calls_of_step_, engine_.step_count()) == engine_.step_count()) return;
+  calls_.clear();
+  in_backward_ = false;
 }
 
 /// Autograd runs what was recorded last first, so when this call's backward begins, all of the later ones' has ended.

@@ -70,10 +70,6 @@ tests() {
     case $test in *nccl*) step_seconds=480 ;; esac  # five worlds, of up to eight processes
     step "$(basename "$test")" "$test" --gtest_brief=1
   done
-  if [ -x $folder/bin/conformance_nccl_test ]; then
-    ALIQUOT_NCCL_RANKS="1 2 3" ALIQUOT_NCCL_EXACT=1 step "conformance_nccl_test, tree order" \
-      $folder/bin/conformance_nccl_test --gtest_brief=1
-  fi
 }
 
 sanitize() {

@@ -44,9 +44,8 @@ class NcclCommunicator final : public Communicator {
   std::string describe() const override {
     int version = 0;
     (void)ncclGetVersion(&version);
-    return fmt::format("nccl {}.{}.{}{}{}", version / 10000, version / 100 % 100, version % 100,
-                       peers_->has_board() ? ", ranks meet on a board" : "",
-                       options_.exact_order ? ", sums in tree order" : "");
+    return fmt::format("nccl {}.{}.{}{}", version / 10000, version / 100 % 100, version % 100,
+                       peers_->has_board() ? ", ranks meet on a board" : "");
   }
 
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
@@ -68,8 +67,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    const bool any_order = !options_.exact_order && !what.in_tree_order;
-    const bool native = any_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
+    const bool native = !what.in_tree_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
     run(stream, describe_reduce_scatter(what, label), label, [&](const Errand& errand) {
       if (what.part_count == 0) return;
       if (native) {

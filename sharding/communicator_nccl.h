@@ -13,15 +13,10 @@ namespace aliquot {
 struct NcclOptions {
   double timeout_seconds = 600;
 
-  /// Sums fp32 in the aligned tree too, as every other world does: parts travel all to all and are added where they
-  /// arrive. The same bytes on the wire as a ring moves, but no help from switches that add. 16-bit parts always go this
-  /// way, because NCCL's rings round them at every hop, and whether it takes a kernel that does not is its own choice.
-  ///   Without it, fp32 sums come in the order that NCCL's algorithm and channels give. They are the same from run to run
-  /// when those are pinned: channel_count here, and NCCL_ALGO, NCCL_PROTO (say Ring and Simple) and NCCL_NVLS_ENABLE=0 in
-  /// the environment of every rank before it starts, since NCCL reads them once a process.
-  bool exact_order = false;
-
-  /// Thread blocks that a collective takes from the computation, at least and at most; 0 leaves it to NCCL.
+  /// Thread blocks that a collective takes from the computation, at least and at most; 0 leaves it to NCCL. Where a sum need
+  /// not be in tree order, fp32 comes in the order that NCCL's algorithm and channels give. It is the same from run to run
+  /// when those are pinned: the count here, and NCCL_ALGO, NCCL_PROTO (say Ring and Simple) and NCCL_NVLS_ENABLE=0 in the
+  /// environment of every rank before it starts, since NCCL reads them once a process.
   int channel_count = 0;
 
   /// Gathers by the GPU's copy engines, which leave every multiprocessor to the computation: inside one NVLink domain and

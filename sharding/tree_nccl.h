@@ -19,7 +19,9 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, Parts from, Parts t
                     const Errand& errand);
 
 /// Reduce-scatters whose bits are those of every other world: each rank is sent its part by all, and adds them itself in
-/// the aligned tree, in fp32, factor and norm in the same pass. Goes through a scratch buffer, piece by piece, a piece
+/// the aligned tree, in fp32, factor and norm in the same pass. The same bytes on the wire as a ring moves, but no help from
+/// switches that add. 16-bit parts always go this way, because NCCL's rings round them at every hop, and whether it takes a
+/// kernel that does not is its own choice. Goes through a scratch buffer, piece by piece, a piece
 /// being whole blocks, so that the buffer's size changes no bit.
 class TreeSums {
  public:

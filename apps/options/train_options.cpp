@@ -116,7 +116,7 @@ void add_memory(OptionTable& t, TrainOptions& o) {
   t.choice("quantize", o.quantize, {"none", "weights", "gradients", "both"},
            "8-bit weights and gradients between nodes.");
   t.choice("recompute", o.recompute, {"auto", "none", "block"},
-           "Run a block's forward again in backward, instead of keeping it.");
+           "What runs forward again in backward and keeps nothing; auto: what --memory-budget needs.");
   t.toggle("update-in-backward", o.update_in_backward,
            "Update a unit as soon as its gradient is reduced; needs --clip 0.");
   t.toggle("reproducible", o.reproducible, "The same bits on any power-of-two number of ranks.");

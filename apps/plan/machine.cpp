@@ -50,6 +50,8 @@ Machine read_machine(const std::string& path) {
   take(json, "inside_node", machine.cost.inside_node, path);
   take(json, "between_nodes", machine.cost.between_nodes, path);
   take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
+  take(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
+  take(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
   take(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
   take(json, "flops_per_second", machine.cost.flops_per_second, path);
   machine.cost.compute_issues = !machine.has_gpus;
@@ -67,6 +69,8 @@ std::string machine_text(const CostModel& cost) {
                                     {"inside_node", json(cost.inside_node)},
                                     {"between_nodes", json(cost.between_nodes)},
                                     {"copy_bytes_per_second", cost.copy_bytes_per_second},
+                                    {"host_bytes_per_second", cost.host_bytes_per_second},
+                                    {"disk_bytes_per_second", cost.disk_bytes_per_second},
                                     {"update_seconds_per_element", cost.update_seconds_per_element},
                                     {"flops_per_second", cost.flops_per_second}};
   return file.dump(2) + "\n";

@@ -1,7 +1,6 @@
 #include "apps/plan/plan_options.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "kernels/error.h"
 
@@ -28,7 +27,7 @@ void add_sharding(OptionTable& t, PlanOptions& o) {
   t.choice("accumulate-into", o.accumulate_into, {"auto", "full", "shard"}, "Where micro-batches are summed.");
   t.count("prefetch", o.prefetch, {0, 1024}, "How many units ahead are gathered.");
   t.count("keep-gathered", o.keep_gathered, {0, 1 << 20}, "How many units stay whole after forward.");
-  t.choice("recompute", o.recompute, {"auto", "none", "block"}, "What runs forward again in backward.");
+  t.choice("recompute", o.recompute, {"none", "block"}, "What runs forward again in backward.");
   t.choice("gather", o.gather, {"auto", "view", "copy"}, "How one host's ranks see each other's shards.");
   add_offload_options(t, o);
   t.toggle("update-in-backward", o.update_in_backward, "Update a unit as soon as its gradient is reduced.");
@@ -68,7 +67,8 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.count("micro-batch", o.micro_batch, kFromOne, "Sequences a rank takes at once.");
   t.count("accumulate", o.accumulate, {1, 1 << 20}, "Micro-batches a step.");
   t.count("sequence", o.sequence, kExtent, "Tokens in one; default the context.");
-  t.count("threads", o.threads, {1, 4096}, "Host threads a rank computes with: each has scratch of its own.");
+  t.count("threads", o.threads, {1, 4096},
+          "Host threads a rank, which have scratch each: 1 here, in train the cores / ranks.");
   t.heading("What to say");
   t.bytes("device-memory", o.device_memory, "Of a rank: names the largest model of this kind that fits.");
   t.text("machine", "NAME|FILE", o.machine, "Rates to simulate a step with: host, dgx-a100, dgx-h100, or a file.");
@@ -105,7 +105,7 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
                                                           : AccumulateInto::kAuto;
   policy.prefetch = static_cast<int>(o.prefetch);
   policy.keep_gathered = static_cast<int>(o.keep_gathered);
-  policy.recompute = o.recompute == "block" ? std::numeric_limits<int>::max() : 0;
+  policy.recompute = *recompute_count(o.recompute);
   policy.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
   policy.offload_state = offload_kind(o.offload);
   policy.offload_parameters = offload_kind(o.offload_parameters);

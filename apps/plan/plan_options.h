@@ -29,7 +29,7 @@ struct PlanOptions : ShapeOptions, OffloadOptions {
   std::optional<int64_t> sequence;
   std::string accumulate_into = "auto", gather = "auto";
   int64_t prefetch = 1, keep_gathered = 0, threads = 1;
-  std::string recompute = "auto";
+  std::string recompute = "none";
   bool update_in_backward = false, reproducible = false;
 
   std::optional<int64_t> device_memory;

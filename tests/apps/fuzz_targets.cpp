@@ -12,12 +12,6 @@
 namespace aliquot::test {
 namespace {
 
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "a parser broke its promise: %s\n", what);
-  std::abort();
-}
-
 /// A file of this process, in memory where the system has such a place, gone with it.
 class InputFile {
  public:

@@ -17,12 +17,6 @@
 namespace aliquot::test {
 namespace {
 
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "a parser broke its promise: %s\n", what);
-  std::abort();
-}
-
 /// Runs `body`; false if it refused its input with one of the house's errors. Anything else that is thrown ends the program.
 template <typename Body>
 bool accepted(Body&& body) {

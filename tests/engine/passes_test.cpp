@@ -28,10 +28,8 @@ Outcome train_batch_of_8(int ranks, Settings settings) {
           const double norm = engine.step().gradient_norm;
           if (world.rank() == 0) outcome.norms.push_back(norm);
         }
-        for (const Shape& shape : shapes()) {
-          const auto whole = engine.read(shape.unit + "." + shape.name);
-          if (world.rank() == 0) outcome.parameters.insert(outcome.parameters.end(), whole.begin(), whole.end());
-        }
+        const std::vector<float> whole = read_all(engine);
+        if (world.rank() == 0) outcome.parameters = whole;
       },
       kHosts);
   return outcome;

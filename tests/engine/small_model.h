@@ -86,6 +86,8 @@ void declare(Engine& engine, SmallModel& model);
 /// `blow_up` multiplies the loss, beside the engine's own scale.
 void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micro_batch, int rank,
                        float blow_up = 1.0f);
+/// The masters, whole, in the order of shapes(). Collective.
+std::vector<float> read_all(Engine& engine);
 /// One pass of evaluation over a batch of its own; the loss.
 double evaluate(Engine& engine, SmallModel& model, int64_t batch, int rank);
 Outcome train(World& world, const Settings& settings);

@@ -44,6 +44,15 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
   compute.synchronize();  // the data is given up, and the loss is read
 }
 
+std::vector<float> read_all(Engine& engine) {
+  std::vector<float> all;
+  for (const Shape& shape : shapes()) {
+    const auto whole = engine.read(shape.unit + "." + shape.name);
+    all.insert(all.end(), whole.begin(), whole.end());
+  }
+  return all;
+}
+
 Outcome train(World& world, const Settings& settings) {
   Trainee trainee(world, settings);
   auto& [model, engine] = trainee;
@@ -62,10 +71,7 @@ Outcome train(World& world, const Settings& settings) {
     outcome.losses.push_back(shared);
     outcome.norms.push_back(report.gradient_norm);
   }
-  for (const Shape& shape : shapes()) {
-    const auto whole = engine.read(shape.unit + "." + shape.name);
-    outcome.parameters.insert(outcome.parameters.end(), whole.begin(), whole.end());
-  }
+  outcome.parameters = read_all(engine);
   return outcome;
 }
 

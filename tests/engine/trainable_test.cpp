@@ -10,15 +10,9 @@ using namespace testing_model;
 
 struct Trained {
   std::vector<double> norms;
-  std::vector<std::vector<float>> parameters;
+  std::vector<float> parameters;
   friend bool operator==(const Trained&, const Trained&) = default;
 };
-
-std::vector<std::vector<float>> read_all(Engine& engine) {
-  std::vector<std::vector<float>> all;
-  for (const Shape& shape : shapes()) all.push_back(engine.read(shape.unit + "." + shape.name));
-  return all;
-}
 
 void change(Engine& engine, SmallModel& model, const std::string& prefix, bool trainable) {
   engine.set_trainable(prefix, trainable);

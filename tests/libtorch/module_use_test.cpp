@@ -173,12 +173,17 @@ TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
     fill(module);
     Engine engine(world, options());
     const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
-    for (const bool in_forward : {true, false}) {
+    enum class Where { kFirstCall, kBetweenCalls, kBackward };
+    for (const Where where : {Where::kFirstCall, Where::kBetweenCalls, Where::kBackward}) {
       const bool own = world.rank() == 1;
       try {
         const Pass pass = engine.micro_batch();
         torch::Tensor x = values({3, 4});
-        if (own && in_forward) x = values({3, 5});  // does not fit
+        if (own && where == Where::kFirstCall) x = values({3, 5});  // does not fit
+        if (own && where == Where::kBetweenCalls) {
+          call(module.a, x);
+          throw std::runtime_error("a bad sample");
+        }
         torch::Tensor y = module.forward(x);
         if (own) y.register_hook([](const at::Tensor&) { throw std::runtime_error("a kernel of the user's"); });
         sharded->backward(y.square().sum());

@@ -2,6 +2,8 @@
 // The parsers of what strangers may have written, each behind one function that takes any bytes.
 
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +19,13 @@ struct FuzzTarget {
   std::vector<std::string> (*seeds)();
   std::vector<std::string_view> words;
 };
+
+/// What a target may count on; a fuzzer takes the abort for a finding.
+inline void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "a parser broke its promise: %s\n", what);
+  std::abort();
+}
 
 /// Those of one room's tests: tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index, tests/apps/ has
 /// deepspeed.
