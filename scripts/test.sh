@@ -63,7 +63,7 @@ run_sanitized() {
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
-  if ! unshare --net true 2>/dev/null; then echo "  no network namespaces here: they need root"; fi
+  scripts/cluster.sh true 2>&1 | sed -n 's/^cluster.sh: /  /p' || true
   if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: they run with --with-torch"; fi
   if [ -z "$long" ]; then echo "  long tests and sanitizers: they run with --long"; fi
 }

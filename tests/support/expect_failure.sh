@@ -11,6 +11,7 @@ before=$(ls /dev/shm)
 began=$(date +%s%N)
 timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1
 ended=$?
+if [ "$ended" = 77 ]; then cat "$log" && exit 77; fi  # the command cannot be run here: the test is skipped
 now=$(date +%s%N)
 took=$(((now - began) / 1000000))
 failed=0

@@ -155,6 +155,20 @@ void differ_in_operation(World& world) {
   stream->synchronize();
 }
 
+// Until something outside ends it, or for longer than any test waits. Enough bytes that a slow link shows.
+void goes_on(World& world) {
+  constexpr int64_t kPartBytes = 1 << 18;
+  auto& ranks = world.communicator();
+  const auto whole = ranks.allocate(kPartBytes * ranks.rank_count(), Category::kSlots, "whole");
+  const auto stream = world.device().make_stream(Lane::kGather);
+  for (int round = 1; round <= 20000; ++round) {
+    ranks.all_gather_in_place(*stream, {&whole, 0}, kPartBytes, {"h.1", round});
+    stream->synchronize();
+    if (world.rank() == 0) fmt::print(stderr, "met {} times\n", round);
+    sleep_seconds(0.003);
+  }
+}
+
 void goes_well(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
 
 int run(const std::string& how, double timeout_seconds) {
@@ -174,6 +188,7 @@ int run(const std::string& how, double timeout_seconds) {
                                                        {"is_stopped", is_stopped},
                                                        {"differ_in_count", differ_in_count},
                                                        {"differ_in_operation", differ_in_operation},
+                                                       {"goes_on", goes_on},
                                                        {"goes_well", goes_well}};
   try {
     World::run(1, all.at(how), {.device = DeviceChoice::kHost, .timeout_seconds = timeout_seconds});

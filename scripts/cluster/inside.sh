@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# inside.sh NAME=VALUE... -- COMMAND...: what scripts/cluster.sh runs as the first process of a process namespace: builds the
+# nodes and the switch, runs the command on them, and ends as it does. This namespace's network is the switch.
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+nodes='' ranks_per_node='' rate='' delay='' shell='' traffic='' called_from='' faults=''
+while [ "$1" != -- ]; do
+  declare "$1"
+  shift
+done
+shift
+
+# shared_cores: of each node, the cores it may use, as taskset lists them: a part of ours, or one where there are too few.
+shared_cores() {
+  local list range cores=() node
+  list=$(awk '/^Cpus_allowed_list:/ {print $2}' /proc/self/status)
+  for range in ${list//,/ }; do
+    for ((core = ${range%-*}; core <= ${range#*-}; ++core)); do cores+=("$core"); done
+  done
+  local each=$((${#cores[@]} / nodes))
+  for ((node = 0; node < nodes; ++node)); do
+    if [ $each -eq 0 ]; then
+      echo "${cores[node % ${#cores[@]}]}"
+    else
+      (IFS=, && echo "${cores[*]:node*each:each}")
+    fi
+  done
+}
+
+on() { # NODE COMMAND...
+  local node=$1
+  shift
+  nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
+}
+
+# shaped LINK RATE COMMAND...: the command, which runs tc, holds what leaves by the link to the rate. The burst 128kb latency 20ms
+# largest packets that TCP hands down, the queue what 20 ms carry, and no less than what two sockets have under way.
+shaped() {
+  local link=$1 link_rate=$2
+  shift 2
+  "$@" qdisc replace dev "$link" root handle 1: tbf rate "$link_rate" burst 128kb latency 20ms
+  if [ -n "$delay" ]; then "$@" qdisc add dev "$link" parent 1:1 handle 2: netem delay "$delay" limit 100000; fi
+}
+
+shape() { # NODE RATE
+  shaped eth0 "$2" on "$1" tc
+  shaped "port$1" "$2" tc
+}
+
+make_node() { # NODE
+  ip link add eth0 netns "${holders[$1]}" type veth peer name "port$1"
+  ip link set "port$1" master switch up
+  on "$1" hostname "node$1"
+  on "$1" mount -t tmpfs -o mode=1777 node /dev/shm
+  on "$1" ip link set lo up
+  on "$1" ip addr add "10.0.0.$(($1 + 1))/24" dev eth0
+  on "$1" ip link set eth0 up
+  # What most clusters run, where this kernel lets a namespace choose it; without pacing, bbr stalls on a shaped link.
+  on "$1" sysctl -qw net.ipv4.tcp_congestion_control=cubic 2>/dev/null ||
+    on "$1" sysctl -qw net.ipv4.tcp_congestion_control=reno
+  shape "$1" "$rate"
+}
+
+make_nodes() {
+  local node
+  if [ -n "$delay" ] && ! tc qdisc add dev lo root netem delay "$delay" 2>/dev/null; then
+    echo "cluster.sh: cannot emulate nodes here: this kernel has no netem that makes --delay $delay" >&2
+    exit 77
+  fi
+  mount -t tmpfs -o mode=1777 switch /dev/shm
+  cp /etc/hosts /dev/shm/hosts
+  for ((node = 0; node < nodes; ++node)); do echo "10.0.0.$((node + 1)) node$node" >>/dev/shm/hosts; done
+  mount --bind /dev/shm/hosts /etc/hosts
+  ip link set lo up
+  ip link add switch type bridge
+  ip link set switch up
+  for ((node = 0; node < nodes; ++node)); do
+    unshare --net --uts --ipc --mount sleep infinity &
+    holders[node]=$!
+    disown  # the shell need not say that it was killed
+  done
+  for ((node = 0; node < nodes; ++node)); do
+    # Before it is somewhere else, what is meant for it would happen here.
+    while [ "$(readlink "/proc/${holders[node]}/ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ]; do sleep 0.01; done
+    make_node "$node"
+  done
+}
+
+# Of a machine that loses its power the others hear nothing, not even that its connections ended.
+lose() { # NODE
+  local its process
+  its=$(readlink "/proc/${holders[$1]}/ns/net")
+  ip link set "port$1" down
+  for process in /proc/[0-9]*; do
+    if [ "$(readlink "$process/ns/net")" = "$its" ]; then kill -KILL "${process#/proc/}" 2>/dev/null || true; fi
+  done
+}
+
+tenth() { # RATE
+  local number=${1%%[a-zA-Z]*}
+  awk -v number="$number" -v unit="${1#"$number"}" 'BEGIN { print number / 10 unit }'
+}
+
+# bring FAULT: waits until it is time, then does it.
+bring() {
+  local what=${1%%:*} node=${1#*:} when=${1#*@}
+  node=${node%%@*}
+  if [[ $when = /* ]]; then
+    when=${when#/}
+    until grep -Eq -- "${when%/}" "$output"; do sleep 0.02; done
+  else
+    sleep "${when%s}"
+  fi
+  echo "cluster.sh: $what node$node" >&2
+  case $what in
+    cut) ip link set "port$node" down ;;
+    slow) shape "$node" "$(tenth "$rate")" ;;
+    mend) ip link set "port$node" up && shape "$node" "$rate" ;;
+    gone) lose "$node" ;;
+  esac
+}
+
+report_traffic() {
+  local node
+  echo "node,sent_bytes,received_bytes"
+  for ((node = 0; node < nodes; ++node)); do
+    # The port's own words are about the switch: what it receives, the node has sent.
+    ip -s link show "port$node" | awk -v node="node$node" '/RX:/ { getline; rx = $1 } /TX:/ { getline; print node "," rx "," $1 }'
+  done
+}
+
+start() { # COMMAND...: on the first node
+  local words
+  printf -v words '%q ' "$@"
+  (cd "$called_from" && exec "$here/enter.sh" node0 "$words")
+}
+
+run() { # COMMAND...
+  local launch=(mpirun -n $((nodes * ranks_per_node)))
+  if [ -n "$shell" ]; then launch=(); fi
+  if [ ! -e "$output" ]; then
+    start "${launch[@]}" "$@"
+  else
+    start "${launch[@]}" "$@" 2>&1 | tee "$output"
+  fi
+}
+
+# What mpirun needs to know, however it is called.
+tell_mpirun() {
+  for ((node = 0; node < nodes; ++node)); do echo "node$node slots=$ranks_per_node"; done | on 0 tee /dev/shm/nodes >/dev/null
+  export OMPI_MCA_orte_default_hostfile=/dev/shm/nodes OMPI_MCA_plm_rsh_agent=$here/enter.sh OMPI_MCA_plm_rsh_no_tree_spawn=1
+  export OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0
+  # enter.sh has given a node its cores; Open MPI would give every node the first ones.
+  export OMPI_MCA_hwloc_base_binding_policy=none
+  # Nodes may share a core, which none of them can know: a rank that waits must let others run.
+  export OMPI_MCA_mpi_yield_when_idle=1
+}
+
+holders=()
+make_nodes
+mapfile -t cores < <(shared_cores)
+export ALIQUOT_CLUSTER_HOLDERS="${holders[*]}" ALIQUOT_CLUSTER_CORES="${cores[*]}" TMPDIR=/dev/shm
+tell_mpirun
+
+output=/dev/shm/output
+if [[ $faults = *@/* ]]; then : >"$output"; fi
+while read -r fault; do
+  if [ -n "$fault" ]; then bring "$fault" & fi
+done <<<"$faults"
+status=0
+run "$@" || status=$?
+if [ -n "$traffic" ]; then (cd "$called_from" && report_traffic >"$traffic"); fi
+exit $status

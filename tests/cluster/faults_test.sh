@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# faults_test.sh FAILING_RANKS [all]: what ranks on emulated nodes do when a link is cut or slow, or a node is gone.
+# shellcheck source=tests/cluster/nodes.sh
+source "$(dirname "$0")/nodes.sh"
+ranks=$1
+
+# Open MPI takes 300 + 9 x 20 s to miss a node, and mpirun does not end before, unless told.
+keepalive=(OMPI_MCA_oob_tcp_keepalive_time=1 OMPI_MCA_oob_tcp_keepalive_intvl=1 OMPI_MCA_oob_tcp_keepalive_probes=2)
+
+# ends FAULT RANKS_PER_NODE DEADLINE REGEX: the job ends by itself within 15 s, not well, and says that; no rank outlives it
+# by 1 s, not even on the other side of a cut.
+ends() {
+  local log=$scratch/log began=$SECONDS
+  # Processes of all nodes are seen from each.
+  local after="echo ended \$?; sleep 1; ps -e -o comm= | grep -c ^${ranks##*/} | sed s/^/left:/"
+  env "${keepalive[@]}" timeout --kill-after=5 30 "$cluster" --ranks-per-node "$2" --fault "$1:1@/met 50 /" \
+    --shell sh -c "mpirun -n $((2 * $2)) '$ranks' goes_on $3; $after" >"$log" 2>&1 || true
+  echo "$1, $2 a node, deadline $3 s: $((SECONDS - began)) s, $(grep -E '^ended|^aliquot' "$log" | head -n 2 | tr '\n' ' ')"
+  says "$log" "cluster.sh: $1 node1"
+  says "$log" "^ended [1-9]"
+  says "$log" "$4"
+  says "$log" "^left:0$"
+  if [ $((SECONDS - began)) -gt 17 ]; then complain "it took $((SECONDS - began)) s" "$log"; fi
+}
+
+# The ranks' own deadline comes first, or the launcher's. A rank of the node that is away is named, or the node.
+missing="waited 2 s in all-gather of 262144 bytes in place #[0-9]+ .h.1, step [0-9]+.; (rank [0-3] never arrived|the bytes of rank [0-3] never came)"
+ends cut 1 2 "$missing"
+ends gone 2 20 "Remote daemon: .* on node node1"
+if [ "${2:-}" = all ]; then
+  ends gone 1 2 "$missing"
+  ends gone 2 2 "$missing"
+  ends cut 1 20 "Remote daemon: .* on node node1"
+fi
+
+# A link that is slow, or away for less than the deadline, is no fault.
+goes_on_after() { # FAULT...
+  local log=$scratch/log words=() fault status=0
+  for fault in "$@"; do words+=(--fault "$fault"); done
+  timeout --kill-after=5 5 "$cluster" "${words[@]}" "$ranks" goes_on 20 >"$log" 2>&1 || status=$?
+  if [ $status -ne 124 ] && [ $status -ne 143 ]; then complain "after $*: exit code $status" "$log"; fi
+  local met
+  met=$(grep -c '^met ' "$log")
+  echo "$*: met $met times in 5 s"
+  if [ "$met" -lt 60 ]; then complain "after $* the ranks met $met times" "$log"; fi
+  if grep -q '^aliquot: ' "$log"; then complain "after $* ranks failed" "$log"; fi
+}
+goes_on_after "slow:1@/met 50 /"
+if [ "${2:-}" = all ]; then goes_on_after "cut:1@/met 50 /" "mend:1@2.5s"; fi
+exit $((failures > 0))

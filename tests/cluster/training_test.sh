@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# training_test.sh ALIQUOT NODES RANKS_PER_NODE: training over emulated nodes gives the bits of as many threads, at every stage,
+# with replicas, and when it goes on elsewhere from what it saved.
+# shellcheck source=tests/cluster/nodes.sh
+source "$(dirname "$0")/nodes.sh"
+aliquot=$1 nodes=$2 each=$3 ranks=$(($2 * $3))
+train=(train --quiet --layers 2 --threads 1 --timeout 60)
+
+over_nodes() { "$cluster" --nodes "$nodes" --ranks-per-node "$each" "$aliquot" "${train[@]}" "$@"; }
+
+# same DIGEST WHAT COMMAND...
+same() {
+  local wanted=$1 what=$2 got
+  shift 2
+  got=$("$@" 2>"$scratch/err") || complain "$what: exit code $?" "$scratch/err"
+  if [ "$got" = "$wanted" ]; then echo "$what: the same"; else complain "$what: $got, not $wanted" "$scratch/err"; fi
+}
+
+# Accumulation in the shard of a replica is another order of sums; in one micro-batch there is none.
+wanted=$("$aliquot" "${train[@]}" --steps 4 --ranks "$ranks")
+for stage in 0 1 2 3; do same "$wanted" "stage $stage" over_nodes --steps 4 --zero-stage $stage; done
+for replicas in $nodes $ranks; do
+  for stage in 1 3; do
+    same "$wanted" "stage $stage, $replicas replicas" over_nodes --steps 4 --zero-stage $stage --replicas "$replicas"
+  done
+done
+same "$wanted" "blocks recomputed, two ahead" over_nodes --steps 4 --recompute block --prefetch 2
+
+# A file that several nodes wrote, and go on from; threads go on from it too, and nodes from what threads wrote.
+saved=$scratch/saved
+over_nodes --steps 4 --stop-after 2 --checkpoint-dir "$saved" >/dev/null || complain "saving: exit code $?"
+cp -r "$saved" "$saved.threads"
+same "$wanted" "resumed over nodes" over_nodes --steps 4 --checkpoint-dir "$saved" --resume auto
+same "$wanted" "resumed by threads" "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --checkpoint-dir "$saved.threads" --resume auto
+"$aliquot" "${train[@]}" --steps 4 --stop-after 2 --ranks "$ranks" --checkpoint-dir "$saved.there" >/dev/null
+same "$wanted" "resumed from what threads saved" over_nodes --steps 4 --zero-stage 2 --checkpoint-dir "$saved.there" --resume auto
+"$aliquot" checkpoint verify "$saved" >"$scratch/verify" || complain "what the nodes saved is not valid" "$scratch/verify"
+for folder in step-00000002 step-00000004; do
+  cmp "$saved/$folder/state.h5" "$saved.threads/$folder/state.h5" || complain "$folder: nodes and threads wrote different files"
+done
+exit $((failures > 0))
