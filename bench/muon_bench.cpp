@@ -8,7 +8,7 @@
 #include "bench/paired.h"
 #include "kernels/thread_pool.h"
 #include "optim/matrix_product.h"
-#include "optim/muon.h"
+#include "optim/orthogonalize.h"
 
 namespace aliquot {
 namespace {
@@ -28,9 +28,11 @@ void orthogonalize_matrix(benchmark::State& state) {
   const Muon muon;
   const double work = orthogonalize_work(shape, muon.iterations);
   ThreadPool pool(kThreads);
-  MuonScratch scratch(shape);
+  std::vector<double> scratch(static_cast<size_t>(orthogonalize_scratch_bytes(shape)) / sizeof(double));
   std::vector<float> matrix = noise(shape.rows * shape.columns);
-  const auto ours = [&] { orthogonalize(matrix.data(), shape, muon, scratch, pool); };
+  const auto ours = [&] { 
+    orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
+   };
 
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 64;  // 48 KiB, and a panel of 32 KiB a thread
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);

@@ -59,6 +59,10 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     copy(id);
     return accesses_;
   }
+  if (is_of_group(operation.verb)) {
+    group(operation);
+    return accesses_;
+  }
   for (const int32_t flat : plan_.flats_of_unit[operation.place]) {
     const bool trainable = plan_.flats[flat].trainable;
     if (operation.verb == Verb::kGather) gather(flat);
@@ -176,17 +180,59 @@ void Accesses::norm() {
   add({.role = Role::kNormParts, .flat = -1, .writes = true, .by_peers = true});
 }
 
-void Accesses::update(int32_t flat) {
+void Accesses::gradient_to_update(int32_t flat) {
   const bool whole = plan_.schedule.zero_stage == 0 || reduces_in_place_;
   add({.role = whole ? Role::kGradients : Role::kReduced, .flat = flat});
-  const auto change = [&](Role role) {  // from what it was
-    add({.role = role, .flat = flat});
-    add({.role = role, .flat = flat, .writes = true});
-  };
-  if (plan_.policy.state_bytes_per_block > 0) change(Role::kOptimizer);
-  if (plan_.policy.precision.has_master()) change(Role::kMaster);
+}
+
+/// From what it was.
+void Accesses::change(Role role, int32_t flat) {
+  add({.role = role, .flat = flat});
+  add({.role = role, .flat = flat, .writes = true});
+}
+
+void Accesses::update(int32_t flat) {
+  if (plan_.flats[flat].matrices) {
+    add({.role = Role::kBlended, .flat = flat});
+  } else {
+    gradient_to_update(flat);
+    if (plan_.state_bytes_per_block(flat) > 0) change(Role::kOptimizer, flat);
+  }
+  if (plan_.policy.precision.has_master()) change(Role::kMaster, flat);
   if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
-  change(Role::kParameters);
+  change(Role::kParameters, flat);
+}
+
+void Accesses::group(const Operation& operation) {
+  const MatrixGroup& what = plan_.matrix_groups[operation.place];
+  if (operation.verb != Verb::kBlend) return pass_matrices(operation.place, what.in_place, operation.verb);
+  for (const int32_t flat : what.flats) {
+    gradient_to_update(flat);
+    change(Role::kOptimizer, flat);
+    if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
+    add({.role = Role::kBlended, .flat = flat, .writes = true});
+  }
+}
+
+/// Between the shards, or the wholes that every rank has, and the owners.
+void Accesses::pass_matrices(int32_t group, bool in_place, Verb verb) {
+  const auto blended = [&](bool writes, bool meets, bool by_peers) {
+    for (const int32_t flat : plan_.matrix_groups[group].flats)
+      add({.role = Role::kBlended, .flat = flat, .writes = writes, .by_peers = by_peers, .after_meeting = meets});
+  };
+  const auto matrices = [&](bool writes, bool meets, bool by_peers) {
+    add({.role = Role::kMatrices, .flat = group, .writes = writes, .by_peers = by_peers, .after_meeting = meets});
+  };
+  if (verb == Verb::kCollect) {
+    blended(false, true, true);
+    matrices(true, true, false);
+  } else if (verb == Verb::kOrthogonalize) {
+    for (const bool writes : {false, true}) in_place ? blended(writes, false, false) : matrices(writes, false, false);
+    add({.role = Role::kIteration, .flat = group, .writes = true});
+  } else {
+    in_place ? blended(false, true, true) : matrices(false, true, true);
+    blended(true, true, false);
+  }
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
@@ -197,9 +243,11 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     const UseActivations& use = plan.model.activations.uses[flat];
     return role == Role::kOutput ? use.output_bytes : role == Role::kKept ? use.kept_bytes : use.scratch_bytes;
   }
+  if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
+  if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;
   const Precision& precision = plan.policy.precision;
   const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
-  const int64_t updated = plan.schedule.zero_stage == 0 ? whole : shard;
+  const int64_t updated = plan.updated_count(flat);
   switch (role) {
     case Role::kParametersHome:
     case Role::kOffered:
@@ -207,13 +255,14 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kMasterHome:
     case Role::kMaster: return updated * precision.master_bytes();
     case Role::kOptimizerHome:
-    case Role::kOptimizer: return updated / kBlockElements * plan.policy.state_bytes_per_block;
+    case Role::kOptimizer: return updated / kBlockElements * plan.state_bytes_per_block(flat);
     case Role::kSegments: return segment_bytes(plan.flats[flat], plan.topology, plan.schedule.zero_stage);
     case Role::kGathered: return whole * element_bytes(precision.compute);
     case Role::kGradients: return whole * element_bytes(precision.gradients);
     case Role::kReduced: return shard * element_bytes(precision.gradients);
     case Role::kSent: return whole * element_bytes(precision.sent());
     case Role::kAcross: return shard * 4;
+    case Role::kBlended: return updated * 4;
     case Role::kPartial:
       return shard *
              (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));

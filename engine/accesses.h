@@ -38,6 +38,10 @@ class Accesses {
   void spread(int32_t flat);
   void add_up(OperationId operation, int32_t flat);
   void norm();
+  void group(const Operation& operation);
+  void pass_matrices(int32_t group, bool in_place, Verb verb);
+  void gradient_to_update(int32_t flat);
+  void change(Role role, int32_t flat);
   void update(int32_t flat);
   void add(Access access) { accesses_.push_back(access); }
 

@@ -6,6 +6,7 @@
 
 #include "engine/budget.h"
 #include "engine/running.h"
+#include "optim/muon.h"
 
 namespace aliquot {
 namespace {
@@ -45,7 +46,8 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
   auto& declared = engine_.declared_[index_];
   declared.spec.parameters.push_back({{std::move(full_name), std::move(shape), DType::kFloat32, options.trainable},
                                       options.decayed,
-                                      options.lr_scale});
+                                      options.lr_scale,
+                                      options.matrix});
   declared.slots.push_back({value, gradient});
   return *this;
 }
@@ -116,6 +118,9 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
 }
 
 Policy Engine::policy() const {
+  std::optional<MatrixUpdates> matrices;
+  if (const auto* muon = std::get_if<Muon>(&options_.optimizer))
+    matrices = {state_bytes(muon_state(options_.moments), kBlockElements), muon->iterations};
   return {.zero_stage = options_.zero_stage,
           .replica_count = options_.replicas,
           .precision = options_.precision,
@@ -129,7 +134,8 @@ Policy Engine::policy() const {
           .offload_parameters = options_.offload_parameters,
           .update_in_backward = options_.update_in_backward,
           .reproducible = options_.reproducible,
-          .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements)};
+          .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements),
+          .matrix_updates = matrices};
 }
 
 Plan Engine::make_plan(const std::vector<Declared>& declared) const {

@@ -37,8 +37,11 @@ std::string numbers(const Optimizer& optimizer) {
         if constexpr (requires { o.beta1; }) add(o.beta1), add(o.beta2);
         if constexpr (requires { o.eps; }) add(o.eps);
         if constexpr (requires { o.weight_decay; }) add(o.weight_decay);
-        if constexpr (requires { o.momentum; }) add(o.momentum), add(o.dampening), add(o.nesterov);
+        if constexpr (requires { o.momentum; }) add(o.momentum), add(o.nesterov);
+        if constexpr (requires { o.dampening; }) add(o.dampening);
+        if constexpr (requires { o.iterations; }) add(o.iterations), add(static_cast<int>(o.rate)), add(name(o.products));
         if constexpr (requires { o.rounding; }) add(static_cast<int>(o.rounding));
+        if constexpr (requires { o.rest; }) text += ", the rest" + numbers(o.rest);
         return text;
       },
       optimizer);
@@ -181,8 +184,9 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
   if (!spec.trainable) return;
   const bool whole = plan_->schedule.zero_stage == 0;
   const int first_rank = whole ? 0 : rank, last_rank = whole ? plan_->topology.rank_count() - 1 : rank;
-  for (std::size_t s = 0; s < run.updater.states().size(); ++s) {
-    const StateSpec& kept = run.updater.states()[s];
+  const std::vector<StateSpec>& states = run.updater.states(flat);
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    const StateSpec& kept = states[s];
     const bool by_block = kept.elements_per_value > 1;
     const auto value = [&](int64_t first) {
       return run.updater.state(flat, s) +

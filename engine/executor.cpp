@@ -13,7 +13,7 @@ Executor::Executor(const Parts& parts)
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.groups, parts.memory, parts.homes, parts.updater}) {
+      work_({parts.plan, parts.groups, parts.memory, parts.homes, parts.updater, parts.optimizer}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -105,7 +105,9 @@ uint64_t Executor::progress(OperationId id, int64_t step) const {
 
 Label Executor::label(const Operation& operation) const {
   if (operation.verb == Verb::kNorm) return {"norm", shown_step_};
-  const UnitId unit = is_model_code(operation.verb) ? plan_.model.uses[operation.place].front() : operation.place;
+  UnitId unit = operation.place;
+  if (is_model_code(operation.verb)) unit = plan_.model.uses[operation.place].front();
+  if (is_of_group(operation.verb)) unit = plan_.flats[plan_.matrix_groups[operation.place].flats.front()].unit;
   return {plan_.model.units[unit].name, shown_step_};
 }
 
@@ -142,10 +144,14 @@ void Executor::run(OperationId id) {
     case Verb::kExchange: return work_.exchange(lane, what, label(what));
     case Verb::kSpread: return work_.spread(lane, what, label(what));
     case Verb::kPublish: return work_.publish(lane, what, label(what));
+    case Verb::kBlend:
+    case Verb::kCollect:
+    case Verb::kOrthogonalize:
+    case Verb::kScatter: return work_.matrices(lane, what, update_steps_, label(what));
     case Verb::kUpdate: return update(what);
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
-    case Verb::kNorm: update_step_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
+    case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
     case Verb::kForward:
     case Verb::kRecompute:
     case Verb::kBackward:
@@ -155,10 +161,10 @@ void Executor::run(OperationId id) {
 
 void Executor::update(const Operation& operation) {
   if (plan_.policy.update_in_backward && !decided_) {
-    update_step_ = decision_.decide_ahead();
+    update_steps_ = decision_.decide_ahead();
     decided_ = true;
   }
-  work_.update(stream(operation.lane), operation.place, update_step_);
+  work_.update(stream(operation.lane), operation.place, update_steps_);
 }
 
 }  // namespace aliquot

@@ -15,9 +15,9 @@ class StepDecision {
  public:
   virtual ~StepDecision() = default;
   /// Called once a step, by the rank's own thread, the same on every rank.
-  virtual UpdateStep decide(const NormResult& norm) = 0;
+  virtual UpdateSteps decide(const NormResult& norm) = 0;
   /// Called at a step's first update instead, where updates do not wait for the norm; decide() comes after them.
-  virtual UpdateStep decide_ahead() = 0;
+  virtual UpdateSteps decide_ahead() = 0;
 };
 
 /// One stream a lane that something runs on. Two executors may take turns on them.
@@ -36,6 +36,7 @@ class Executor {
     const Homes& homes;
     Updater& updater;
     StepDecision& decision;
+    const Optimizer& optimizer;
   };
   explicit Executor(const Parts& parts);
 
@@ -90,7 +91,7 @@ class Executor {
   StepDecision& decision_;
   StepWork work_;
   Recorder* recorder_ = nullptr;
-  UpdateStep update_step_;
+  UpdateSteps update_steps_;
   bool decided_ = false;   // for this step, where that does not wait for the norm
   bool abandons_ = false;  // this step
   OperationId cursor_ = 0;

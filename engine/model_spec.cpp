@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "kernels/error.h"
+#include "optim/muon.h"
 
 namespace aliquot {
 namespace {
@@ -61,7 +62,10 @@ void ModelSpec::check() const {
   check_activations(*this);
 }
 
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count) {
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count, bool matrices_apart) {
+  const auto is_whole_matrix = [&](const ParameterSpec& parameter) {
+    return matrices_apart && parameter.matrix && parameter.tensor.trainable && is_matrix(parameter.tensor.shape);
+  };
   std::vector<FlatSpec> all;
   for (UnitId u = 0; u < static_cast<UnitId>(model.units.size()); ++u) {
     const auto& parameters = model.units[u].parameters;
@@ -69,17 +73,19 @@ std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_
     for (std::size_t first = 0; first < parameters.size(); ++first) {
       if (taken[first]) continue;
       const TensorSpec& leader = parameters[first].tensor;
+      const bool matrices = is_whole_matrix(parameters[first]);
       std::vector<int32_t> members;
       std::vector<TensorSpec> tensors;
       for (std::size_t p = first; p < parameters.size(); ++p) {
         const TensorSpec& tensor = parameters[p].tensor;
         if (tensor.dtype != leader.dtype || tensor.trainable != leader.trainable) continue;
+        if (is_whole_matrix(parameters[p]) != matrices) continue;
         taken[p] = true;
         members.push_back(static_cast<int32_t>(p));
         tensors.push_back(tensor);
       }
-      all.push_back(
-          {u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count, replica_count)});
+      all.push_back({u, std::move(members), leader.trainable,
+                     FlatLayout(std::move(tensors), rank_count, replica_count), matrices});
     }
   }
   return all;

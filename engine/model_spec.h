@@ -20,6 +20,7 @@ struct ParameterSpec {
   TensorSpec tensor;  // its name is the parameter's full name
   bool decayed = true;
   float lr_scale = 1.0f;
+  bool matrix = true;  // an optimizer of whole matrices may take it, if it is one
 };
 
 /// What is gathered together: a transformer block.
@@ -41,12 +42,14 @@ struct ModelSpec {
   void check() const;
 };
 
-/// Parameters of one unit that can share a flat buffer: one element type, all trainable or none.
+/// Parameters of one unit that can share a flat buffer: one element type, all trainable or none, all updated as whole
+/// matrices or none.
 struct FlatSpec {
   UnitId unit;
   std::vector<int32_t> parameters;  // indices in the unit, in its order
   bool trainable;
   FlatLayout layout;
+  bool matrices = false;
 };
 
 /// One rank's part of it, kept as `dtype`.
@@ -55,7 +58,8 @@ inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
 }
 
 /// The flat buffers of every unit over the `rank_count` ranks of each of `replica_count` replicas, in the order of units.
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1);
+/// `matrices_apart`: the optimizer takes matrices whole.
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1, bool matrices_apart = false);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

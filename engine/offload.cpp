@@ -10,10 +10,17 @@ namespace {
 constexpr OperationId kNone = -1;
 constexpr int64_t kPageBytes = 4096;  // what direct I/O wants places to be multiples of
 
+/// A role of a flat.
+struct What {
+  Role role;
+  int32_t flat;
+};
+
 /// An operation that cannot do without what is offloaded.
 struct Need {
   OperationId operation;
-  std::vector<Role> roles;
+  UnitId unit;  // or the first of a group's
+  std::vector<What> whats;
   bool writes;
   OperationId before = kNone;  // what it is brought ahead of
   OperationId copy_in = kNone, copy_out = kNone;
@@ -26,16 +33,17 @@ class Pass {
         draft_(draft),
         parameters_(plan.policy.offload_parameters),
         state_(plan.policy.offload_state),
-        needs_of_unit_(plan.model.units.size()) {}
+        needs_of_flat_(plan.flats.size()) {}
 
   void run() {
     if (parameters_ == Offload::kNone && state_ == Offload::kNone) return;
     if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPageBytes;
-    if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kOffered}, false);
+    if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kOffered});
+    if (state_ != Offload::kNone) list(Verb::kBlend, {Role::kOptimizer});
     std::vector<Role> updated;
     if (parameters_ != Offload::kNone) updated.push_back(Role::kParameters);
     if (state_ != Offload::kNone) updated.insert(updated.end(), {Role::kMaster, Role::kOptimizer});
-    list(Verb::kUpdate, updated, true);
+    list(Verb::kUpdate, updated);
     insert_copies();
     move_home();
   }
@@ -43,26 +51,40 @@ class Pass {
  private:
   /// Each is brought one ahead, so that a copy runs beside the work before it; the first as soon as the model's code is
   /// through.
-  void list(Verb verb, const std::vector<Role>& roles, bool writes) {
+  void list(Verb verb, const std::vector<Role>& roles) {
     OperationId model_code = kNone, last = kNone;
+    const bool writes = verb != Verb::kGather;
     for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
       const Operation& operation = draft_.operations[id];
       if (last == kNone && is_model_code(operation.verb)) model_code = id;
-      if (operation.verb != verb || !has_bytes(operation.place, roles, writes)) continue;
-      OperationId before = verb == Verb::kUpdate ? model_code + 1 : id;
+      if (operation.verb != verb) continue;
+      std::vector<What> whats = whats_of(operation, roles);
+      if (whats.empty()) continue;
+      OperationId before = writes ? model_code + 1 : id;
       // A role has one slot at a time: the same unit's next copy waits for the one before to be used.
       if (last != kNone) before = draft_.operations[last].place == operation.place ? last + 1 : last;
-      needs_of_unit_[operation.place].push_back(needs_.size());
-      needs_.push_back({id, roles, writes, before});
+      for (const What& what : whats) {
+        auto& of_flat = needs_of_flat_[what.flat];
+        if (of_flat.empty() || of_flat.back() != needs_.size()) of_flat.push_back(needs_.size());
+      }
+      needs_.push_back({id, plan_.flats[whats.front().flat].unit, std::move(whats), writes, before});
       last = id;
     }
   }
 
-  bool has_bytes(UnitId unit, const std::vector<Role>& roles, bool writes) const {
-    return std::ranges::any_of(plan_.flats_of_unit[unit], [&](int32_t f) {
-      if (writes && !plan_.flats[f].trainable) return false;
-      return std::ranges::any_of(roles, [&](Role role) { return needed_bytes(plan_, role, f) > 0; });
-    });
+  std::vector<What> whats_of(const Operation& operation, const std::vector<Role>& roles) const {
+    const bool of_group = operation.verb == Verb::kBlend, updates = operation.verb == Verb::kUpdate;
+    const auto& flats =
+        of_group ? plan_.matrix_groups[operation.place].flats : plan_.flats_of_unit[operation.place];
+    std::vector<What> whats;
+    for (const int32_t f : flats) {
+      if (updates && !plan_.flats[f].trainable) continue;
+      for (const Role role : roles) {
+        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // the blend's
+        if (needed_bytes(plan_, role, f) > 0) whats.push_back({role, f});
+      }
+    }
+    return whats;
   }
 
   /// Everything after a copy moves down by one.
@@ -76,10 +98,10 @@ class Pass {
     }
     std::vector<OperationId> now(old.size());
     for (std::size_t id = 0; id < old.size(); ++id) {
-      for (Need* need : before[id]) need->copy_in = add_copy(Verb::kCopyIn, old[need->operation]);
+      for (Need* need : before[id]) need->copy_in = add_copy(Verb::kCopyIn, *need, old[need->operation]);
       now[id] = static_cast<OperationId>(draft_.operations.size());
       draft_.operations.push_back(old[id]);
-      for (Need* need : after[id]) need->copy_out = add_copy(Verb::kCopyOut, old[id]);
+      for (Need* need : after[id]) need->copy_out = add_copy(Verb::kCopyOut, *need, old[id]);
     }
     const auto renumber = [&](std::vector<Wait>& waits) {
       for (Wait& wait : waits) wait.operation = now[wait.operation];
@@ -98,8 +120,8 @@ class Pass {
   }
 
   /// Copies of a step and of the one after it are in order by their lane, so none can overtake another of the same bytes.
-  OperationId add_copy(Verb verb, const Operation& what) {
-    draft_.operations.push_back({verb, Lane::kIo, what.place, what.micro_batch, {}});
+  OperationId add_copy(Verb verb, const Need& need, const Operation& what) {
+    draft_.operations.push_back({verb, Lane::kIo, need.unit, what.micro_batch, {}});
     return static_cast<OperationId>(draft_.operations.size()) - 1;
   }
 
@@ -120,15 +142,14 @@ class Pass {
   }
 
   void add_slots(const PlannedBuffer& buffer, std::vector<BufferUse>& slots) const {
-    const FlatSpec& flat = plan_.flats[buffer.flat];
-    for (const std::size_t index : needs_of_unit_[flat.unit]) {
+    for (const std::size_t index : needs_of_flat_[buffer.flat]) {
       const Need& need = needs_[index];
-      if (need.writes && !flat.trainable) continue;
-      const auto role =
-          std::ranges::find_if(need.roles, [&](Role slot) { return home_of(slot) == home_of(buffer.role); });
-      if (role == need.roles.end()) continue;
+      const auto what = std::ranges::find_if(need.whats, [&](const What& slot) {
+        return slot.flat == buffer.flat && home_of(slot.role) == home_of(buffer.role);
+      });
+      if (what == need.whats.end()) continue;
       const OperationId last = need.writes ? need.copy_out : need.operation;
-      slots.push_back({{.role = *role,
+      slots.push_back({{.role = what->role,
                         .category = Category::kStaging,
                         .flat = buffer.flat,
                         .size_bytes = buffer.size_bytes,
@@ -142,7 +163,7 @@ class Pass {
   Draft& draft_;
   Offload parameters_, state_;
   std::vector<Need> needs_;
-  std::vector<std::vector<std::size_t>> needs_of_unit_;
+  std::vector<std::vector<std::size_t>> needs_of_flat_;
 };
 
 }  // namespace

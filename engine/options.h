@@ -45,6 +45,7 @@ struct ParameterOptions {
   bool trainable = true;
   bool decayed = true;
   float lr_scale = 1.0f;
+  bool matrix = true;  // Muon takes it whole if it has two dimensions; false: not (embeddings, the last layer)
 };
 
 struct StepReport {

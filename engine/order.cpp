@@ -33,6 +33,8 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kReduce:
     case Verb::kSpread:
     case Verb::kNorm:
+    case Verb::kCollect:
+    case Verb::kScatter:
     case Verb::kPublish: return true;
     case Verb::kExchange:  // of this replica's ranks each meets others
     case Verb::kForward:
@@ -41,6 +43,8 @@ bool is_collective(const Plan& plan, const Operation& operation) {
     case Verb::kRelease:
     case Verb::kCopyIn:
     case Verb::kCopyOut:
+    case Verb::kBlend:
+    case Verb::kOrthogonalize:
     case Verb::kUpdate: return false;
   }
   return false;

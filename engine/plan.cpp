@@ -60,6 +60,8 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, 
     throw UsageError("--offload-parameters offloads the shards of stage 3; below it every rank needs whole parameters");
   if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
     throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
+  if (policy.update_in_backward && policy.matrix_updates)
+    throw UsageError("--update-in-backward updates a unit by itself, and muon's matrices at the end of the step, by all ranks");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
     throw UsageError(
         fmt::format("--reproducible sums over powers of two: {} ranks with {} micro-batches each do not make one",
@@ -186,12 +188,14 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
             .policy = policy,
             .topology = replica,
             .world = topology,
-            .flats = flats(model, replica.rank_count(), policy.replica_count),
+            .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value()),
             .flats_of_unit = {},
+            .matrix_groups = {},
             .schedule = resolve(model, policy, replica)};
   plan.flats_of_unit.resize(model.units.size());
   for (std::size_t f = 0; f < plan.flats.size(); ++f)
     plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
+  plan.matrix_groups = matrix_groups(plan.flats, policy, replica.rank_count());
   lay_out(plan);
   return plan;
 }

@@ -45,6 +45,12 @@ struct Precision {
   std::string describe() const;
 };
 
+/// Of an optimizer that works on whole matrices (Muon): what it keeps for 256 elements of one, and how long it works.
+struct MatrixUpdates {
+  int64_t state_bytes_per_block = 4 * kBlockElements;
+  int iterations = 5;
+};
+
 struct Policy {
   int zero_stage = 3;
   int replica_count = 1;  // groups of contiguous ranks that each hold one whole model, sharded over themselves
@@ -61,6 +67,7 @@ struct Policy {
   bool update_in_backward = false;  // a unit as soon as its gradient is reduced: no clipping, nothing can be skipped
   bool reproducible = false;        // micro-batches and ranks are leaves of one tree: the same bits on any world
   int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // of the optimizer, for 256 elements; Adam's in fp32
+  std::optional<MatrixUpdates> matrix_updates = {};        // unset: every element is updated for itself
   bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()
 };
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <cmath>
 #include <limits>
 
 #include "optim/clip.h"
+#include "optim/muon.h"
 
 namespace aliquot {
 
@@ -20,8 +22,8 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       weights(*of.plan_, memory, view, groups.replica().rank()),
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
-      executor({*of.plan_, groups, lanes, memory, homes, updater, *this}),
-      evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this}),
+      executor({*of.plan_, groups, lanes, memory, homes, updater, *this, of.options_.optimizer}),
+      evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this, of.options_.optimizer}),
       recomputed(recomputed_uses(of.plan_->model, of.plan_->policy)) {
   for (const Plan* plan : {static_cast<const Plan*>(of.plan_.get()), static_cast<const Plan*>(&evaluation)}) {
     for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane);
@@ -42,15 +44,23 @@ Engine::Running::~Running() {
   turns = {.base = std::max(turns.base, active->progress_end())};
 }
 
-UpdateStep Engine::Running::update_step(double factor) const {
+UpdateSteps Engine::Running::update_steps(double factor) const {
   const int64_t update = engine.update_count_ + 1;
-  return {.rule = rule_at(engine.options_.optimizer, engine.learning_rate_, update),
-          .gradient_factor = static_cast<float>(factor),
-          .seed = engine.options_.seed,
-          .step = update};
+  const Optimizer& optimizer = engine.options_.optimizer;
+  const UpdateStep elements = {.rule = rule_at(optimizer, engine.learning_rate_, update),
+                               .gradient_factor = static_cast<float>(factor),
+                               .seed = engine.options_.seed,
+                               .step = update};
+  UpdateSteps steps = {elements, elements, elements};
+  if (const auto* muon = std::get_if<Muon>(&optimizer)) {
+    steps.blend.rule = muon_blend_rule(*muon);
+    steps.apply.rule = muon_apply_rule(*muon, engine.learning_rate_);
+    if (std::isfinite(steps.blend.gradient_factor)) steps.apply.gradient_factor = 1.0f;
+  }
+  return steps;
 }
 
-UpdateStep Engine::Running::decide(const NormResult& norm) {
+UpdateSteps Engine::Running::decide(const NormResult& norm) {
   // Gradients are sums over ranks and micro-batches, multiplied by the loss scale.
   const double parts =
       static_cast<double>(engine.options_.accumulate) * engine.world_.rank_count() * engine.scaler_.scale();
@@ -62,13 +72,13 @@ UpdateStep Engine::Running::decide(const NormResult& norm) {
             .skipped = (!finite || norm.abandoned_by >= 0) && !engine.options_.update_in_backward,
             .first_not_finite = norm.first_not_finite,
             .abandoned_by = norm.abandoned_by};
-  if (norm.abandoned_by >= 0) return update_step(std::numeric_limits<double>::quiet_NaN());
-  return update_step(
+  if (norm.abandoned_by >= 0) return update_steps(std::numeric_limits<double>::quiet_NaN());
+  return update_steps(
       static_cast<double>(gradient_factor(clip_factor(report.gradient_norm, engine.options_.clip), parts)));
 }
 
-UpdateStep Engine::Running::decide_ahead() {
-  return update_step(static_cast<double>(
+UpdateSteps Engine::Running::decide_ahead() {
+  return update_steps(static_cast<double>(
       gradient_factor(1.0, static_cast<double>(engine.options_.accumulate) * engine.world_.rank_count())));
 }
 

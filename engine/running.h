@@ -11,8 +11,8 @@ struct Engine::Running final : StepDecision {
   Running(Engine& of, const Plan& evaluation_plan, std::vector<std::vector<PointerSlots>> slots);
   ~Running() override;
 
-  UpdateStep decide(const NormResult& norm) override;
-  UpdateStep decide_ahead() override;
+  UpdateSteps decide(const NormResult& norm) override;
+  UpdateSteps decide_ahead() override;
 
   /// Training and evaluation take turns, those of other engines of the world too: whoever begins waits for all ranks to have
   /// finished the other. Throws UsageError where another engine is in the middle of a step.
@@ -76,7 +76,7 @@ struct Engine::Running final : StepDecision {
 
  private:
   void make_lane(Lane lane);
-  UpdateStep update_step(double factor) const;
+  UpdateSteps update_steps(double factor) const;
 };
 
 }  // namespace aliquot

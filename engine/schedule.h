@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/matrix_groups.h"
 #include "engine/model_spec.h"
 #include "engine/policy.h"
 #include "kernels/ledger.h"
@@ -31,12 +32,18 @@ enum class Verb : uint8_t {
   kExchange,  // add up the shards of all replicas
   kSpread,    // all-gather the reduced gradients (stage 0)
   kNorm,      // exchange the parts of the norm, decide clip factor and skip
+  kBlend,     // of a group of matrices: momentum, and what is to be made orthogonal
+  kCollect,   // each of them to its owner
+  kOrthogonalize,
+  kScatter,  // back to the shards that they came from; where every rank has them, to all
   kUpdate,
   kPublish,  // all-gather updated parameters (stages 1 and 2)
   kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
   kCopyOut,  // take them back to where they lie: those whose lives end with it
 };
 std::string_view name(Verb verb);
+/// Whether the place of such operations is a group of matrices.
+constexpr bool is_of_group(Verb verb) { return verb >= Verb::kBlend && verb <= Verb::kScatter; }
 constexpr bool is_model_code(Verb verb) {
   return verb == Verb::kForward || verb == Verb::kRecompute || verb == Verb::kBackward;
 }
@@ -51,7 +58,8 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is the use for the model's code, 0 for norm, and the unit for all others.
+/// One operation. `place` is the use for the model's code, 0 for norm, the group for what is of groups, and the unit for all
+/// others.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -82,7 +90,10 @@ enum class Role : uint8_t {
   kKept,      // of a use: what its forward, or its recompute, leaves for its backward
   kScratch,   // of a use, while it runs
   kBackward,  // nobody's: what backward hands from use to use, within a micro-batch
-  kLevel0,    // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+  kBlended,   // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
+  kMatrices,  // of a group, not of a flat: those that this rank owns, whole
+  kIteration,  // of a group: what its owners work in
+  kLevel0,     // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
 inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
@@ -101,6 +112,7 @@ constexpr std::optional<Role> home_of(Role role) {
 }
 
 constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
+constexpr bool is_of_group(Role role) { return role == Role::kMatrices || role == Role::kIteration; }
 constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
 
 /// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
@@ -113,7 +125,7 @@ inline constexpr int kSpaceCount = 5;
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;  // whose; where is_of_use(role): of which use; -1: nobody's
+  int32_t flat;  // whose; where is_of_use(role): of which use; where is_of_group(role): of which group; -1: nobody's
   Space space = Space::kArena;
   bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
   bool always = false;
@@ -165,10 +177,20 @@ struct Plan {
   Topology world;
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
+  std::vector<MatrixGroup> matrix_groups;
   Schedule schedule;
   std::string choice = {};  // what was chosen to meet a budget, and why; empty: nothing was
 
-  /// Above every PlannedBuffer::flat.
+  /// Elements of the flat that each rank updates: its shard; at stage 0 the whole.
+  int64_t updated_count(int32_t flat) const {
+    return flats[flat].layout.shard_count() * (schedule.zero_stage == 0 ? topology.rank_count() : 1);
+  }
+  /// Of the optimizer, for 256 elements of the flat.
+  int64_t state_bytes_per_block(int32_t flat) const {
+    return flats[flat].matrices ? policy.matrix_updates->state_bytes_per_block : policy.state_bytes_per_block;
+  }
+
+  /// Above every PlannedBuffer::flat: a group has a flat of its own at least.
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };
 

@@ -53,6 +53,11 @@ class Pricing {
       case Verb::kReduce: return reduce(operation);
       case Verb::kExchange: return exchange(operation.place);
       case Verb::kNorm: return norm();
+      case Verb::kBlend: return {blend(operation.place), 0};
+      case Verb::kCollect:
+      case Verb::kScatter: return pass_matrices(operation.place);
+      case Verb::kOrthogonalize:  // a multiply-add is two
+        return {2 * plan_.matrix_groups[operation.place].work / cost_.flops_per_second, 0};
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
@@ -155,6 +160,31 @@ class Pricing {
     if (plan_.policy.replica_count > 1)
       price.seconds += (world_.one_node ? cost_.inside_node : cost_.between_nodes).latency_seconds;
     return price;
+  }
+
+  /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
+  /// them, what others made of theirs. The more of the two is what takes time.
+  Price pass_matrices(int32_t group) const {
+    if (replica_.rank_count == 1) return {};
+    const MatrixGroup& what = plan_.matrix_groups[group];
+    int64_t all = 0;
+    for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
+    const int64_t shards = all / replica_.rank_count;
+    const int64_t most = what.in_place ? all - shards : std::max(shards, what.held_bytes);
+    const double others = static_cast<double>(replica_.rank_count - 1) / replica_.rank_count;
+    const double elsewhere =
+        static_cast<double>(replica_.rank_count - replica_.least_on_a_node) / replica_.rank_count;
+    const auto bytes = static_cast<double>(most);
+    double seconds = cost_.inside_node.latency_seconds + bytes * others / cost_.inside_node.bytes_per_second;
+    if (!replica_.one_node)
+      seconds += cost_.between_nodes.latency_seconds + bytes * elsewhere / cost_.between_nodes.bytes_per_second;
+    return {seconds, static_cast<int64_t>(static_cast<double>(what.in_place ? most : shards) * others)};
+  }
+
+  double blend(int32_t group) const {
+    double elements = 0;
+    for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
+    return elements * cost_.update_seconds_per_element;
   }
 
   double update(UnitId unit) const {

@@ -1,5 +1,7 @@
 #include "engine/step_work.h"
 
+#include <cmath>
+
 #include "kernels/kernels.h"
 
 namespace aliquot {
@@ -14,6 +16,9 @@ StepWork::StepWork(const Parts& parts)
       updater_(parts.updater),
       copies_(copied_slots(parts.plan.schedule)) {
   if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
+  const auto* muon = std::get_if<Muon>(&parts.optimizer);
+  if (!plan_.policy.evaluation && muon != nullptr)
+    matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
   note_first_writes();
 }
 
@@ -172,6 +177,15 @@ void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
   }
+}
+
+void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label) {
+  if (!std::isfinite(steps.blend.gradient_factor)) return;
+  const int32_t group = operation.place;
+  if (operation.verb == Verb::kCollect) return matrices_->collect(lane, group, label);
+  if (operation.verb == Verb::kOrthogonalize) return matrices_->orthogonalize(lane, group);
+  if (operation.verb == Verb::kScatter) return matrices_->scatter(lane, group, label);
+  for (const int32_t f : plan_.matrix_groups[group].flats) updater_.blend(lane, f, steps);
 }
 
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/global_norm.h"
+#include "engine/matrix_work.h"
 #include "engine/replica_groups.h"
 #include "engine/step_memory.h"
 #include "engine/updater.h"
@@ -24,6 +25,7 @@ class StepWork {
     StepMemory& memory;
     const Homes& homes;
     Updater& updater;
+    const Optimizer& optimizer;
   };
   explicit StepWork(const Parts& parts);
 
@@ -32,7 +34,9 @@ class StepWork {
   void exchange(Stream& lane, const Operation& operation, Label label);
   void spread(Stream& lane, const Operation& operation, Label label);
   void publish(Stream& lane, const Operation& operation, Label label);
-  void update(Stream& lane, UnitId unit, const UpdateStep& step) { updater_.update(lane, unit, step); }
+  void update(Stream& lane, UnitId unit, const UpdateSteps& steps) { updater_.update(lane, unit, steps); }
+  /// A part of a group's way. Nothing where the step is skipped, which every rank decides alike.
+  void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// To or from the homes of what is offloaded.
   void copy(Stream& io, OperationId id);
   /// Blocks until all ranks' parts are here.
@@ -58,6 +62,7 @@ class StepWork {
   const Homes& homes_;
   Updater& updater_;
   std::optional<GlobalNorm> norm_;                       // not in an evaluation
+  std::optional<MatrixWork> matrices_;                   // nor this; where the optimizer takes matrices
   std::vector<std::vector<BufferId>> copies_;            // by operation: the slots that it fills or empties
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit

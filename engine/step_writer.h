@@ -1,6 +1,6 @@
 #pragma once
 // What is known while a step is written. Inside the room: writer.cpp walks the passes, writer_gradients.cpp what follows
-// from them.
+// from them, writer_matrices.cpp the updates where some are of whole matrices.
 
 #include <utility>
 #include <vector>
@@ -38,6 +38,11 @@ class StepWriter {
     std::vector<OperationId> levels;  // reproducible: by level, the reduce that made the sum waiting there
   };
 
+  /// What a group of matrices goes through.
+  struct GroupState {
+    OperationId blend = kNone, collect = kNone, orthogonalize = kNone, scatter = kNone;
+  };
+
   /// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
   struct StandingWrite {
     OperationId backward;
@@ -71,6 +76,12 @@ class StepWriter {
   void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
   void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
   void finish_step();
+  void update_all(OperationId norm);
+  void update_group(int32_t group, OperationId norm);
+  void update_after(UnitId unit, OperationId norm);
+  void collect_matrices(int32_t group, OperationId norm);
+  void return_matrices(int32_t group);
+  void add_matrix_buffers(int32_t group);
   void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
   void add_sums(UnitId unit, OperationId norm);
   void add_across(UnitId unit, int32_t flat);
@@ -81,6 +92,9 @@ class StepWriter {
 
   int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flats_[flat], dtype) * rank_count_; }
 
+  int64_t updated_count(int32_t flat) const { return plan_.updated_count(flat); }
+
+  const Plan& plan_;
   const ModelSpec& model_;
   const Policy& policy_;
   const Schedule& schedule_;
@@ -92,6 +106,8 @@ class StepWriter {
   std::vector<bool> recomputed_;  // by use
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
+  std::vector<int32_t> group_of_unit_;
+  std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<StandingWrite> standing_writes_;
   struct Life {

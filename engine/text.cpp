@@ -21,7 +21,7 @@ class PlaceNames {
   }
   std::string of(const PlannedBuffer& buffer) const {
     static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
-        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O', 'a', 'k', 'z', 'b'};
+        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O', 'a', 'k', 'z', 'b', 'd', 'y', 'i'};
     const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
     const auto role = static_cast<std::size_t>(buffer.role);
     const std::string letter =
@@ -35,6 +35,11 @@ class PlaceNames {
 
 std::string place_name(const Plan& plan, const Operation& operation) {
   if (operation.verb == Verb::kNorm) return "";
+  if (is_of_group(operation.verb)) {
+    const auto& flats = plan.matrix_groups[operation.place].flats;
+    const auto name_of = [&](int32_t flat) { return plan.model.units[plan.flats[flat].unit].name; };
+    return name_of(flats.front()) + (flats.size() > 1 ? ".." + name_of(flats.back()) : "");
+  }
   if (!is_model_code(operation.verb)) return plan.model.units[operation.place].name;
   std::string names;
   for (const UnitId unit : plan.model.uses[operation.place]) {
@@ -54,9 +59,9 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 13> kNames = {"gather",  "forward",  "recompute", "backward", "release",
-                                                              "reduce",  "exchange", "spread",    "norm",     "update",
-                                                              "publish", "copy-in",  "copy-out"};
+  static constexpr std::array<std::string_view, 17> kNames = {
+      "gather", "forward", "recompute", "backward",      "release", "reduce", "exchange", "spread",  "norm",
+      "blend",  "collect", "orthogonalize", "scatter", "update",  "publish", "copy-in", "copy-out"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
@@ -71,15 +76,18 @@ std::string name(Role role) {
       "offered",        "parameters at home",
       "master at home", "optimizer at home",
       "output",         "kept",
-      "scratch",        "backward"};
+      "scratch",        "backward",
+      "blended",        "matrices",
+      "iteration"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }
 
 std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
   if (buffer.flat < 0) return "all units";
-  const UnitId unit = is_of_use(buffer.role) ? plan.model.uses[buffer.flat].front() : plan.flats[buffer.flat].unit;
-  return plan.model.units[unit].name;
+  if (is_of_use(buffer.role)) return plan.model.units[plan.model.uses[buffer.flat].front()].name;
+  const int32_t flat = is_of_group(buffer.role) ? plan.matrix_groups[buffer.flat].flats.front() : buffer.flat;
+  return plan.model.units[plan.flats[flat].unit].name;
 }
 
 std::string title(const Plan& plan, OperationId id) {
@@ -133,11 +141,16 @@ std::string description(const Plan& plan) {
       fmt::format("{} in {} replicas on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
                   plan.world.describe(), plan.policy.replica_count, plan.schedule.zero_stage,
                   plan.schedule.micro_batch_count, plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
+  if (const auto& matrices = plan.policy.matrix_updates) {
+    lines += fmt::format("matrices: {} iterations, {} bytes of state a block\n", matrices->iterations,
+                         matrices->state_bytes_per_block);
+  }
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
-      lines += fmt::format("unit {}: {} {} [{}]{}{} lr x {}\n", unit.name, parameter.tensor.name,
+      lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}\n", unit.name, parameter.tensor.name,
                            name(parameter.tensor.dtype), fmt::join(parameter.tensor.shape, ", "),
                            parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
+                           parameter.matrix ? "" : ", not as a matrix",
                            parameter.lr_scale);
     }
   }

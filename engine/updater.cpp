@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "optim/muon.h"
+
 namespace aliquot {
 namespace {
 
@@ -27,35 +29,39 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
       weights_(parts.weights),
       kernels_(update_kernels(parts.view.device().kind())),
       states_(state_specs(optimizer, moments)),
+      matrix_states_({muon_state(moments)}),
       rank_(parts.rank),
       number_of_parameter_(order_by_name(plan_.model)),
       segments_(plan_.flats.size()),
-      args_(plan_.flats.size()) {
+      args_(plan_.flats.size()),
+      apply_(plan_.flats.size()) {
   int32_t next = 0;
   for (const UnitSpec& unit : plan_.model.units) {
     first_of_unit_.push_back(next);
     next += static_cast<int32_t>(unit.parameters.size());
   }
-  const bool whole = plan_.schedule.zero_stage == 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
     if (!plan_.flats[f].trainable) continue;
-    segments_[f] = segments_of(f, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
-    UpdateArgs& args = args_[f];
-    args.gradient_dtype = plan_.policy.precision.gradients;
-    args.moments = moment_dtype(optimizer, moments);
-    args.rounding = rounding(optimizer);
-    args.segments = segments_[f].data();
-    if (std::byte* table = memory_.address(Role::kSegments, f); table != nullptr) {
-      parts.view.store(table, segments_[f].data(), static_cast<int64_t>(segments_[f].size() * sizeof(Segment)));
-      args.segments = reinterpret_cast<const Segment*>(table);
-    }
-    args.segment_count = static_cast<int64_t>(segments_[f].size());
-    args.count = updated_count(f);
+    args_[f] = apply_[f] = unchanging_args(f, parts);
+    args_[f].gradient_dtype = plan_.policy.precision.gradients;
+    args_[f].moments = moment_dtype(optimizer, moments);
+    args_[f].rounding = rounding(optimizer);
   }
 }
 
-int64_t Updater::updated_count(int32_t flat) const {
-  return plan_.flats[flat].layout.shard_count() * (plan_.schedule.zero_stage == 0 ? plan_.topology.rank_count() : 1);
+/// The same from step to step, and for every part of it.
+UpdateArgs Updater::unchanging_args(int32_t flat, const Parts& parts) {
+  const bool whole = plan_.schedule.zero_stage == 0;
+  segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
+  UpdateArgs args;
+  args.segments = segments_[flat].data();
+  if (std::byte* table = memory_.address(Role::kSegments, flat); table != nullptr) {
+    parts.view.store(table, segments_[flat].data(), static_cast<int64_t>(segments_[flat].size() * sizeof(Segment)));
+    args.segments = reinterpret_cast<const Segment*>(table);
+  }
+  args.segment_count = static_cast<int64_t>(segments_[flat].size());
+  args.count = plan_.updated_count(flat);
+  return args;
 }
 
 std::byte* Updater::state(int32_t flat, std::size_t state) const {
@@ -64,17 +70,14 @@ std::byte* Updater::state(int32_t flat, std::size_t state) const {
 
 int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
   int64_t offset = 0;
-  for (std::size_t s = 0; s < state; ++s) offset += state_bytes(states_[s], updated_count(flat));
+  for (std::size_t s = 0; s < state; ++s) offset += state_bytes(states(flat)[s], plan_.updated_count(flat));
   return offset;
 }
 
 /// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
-void Updater::take_addresses(int32_t flat) {
-  UpdateArgs& args = args_[flat];
-  args.gradient = gradient(flat);
-  args.master = weights_.master(flat);
-  std::byte* states = memory_.address(Role::kOptimizer, flat);
-  for (std::size_t s = 0; s < states_.size(); ++s) args.states[s] = states + state_offset(flat, s);
+void Updater::take_states(int32_t flat) {
+  std::byte* at = memory_.address(Role::kOptimizer, flat);
+  for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
 }
 
 std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
@@ -105,12 +108,27 @@ const std::byte* Updater::gradient(int32_t flat) const {
   return memory_.address(Role::kReduced, flat);
 }
 
-void Updater::update(Stream& lane, UnitId unit, const UpdateStep& step) {
+void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (!plan_.flats[f].trainable) continue;
-    take_addresses(f);
-    kernels_.update(lane, args_[f], step);
+    if (plan_.flats[f].matrices) {
+      apply_[f].gradient = memory_.address(Role::kBlended, f);
+      apply_[f].master = weights_.master(f);
+      kernels_.update(lane, apply_[f], steps.apply);
+      continue;
+    }
+    args_[f].gradient = gradient(f);
+    args_[f].master = weights_.master(f);
+    take_states(f);
+    kernels_.update(lane, args_[f], steps.elements);
   }
+}
+
+void Updater::blend(Stream& lane, int32_t flat, const UpdateSteps& steps) {
+  args_[flat].gradient = gradient(flat);
+  args_[flat].master = {.whole = reinterpret_cast<float*>(memory_.address(Role::kBlended, flat))};
+  take_states(flat);
+  kernels_.update(lane, args_[flat], steps.blend);
 }
 
 }  // namespace aliquot

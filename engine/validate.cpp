@@ -20,6 +20,10 @@ bool names_something(const Plan& plan, const Operation& operation) {
     case Verb::kRecompute:
     case Verb::kBackward: return in_range(operation.place, plan.model.uses.size());
     case Verb::kNorm: return operation.place == 0;
+    case Verb::kBlend:
+    case Verb::kCollect:
+    case Verb::kOrthogonalize:
+    case Verb::kScatter: return in_range(operation.place, plan.matrix_groups.size());
     case Verb::kGather:
     case Verb::kRelease:
     case Verb::kReduce:
@@ -52,7 +56,9 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const bool nobodys = buffer.role == Role::kNormParts || buffer.role == Role::kBackward;
-  const std::size_t owners = is_of_use(buffer.role) ? plan.model.uses.size() : plan.flats.size();
+  const std::size_t owners = is_of_use(buffer.role)     ? plan.model.uses.size()
+                             : is_of_group(buffer.role) ? plan.matrix_groups.size()
+                                                        : plan.flats.size();
   const bool owned = nobodys ? buffer.flat == -1 : in_range(buffer.flat, owners);
   if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
@@ -122,6 +128,7 @@ std::vector<Defect> validate(const Plan& plan) {
   const Proof proof{plan, order, accesses, defects};
   check_uses(proof);
   check_gradients(proof);
+  check_matrices(proof);
   check_places(proof);
   check_homes(proof);
   check_races(proof);

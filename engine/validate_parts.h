@@ -42,6 +42,8 @@ void check_form(const Plan& plan, Defects& defects);
 void check_uses(const Proof& proof);
 /// Every gradient is reduced, counted in the norm and applied, once.
 void check_gradients(const Proof& proof);
+/// Every group of matrices goes to its owners and back, once, between the norm and its units' updates.
+void check_matrices(const Proof& proof);
 /// Buffers lie in their memory, and are as large as what goes into them.
 void check_places(const Proof& proof);
 /// What is offloaded comes before it is used, and is taken back once it was changed.

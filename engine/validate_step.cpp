@@ -148,6 +148,10 @@ class GradientWalk {
       case Verb::kExchange: return exchange(id, units_[operation.place]);
       case Verb::kSpread: return spread(id, units_[operation.place]);
       case Verb::kNorm: return norm(id);
+      case Verb::kBlend:
+        for (const int32_t f : proof_.plan.matrix_groups[operation.place].flats)
+          decided_and_summed(id, units_[proof_.plan.flats[f].unit]);
+        return;
       case Verb::kUpdate: return update(id, units_[operation.place]);
       case Verb::kPublish: return publish(id, units_[operation.place]);
       case Verb::kGather:
@@ -155,6 +159,9 @@ class GradientWalk {
       case Verb::kRecompute:
       case Verb::kCopyIn:
       case Verb::kCopyOut:
+      case Verb::kCollect:
+      case Verb::kOrthogonalize:
+      case Verb::kScatter:
       case Verb::kRelease: return;
     }
   }
@@ -199,7 +206,8 @@ class GradientWalk {
     if (proof_.plan.policy.update_in_backward) return;  // nothing waits for its decision
     const Order::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
     for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
-      if (schedule_.operations[other].verb != Verb::kUpdate) continue;
+      const Verb verb = schedule_.operations[other].verb;
+      if (verb != Verb::kUpdate && !is_of_group(verb)) continue;
       if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
       add(DefectKind::kUpdate, id,
           fmt::format("{} decides anew while {} of the step before may still follow the old decision", what(id),
@@ -207,13 +215,16 @@ class GradientWalk {
     }
   }
   void update(OperationId id, Gradient& unit) {
+    decided_and_summed(id, unit);
+    ++unit.update_count;
+  }
+  void decided_and_summed(OperationId id, const Gradient& unit) {
     const bool decided = proof_.plan.policy.update_in_backward || (norm_ != kNone && ended(norm_, id));
     const bool summed = unit.reduce_count == reduces_wanted() && unit.exchange_count == exchanges_wanted() &&
                         (schedule_.zero_stage > 0 || unit.spread_count == 1);
     if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", what(id)));
     if (!summed || !ended(unit.last_reduce, id))
       add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
-    ++unit.update_count;
   }
   void publish(OperationId id, Gradient& unit) {
     if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", what(id)));

@@ -7,7 +7,8 @@
 namespace aliquot {
 
 StepWriter::StepWriter(const Plan& plan)
-    : model_(plan.model),
+    : plan_(plan),
+      model_(plan.model),
       policy_(plan.policy),
       schedule_(plan.schedule),
       topology_(plan.topology),
@@ -17,8 +18,13 @@ StepWriter::StepWriter(const Plan& plan)
       rank_count_(plan.topology.rank_count()),
       recomputed_(recomputed_uses(plan.model, plan.policy)),
       units_(plan.model.units.size()),
+      group_of_unit_(plan.model.units.size(), kNone),
+      group_states_(plan.matrix_groups.size()),
       outputs_(plan.model.uses.size()),
       kept_from_(plan.model.uses.size(), kNone) {
+  for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
+    for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
+  }
   list_visits();
 }
 

@@ -95,10 +95,9 @@ void StepWriter::finish_step() {
   const int32_t m = policy_.micro_batch_count - 1;
   const OperationId norm = add(Verb::kNorm, Lane::kReduce, 0, m);
   wait(norm, {last_exchange_});
+  if (!policy_.update_in_backward) update_all(norm);
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
-    if (!trains(unit)) continue;
-    if (!policy_.update_in_backward) update(unit, m, {{norm}});
-    add_sums(unit, norm);
+    if (trains(unit)) add_sums(unit, norm);
   }
   add_buffer({.role = Role::kNormParts,
               .category = Category::kCommunication,
@@ -136,7 +135,8 @@ void StepWriter::add_sums(UnitId unit, OperationId norm) {
     if (schedule_.reduces_in_place) continue;
     if (replicated()) add_across(unit, f);
     const bool spread = state.spread != kNone;
-    const OperationId last = spread ? state.spread : state.update;
+    const OperationId used = flats_[f].matrices ? group_states_[group_of_unit_[unit]].blend : state.update;
+    const OperationId last = spread ? state.spread : used;
     add_buffer({.role = Role::kReduced,
                 .category = standing_gradients() ? Category::kCommunication : Category::kGradients,
                 .flat = f,
@@ -183,6 +183,8 @@ void StepWriter::add_waits_on_previous_step() {
     wait(write.backward, {units_[write.unit].last_reduce, true, true});
     wait(write.backward, {units_[write.unit].spread, true, true});
     wait(write.backward, {units_[write.unit].update, false, true});
+    if (const int32_t group = group_of_unit_[write.unit]; group != kNone)
+      wait(write.backward, {group_states_[group].blend, false, true});
   }
 }
 
@@ -205,11 +207,11 @@ void StepWriter::add_standing_buffers() {
     const bool whole = !stage3();
     add_standing(Role::kParameters, Category::kParameters, f,
                  whole ? whole_bytes(f, precision.compute) : shard_bytes(flats_[f], precision.compute));
-    const int64_t count = flats_[f].layout.shard_count() * (schedule_.zero_stage == 0 ? rank_count_ : 1);
+    const int64_t count = updated_count(f);
     if (!flats_[f].trainable) continue;  // its working copy is all there is of it
     if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());
-    if (policy_.state_bytes_per_block > 0)
-      add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * policy_.state_bytes_per_block);
+    if (const int64_t bytes = plan_.state_bytes_per_block(f); bytes > 0)
+      add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * bytes);
     if (const int64_t table = segment_bytes(flats_[f], topology_, schedule_.zero_stage); table > 0)
       add_standing(Role::kSegments, Category::kCommunication, f, table);
     if (standing_gradients())

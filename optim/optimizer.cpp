@@ -12,7 +12,7 @@ namespace aliquot {
 namespace {
 
 /// In the order of the variant; a custom one names itself.
-constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit"};
+constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit", "muon"};
 static_assert(std::variant_size_v<Optimizer> == std::size(kNames) + 1);
 
 void check_range(std::string_view who, std::string_view what, float value, bool good, std::string_view range) {
@@ -49,6 +49,18 @@ void check_options(std::string_view who, const O& options) {
   check_beta(who, "beta1", options.beta1);
   check_beta(who, "beta2", options.beta2);
   if constexpr (!std::is_same_v<O, Lion>) check_positive(who, "eps", options.eps);
+}
+
+void check_options(std::string_view who, const Muon& muon) {
+  check_common(who, muon);
+  check_beta(who, "momentum", muon.momentum);
+  check_range(who, "eps", muon.eps, muon.eps > 0.0f && muon.eps < 1.0f, "above 0 and below 1");
+  check_range(who, "iterations", static_cast<float>(muon.iterations), muon.iterations >= 1 && muon.iterations <= 100,
+              "1 to 100");
+  check_options("muon's rest", muon.rest);
+  check_range("muon's rest", "lr", muon.rest.lr, muon.rest.lr > 0.0f, "above 0, as matrices' rate is a multiple of it");
+  if (muon.products != DType::kFloat32 && muon.products != DType::kBFloat16)
+    throw UsageError(fmt::format("muon: products are made in float32 or bfloat16, not in {}", name(muon.products)));
 }
 
 void check_options(std::string_view who, const CustomOptimizer& custom) {
@@ -130,8 +142,11 @@ double decimal(float value) {
 double learning_rate(const Optimizer& optimizer) {
   return std::visit(
       [](const auto& options) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(options)>, CustomOptimizer>) {
+        using O = std::decay_t<decltype(options)>;
+        if constexpr (std::is_same_v<O, CustomOptimizer>) {
           return options.description->lr;
+        } else if constexpr (std::is_same_v<O, Muon>) {
+          return decimal(options.rest.lr);
         } else {
           return decimal(options.lr);
         }

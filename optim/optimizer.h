@@ -45,6 +45,23 @@ struct AdamW8bit {
   Rounding rounding = Rounding::kNearest;
 };
 
+/// What Muon's rate is multiplied by for each matrix: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), which
+/// makes steps as large as AdamW's, so that AdamW's rate and decay serve.
+enum class MuonRate : uint8_t { kOriginal, kAsAdamW };
+
+/// Muon (Jordan et al. 2024), torch.optim.Muon: a matrix moves along its momentum made orthogonal (optim/muon.h). What is no
+/// matrix, or declared not to be taken as one (embeddings, the last layer), is for `rest`. The rate that a schedule gives is
+/// that of `rest`; matrices go at lr / rest.lr times it.
+struct Muon {
+  float lr = 0.02f, momentum = 0.95f, weight_decay = 0.1f;
+  bool nesterov = true;
+  int iterations = 5;  // of Newton and Schulz
+  float eps = 1e-7f;
+  MuonRate rate = MuonRate::kOriginal;
+  DType products = DType::kFloat32;  // or bf16: the iteration rounds all it stores, and still adds in fp32
+  AdamW rest = {};
+};
+
 struct CustomDescription;
 
 /// An optimizer that the library does not know: custom_optimizer() of optim/custom_rule.h makes it. Copies share one
@@ -53,7 +70,7 @@ struct CustomOptimizer {
   std::shared_ptr<const CustomDescription> description;
 };
 
-using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit, CustomOptimizer>;
+using Optimizer = std::variant<AdamW, Adam, Sgd, Lion, AdamW8bit, Muon, CustomOptimizer>;
 
 /// State tensors a rule may keep at most: two moments, and a scale a block for each when they are quantised. And how
 /// many may be in bf16: an element's random word rounds two.
@@ -69,7 +86,7 @@ struct StateSpec {
   friend bool operator==(const StateSpec&, const StateSpec&) = default;
 };
 
-/// What `optimizer` keeps, in the order of UpdateArgs::states. `moments`: fp32, or bf16 (rounded stochastically);
+/// What `optimizer` keeps, in the order of UpdateArgs::states; of Muon, what its rest does (muon_state() is a matrix's). `moments`: fp32, or bf16 (rounded stochastically);
 /// AdamW8bit keeps codes and scales whatever it is.
 std::vector<StateSpec> state_specs(const Optimizer& optimizer, DType moments = DType::kFloat32);
 
@@ -81,7 +98,7 @@ Rounding rounding(const Optimizer& optimizer);
 int64_t state_bytes(const StateSpec& spec, int64_t count);
 int64_t state_bytes(const Optimizer& optimizer, DType moments, int64_t count);
 
-/// The name used in flags and logs: "adamw", "adam", "sgd", "lion", "adamw8bit", or a custom one's own, which lives as
+/// The name used in flags and logs: "adamw", "adam", "sgd", "lion", "adamw8bit", "muon", or a custom one's own, which lives as
 /// long as any copy of it.
 std::string_view name(const Optimizer& optimizer);
 
@@ -89,7 +106,7 @@ std::string_view name(const Optimizer& optimizer);
 /// in double (torch's too) start from.
 double decimal(float value);
 
-/// The rate before any schedule or scaling, as decimal() has it.
+/// The rate before any schedule or scaling, as decimal() has it; Muon's rest's.
 double learning_rate(const Optimizer& optimizer);
 
 /// Throws UsageError, naming the option, when one is out of its range or `moments` is neither fp32 nor bf16, or a custom

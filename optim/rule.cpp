@@ -55,6 +55,8 @@ Rule rule_of(const Lion& options, double lr, int64_t) {
                   .decay = rounded(lr * decimal(options.weight_decay))};
 }
 
+Rule rule_of(const Muon& options, double lr, int64_t step) { return rule_of(options.rest, lr, step); }
+
 Rule rule_of(const CustomOptimizer& custom, double lr, int64_t step) { return custom.description->rule_at(lr, step); }
 
 }  // namespace

@@ -163,7 +163,7 @@ using Rule =
 inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 
 /// The rule of step `step`, counted from 1 over steps that were taken (a skipped step does not count), at the rate `lr`
-/// that the schedule gives for it.
+/// that the schedule gives for it. Of Muon, its rest's.
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step);
 
 }  // namespace aliquot

@@ -1,10 +1,16 @@
 #include "kernels/error.h"
+#include "optim/orthogonalize.h"
 #include "optim/update_tables.h"
 
 namespace aliquot {
 
-const UpdateKernels& cuda_update_kernels() {
+namespace {
+[[noreturn]] void refuse() {
   throw UnavailableError("update: this build of Aliquot has no CUDA; configure it with -DALIQUOT_CUDA=ON");
 }
+}  // namespace
+
+const UpdateKernels& cuda_update_kernels() { refuse(); }
+const MatrixKernels& cuda_matrix_kernels() { refuse(); }
 
 }  // namespace aliquot

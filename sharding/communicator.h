@@ -49,6 +49,22 @@ struct ReduceScatter {
   bool in_tree_order = false;       // where the world's own order of addition is another: as all other worlds add
 };
 
+/// A run of bytes from a rank to a rank, which may be the same. Offsets count in the ranges of its collective.
+struct Transfer {
+  int32_t source, target;
+  int64_t from_bytes, to_bytes, size_bytes;
+
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// Runs of any lengths at once. `own` are those that this rank sends or receives, in an order that all ranks share; they stay
+/// alive until the work has run. What one writes no other reads or writes.
+struct Transfers {
+  SymmetricRange to, from;
+  std::span<const Transfer> own;
+  int64_t all_bytes = 0;  // of all ranks' transfers
+};
+
 enum class Reduction : uint8_t { kSum, kMax, kMin };
 
 /// The ranks of one group. Calls are collective: all ranks make the same calls with the same arguments, in one order a
@@ -85,6 +101,7 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Part p of rank r's `from` becomes part r of rank p's `to`.
   virtual void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
+  virtual void transfer(Stream& stream, const Transfers& what, Label label) = 0;
   virtual void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) = 0;
   /// Small things (losses, norms, flags) in host memory, summed in tree order; at most kSmallCount.
   virtual void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) = 0;

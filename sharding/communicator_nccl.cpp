@@ -85,6 +85,11 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  void transfer(Stream& stream, const Transfers& what, Label label) override {
+    run(stream, describe_transfer(what, label), label,
+        [&](const Errand& errand) { transfer_runs(*handle_, stream, what, errand); });
+  }
+
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
     run(stream, describe_broadcast(range, size_bytes, root, label), label, [&](const Errand& errand) {
       if (size_bytes == 0) return;

@@ -95,6 +95,15 @@ class DirectCommunicator final : public Communicator {
     });
   }
 
+  void transfer(Stream& stream, const Transfers& what, Label label) override {
+    meet(stream, describe_transfer(what, label), label);
+    for (const Transfer& one : what.own) {
+      if (one.target != rank()) continue;
+      copy(stream, what.to.buffer->local() + what.to.offset_bytes + one.to_bytes, what.from, one.source, one.from_bytes,
+           one.size_bytes);
+    }
+  }
+
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
     meet(stream, describe_broadcast(range, size_bytes, root, label), label);
     if (rank() != root) copy(stream, range.buffer->local() + range.offset_bytes, range, root, 0, size_bytes);

@@ -186,6 +186,32 @@ void NodeCommunicator::swap_with_nodes(Side& side, const Move& move, const Colle
   side.lane.finish(side.messages, collective);
 }
 
+void NodeCommunicator::transfer(Stream& stream, const Transfers& what, Label label) {
+  const Collective collective = meet(stream, describe_transfer(what, label), label);
+  HostStream& worker = host(stream);
+  // What is in the task must fit in it: the lane keeps the rest.
+  worker.run([&kept = side(stream).transfers, what] { kept = what; });
+  worker.run([this, &side = side(stream), collective] { transfer_with_nodes(side, side.transfers, collective); });
+  for (const Transfer& one : what.own) {
+    if (one.target == rank() && plan_.node_of_rank[one.source] == plan_.node)
+      copy(stream, begin_of(what.to) + one.to_bytes, what.from, one.source, one.from_bytes, one.size_bytes);
+  }
+}
+
+/// Straight from the one rank to the other: nobody else needs these bytes.
+void NodeCommunicator::transfer_with_nodes(Side& side, const Transfers& what, const Collective& collective) {
+  const auto remote = [this](int other) { return plan_.node_of_rank[other] != plan_.node; };
+  for (const Transfer& one : what.own) {
+    if (one.target == rank() && remote(one.source) && one.size_bytes > 0)
+      side.messages.receive(side.lane.at(one.source), begin_of(what.to) + one.to_bytes, one.size_bytes);
+  }
+  for (const Transfer& one : what.own) {
+    if (one.source == rank() && remote(one.target) && one.size_bytes > 0)
+      side.messages.send(side.lane.at(one.target), begin_of(what.from) + one.from_bytes, one.size_bytes);
+  }
+  side.lane.finish(side.messages, collective);
+}
+
 void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
   const Collective collective = meet(stream, describe_broadcast(range, size_bytes, root, label), label);
   const int first = plan_.proxy(root, plan_.node);  // of this node to have it

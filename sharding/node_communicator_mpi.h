@@ -36,6 +36,7 @@ class NodeCommunicator final : public Communicator {
   void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override;
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override;
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override;
+  void transfer(Stream& stream, const Transfers& what, Label label) override;
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override;
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override;
   void barrier(Stream& stream, Label label) override;
@@ -58,6 +59,7 @@ class NodeCommunicator final : public Communicator {
     MpiRequests messages;
     uint64_t issued = 0, inner = 0;        // collectives, and meetings inside them
     std::unique_ptr<NodeReducer> reducer;  // made when first needed
+    Transfers transfers;                   // of the collective that is running
   };
   struct Move {
     std::byte* to = nullptr;
@@ -75,6 +77,7 @@ class NodeCommunicator final : public Communicator {
   void gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from, int64_t part_bytes);
   void gather_from_nodes(Side& side, const Move& move, const Collective& collective);
   void swap_with_nodes(Side& side, const Move& move, const Collective& collective);
+  void transfer_with_nodes(Side& side, const Transfers& what, const Collective& collective);
   void pass_on(Side& side, const Move& move, int root, const Collective& collective);
   void copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes, int64_t size_bytes);
 

@@ -60,14 +60,15 @@ std::string OperationDescription::text() const {
     case Kind::kAllReduce:
       return fmt::format("all-reduce of {} numbers to the {}", count, word_for(static_cast<Reduction>(detail)));
     case Kind::kAllGather: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " in place");
-    case Kind::kAllToAll: return fmt::format("{} of {} bytes", name(kind), count);
+    case Kind::kAllToAll:
+    case Kind::kTransfer: return fmt::format("{} of {} bytes", name(kind), count);
   }
   return "unknown";
 }
 
 std::string_view name(OperationDescription::Kind kind) {
-  static constexpr std::array<std::string_view, 7> kNames = {"nothing",   "all-gather", "reduce-scatter", "all-to-all",
-                                                             "broadcast", "all-reduce", "barrier"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "nothing", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "all-reduce", "barrier", "transfer"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }
@@ -89,6 +90,12 @@ OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label la
 
 OperationDescription describe_all_to_all(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) {
   return {.kind = Kind::kAllToAll, .mark = mark_of(label, {to.offset_bytes, from.offset_bytes}), .count = part_bytes};
+}
+
+OperationDescription describe_transfer(const Transfers& what, Label label) {
+  return {.kind = Kind::kTransfer,
+          .mark = mark_of(label, {what.to.offset_bytes, what.from.offset_bytes}),
+          .count = what.all_bytes};
 }
 
 OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes, int root, Label label) {

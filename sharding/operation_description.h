@@ -13,7 +13,7 @@ namespace aliquot {
 /// What a collective is, so that ranks that disagree find out before a byte is read. Packed into the 64 bits that travel
 /// with each arrival. Made by the functions below, the same way in every communicator.
 struct OperationDescription {
-  enum class Kind : uint8_t { kNone, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kAllReduce, kBarrier };
+  enum class Kind : uint8_t { kNone, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kAllReduce, kBarrier, kTransfer };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
   uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place
@@ -30,6 +30,7 @@ OperationDescription describe_all_gather(SymmetricRange to, SymmetricRange from,
 OperationDescription describe_all_gather_in_place(SymmetricRange whole, int64_t part_bytes, Label label);
 OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label label);
 OperationDescription describe_all_to_all(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label);
+OperationDescription describe_transfer(const Transfers& what, Label label);
 OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes, int root, Label label);
 OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Label label);
 OperationDescription describe_barrier(Label label);

@@ -19,6 +19,25 @@ void exchange_parts(NcclHandle& handle, cudaStream_t stream, Parts from, Parts t
   group.end(errand.text());
 }
 
+void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, const Errand& errand) {
+  const int rank = handle.peers().rank();
+  std::byte* to = what.to.buffer->local() + what.to.offset_bytes;
+  const std::byte* from = what.from.buffer->local() + what.from.offset_bytes;
+  NcclGroup group(handle);
+  for (const Transfer& one : what.own) {
+    const auto size = static_cast<std::size_t>(one.size_bytes);
+    if (one.size_bytes == 0) continue;
+    if (one.source == one.target) {
+      handle.device().kernels().copy(stream, to + one.to_bytes, from + one.from_bytes, one.size_bytes);
+    } else if (one.source == rank) {
+      group.add(ncclSend(from + one.from_bytes, size, ncclUint8, one.target, handle.get(), cuda_stream(stream)));
+    } else {
+      group.add(ncclRecv(to + one.to_bytes, size, ncclUint8, one.source, handle.get(), cuda_stream(stream)));
+    }
+  }
+  group.end(errand.text());
+}
+
 void TreeSums::reduce_scatter(Stream& stream, const ReduceScatter& what, const Errand& errand) {
   take_scratch();
   stream.wait(last_use_);

@@ -18,6 +18,9 @@ struct Parts {
 void exchange_parts(NcclHandle& handle, cudaStream_t stream, Parts from, Parts to, int64_t size_bytes,
                     const Errand& errand);
 
+/// See Communicator::transfer().
+void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, const Errand& errand);
+
 /// Reduce-scatters whose bits are those of every other world: each rank is sent its part by all, and adds them itself in
 /// the aligned tree, in fp32, factor and norm in the same pass. The same bytes on the wire as a ring moves, but no help from
 /// switches that add. 16-bit parts always go this way, because NCCL's rings round them at every hop, and whether it takes a

@@ -50,6 +50,8 @@ class Graph {
       case Verb::kReduce:
       case Verb::kSpread:
       case Verb::kNorm:
+      case Verb::kCollect:
+      case Verb::kScatter:
       case Verb::kPublish: return true;
       default: return false;
     }
@@ -177,6 +179,7 @@ class Search {
       }
       return;
     }
+    if (is_of_group(operation().verb)) return group(plan_.matrix_groups[operation().place]);
     const UnitId unit = operation().place;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { touch_flat(f); });
@@ -323,15 +326,103 @@ class Search {
 
   void update(int32_t f) {
     if (!plan_.policy.update_in_backward) note(rank_, kDecision, kDecision + 1, false, kStart, false);
-    const Parts own_part = stage_ == 3 || stage_ == 0 ? Parts{} : Parts{rank_, 1, ranks_};
+    if (plan_.flats[f].matrices) {
+      own(Role::kBlended, f, false);
+    } else {
+      gradient(f);
+      if (plan_.policy.state_bytes_per_block > 0) own(Role::kOptimizer, f, true);
+    }
+    if (plan_.policy.precision.compute != DType::kFloat32) own(Role::kMaster, f, true);
+    touch(rank_, Role::kParameters, f, own_part(), true, kStart);
+  }
+
+  Parts own_part() const { return stage_ == 3 || stage_ == 0 ? Parts{} : Parts{rank_, 1, ranks_}; }
+
+  void gradient(int32_t f) {
     if (stage_ == 0 || in_place_) {
-      touch(rank_, Role::kGradients, f, own_part, false, kStart);
+      touch(rank_, Role::kGradients, f, own_part(), false, kStart);
     } else {
       own(Role::kReduced, f, false);
     }
-    if (plan_.policy.state_bytes_per_block > 0) own(Role::kOptimizer, f, true);
-    if (plan_.policy.precision.compute != DType::kFloat32) own(Role::kMaster, f, true);
-    touch(rank_, Role::kParameters, f, own_part, true, kStart);
+  }
+
+  void group(const MatrixGroup& what) {
+    const Verb verb = operation().verb;
+    if (verb == Verb::kBlend) {
+      note(rank_, kDecision, kDecision + 1, false, kStart, false);
+      for (const int32_t f : what.flats) {
+        gradient(f);
+        own(Role::kOptimizer, f, true);
+        own(Role::kBlended, f, true);
+      }
+    }
+    if (verb == Verb::kOrthogonalize) own(Role::kIteration, operation().place, true);
+    if (verb == Verb::kBlend) return;
+    to_other_operations(what);
+    for (const OwnedMatrix& matrix : what.matrices) what.in_place ? in_its_place(matrix) : between_shards(matrix);
+  }
+
+  /// To them it is whole buffers, whoever owns what; which ranges, matters within the operation alone.
+  void to_other_operations(const MatrixGroup& what) {
+    const Verb verb = operation().verb;
+    const int32_t group = operation().place;
+    const Point after = verb == Verb::kOrthogonalize ? kStart : kMeet;
+    const bool blended = what.in_place || verb != Verb::kOrthogonalize;
+    for (const int32_t f : what.flats) {
+      if (blended) touch(rank_, Role::kBlended, f, {}, verb != Verb::kCollect, after, true);
+      for (int q = 0; q < ranks_ && (verb == Verb::kCollect || (verb == Verb::kScatter && what.in_place)); ++q)
+        touch(q, Role::kBlended, f, {}, false, after, true);
+    }
+    if (what.in_place) return;
+    touch(rank_, Role::kMatrices, group, {}, verb != Verb::kScatter, after, true);
+    for (int q = 0; q < ranks_ && verb == Verb::kScatter; ++q) touch(q, Role::kMatrices, group, {}, false, after, true);
+  }
+
+  /// Bytes [begin, end) of the buffer, in `memory`.
+  void range(int memory, Role role, int32_t whose, std::pair<int64_t, int64_t> bytes, bool writes) {
+    const PlannedBuffer* b = buffer(role, whose);
+    if (!b) return;
+    const int64_t base = b->offset_bytes + kSpace * static_cast<int64_t>(b->space);
+    const Point after = operation().verb == Verb::kOrthogonalize ? kStart : kMeet;
+    note(memory, base + bytes.first, base + bytes.second, writes, after, false);
+  }
+
+  void in_its_place(const OwnedMatrix& matrix) {
+    const int64_t begin = plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * 4;
+    const std::pair<int64_t, int64_t> bytes{begin, begin + matrix.size_bytes()};
+    const bool owned = matrix.owner == rank_;
+    if (operation().verb == Verb::kOrthogonalize) {
+      if (owned) range(rank_, Role::kBlended, matrix.flat, bytes, true);
+    } else if (!owned) {
+      range(matrix.owner, Role::kBlended, matrix.flat, bytes, false);
+      range(rank_, Role::kBlended, matrix.flat, bytes, true);
+    }
+  }
+
+  void between_shards(const OwnedMatrix& matrix) {
+    const bool owned = matrix.owner == rank_;
+    const int32_t group = operation().place;
+    if (operation().verb == Verb::kOrthogonalize) {
+      if (owned)
+        range(rank_, Role::kMatrices, group, {matrix.offset_bytes, matrix.offset_bytes + matrix.size_bytes()}, true);
+      return;
+    }
+    for (int q = 0; q < ranks_; ++q) {
+      for (const Piece& piece : plan_.flats[matrix.flat].layout.pieces(q)) {
+        if (piece.tensor != matrix.tensor) continue;
+        const std::pair<int64_t, int64_t> in_shard{piece.shard_offset * 4, (piece.shard_offset + piece.count) * 4};
+        const int64_t at = matrix.offset_bytes + piece.tensor_offset * 4;
+        const std::pair<int64_t, int64_t> in_whole{at, at + piece.count * 4};
+        if (operation().verb == Verb::kCollect && owned) {
+          range(q, Role::kBlended, matrix.flat, in_shard, false);
+          range(rank_, Role::kMatrices, group, in_whole, true);
+        }
+        if (operation().verb == Verb::kScatter && q == rank_) {
+          range(matrix.owner, Role::kMatrices, group, in_whole, false);
+          range(rank_, Role::kBlended, matrix.flat, in_shard, true);
+        }
+      }
+    }
   }
 
   void compare(int memory) {

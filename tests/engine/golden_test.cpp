@@ -35,6 +35,11 @@ ModelSpec four_units_that_keep() {
   return model;
 }
 
+Policy with_muon(Policy policy) {
+  policy.matrix_updates.emplace();
+  return policy;
+}
+
 struct Case {
   std::string file;
   Policy policy;
@@ -86,6 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stage_3_copy_update_in_backward",
              {.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true}},
         Case{"stage_2_reproducible_4", {.zero_stage = 2, .micro_batch_count = 4, .reproducible = true}},
+        Case{"stage_0_matrices", with_muon({.zero_stage = 0})},
+        Case{"stage_3_copy_matrices", with_muon({.zero_stage = 3, .gather = GatherMode::kCopy})},
+        Case{"stage_2_matrices_offload", with_muon({.zero_stage = 2, .offload_state = Offload::kHost})},
         Case{"stage_2_bf16_sent_in_bf16",
              {.zero_stage = 2, .precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}}),
     [](const auto& of) { return of.param.file; });

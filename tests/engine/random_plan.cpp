@@ -41,6 +41,7 @@ UnitSpec draw_unit(Dice& dice, int index) {
     parameter.tensor = {fmt::format("u{}.t{}", index, t), draw_shape(dice), DType::kFloat32,
                         !frozen && !dice.one_in(6)};
     parameter.decayed = !dice.one_in(3);
+    parameter.matrix = !dice.one_in(5);
     unit.parameters.push_back(std::move(parameter));
   }
   return unit;
@@ -110,6 +111,8 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   policy.state_bytes_per_block = 1024 * dice.roll(0, 3);
   policy.precision = draw_precision(dice);
   policy.update_in_backward = policy.precision.compute != DType::kFloat16 && dice.one_in(4);
+  if (!policy.update_in_backward && dice.one_in(3))
+    policy.matrix_updates = {{.state_bytes_per_block = 512 * dice.roll(1, 2), .iterations = dice.roll(1, 5)}};
   const bool powers_of_two =
       (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
   if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
@@ -155,11 +158,12 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}, offload {} and {}, {} replicas, {} recomputed",
+      "gather {}, {}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
+      policy.matrix_updates ? ", matrices apart" : "",
       static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count,
       policy.recompute);
 }

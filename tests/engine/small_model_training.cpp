@@ -4,18 +4,23 @@
 #include "kernels/host_loops.h"
 #include "optim/clip.h"
 #include "optim/norm_tree.h"
+#include "optim/orthogonalize.h"
 #include "optim/rule.h"
 #include "sharding/tree.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {
 
+/// Muon takes weights, but for the last layer's.
+bool takes_as_matrix(int tensor) { return tensor % 2 == 1 && tensor < kTensors - 2; }
+
 void declare(Engine& engine, SmallModel& model) {
   auto &value = model.value.at, &gradient = model.gradient.at;
   engine.add_unit("scale").add("weight", {kWidths[0]}, &value[0], &gradient[0], {.decayed = false});
   for (int l = 0; l < kLayers; ++l) {
     engine.add_unit("layer." + std::to_string(l))
-        .add("weight", {kWidths[l + 1], kWidths[l]}, &value[1 + 2 * l], &gradient[1 + 2 * l])
+        .add("weight", {kWidths[l + 1], kWidths[l]}, &value[1 + 2 * l], &gradient[1 + 2 * l],
+             {.matrix = takes_as_matrix(1 + 2 * l)})
         .add("bias", {kWidths[l + 1]}, &value[2 + 2 * l], &gradient[2 + 2 * l], {.decayed = false});
   }
   engine.declare_order({{0}, {1}, {2}, {3, 0}});
@@ -212,20 +217,53 @@ double sum_of_squares(const Store& gradients) {
   return NormTotal(tree, nodes).finish(values);
 }
 
-void update(Store& parameters, const Store& gradients, std::vector<Store>& states, const Rule& rule, float factor) {
+/// One tensor with one rule.
+void update(std::vector<float>& values, const std::vector<float>& gradients, std::vector<std::vector<float>*> states,
+            const Rule& rule, float factor, float decay) {
+  std::visit(
+      [&](const auto& whole_rule) {
+        const auto at = whole_rule.at(1.0f, decay);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          float state[kMaxStates] = {};
+          for (std::size_t s = 0; s < states.size(); ++s) state[s] = (*states[s])[i];
+          values[i] = at.update(values[i], gradients[i] * factor, state);
+          for (std::size_t s = 0; s < states.size(); ++s) (*states[s])[i] = state[s];
+        }
+      },
+      rule);
+}
+
+/// Blended, made orthogonal, applied.
+void update_matrix(const Muon& muon, double lr, std::vector<float>& weights, const std::vector<float>& gradients,
+                   std::vector<float>& momentum, const Shape& of, float factor) {
+  const MatrixShape shape{of.shape[0], of.shape[1]};
+  std::vector<float> direction(weights.size());
+  update(direction, gradients, {&momentum}, muon_blend_rule(muon), factor, 1.0f);
+  std::vector<double> scratch(static_cast<std::size_t>(orthogonalize_scratch_bytes(shape)) / sizeof(double));
+  ThreadPool pool(1);
+  orthogonalize_on_host({muon, direction.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
+  update(weights, direction, {}, muon_apply_rule(muon, lr), 1.0f, 1.0f);
+}
+
+struct PlainUpdate {
+  const Optimizer& optimizer;
+  double lr;
+  int64_t count;
+  float factor;
+};
+
+void update(Store& parameters, const Store& gradients, std::vector<Store>& states, Store& momenta,
+            const PlainUpdate& of) {
+  const Rule rule = rule_at(of.optimizer, of.lr, of.count);
+  const auto* muon = std::get_if<Muon>(&of.optimizer);
   for (std::size_t t = 0; t < parameters.size(); ++t) {
-    const float decay = shapes()[t].shape.size() > 1 ? 1.0f : 0.0f;
-    std::visit(
-        [&](const auto& whole_rule) {
-          const auto at = whole_rule.at(1.0f, decay);
-          for (std::size_t i = 0; i < parameters[t].size(); ++i) {
-            float state[kMaxStates] = {};
-            for (std::size_t s = 0; s < states.size(); ++s) state[s] = states[s][t][i];
-            parameters[t][i] = at.update(parameters[t][i], gradients[t][i] * factor, state);
-            for (std::size_t s = 0; s < states.size(); ++s) states[s][t][i] = state[s];
-          }
-        },
-        rule);
+    if (muon != nullptr && takes_as_matrix(static_cast<int>(t))) {
+      update_matrix(*muon, of.lr, parameters[t], gradients[t], momenta[t], shapes()[t], of.factor);
+      continue;
+    }
+    std::vector<std::vector<float>*> of_tensor;
+    for (Store& state : states) of_tensor.push_back(&state[t]);
+    update(parameters[t], gradients[t], of_tensor, rule, of.factor, shapes()[t].shape.size() > 1 ? 1.0f : 0.0f);
   }
 }
 
@@ -281,6 +319,7 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
     for (std::size_t i = 0; i < masters[t].size(); ++i) masters[t][i] = initial_value(name, static_cast<int64_t>(i));
   }
   std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
+  Store momenta = zeros();
   SmallModel model(precision);
   Bytes working = zero_bytes(precision.compute);
   model.value = pointers(working);
@@ -294,9 +333,9 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
     const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
     const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
     if (std::isfinite(norm)) {
-      update(masters, rounded(sums.exact, precision.gradients), states,
-             rule_at(options.optimizer, settings.learning_rate, ++updates),
-             gradient_factor(clip_factor(norm, options.clip), parts));
+      update(masters, rounded(sums.exact, precision.gradients), states, momenta,
+             {options.optimizer, settings.learning_rate, ++updates,
+              gradient_factor(clip_factor(norm, options.clip), parts)});
     }
     scaler.step_done(!std::isfinite(norm));
     outcome.losses.push_back(sums.loss);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "optim/muon.h"
+#include "optim/orthogonalize.h"
 #include "tests/optim/shard.h"
 
 namespace {
@@ -46,15 +47,15 @@ void follow_muon() {
   Shard blend(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   Shard shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   ThreadPool pool(1);
-  MuonScratch scratch(kShape);
+  std::vector<double> scratch(static_cast<size_t>(orthogonalize_scratch_bytes(kShape)) / sizeof(double));
   for (int step = 1; step <= kSteps; ++step) {
     blend.gradient = gradient_of(step);
     blend.args.gradient = blend.gradient.data();
     update_range(best_isa(), blend.args, {.rule = muon_blend_rule(muon)}, 0, kCount);
     shard.gradient = blend.whole;
-    orthogonalize(shard.gradient.data(), kShape, muon, scratch, pool);
+    orthogonalize_on_host({muon, shard.gradient.data(), kShape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
     shard.args.gradient = shard.gradient.data();
-    update_range(best_isa(), shard.args, {.rule = muon_apply_rule(muon, decimal(muon.lr))}, 0, kCount);
+    update_range(best_isa(), shard.args, {.rule = muon_apply_rule(muon, decimal(muon.rest.lr))}, 0, kCount);
     print("muon", step, shard.whole);
   }
 }

@@ -84,6 +84,37 @@ void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets 
     expect_part(world, to.local() + offset.to + r * part_bytes, r, ranks.rank(), count);
 }
 
+/// From rank s to rank t, s + t elements and one block more, where nothing else lies: every length, none among them.
+struct Runs {
+  explicit Runs(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
+  int64_t bytes(int source, int target) const { return (source + target) % 3 == 2 ? 0 : size_bytes + 4 * (source + target); }
+  int64_t room() const { return size_bytes + 8 * rank_count; }
+  int rank_count;
+  int64_t size_bytes;
+};
+
+void check_transfer(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const Runs runs(ranks.rank_count(), count);
+  const auto from = ranks.allocate(offset.from + runs.room() * ranks.rank_count(), Category::kSlots, "from");
+  const auto to = ranks.allocate(offset.to + runs.room() * ranks.rank_count(), Category::kSlots, "to");
+  std::vector<Transfer> own;
+  int64_t all_bytes = 0;
+  for (int s = 0; s < ranks.rank_count(); ++s) {
+    for (int t = ranks.rank_count() - 1; t >= 0; --t) {
+      all_bytes += runs.bytes(s, t);
+      if (s == ranks.rank() || t == ranks.rank())
+        own.push_back({s, t, t * runs.room(), s * runs.room(), runs.bytes(s, t)});
+    }
+  }
+  for (int t = 0; t < ranks.rank_count(); ++t)
+    write_part(world, from.local() + offset.from + t * runs.room(), ranks.rank(), t, runs.bytes(ranks.rank(), t) / 4);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  ranks.transfer(*stream, {{&to, offset.to}, {&from, offset.from}, own, all_bytes}, {"test"});
+  finish(ranks, *stream);
+  for (int s = 0; s < ranks.rank_count(); ++s)
+    expect_part(world, to.local() + offset.to + s * runs.room(), s, ranks.rank(), runs.bytes(s, ranks.rank()) / 4);
+}
+
 void check_broadcast(World& world, Communicator& ranks, int64_t count) {
   const int64_t size_bytes = count * 4;
   const auto buffer = ranks.allocate(size_bytes * ranks.rank_count(), Category::kSlots, "buffer");
@@ -112,6 +143,9 @@ TEST_P(EveryWorld, AllToAll) {
 TEST_P(EveryWorld, AllToAllAtAnOffset) {
   run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kSomewhere); });
 }
+TEST_P(EveryWorld, TransfersOfEveryLength) {
+  run([&](World& world) { check_transfer(world, world.communicator(), count(), kSomewhere); });
+}
 TEST_P(EveryWorld, BroadcastFromEveryRoot) {
   run([&](World& world) { check_broadcast(world, world.communicator(), count()); });
 }
@@ -122,6 +156,7 @@ TEST_P(EveryWorld, GroupsMoveTheirOwnBytes) {
       check_all_gather(world, group, group_count(), kSomewhere);
       check_all_gather_in_place(world, group, group_count(), 256);
       check_all_to_all(world, group, group_count(), kSomewhere);
+      check_transfer(world, group, group_count(), kNowhere);
       check_broadcast(world, group, group_count());
     });
   });

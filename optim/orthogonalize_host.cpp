@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include "kernels/float16.h"
+#include "kernels/host_stream.h"
+#include "optim/newton_schulz.h"
+
+namespace aliquot {
+namespace {
+
+struct HostMatrixLoops {
+  Isa isa;
+  ThreadPool& pool;
+
+  void transpose(float* to, const ConstMatrix& from) const { aliquot::transpose(to, from); }
+  void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const { aliquot::multiply(to, a, b, isa, pool); }
+  void copy(float* to, const float* from, int64_t count) const { std::copy_n(from, count, to); }
+  void scale(float* values, float factor, int64_t count) const { host_loops(isa).scale(values, factor, count); }
+  void blend(float* to, float x, float y, const float* from, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) to[i] = x * to[i] + y * from[i];
+  }
+  void round(float* values, int64_t count) const {
+    for (int64_t i = 0; i < count; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
+  }
+  /// The blocks' sums are added in pairs, then pairs of pairs: any number of threads can.
+  void normalize(float* values, int64_t count, double* sums, float eps) const {
+    host_loops(isa).block_squares(sums, values, count);
+    const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+    for (int64_t half = 1; half < blocks; half *= 2) {
+      for (int64_t i = 0; i + half < blocks; i += 2 * half) sums[i] += sums[i + half];
+    }
+    scale(values, inverse_norm(sums[0], eps), count);
+  }
+};
+
+}  // namespace
+
+int64_t orthogonalize_scratch_bytes(const MatrixShape& shape) { return NewtonSchulzScratch(shape).bytes(); }
+
+void orthogonalize_on_host(const Orthogonalize& what, ThreadPool& pool) {
+  newton_schulz(what, HostMatrixLoops{best_isa(), pool});
+}
+
+const MatrixKernels& matrix_kernels(DeviceKind kind) {
+  static constexpr MatrixKernels kHost{[](Stream& stream, const Orthogonalize& what) {
+    HostStream& worker = host(stream);
+    worker.run([what, &pool = worker.pool()] { orthogonalize_on_host(what, pool); });
+  }};
+  return kind == DeviceKind::kCuda ? cuda_matrix_kernels() : kHost;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,237 @@
+// Muon through the engine: at every stage, on every world, offloaded or in 16 bits, the bits of a plain loop that works on
+// whole matrices; the memory that was planned; owners with about equal work.
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/validate.h"
+#include "kernels/device_adversarial.h"
+#include "tests/engine/small_model.h"
+#include "tests/support/delaying_device.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+/// Matrices go at twice the rate of the rest.
+Settings with_muon(int stage, const Muon& muon = {.lr = 6e-4f}) {
+  Settings settings;
+  settings.options = {.zero_stage = stage, .accumulate = 2, .accumulate_into = AccumulateInto::kShard, .clip = 0.5};
+  settings.options.optimizer = muon;
+  return settings;
+}
+
+void expect_planned_memory(World& world, Engine& engine) {
+  const Account planned = account(engine.plan().schedule);
+  EXPECT_EQ(world.device().ledger().peak(), planned.peak);
+  EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes);
+}
+
+struct Row {
+  int ranks, stage;
+};
+class Matrices : public testing::TestWithParam<Row> {};
+
+TEST_P(Matrices, GiveTheBitsOfAPlainLoop) {
+  const auto [ranks, stage] = GetParam();
+  for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
+    Settings settings = with_muon(stage);
+    settings.options.gather = gather;
+    const Outcome plain = train_plainly(ranks, settings);
+    EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
+    EXPECT_LT(plain.losses.back(), plain.losses.front());
+    World::threads(
+        ranks,
+        [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, kHosts);
+  }
+}
+
+TEST_P(Matrices, UseTheMemoryThatWasPlanned) {
+  const auto [ranks, stage] = GetParam();
+  const Settings settings = with_muon(stage);
+  World::threads(ranks,
+                 [&](World& world) {
+                   Trainee trainee(world, settings);
+                   for (int step = 0; step < 2; ++step) {
+                     for (int m = 0; m < 2; ++m)
+                       train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
+                     trainee.engine.step();
+                   }
+                   expect_planned_memory(world, trainee.engine);
+                 },
+                 kHosts);
+}
+
+TEST_P(Matrices, InSixteenBitsGiveTheBitsOfAPlainLoop) {
+  const auto [ranks, stage] = GetParam();
+  for (const auto form : {MasterForm::kSplit, MasterForm::kWhole}) {
+    Settings settings = with_muon(stage, {.lr = 6e-4f, .products = DType::kBFloat16});
+    settings.options.precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16, .master = form};
+    const Outcome plain = train_plainly(ranks, settings);
+    EXPECT_EQ(train_on(ranks, settings), plain);
+  }
+}
+
+TEST_P(Matrices, OffloadedGiveTheSameBits) {
+  const auto [ranks, stage] = GetParam();
+  Settings settings = with_muon(stage);
+  settings.options.moments = DType::kBFloat16;  // rounded by a random number that no place changes
+  const Outcome here = train_on(ranks, settings);
+  for (const Offload to : {Offload::kHost, Offload::kDisk}) {
+    settings.options.offload_state = to;
+    settings.options.offload_state_to = testing::TempDir();
+    EXPECT_EQ(train_on(ranks, settings), here);
+    if (stage < 3) continue;
+    settings.options.offload_parameters = to;
+    settings.options.offload_parameters_to = testing::TempDir();
+    EXPECT_EQ(train_on(ranks, settings), here);
+  }
+}
+
+std::vector<Row> rows() {
+  std::vector<Row> all;
+  for (const int ranks : {1, 2, 3, 4, 8}) {
+    for (const int stage : {0, 1, 2, 3}) all.push_back({ranks, stage});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, Matrices, testing::ValuesIn(rows()), [](const auto& test) {
+  return fmt::format("{}Ranks_Stage{}", test.param.ranks, test.param.stage);
+});
+
+TEST(Muon, AnAdversaryChangesNoBit) {
+  for (const int ranks : {2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const Offload offload : {Offload::kNone, Offload::kHost}) {
+        Settings settings = with_muon(stage);
+        settings.steps = 3;
+        settings.options.offload_state = offload;
+        const Outcome plain = train_plainly(ranks, settings);
+        for (uint64_t seed = 0; seed < 20; ++seed) {
+          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          World::threads(ranks,
+                         [&](World& world) {
+                           EXPECT_EQ(train(world, settings), plain)
+                               << "seed " << seed << ", stage " << stage << ", rank " << world.rank();
+                         },
+                         {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+        }
+      }
+    }
+  }
+}
+
+TEST(Muon, ReplicasWorkOnTheirOwnMatrices) {
+  for (const int stage : {1, 2, 3}) {
+    Settings settings = with_muon(stage);
+    settings.options.accumulate = 1;  // two would be added in another order
+    const Outcome plain = train_plainly(4, settings);
+    settings.options.replicas = 2;
+    EXPECT_EQ(train_on(4, settings), plain) << stage;
+  }
+}
+
+/// Nothing of a step that is not finite is left: neither momentum nor weights, and no count.
+TEST(Muon, ASkippedStepLeavesNothing) {
+  for (const int stage : {0, 1, 2, 3}) {
+    World::threads(3,
+                   [&](World& world) {
+                     Settings settings = with_muon(stage);
+                     settings.options.accumulate = 1;
+                     Trainee with(world, settings), without(world, settings);
+                     for (int step = 0; step < 4; ++step) {
+                       if (step == 2) {
+                         train_micro_batch(with.engine, with.model, 9, 0, world.rank(), INFINITY);
+                         EXPECT_TRUE(with.engine.step().skipped);
+                       }
+                       for (Trainee* trainee : {&with, &without}) {
+                         train_micro_batch(trainee->engine, trainee->model, step, 0, world.rank());
+                         EXPECT_FALSE(trainee->engine.step().skipped);
+                       }
+                     }
+                     EXPECT_EQ(read_all(with.engine), read_all(without.engine)) << stage;
+                   },
+                   kHosts);
+  }
+}
+
+TEST(Muon, SavesAMatrixsMomentumAndTheRestsMoments) {
+  World::threads(2,
+                 [](World& world) {
+                   Trainee trainee(world, with_muon(3));
+                   std::vector<std::string> paths;
+                   for (const StateTensor& tensor : trainee.engine.state().tensors) paths.push_back(tensor.path);
+                   const auto has = [&](const char* path) { return std::ranges::count(paths, path) == 1; };
+                   EXPECT_TRUE(has("optimizer/layer.0.weight/momentum_buffer"));
+                   EXPECT_FALSE(has("optimizer/layer.0.weight/exp_avg"));
+                   EXPECT_TRUE(has("optimizer/layer.0.bias/exp_avg"));
+                   EXPECT_TRUE(has("optimizer/layer.2.weight/exp_avg_sq")) << "it is declared to be no matrix";
+                   EXPECT_EQ(paths.size(), 7u + 2u + 2u * 5u);
+                 },
+                 kHosts);
+}
+
+TEST(Muon, RefusesAnUpdateInBackward) {
+  Policy policy{.update_in_backward = true};
+  policy.matrix_updates.emplace();
+  const ModelSpec model{.units = {{"a", {{.tensor = {"a.weight", {8, 8}}}}}}, .uses = {{0}}};
+  EXPECT_THROW(plan(model, policy, Topology::one_host(2)), UsageError);
+}
+
+/// A GPT-2 of so many blocks.
+ModelSpec blocks(int count, int64_t width) {
+  ModelSpec model;
+  for (int b = 0; b < count; ++b) {
+    const std::string name = fmt::format("h.{}", b);
+    UnitSpec unit{name, {}, GradientMode::kAdd};
+    const auto matrix = [&](const char* what, int64_t rows, int64_t columns) {
+      unit.parameters.push_back({.tensor = {fmt::format("{}.{}", name, what), {rows, columns}}});
+    };
+    matrix("qkv", width, 3 * width), matrix("proj", width, width);
+    matrix("fc", width, 4 * width), matrix("out", 4 * width, width);
+    unit.parameters.push_back({.tensor = {name + ".norm", {width}}});
+    model.uses.push_back({static_cast<UnitId>(model.units.size())});
+    model.units.push_back(std::move(unit));
+  }
+  return model;
+}
+
+TEST(MatrixGroups, OwnersHaveAboutEqualWorkInEach) {
+  const ModelSpec model = blocks(48, 1600);
+  for (const int ranks : {1, 2, 3, 4, 8, 16, 64}) {
+    Policy policy;
+    policy.matrix_updates.emplace();
+    const Plan planned = plan(model, policy, Topology::one_host(ranks));
+    std::size_t matrices = 0;
+    double busiest = 0, all = 0;
+    for (const MatrixGroup& group : planned.matrix_groups) {
+      matrices += group.matrices.size();
+      busiest += group.work;
+      for (const OwnedMatrix& matrix : group.matrices) all += orthogonalize_work(matrix.shape, 5);
+      EXPECT_EQ(group.in_place, ranks == 1);
+    }
+    EXPECT_EQ(matrices, 4u * 48u);
+    const double share = all / ranks;
+    fmt::print("{} ranks: {} groups, the busiest owners have {:.2f} of their share\n", ranks,
+               planned.matrix_groups.size(), busiest / share);
+    EXPECT_LE(busiest, share * (ranks > 16 ? 1.4 : 1.15)) << ranks;
+    EXPECT_TRUE(validate(planned).empty());
+  }
+}
+
+TEST(MatrixGroups, TenThousandUnitsOverAThousandRanksArePlannedSoon) {
+  const ModelSpec model = blocks(10000, 64);
+  Policy policy{.gather = GatherMode::kCopy, .offload_state = Offload::kHost};
+  policy.matrix_updates.emplace();
+  const auto begin = std::chrono::steady_clock::now();
+  const Plan planned = plan(model, policy, Topology::one_host(1024));
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  fmt::print("{} groups in {:.2f} s\n", planned.matrix_groups.size(), taken.count());
+  EXPECT_GT(planned.matrix_groups.size(), 10u);
+  EXPECT_LT(taken.count(), 20);
+}
+
+}  // namespace
+}  // namespace aliquot
