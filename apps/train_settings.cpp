@@ -10,7 +10,14 @@ Optimizer optimizer(const TrainOptions& o) {
   if (o.optimizer == "adamw8bit") return AdamW8bit{lr, beta_1, beta_2, eps, decay};
   if (o.optimizer == "lion") return Lion{lr, beta_1, beta_2, decay};
   if (o.optimizer == "sgd") {
-    return Sgd{.lr = lr, .momentum = static_cast<float>(o.momentum), .weight_decay = decay, .nesterov = o.nesterov};
+    return Sgd{.lr = lr, .momentum = static_cast<float>(*o.momentum), .weight_decay = decay, .nesterov = *o.nesterov};
+  }
+  if (o.optimizer == "muon") {
+    return Muon{.lr = static_cast<float>(o.muon_lr),
+                .momentum = static_cast<float>(*o.momentum),
+                .weight_decay = decay,
+                .nesterov = *o.nesterov,
+                .rest = {lr, beta_1, beta_2, eps, decay}};
   }
   return AdamW{lr, beta_1, beta_2, eps, decay};
 }

@@ -39,7 +39,7 @@ void wrap(Engine& engine, Model& model, bool decay_all) {
     if (declared.gradients == GradientWrite::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
       unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
-               {.decayed = is_decayed(tensor.shape, decay_all)});
+               {.decayed = is_decayed(tensor.shape, decay_all), .matrix = !tensor.is_table});
     }
   }
   std::vector<std::vector<UnitId>> order;

@@ -30,9 +30,9 @@ void orthogonalize_matrix(benchmark::State& state) {
   ThreadPool pool(kThreads);
   std::vector<double> scratch(static_cast<size_t>(orthogonalize_scratch_bytes(shape)) / sizeof(double));
   std::vector<float> matrix = noise(shape.rows * shape.columns);
-  const auto ours = [&] { 
+  const auto ours = [&] {
     orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
-   };
+  };
 
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 64;  // 48 KiB, and a panel of 32 KiB a thread
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);

@@ -67,7 +67,8 @@ int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parame
              slot(p.gradient, p.gradient_bytes, name),
              {.trainable = p.frozen == 0,
               .decayed = p.not_decayed == 0,
-              .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale});
+              .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale,
+              .matrix = p.no_matrix == 0});
   });
 }
 

@@ -14,8 +14,24 @@ void refuse(bool is_given, const char* option, const std::string& optimizer) {
   if (is_given) throw UsageError("the option " + std::string(option) + " is none of the optimizer " + optimizer);
 }
 
+/// Its own numbers, and those of AdamW for the rest.
+Optimizer filled_muon(const OptimizerChoice& choice) {
+  Muon made;
+  take(made.lr, choice.muon_lr);
+  take(made.momentum, choice.momentum);
+  take(made.nesterov, choice.nesterov);
+  take(made.weight_decay, choice.weight_decay);
+  take(made.rest.lr, choice.lr);
+  take(made.rest.beta1, choice.beta1);
+  take(made.rest.beta2, choice.beta2);
+  take(made.rest.eps, choice.eps);
+  take(made.rest.weight_decay, choice.weight_decay);
+  return made;
+}
+
 template <typename O>
 Optimizer filled(const OptimizerChoice& choice) {
+  refuse(choice.muon_lr.has_value(), "muon-lr", choice.name);
   O made;
   take(made.lr, choice.lr);
   take(made.weight_decay, choice.weight_decay);
@@ -48,7 +64,8 @@ Optimizer OptimizerChoice::make() const {
   if (name == "adamw8bit") return filled<AdamW8bit>(*this);
   if (name == "lion") return filled<Lion>(*this);
   if (name == "sgd") return filled<Sgd>(*this);
-  throw UsageError("there is no optimizer " + name + "; there are adamw, adam, adamw8bit, lion and sgd");
+  if (name == "muon") return filled_muon(*this);
+  throw UsageError("there is no optimizer " + name + "; there are adamw, adam, adamw8bit, lion, sgd and muon");
 }
 
 }  // namespace aliquot::capi

@@ -10,7 +10,7 @@ namespace aliquot::capi {
 
 struct OptimizerChoice {
   std::string name = "adamw";
-  std::optional<float> lr, beta1, beta2, eps, weight_decay, momentum;
+  std::optional<float> lr, beta1, beta2, eps, weight_decay, momentum, muon_lr;
   std::optional<bool> nesterov;
 
   /// Throws UsageError for a name that is not known, and for a number that the optimizer does not have.

@@ -106,6 +106,7 @@ const std::vector<Entry>& optimizer_entries() {
       {"weight-decay", [](Options& o, Text t) { o.optimizer.weight_decay = real32(t); }},
       {"momentum", [](Options& o, Text t) { o.optimizer.momentum = real32(t); }},
       {"nesterov", [](Options& o, Text t) { o.optimizer.nesterov = on(t); }},
+      {"muon-lr", [](Options& o, Text t) { o.optimizer.muon_lr = real32(t); }},
       {"state", [](Options& o, Text t) { o.engine.moments = dtype(t); }},
       {"clip", [](Options& o, Text t) { o.engine.clip = real(t); }},
       {"seed", [](Options& o, Text t) { o.engine.seed = whole(t, uint64_t{0}); }}};

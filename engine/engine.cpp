@@ -6,7 +6,6 @@
 
 #include "engine/budget.h"
 #include "engine/running.h"
-#include "optim/muon.h"
 
 namespace aliquot {
 namespace {
@@ -118,24 +117,21 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
 }
 
 Policy Engine::policy() const {
-  std::optional<MatrixUpdates> matrices;
-  if (const auto* muon = std::get_if<Muon>(&options_.optimizer))
-    matrices = {state_bytes(muon_state(options_.moments), kBlockElements), muon->iterations};
-  return {.zero_stage = options_.zero_stage,
-          .replica_count = options_.replicas,
-          .precision = options_.precision,
-          .micro_batch_count = options_.accumulate,
-          .accumulate_into = options_.accumulate_into,
-          .prefetch = options_.prefetch,
-          .keep_gathered = options_.keep_gathered,
-          .recompute = options_.recompute,
-          .gather = options_.gather,
-          .offload_state = options_.offload_state,
-          .offload_parameters = options_.offload_parameters,
-          .update_in_backward = options_.update_in_backward,
-          .reproducible = options_.reproducible,
-          .state_bytes_per_block = state_bytes(options_.optimizer, options_.moments, kBlockElements),
-          .matrix_updates = matrices};
+  Policy policy = {.zero_stage = options_.zero_stage,
+                   .replica_count = options_.replicas,
+                   .precision = options_.precision,
+                   .micro_batch_count = options_.accumulate,
+                   .accumulate_into = options_.accumulate_into,
+                   .prefetch = options_.prefetch,
+                   .keep_gathered = options_.keep_gathered,
+                   .recompute = options_.recompute,
+                   .gather = options_.gather,
+                   .offload_state = options_.offload_state,
+                   .offload_parameters = options_.offload_parameters,
+                   .update_in_backward = options_.update_in_backward,
+                   .reproducible = options_.reproducible};
+  take_optimizer(policy, options_.optimizer, options_.moments);
+  return policy;
 }
 
 Plan Engine::make_plan(const std::vector<Declared>& declared) const {

@@ -39,7 +39,8 @@ std::string numbers(const Optimizer& optimizer) {
         if constexpr (requires { o.weight_decay; }) add(o.weight_decay);
         if constexpr (requires { o.momentum; }) add(o.momentum), add(o.nesterov);
         if constexpr (requires { o.dampening; }) add(o.dampening);
-        if constexpr (requires { o.iterations; }) add(o.iterations), add(static_cast<int>(o.rate)), add(name(o.products));
+        if constexpr (requires { o.iterations; })
+          add(o.iterations), add(static_cast<int>(o.rate)), add(name(o.products));
         if constexpr (requires { o.rounding; }) add(static_cast<int>(o.rounding));
         if constexpr (requires { o.rest; }) text += ", the rest" + numbers(o.rest);
         return text;

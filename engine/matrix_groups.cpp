@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/writer.h"
 #include "optim/orthogonalize.h"
 
 namespace aliquot {

@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/model_spec.h"
-#include "engine/policy.h"
-#include "optim/muon.h"
+#include "optim/optimizer.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// A matrix of a flat, as it lies at its owner: row-major, at `offset_bytes` of the group's memory, or in its own place of
@@ -31,7 +30,5 @@ struct MatrixGroup {
   double work = 0;                    // multiply-adds of the busiest owner
 };
 
-/// The groups of all flats of matrices, in the order of units. The same on every rank.
-std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count);
-
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -19,8 +19,8 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
 /// Of the arena, where the step's one buffer of that role lies on every rank.
 int64_t MatrixWork::offset_bytes(Role role, int32_t whose) const {
   const auto& buffers = plan_.schedule.buffers;
-  return std::ranges::find_if(
-             buffers, [&](const PlannedBuffer& buffer) { return buffer.role == role && buffer.flat == whose; })
+  return std::ranges::find_if(buffers,
+                              [&](const PlannedBuffer& buffer) { return buffer.role == role && buffer.flat == whose; })
       ->offset_bytes;
 }
 
@@ -62,8 +62,8 @@ void MatrixWork::list_transfers(int32_t group) {
 
 /// Every rank has it, and its owner what it has become.
 void MatrixWork::list_copies(int32_t group, const OwnedMatrix& matrix) {
-  const int64_t at = offset_bytes(Role::kBlended, matrix.flat) +
-                     plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * 4;
+  const int64_t at =
+      offset_bytes(Role::kBlended, matrix.flat) + plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * 4;
   for (int32_t r = 0; r < ranks_.rank_count(); ++r) {
     if (r != matrix.owner && (r == ranks_.rank() || matrix.owner == ranks_.rank()))
       scatter_[group].push_back({matrix.owner, r, at, at, matrix.size_bytes()});

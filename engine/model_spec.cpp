@@ -84,8 +84,8 @@ std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_
         members.push_back(static_cast<int32_t>(p));
         tensors.push_back(tensor);
       }
-      all.push_back({u, std::move(members), leader.trainable,
-                     FlatLayout(std::move(tensors), rank_count, replica_count), matrices});
+      all.push_back({u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count, replica_count),
+                     matrices});
     }
   }
   return all;

@@ -74,8 +74,7 @@ class Pass {
 
   std::vector<What> whats_of(const Operation& operation, const std::vector<Role>& roles) const {
     const bool of_group = operation.verb == Verb::kBlend, updates = operation.verb == Verb::kUpdate;
-    const auto& flats =
-        of_group ? plan_.matrix_groups[operation.place].flats : plan_.flats_of_unit[operation.place];
+    const auto& flats = of_group ? plan_.matrix_groups[operation.place].flats : plan_.flats_of_unit[operation.place];
     std::vector<What> whats;
     for (const int32_t f : flats) {
       if (updates && !plan_.flats[f].trainable) continue;

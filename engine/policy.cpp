@@ -2,12 +2,21 @@
 
 #include <fmt/format.h>
 
+#include "optim/muon.h"
+
 namespace aliquot {
 
 std::optional<int> recompute_count(std::string_view word) {
   if (word == "auto") return kRecomputeAsNeeded;
   if (word == "block") return kRecomputeAll;
   return word == "none" ? std::optional(0) : std::nullopt;
+}
+
+void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
+  policy.state_bytes_per_block = state_bytes(optimizer, moments, kBlockElements);
+  policy.matrix_updates.reset();
+  if (const auto* muon = std::get_if<Muon>(&optimizer))
+    policy.matrix_updates = {state_bytes(muon_state(moments), kBlockElements), muon->iterations};
 }
 
 std::string Precision::describe() const {

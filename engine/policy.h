@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "kernels/dtype.h"
+#include "optim/optimizer.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -70,6 +71,9 @@ struct Policy {
   std::optional<MatrixUpdates> matrix_updates = {};        // unset: every element is updated for itself
   bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()
 };
+
+/// Lets the policy be of that optimizer's state.
+void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

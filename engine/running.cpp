@@ -1,8 +1,8 @@
 #include "engine/running.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
 
 #include "optim/clip.h"

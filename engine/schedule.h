@@ -86,12 +86,12 @@ enum class Role : uint8_t {
   kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
   kMasterHome,
   kOptimizerHome,
-  kOutput,    // of a use, not of a flat: what its forward makes for the next
-  kKept,      // of a use: what its forward, or its recompute, leaves for its backward
-  kScratch,   // of a use, while it runs
-  kBackward,  // nobody's: what backward hands from use to use, within a micro-batch
-  kBlended,   // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
-  kMatrices,  // of a group, not of a flat: those that this rank owns, whole
+  kOutput,     // of a use, not of a flat: what its forward makes for the next
+  kKept,       // of a use: what its forward, or its recompute, leaves for its backward
+  kScratch,    // of a use, while it runs
+  kBackward,   // nobody's: what backward hands from use to use, within a micro-batch
+  kBlended,    // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
+  kMatrices,   // of a group, not of a flat: those that this rank owns, whole
   kIteration,  // of a group: what its owners work in
   kLevel0,     // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };

@@ -172,8 +172,7 @@ class Pricing {
     const int64_t shards = all / replica_.rank_count;
     const int64_t most = what.in_place ? all - shards : std::max(shards, what.held_bytes);
     const double others = static_cast<double>(replica_.rank_count - 1) / replica_.rank_count;
-    const double elsewhere =
-        static_cast<double>(replica_.rank_count - replica_.least_on_a_node) / replica_.rank_count;
+    const double elsewhere = static_cast<double>(replica_.rank_count - replica_.least_on_a_node) / replica_.rank_count;
     const auto bytes = static_cast<double>(most);
     double seconds = cost_.inside_node.latency_seconds + bytes * others / cost_.inside_node.bytes_per_second;
     if (!replica_.one_node)

@@ -20,8 +20,9 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
-        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O', 'a', 'k', 'z', 'b', 'd', 'y', 'i'};
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g', 'r', 's',
+                                                                            'x', 't', 'q', 'n', 'f', 'P', 'M', 'O',
+                                                                            'a', 'k', 'z', 'b', 'd', 'y', 'i'};
     const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
     const auto role = static_cast<std::size_t>(buffer.role);
     const std::string letter =
@@ -60,8 +61,8 @@ std::string waits(const Operation& operation) {
 
 std::string_view name(Verb verb) {
   static constexpr std::array<std::string_view, 17> kNames = {
-      "gather", "forward", "recompute", "backward",      "release", "reduce", "exchange", "spread",  "norm",
-      "blend",  "collect", "orthogonalize", "scatter", "update",  "publish", "copy-in", "copy-out"};
+      "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",  "norm",
+      "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
@@ -150,8 +151,7 @@ std::string description(const Plan& plan) {
       lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}\n", unit.name, parameter.tensor.name,
                            name(parameter.tensor.dtype), fmt::join(parameter.tensor.shape, ", "),
                            parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
-                           parameter.matrix ? "" : ", not as a matrix",
-                           parameter.lr_scale);
+                           parameter.matrix ? "" : ", not as a matrix", parameter.lr_scale);
     }
   }
   const auto& uses = plan.model.activations.uses;

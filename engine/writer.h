@@ -19,6 +19,9 @@ struct Draft {
   int64_t alignment_bytes = 256;  // of every place
 };
 
+/// The groups of all flats of matrices, in the order of units. The same on every rank.
+std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count);
+
 /// The operations of one step and the lifetimes of its buffers. `schedule` brings the resolved choices (view,
 /// accumulate_into_shard); model, policy and flats are read from `plan`.
 Draft write(const Plan& plan);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <torch/torch.h>
 #include <utility>
@@ -31,7 +32,8 @@ struct CalledModule {
 struct ModuleUnits {
   std::vector<ModuleUnit> units;
   std::vector<CalledModule> called;
-  std::vector<size_t> order;  // of calls, by place in `called`; a module may come again
+  std::vector<size_t> order;               // of calls, by place in `called`; a module may come again
+  std::set<const at::TensorImpl*> tables;  // weights of Embeddings
 };
 
 namespace libtorch {
@@ -124,6 +126,10 @@ inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std
   ModuleUnits cut = libtorch::find_called(module, calls);
   const libtorch::Holders holders = libtorch::find_holders(module, cut);
   for (CalledModule& each : cut.called) libtorch::add_units(each, holders, cut);
+  for (const auto& each : module.modules()) {
+    if (const auto* embedding = each->as<torch::nn::Embedding>(); embedding != nullptr)
+      cut.tables.insert(embedding->weight.unsafeGetTensorImpl());
+  }
   return cut;
 }
 

@@ -24,7 +24,7 @@ struct ShardOptions {
   /// The submodules that forward calls, by name, in that order, one name a call; each is gathered as one. Empty: every
   /// child that has parameters, those of Sequential and ModuleList one by one, in order of registration.
   std::vector<std::string> calls = {};
-  /// How a parameter is trained; unset: if it requires a gradient, and decayed.
+  /// How a parameter is trained; unset: if it requires a gradient, decayed, and Muon takes no Embedding's as a matrix.
   std::function<ParameterOptions(const std::string& name, const at::Tensor& parameter)> parameter = {};
 };
 
@@ -138,7 +138,8 @@ inline void ShardedModule::declare(const ShardOptions& options) {
     auto& homes = homes_.emplace_back();
     for (const auto& [name, parameter] : each.members) {
       ParameterHome& home = *homes.emplace_back(std::make_unique<ParameterHome>(name, parameter));
-      ParameterOptions how = options.parameter ? options.parameter(name, parameter) : ParameterOptions{};
+      const ParameterOptions otherwise{.matrix = cut_.tables.count(parameter.unsafeGetTensorImpl()) == 0};
+      ParameterOptions how = options.parameter ? options.parameter(name, parameter) : otherwise;
       how.trainable = parameter.requires_grad();
       unit.add("." + name, parameter.sizes().vec(), home.value_slot(), home.gradient_slot(), how);
     }

@@ -23,10 +23,6 @@
 
 namespace aliquot {
 
-struct MatrixShape {
-  int64_t rows, columns;
-};
-
 /// Whether Muon can take a tensor of that shape: two dimensions, neither empty.
 bool is_matrix(std::span<const int64_t> shape);
 

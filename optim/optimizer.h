@@ -45,6 +45,10 @@ struct AdamW8bit {
   Rounding rounding = Rounding::kNearest;
 };
 
+struct MatrixShape {
+  int64_t rows, columns;
+};
+
 /// What Muon's rate is multiplied by for each matrix: sqrt(max(1, rows / columns)), or 0.2 sqrt(max(rows, columns)), which
 /// makes steps as large as AdamW's, so that AdamW's rate and decay serve.
 enum class MuonRate : uint8_t { kOriginal, kAsAdamW };

@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, con
 /// In one block: pairs, then pairs of pairs, as the host adds them.
 __global__ void __launch_bounds__(kLaunchThreads) add_pairs(double* sums, int64_t count) {
   for (int64_t half = 1; half < count; half *= 2) {
-    for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads) sums[i] += sums[i + half];
+    for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads)
+      sums[i] += sums[i + half];
     __syncthreads();
   }
 }

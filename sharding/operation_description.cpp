@@ -67,8 +67,8 @@ std::string OperationDescription::text() const {
 }
 
 std::string_view name(OperationDescription::Kind kind) {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      "nothing", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "all-reduce", "barrier", "transfer"};
+  static constexpr std::array<std::string_view, 8> kNames = {"nothing",   "all-gather", "reduce-scatter", "all-to-all",
+                                                             "broadcast", "all-reduce", "barrier",        "transfer"};
   const auto index = static_cast<std::size_t>(kind);
   return index < kNames.size() ? kNames[index] : "unknown";
 }

@@ -13,7 +13,16 @@ namespace aliquot {
 /// What a collective is, so that ranks that disagree find out before a byte is read. Packed into the 64 bits that travel
 /// with each arrival. Made by the functions below, the same way in every communicator.
 struct OperationDescription {
-  enum class Kind : uint8_t { kNone, kAllGather, kReduceScatter, kAllToAll, kBroadcast, kAllReduce, kBarrier, kTransfer };
+  enum class Kind : uint8_t {
+    kNone,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+    kBroadcast,
+    kAllReduce,
+    kBarrier,
+    kTransfer
+  };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
   uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place

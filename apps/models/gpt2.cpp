@@ -25,9 +25,8 @@ void Gpt2::declare_units() {
   Gpt2Tensors &p = parameters_, &g = gradients_;
   p.blocks.resize(static_cast<size_t>(shape_.layers));
   g.blocks.resize(static_cast<size_t>(shape_.layers));
-  units_.push_back(
-      {"wte", options_.table_gradients, {tensor("weight", {shape_.vocabulary, width}, kNormal, p.wte, g.wte)}});
-  units_.push_back({"wpe", write, {tensor("weight", {shape_.context, width}, kNormal, p.wpe, g.wpe)}});
+  units_.push_back({"wte", options_.table_gradients, {table({shape_.vocabulary, width}, kNormal, p.wte, g.wte)}});
+  units_.push_back({"wpe", write, {table({shape_.context, width}, kNormal, p.wpe, g.wpe)}});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
   units_.push_back({"ln_f",
                     write,

@@ -22,17 +22,17 @@ Llama::Llama(const ModelShape& shape, const ModelOptions& options, ThreadPool& p
 }
 
 void Llama::declare_units() {
-  const std::vector<int64_t> table{shape_.vocabulary, shape_.width};
+  const std::vector<int64_t> of_tokens{shape_.vocabulary, shape_.width};
   LlamaTensors &p = parameters_, &g = gradients_;
   p.blocks.resize(static_cast<size_t>(shape_.layers));
   g.blocks.resize(static_cast<size_t>(shape_.layers));
   units_.push_back({"model.embed_tokens",
                     shape_.tied ? options_.table_gradients : options_.gradients,
-                    {tensor("weight", table, kNormal, p.embed_tokens, g.embed_tokens)}});
+                    {table(of_tokens, kNormal, p.embed_tokens, g.embed_tokens)}});
   for (int64_t layer = 0; layer < shape_.layers; ++layer) declare_block(layer);
   units_.push_back({"model.norm", options_.gradients, {tensor("weight", {shape_.width}, kOne, p.norm, g.norm)}});
   if (shape_.tied) return;
-  units_.push_back({"lm_head", options_.gradients, {tensor("weight", table, kNormal, p.lm_head, g.lm_head)}});
+  units_.push_back({"lm_head", options_.gradients, {table(of_tokens, kNormal, p.lm_head, g.lm_head)}});
 }
 
 void Llama::declare_block(int64_t layer) {

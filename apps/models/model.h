@@ -30,6 +30,7 @@ struct ModelTensor {
   Initial initial;
   Values* parameter = nullptr;
   Values* gradient = nullptr;
+  bool is_table = false;  // of tokens or positions: its rows are looked up, so it is no matrix to an optimizer
 
   int64_t element_count() const {
     int64_t count = 1;

@@ -18,6 +18,10 @@ class Builder {
     model_.units.back().parameters.push_back(
         {{model_.units.back().name + "." + name, std::move(shape), DType::kFloat32, true}, decayed, 1.0f});
   }
+  void table(int64_t rows, int64_t width) {
+    tensor("weight", {rows, width});
+    model_.units.back().parameters.back().matrix = false;
+  }
   void layer_norm(const std::string& name, int64_t width) {
     tensor(name + ".weight", {width});
     tensor(name + ".bias", {width});
@@ -37,9 +41,9 @@ class Builder {
 ModelSpec gpt2(const ModelShape& s) {
   Builder b;
   b.unit("wte", GradientMode::kAdd);
-  b.tensor("weight", {s.vocabulary, s.width});
+  b.table(s.vocabulary, s.width);
   b.unit("wpe");
-  b.tensor("weight", {s.context, s.width});
+  b.table(s.context, s.width);
   for (int64_t l = 0; l < s.layers; ++l) {
     b.unit(fmt::format("h.{}", l));
     b.layer_norm("ln_1", s.width);
@@ -61,7 +65,7 @@ ModelSpec llama(const ModelShape& s) {
   const int64_t kv_width = s.kv_heads * s.head_width();
   Builder b;
   b.unit("model.embed_tokens", tied ? GradientMode::kAdd : GradientMode::kAssign);
-  b.tensor("weight", {s.vocabulary, s.width});
+  b.table(s.vocabulary, s.width);
   for (int64_t l = 0; l < s.layers; ++l) {
     b.unit(fmt::format("model.layers.{}", l));
     b.tensor("input_layernorm.weight", {s.width});
@@ -80,7 +84,7 @@ ModelSpec llama(const ModelShape& s) {
     b.use_again(0);
   } else {
     b.unit("lm_head");
-    b.tensor("weight", {s.vocabulary, s.width});
+    b.table(s.vocabulary, s.width);
   }
   return b.take();
 }

@@ -89,6 +89,13 @@ ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, co
   return {name, std::move(shape), initial, &parameter, &gradient};
 }
 
+ModelTensor Transformer::table(std::vector<int64_t> shape, const Initial& initial, Values& parameter,
+                               Values& gradient) const {
+  ModelTensor table = tensor("weight", std::move(shape), initial, parameter, gradient);
+  table.is_table = true;
+  return table;
+}
+
 AttentionShape Transformer::attention_shape() const {
   return {options_.batch, options_.sequence, shape_.heads, shape_.head_width(), shape_.kv_heads};
 }

@@ -54,6 +54,7 @@ class Transformer : public Model {
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
   int64_t normed_bytes() const { return stream_elements() * element_bytes(options_.compute); }
 
+  ModelTensor table(std::vector<int64_t> shape, const Initial& initial, Values& parameter, Values& gradient) const;
   ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
                      Values& gradient) const;
 

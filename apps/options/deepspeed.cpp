@@ -119,6 +119,7 @@ class Translation {
   void take_precision();
   void take_loss_scaling();
   void take_types();
+  void take_muon(const std::string& params);
   void take_optimizer();
   void take_betas(double first, double second);
   void take_scheduler();
@@ -204,24 +205,33 @@ void Translation::take_betas(double first, double second) {
   set(key, "betas", number_text((*value)[0]) + "," + number_text((*value)[1]));
 }
 
+/// Rates of its own for matrices and for the rest, or one for both.
+void Translation::take_muon(const std::string& params) {
+  set_number(params + "momentum", "momentum", 0.95);
+  set_number(params + (find(params + "muon_lr") ? "muon_lr" : "lr"), "muon-lr", kDefaultRate);
+  set_number(params + (find(params + "adam_lr") != nullptr ? "adam_lr" : "lr"), "lr", kDefaultRate);
+}
+
 /// Without the block DeepSpeed takes the program's own optimizer, which is ours.
 void Translation::take_optimizer() {
   const std::string params = "optimizer.params.", type = lower(word("optimizer.type"));
   if (type.empty()) {
     if (has("optimizer") && !is_auto("optimizer.type"))
-      refuse("optimizer.type", "it is missing: give Adam, AdamW, Lion or SGD.");
+      refuse("optimizer.type", "it is missing: give Adam, AdamW, Lion, SGD or Muon.");
     return;
   }
   if (type != "adam" && type != "adamw" && type != "lion" && type != "sgd" && type != "muon")
-    refuse("optimizer.type", fmt::format("'{}' is not here: give Adam, AdamW, Lion or SGD.", word("optimizer.type")));
+    refuse("optimizer.type",
+           fmt::format("'{}' is not here: give Adam, AdamW, Lion, SGD or Muon.", word("optimizer.type")));
   const bool decoupled = flag(params + "adam_w_mode", true);  // also of what DeepSpeed calls Adam
   set("optimizer.type", "optimizer", type == "adam" && decoupled ? "adamw" : type);
-  set_number(params + "lr", "lr", kDefaultRate);
+  if (type != "muon") set_number(params + "lr", "lr", kDefaultRate);
   set_number(params + "eps", "eps", 1e-8);
   const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
   set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
-  options_.nesterov = flag(params + "nesterov", type == "sgd" ? false : options_.nesterov);
+  if (type == "muon") take_muon(params);
+  if (type == "sgd" || find(params + "nesterov") != nullptr) options_.nesterov = flag(params + "nesterov");
   take_betas(0.9, type == "lion" ? 0.99 : 0.999);
 }
 

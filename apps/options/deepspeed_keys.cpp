@@ -23,6 +23,8 @@ constexpr auto kKeys = std::to_array<DeepspeedKey>({
     {"optimizer.params.weight_decay", kRead},
     {"optimizer.params.momentum", kRead},
     {"optimizer.params.nesterov", kRead},
+    {"optimizer.params.muon_lr", kRead},
+    {"optimizer.params.adam_lr", kRead},
     {"optimizer.params.adam_w_mode", kRead},
     {"optimizer.params.amsgrad", kOnly, "false"},
     {"optimizer.params.bias_correction", kOnly, "true"},

@@ -70,6 +70,12 @@ void OptionTable::real(std::string name, double& value, RealRange range, std::st
        [&value, range](std::string_view text) { value = parse_real(text, range); }, [&value] { return Json(value); }});
 }
 
+void OptionTable::real(std::string name, std::optional<double>& value, RealRange range, std::string meaning) {
+  add({std::move(name), "X", std::move(meaning), false,
+       [&value, range](std::string_view text) { value = parse_real(text, range); },
+       [&value] { return value ? Json(*value) : Json(); }});
+}
+
 void OptionTable::choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning) {
   std::string hint = joined(names);
   add({std::move(name), std::move(hint), std::move(meaning), false,
@@ -89,6 +95,11 @@ void OptionTable::text(std::string name, std::string hint, std::string& value, s
 void OptionTable::toggle(std::string name, bool& value, std::string meaning) {
   add({std::move(name), "", std::move(meaning), true, [&value](std::string_view text) { value = parse_switch(text); },
        [&value] { return Json(value); }});
+}
+
+void OptionTable::toggle(std::string name, std::optional<bool>& value, std::string meaning) {
+  add({std::move(name), "", std::move(meaning), true, [&value](std::string_view text) { value = parse_switch(text); },
+       [&value] { return value ? Json(*value) : Json(); }});
 }
 
 const Option* OptionTable::find(std::string_view name) const {

@@ -34,10 +34,12 @@ class OptionTable {
   void count(std::string name, std::optional<int64_t>& value, WholeRange range, std::string meaning);
   void bytes(std::string name, std::optional<int64_t>& value, std::string meaning);
   void real(std::string name, double& value, RealRange range, std::string meaning);
+  void real(std::string name, std::optional<double>& value, RealRange range, std::string meaning);
   void choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning);
   void text(std::string name, std::string hint, std::string& value, std::string meaning);
   /// --name alone, or with on or off.
   void toggle(std::string name, bool& value, std::string meaning);
+  void toggle(std::string name, std::optional<bool>& value, std::string meaning);
   void add(Option option);
 
   struct Entry {

@@ -17,7 +17,6 @@ struct Unfinished {
 constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"},
     Unfinished{"world", "auto threads mpi"},
-    Unfinished{"optimizer", "adamw adam adamw8bit lion sgd"},
     Unfinished{"precision", "* fp32 bf16"},
     Unfinished{"quantize", "none"},
 };
@@ -105,6 +104,10 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (o.memory_budget && *o.memory_budget < 1)
     throw UsageError("--memory-budget 0: give the bytes that a rank may take.");
   o.ranks = rank_count;
+  if (o.optimizer == "muon" || o.optimizer == "sgd") {
+    if (!o.momentum) o.momentum = o.optimizer == "muon" ? 0.95 : 0.9;
+    if (!o.nesterov) o.nesterov = o.optimizer == "muon";
+  }
   if (o.precision.empty()) o.precision = on_gpu ? "bf16" : "fp32";
   if (o.reduce_precision.empty()) o.reduce_precision = o.gradients;
   if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 || o.reproducible ? "shard" : "full";

@@ -74,8 +74,8 @@ void add_optimizer(OptionTable& t, TrainOptions& o) {
   t.real("eps", o.eps, kRate, "Added to the root of the second moment.");
   t.real("weight-decay", o.weight_decay, kRate, "Decoupled; not of tensors with one dimension.");
   t.toggle("decay-all", o.decay_all, "Decay norms and biases too.");
-  t.real("momentum", o.momentum, {0, 1}, "Of sgd and muon.");
-  t.toggle("nesterov", o.nesterov, "Nesterov's momentum, for sgd and muon.");
+  t.real("momentum", o.momentum, {0, 1}, "Of sgd, default 0.9, and of muon, default 0.95.");
+  t.toggle("nesterov", o.nesterov, "Nesterov's momentum, for sgd, default off, and muon, default on.");
   t.real("muon-lr", o.muon_lr, kRate, "The rate of the tensors that muon updates.");
   t.choice("schedule", o.schedule, {"constant", "linear", "cosine", "wsd", "inverse-sqrt"},
            "How the rate falls from --lr to --min-lr at --steps.");

@@ -35,9 +35,11 @@ struct TrainOptions : ShapeOptions, OffloadOptions {
   std::optional<int64_t> sequence, global_batch, stop_after;
 
   std::string optimizer = "adamw";
-  double lr = 3e-4, min_lr = 0, eps = 1e-8, weight_decay = 0.1, momentum = 0.9, muon_lr = 0.02;
+  double lr = 3e-4, min_lr = 0, eps = 1e-8, weight_decay = 0.1, muon_lr = 0.02;
+  std::optional<double> momentum;  // unset: 0.9; muon 0.95
   double beta_1 = 0.9, beta_2 = 0.95;
-  bool nesterov = false, decay_all = false;
+  std::optional<bool> nesterov;  // unset: muon does
+  bool decay_all = false;
   std::string schedule = "cosine";
   int64_t warmup = 0;
   std::string warmup_shape = "linear";

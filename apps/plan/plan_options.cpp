@@ -41,7 +41,7 @@ void add_precision(OptionTable& t, PlanOptions& o) {
   t.choice("reduce-precision", o.reduce_precision, {"", "fp32", "bf16"}, "What they are sent in; default the same.");
   t.choice("master", o.master, {"split", "fp32"}, "How the fp32 master is kept beside bf16.");
   t.choice("state", o.state, {"fp32", "bf16"}, "What optimizer moments are kept in.");
-  t.choice("optimizer", o.optimizer, {"adamw", "adam", "adamw8bit", "lion", "sgd"}, "The update rule.");
+  t.choice("optimizer", o.optimizer, {"adamw", "adam", "adamw8bit", "lion", "sgd", "muon"}, "The update rule.");
 }
 
 DType dtype(const std::string& name) {
@@ -53,6 +53,7 @@ Optimizer optimizer_of(const std::string& name) {
   if (name == "adamw8bit") return AdamW8bit{};
   if (name == "lion") return Lion{};
   if (name == "sgd") return Sgd{};
+  if (name == "muon") return Muon{};
   return AdamW{};
 }
 
@@ -111,7 +112,7 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   policy.offload_parameters = offload_kind(o.offload_parameters);
   policy.update_in_backward = o.update_in_backward;
   policy.reproducible = o.reproducible;
-  policy.state_bytes_per_block = state_bytes(optimizer_of(o.optimizer), dtype(o.state), kBlockElements);
+  take_optimizer(policy, optimizer_of(o.optimizer), dtype(o.state));
   return policy;
 }
 

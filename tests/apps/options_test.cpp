@@ -69,7 +69,7 @@ TEST(TrainOptions, TakesValuesInBothSpellings) {
   EXPECT_EQ(o.beta_2, 0.99);
   EXPECT_EQ(o.memory_budget, int64_t{24} << 30);
   EXPECT_TRUE(o.quiet);
-  EXPECT_FALSE(o.nesterov);
+  EXPECT_EQ(o.nesterov, false);
   EXPECT_EQ(o.offload, "disk:/scratch");
   EXPECT_EQ(o.seed, 0);
 }

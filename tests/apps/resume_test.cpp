@@ -10,7 +10,8 @@ namespace {
 using namespace testing_model;
 
 TEST_F(Resume, IsNeverHavingStopped) {
-  for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{}), Optimizer(AdamW8bit{})}) {
+  for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Sgd{}), Optimizer(Lion{}), Optimizer(AdamW8bit{}),
+                                     Optimizer(Muon{.lr = 6e-4f})}) {
     for (const int stage : {0, 1, 2, 3}) {
       const Settings how = settings(stage, optimizer);
       in_world(3, [&](World& world) {
@@ -26,15 +27,17 @@ TEST_F(Resume, IsNeverHavingStopped) {
 }
 
 TEST_F(Resume, AnyWorldAndStageHoldsTheSameState) {
-  in_world(4, [&](World& world) { run(world, settings(3), 0, 3, {}, directory_ / "first"); });
-  const std::string first = bytes_of(directory_ / "first" / checkpoint_name(3) / "state.h5");
-  ASSERT_FALSE(first.empty());
-  for (const int rank_count : {1, 2, 3, 4, 5, 7, 8}) {
-    for (const int stage : {0, 1, 2, 3}) {
-      in_world(rank_count,
-               [&](World& world) { run(world, settings(stage), 3, 3, directory_ / "first", directory_ / "again"); });
-      EXPECT_TRUE(bytes_of(directory_ / "again" / checkpoint_name(3) / "state.h5") == first)
-          << rank_count << " ranks, stage " << stage;
+  for (const Optimizer& optimizer : {Optimizer(AdamW{}), Optimizer(Muon{.lr = 6e-4f})}) {
+    in_world(4, [&](World& world) { run(world, settings(3, optimizer), 0, 3, {}, directory_ / "first"); });
+    const std::string first = bytes_of(directory_ / "first" / checkpoint_name(3) / "state.h5");
+    ASSERT_FALSE(first.empty());
+    for (const int rank_count : {1, 2, 3, 4, 5, 7, 8}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        const Settings how = settings(stage, optimizer);
+        in_world(rank_count, [&](World& world) { run(world, how, 3, 3, directory_ / "first", directory_ / "again"); });
+        EXPECT_TRUE(bytes_of(directory_ / "again" / checkpoint_name(3) / "state.h5") == first)
+            << name(optimizer) << ", " << rank_count << " ranks, stage " << stage;
+      }
     }
   }
 }

@@ -131,6 +131,24 @@ TEST(TrainFlags, ReplicasOnNodesChangeNoBit) {
   }
 }
 
+/// Matrices go to their owners and back by shared memory, and between what are said to be two nodes.
+TEST(TrainFlags, MuonAsProcessesChangesNoBit) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  for (const char* stage : {"0", "3"}) {
+    const std::string plain = digest({"--ranks", "4", "--optimizer", "muon", "--zero-stage", stage});
+    for (const char* per_node : {"4", "2"}) {
+      const test::CommandResult result = test::run_program(
+          "/usr/bin/env",
+          {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program(), "train", "--steps", "3", "--layers", "2",
+           "--quiet", "--threads", "1", "--optimizer", "muon", "--zero-stage", stage},
+          {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+           std::string("ALIQUOT_RANKS_PER_NODE=") + per_node});
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_EQ(result.out, plain) << per_node << " ranks a node, stage " << stage;
+    }
+  }
+}
+
 /// Whatever is offloaded to where, and however it is saved, the table's last line says so; and the saves are there.
 TEST(TrainFlags, MemoryIsAsPlannedAndSavesAreWrittenWhateverIsOffloaded) {
   for (const char* where : {"host", "disk"}) {
@@ -178,8 +196,10 @@ TEST(TrainFlags, WhatIsOffloadedComesBackTheSame) {
 
 TEST(TrainFlags, PrecisionOfStateAndTrafficShows) {
   const std::string plain = digest({"--ranks", "2"});
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"--reduce-precision", "bf16"}, {"--state", "bf16"}, {"--optimizer", "adamw8bit"}}) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--reduce-precision", "bf16"},
+                                                {"--state", "bf16"},
+                                                {"--optimizer", "adamw8bit"},
+                                                {"--optimizer", "muon"}}) {
     std::vector<std::string> stage1 = words, stage3 = words;
     stage1.insert(stage1.end(), {"--ranks", "2", "--zero-stage", "1"});
     stage3.insert(stage3.end(), {"--ranks", "2", "--zero-stage", "3"});

@@ -74,6 +74,12 @@ TEST_F(CapiOptions, EveryOptimizerIsMade) {
   EXPECT_EQ(set("optimizer", "sgd"), ALIQUOT_DONE);
   EXPECT_EQ(create(), ALIQUOT_USAGE);
   EXPECT_STREQ(aliquot_message(), "the option betas is none of the optimizer sgd");
+  EXPECT_EQ(set("optimizer", "muon"), ALIQUOT_DONE);
+  EXPECT_EQ(set("muon-lr", "0.05"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_DONE) << aliquot_message();
+  EXPECT_EQ(set("optimizer", "lion"), ALIQUOT_DONE);
+  EXPECT_EQ(create(), ALIQUOT_USAGE);
+  EXPECT_STREQ(aliquot_message(), "the option muon-lr is none of the optimizer lion");
 }
 
 TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
@@ -95,7 +101,7 @@ TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
 TEST_F(CapiOptions, AnEngineRefusesWhatDoesNotCompose) {
   EXPECT_EQ(set("optimizer", "best"), ALIQUOT_DONE);
   EXPECT_EQ(create(), ALIQUOT_USAGE);
-  EXPECT_STREQ(aliquot_message(), "there is no optimizer best; there are adamw, adam, adamw8bit, lion and sgd");
+  EXPECT_STREQ(aliquot_message(), "there is no optimizer best; there are adamw, adam, adamw8bit, lion, sgd and muon");
   EXPECT_EQ(set("optimizer", "sgd"), ALIQUOT_DONE);
   EXPECT_EQ(set("momentum", "0.5"), ALIQUOT_DONE);
   EXPECT_EQ(set("nesterov", "on"), ALIQUOT_DONE);

@@ -7,6 +7,7 @@
 
 #include "engine/validate.h"
 #include "kernels/device_adversarial.h"
+#include "optim/muon.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/delaying_device.h"
 
@@ -43,25 +44,24 @@ TEST_P(Matrices, GiveTheBitsOfAPlainLoop) {
     EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
     EXPECT_LT(plain.losses.back(), plain.losses.front());
     World::threads(
-        ranks,
-        [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, kHosts);
+        ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, kHosts);
   }
 }
 
 TEST_P(Matrices, UseTheMemoryThatWasPlanned) {
   const auto [ranks, stage] = GetParam();
   const Settings settings = with_muon(stage);
-  World::threads(ranks,
-                 [&](World& world) {
-                   Trainee trainee(world, settings);
-                   for (int step = 0; step < 2; ++step) {
-                     for (int m = 0; m < 2; ++m)
-                       train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-                     trainee.engine.step();
-                   }
-                   expect_planned_memory(world, trainee.engine);
-                 },
-                 kHosts);
+  World::threads(
+      ranks,
+      [&](World& world) {
+        Trainee trainee(world, settings);
+        for (int step = 0; step < 2; ++step) {
+          for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
+          trainee.engine.step();
+        }
+        expect_planned_memory(world, trainee.engine);
+      },
+      kHosts);
 }
 
 TEST_P(Matrices, InSixteenBitsGiveTheBitsOfAPlainLoop) {
@@ -136,41 +136,43 @@ TEST(Muon, ReplicasWorkOnTheirOwnMatrices) {
 /// Nothing of a step that is not finite is left: neither momentum nor weights, and no count.
 TEST(Muon, ASkippedStepLeavesNothing) {
   for (const int stage : {0, 1, 2, 3}) {
-    World::threads(3,
-                   [&](World& world) {
-                     Settings settings = with_muon(stage);
-                     settings.options.accumulate = 1;
-                     Trainee with(world, settings), without(world, settings);
-                     for (int step = 0; step < 4; ++step) {
-                       if (step == 2) {
-                         train_micro_batch(with.engine, with.model, 9, 0, world.rank(), INFINITY);
-                         EXPECT_TRUE(with.engine.step().skipped);
-                       }
-                       for (Trainee* trainee : {&with, &without}) {
-                         train_micro_batch(trainee->engine, trainee->model, step, 0, world.rank());
-                         EXPECT_FALSE(trainee->engine.step().skipped);
-                       }
-                     }
-                     EXPECT_EQ(read_all(with.engine), read_all(without.engine)) << stage;
-                   },
-                   kHosts);
+    World::threads(
+        3,
+        [&](World& world) {
+          Settings settings = with_muon(stage);
+          settings.options.accumulate = 1;
+          Trainee with(world, settings), without(world, settings);
+          for (int step = 0; step < 4; ++step) {
+            if (step == 2) {
+              train_micro_batch(with.engine, with.model, 9, 0, world.rank(), INFINITY);
+              EXPECT_TRUE(with.engine.step().skipped);
+            }
+            for (Trainee* trainee : {&with, &without}) {
+              train_micro_batch(trainee->engine, trainee->model, step, 0, world.rank());
+              EXPECT_FALSE(trainee->engine.step().skipped);
+            }
+          }
+          EXPECT_EQ(read_all(with.engine), read_all(without.engine)) << stage;
+        },
+        kHosts);
   }
 }
 
 TEST(Muon, SavesAMatrixsMomentumAndTheRestsMoments) {
-  World::threads(2,
-                 [](World& world) {
-                   Trainee trainee(world, with_muon(3));
-                   std::vector<std::string> paths;
-                   for (const StateTensor& tensor : trainee.engine.state().tensors) paths.push_back(tensor.path);
-                   const auto has = [&](const char* path) { return std::ranges::count(paths, path) == 1; };
-                   EXPECT_TRUE(has("optimizer/layer.0.weight/momentum_buffer"));
-                   EXPECT_FALSE(has("optimizer/layer.0.weight/exp_avg"));
-                   EXPECT_TRUE(has("optimizer/layer.0.bias/exp_avg"));
-                   EXPECT_TRUE(has("optimizer/layer.2.weight/exp_avg_sq")) << "it is declared to be no matrix";
-                   EXPECT_EQ(paths.size(), 7u + 2u + 2u * 5u);
-                 },
-                 kHosts);
+  World::threads(
+      2,
+      [](World& world) {
+        Trainee trainee(world, with_muon(3));
+        std::vector<std::string> paths;
+        for (const StateTensor& tensor : trainee.engine.state().tensors) paths.push_back(tensor.path);
+        const auto has = [&](const char* path) { return std::ranges::count(paths, path) == 1; };
+        EXPECT_TRUE(has("optimizer/layer.0.weight/momentum_buffer"));
+        EXPECT_FALSE(has("optimizer/layer.0.weight/exp_avg"));
+        EXPECT_TRUE(has("optimizer/layer.0.bias/exp_avg"));
+        EXPECT_TRUE(has("optimizer/layer.2.weight/exp_avg_sq")) << "it is declared to be no matrix";
+        EXPECT_EQ(paths.size(), 7u + 2u + 2u * 5u);
+      },
+      kHosts);
 }
 
 TEST(Muon, RefusesAnUpdateInBackward) {

@@ -163,9 +163,8 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
-      policy.matrix_updates ? ", matrices apart" : "",
-      static_cast<int>(policy.offload_state), static_cast<int>(policy.offload_parameters), policy.replica_count,
-      policy.recompute);
+      policy.matrix_updates ? ", matrices apart" : "", static_cast<int>(policy.offload_state),
+      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute);
 }
 
 }  // namespace aliquot::testing

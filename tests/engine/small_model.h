@@ -68,6 +68,8 @@ float initial_value(const std::string& name, int64_t element);
 std::vector<float> samples(int64_t step, int micro_batch, int rank);
 
 int64_t element_count(int tensor);
+/// Muon takes weights, but for the last layer's.
+constexpr bool takes_as_matrix(int tensor) { return tensor % 2 == 1 && tensor < kTensors - 2; }
 
 struct Settings {
   EngineOptions options;

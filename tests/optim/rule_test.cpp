@@ -21,6 +21,7 @@ struct Reference {
   void step(const AdamW8bit& o, double lr, double g, int t) {  // where its moments are kept is not the rule's affair
     step(AdamW{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}, lr, g, t);
   }
+  void step(const Muon& o, double lr, double g, int t) { step(o.rest, lr, g, t); }
   void step(const CustomOptimizer&, double, double, int) { FAIL() << "a custom rule has no published formula"; }
   void step(const Adam& o, double lr, double g, int t) {
     weight -= lr * adam(decimal(o.beta1), decimal(o.beta2), decimal(o.eps), g + decimal(o.weight_decay) * weight, t);
@@ -75,6 +76,8 @@ TEST(Rule, AdamWFollowsItsFormula) {
   expect_near_formula(AdamW{.lr = 0.01f}, 3e-6);
   expect_near_formula(AdamW{.lr = 0.02f, .beta1 = 0.8f, .beta2 = 0.999f, .eps = 1e-3f, .weight_decay = 0.5f}, 3e-6);
 }
+
+TEST(Rule, MuonsRestFollowsAdamWs) { expect_near_formula(Muon{.rest = {.lr = 0.01f}}, 3e-6); }
 
 TEST(Rule, AdamFollowsItsFormula) {
   expect_near_formula(Adam{.lr = 0.01f}, 3e-6);

@@ -87,7 +87,9 @@ void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets 
 /// From rank s to rank t, s + t elements and one block more, where nothing else lies: every length, none among them.
 struct Runs {
   explicit Runs(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
-  int64_t bytes(int source, int target) const { return (source + target) % 3 == 2 ? 0 : size_bytes + 4 * (source + target); }
+  int64_t bytes(int source, int target) const {
+    return (source + target) % 3 == 2 ? 0 : size_bytes + 4 * (source + target);
+  }
   int64_t room() const { return size_bytes + 8 * rank_count; }
   int rank_count;
   int64_t size_bytes;

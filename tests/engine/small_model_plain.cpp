@@ -1,0 +1,234 @@
+// The small model trained with no engine and no ranks: the reference.
+#include <cmath>
+
+#include "kernels/host_loops.h"
+#include "optim/clip.h"
+#include "optim/norm_tree.h"
+#include "optim/orthogonalize.h"
+#include "optim/rule.h"
+#include "sharding/tree.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot::testing_model {
+namespace {
+
+using Store = std::vector<std::vector<float>>;  // by tensor, in the order of shapes()
+
+Store zeros() {
+  Store store;
+  for (int t = 0; t < kTensors; ++t) store.emplace_back(element_count(t), 0.0f);
+  return store;
+}
+
+const HostLoops& loops() { return host_loops(Isa::kPlain); }
+
+/// Tensors in the type the model is handed them in.
+using Bytes = std::vector<std::vector<std::byte>>;
+
+Bytes zero_bytes(DType dtype) {
+  Bytes bytes;
+  for (int t = 0; t < kTensors; ++t) bytes.emplace_back(element_count(t) * element_bytes(dtype));
+  return bytes;
+}
+
+Tensors pointers(Bytes& bytes) {
+  Tensors tensors;
+  for (int t = 0; t < kTensors; ++t) tensors.at[t] = bytes[t].data();
+  return tensors;
+}
+
+/// The working copy: rounded half up in magnitude to bf16, to the nearest even to fp16.
+void round_working(Bytes& to, const Store& masters, DType dtype) {
+  for (int t = 0; t < kTensors; ++t) {
+    if (dtype == DType::kBFloat16) {
+      loops().split(reinterpret_cast<uint16_t*>(to[t].data()), nullptr, masters[t].data(), element_count(t));
+    } else {
+      loops().cast(to[t].data(), dtype, masters[t].data(), DType::kFloat32, element_count(t));
+    }
+  }
+}
+
+Store widened(const Bytes& from, DType dtype) {
+  Store store = zeros();
+  for (int t = 0; t < kTensors; ++t)
+    loops().cast(store[t].data(), DType::kFloat32, from[t].data(), dtype, element_count(t));
+  return store;
+}
+
+Store rounded(const Store& from, DType dtype) {
+  Bytes narrow = zero_bytes(dtype);
+  for (int t = 0; t < kTensors; ++t)
+    loops().cast(narrow[t].data(), dtype, from[t].data(), DType::kFloat32, element_count(t));
+  return widened(narrow, dtype);
+}
+
+void run_micro_batch(SmallModel& model, Bytes& gradients, int64_t step, int micro_batch, int rank, float loss_scale) {
+  model.gradient = pointers(gradients);
+  const auto data = samples(step, micro_batch, rank);
+  for (int use = 0; use < kUses; ++use) model.forward(use, data);
+  for (int use = kUses - 1; use >= 0; --use) model.backward(use, loss_scale);
+}
+
+Store add_in_tree(const std::vector<Store>& leaves) {
+  Store sum = zeros();
+  for (std::size_t t = 0; t < sum.size(); ++t) {
+    for (std::size_t i = 0; i < sum[t].size(); ++i) {
+      sum[t][i] = combine_in_tree<float>(
+          static_cast<int>(leaves.size()), [&](int r) { return leaves[r][t][i]; },
+          [](float a, float b) { return a + b; });
+    }
+  }
+  return sum;
+}
+
+double sum_of_squares(const Store& gradients) {
+  std::vector<NormTensor> tensors;
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    const auto count = static_cast<int64_t>(gradients[t].size());
+    tensors.push_back({shapes()[t].unit + "." + shapes()[t].name, (count + kBlockElements - 1) / kBlockElements});
+  }
+  const NormTree tree(tensors);
+  std::vector<NormNode> nodes;
+  std::vector<double> values;
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    std::vector<double> squares(tensors[t].block_count);
+    host_loops(Isa::kPlain)
+        .block_squares(squares.data(), gradients[t].data(), static_cast<int64_t>(gradients[t].size()));
+    const NormSpan span{static_cast<int32_t>(t), 0, tensors[t].block_count, 0};
+    const NormParts parts(tree, {&span, 1});
+    values.resize(values.size() + parts.nodes().size());
+    parts.sums(squares.data(), {values.data() + values.size() - parts.nodes().size(), parts.nodes().size()});
+    nodes.insert(nodes.end(), parts.nodes().begin(), parts.nodes().end());
+  }
+  return NormTotal(tree, nodes).finish(values);
+}
+
+/// One tensor with one rule.
+void update(std::vector<float>& values, const std::vector<float>& gradients, std::vector<std::vector<float>*> states,
+            const Rule& rule, float factor, float decay) {
+  std::visit(
+      [&](const auto& whole_rule) {
+        const auto at = whole_rule.at(1.0f, decay);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          float state[kMaxStates] = {};
+          for (std::size_t s = 0; s < states.size(); ++s) state[s] = (*states[s])[i];
+          values[i] = at.update(values[i], gradients[i] * factor, state);
+          for (std::size_t s = 0; s < states.size(); ++s) (*states[s])[i] = state[s];
+        }
+      },
+      rule);
+}
+
+/// Blended, made orthogonal, applied.
+void update_matrix(const Muon& muon, double lr, std::vector<float>& weights, const std::vector<float>& gradients,
+                   std::vector<float>& momentum, const Shape& of, float factor) {
+  const MatrixShape shape{of.shape[0], of.shape[1]};
+  std::vector<float> direction(weights.size());
+  update(direction, gradients, {&momentum}, muon_blend_rule(muon), factor, 1.0f);
+  std::vector<double> scratch(static_cast<std::size_t>(orthogonalize_scratch_bytes(shape)) / sizeof(double));
+  ThreadPool pool(1);
+  orthogonalize_on_host({muon, direction.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
+  update(weights, direction, {}, muon_apply_rule(muon, lr), 1.0f, 1.0f);
+}
+
+struct PlainUpdate {
+  const Optimizer& optimizer;
+  double lr;
+  int64_t count;
+  float factor;
+};
+
+void update(Store& parameters, const Store& gradients, std::vector<Store>& states, Store& momenta,
+            const PlainUpdate& of) {
+  const Rule rule = rule_at(of.optimizer, of.lr, of.count);
+  const auto* muon = std::get_if<Muon>(&of.optimizer);
+  for (std::size_t t = 0; t < parameters.size(); ++t) {
+    if (muon != nullptr && takes_as_matrix(static_cast<int>(t))) {
+      update_matrix(*muon, of.lr, parameters[t], gradients[t], momenta[t], shapes()[t], of.factor);
+      continue;
+    }
+    std::vector<std::vector<float>*> of_tensor;
+    for (Store& state : states) of_tensor.push_back(&state[t]);
+    update(parameters[t], gradients[t], of_tensor, rule, of.factor, shapes()[t].shape.size() > 1 ? 1.0f : 0.0f);
+  }
+}
+
+bool accumulates_into_shard(const EngineOptions& options) {
+  if (options.accumulate_into == AccumulateInto::kAuto) return options.zero_stage >= 2 || options.reproducible;
+  return options.accumulate_into == AccumulateInto::kShard;
+}
+
+struct SummedGradients {
+  Store exact;  // the last sum before it was rounded to the gradients' type
+  double loss = 0;
+};
+
+/// The gradients of one step, of every rank and micro-batch, as they are added up.
+SummedGradients sum_gradients(SmallModel& model, int rank_count, const Settings& settings, int step, float loss_scale) {
+  const EngineOptions& options = settings.options;
+  const Precision& precision = options.precision;
+  const bool into_shard = accumulates_into_shard(options);
+  std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
+  std::vector<Store> leaves;  // reproducible: all of them; else of the micro-batch in hand
+  SummedGradients sums{zeros()};
+  for (int m = 0; m < options.accumulate; ++m) {
+    for (int r = 0; r < rank_count; ++r) {
+      if (into_shard) own[r] = zero_bytes(precision.gradients);
+      run_micro_batch(model, own[r], step, m, r, loss_scale);
+      if (r == 0) sums.loss += model.loss();
+    }
+    if (!into_shard && m + 1 < options.accumulate) continue;
+    if (!options.reproducible) leaves.clear();
+    for (int r = 0; r < rank_count; ++r)
+      leaves.push_back(rounded(widened(own[r], precision.gradients), precision.sent()));
+    const Store added = add_in_tree(leaves);
+    if (options.reproducible || !into_shard || m == 0) {
+      sums.exact = added;
+      continue;
+    }
+    const Store before = rounded(sums.exact, precision.gradients), more = rounded(added, precision.gradients);
+    for (std::size_t t = 0; t < before.size(); ++t) {
+      for (std::size_t i = 0; i < before[t].size(); ++i) sums.exact[t][i] = before[t][i] + more[t][i];
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+Outcome train_plainly(int rank_count, const Settings& settings) {
+  const EngineOptions& options = settings.options;
+  const Precision& precision = options.precision;
+  Store masters = zeros();
+  for (std::size_t t = 0; t < masters.size(); ++t) {
+    const std::string name = shapes()[t].unit + "." + shapes()[t].name;
+    for (std::size_t i = 0; i < masters[t].size(); ++i) masters[t][i] = initial_value(name, static_cast<int64_t>(i));
+  }
+  std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
+  Store momenta = zeros();
+  SmallModel model(precision);
+  Bytes working = zero_bytes(precision.compute);
+  model.value = pointers(working);
+  Outcome outcome;
+  LossScaler scaler;
+  if (precision.compute == DType::kFloat16) scaler = LossScaler(options.loss_scaling);
+  int64_t updates = 0;
+  for (int step = 0; step < settings.steps; ++step) {
+    round_working(working, masters, precision.compute);
+    const SummedGradients sums = sum_gradients(model, rank_count, settings, step, static_cast<float>(scaler.scale()));
+    const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
+    const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
+    if (std::isfinite(norm)) {
+      update(masters, rounded(sums.exact, precision.gradients), states, momenta,
+             {options.optimizer, settings.learning_rate, ++updates,
+              gradient_factor(clip_factor(norm, options.clip), parts)});
+    }
+    scaler.step_done(!std::isfinite(norm));
+    outcome.losses.push_back(sums.loss);
+    outcome.norms.push_back(norm);
+  }
+  for (const auto& tensor : masters) outcome.parameters.insert(outcome.parameters.end(), tensor.begin(), tensor.end());
+  return outcome;
+}
+
+}  // namespace aliquot::testing_model
