@@ -19,7 +19,7 @@ left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-
 # What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks of the loops
 # that have a GPU's version, for comparison.
 programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
-  conformance_nccl_test optim_update_device_test kernels_bench optimizer_bench"
+  conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test kernels_bench optimizer_bench"
 
 pack() {
   cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
@@ -79,7 +79,7 @@ sanitize() {
     return
   fi
   local test check=(compute-sanitizer --error-exitcode 9)
-  for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device}_test; do
+  for test in "$folder"/bin/*cuda*_test "$folder"/bin/{kernels,optim_update_device,optim_orthogonalize_device}_test; do
     if [ ! -x "$test" ]; then continue; fi
     # A few ranks and small counts: a checked kernel is tens of times slower.
     step "memcheck $(basename "$test")" "${check[@]}" --tool memcheck "$test" --gtest_brief=1 \

@@ -82,6 +82,25 @@ TEST(PretendedGpus, OffloadToTheirHost) {
   }
 }
 
+/// Matrices go to their owners and back by kernels that read peers, and by NCCL's sends.
+TEST(PretendedGpus, MuonGivesTheBitsOfAPlainLoop) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const int stage : {0, 1, 3}) {
+      Settings settings = settings_of(stage, {}, 1);
+      settings.options.optimizer = Muon{.lr = 6e-4f};
+      settings.options.reproducible = true;
+      if (ranks == 4) settings.options.offload_state = Offload::kHost;
+      const Outcome plain = train_plainly(ranks, settings);
+      for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+        World::threads(
+            ranks,
+            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+            world_options(kind));
+      }
+    }
+  }
+}
+
 TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);

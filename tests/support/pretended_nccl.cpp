@@ -17,16 +17,28 @@
 
 namespace {
 
+/// Who sends to whom, and which of their messages it is.
+struct MessageKey {
+  int source, target;
+  uint64_t number;
+  auto operator<=>(const MessageKey&) const = default;
+};
+
 struct Transfer {
-  int peer;
+  MessageKey key;
   void* data;
   std::size_t size_bytes;
+};
+
+struct Letter {
+  const void* data = nullptr;
+  std::size_t size_bytes = 0;
+  bool taken = false;
 };
 
 /// What one rank brings to one collective.
 struct Part {
   const void* from = nullptr;
-  std::vector<Transfer> sends, receives;
 };
 
 /// One collective: the ranks come, look at what each brought, and leave together.
@@ -43,6 +55,7 @@ struct World {
   int joined_count = 0;
   bool aborted = false;
   std::map<uint64_t, Meeting> meetings;
+  std::map<MessageKey, Letter> letters;
   // Splits: what each rank said, by the number of the split, and the worlds that came of it.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_words;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
@@ -58,6 +71,7 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   uint64_t issued_count = 0, split_count = 0;
+  std::map<int, uint64_t> sent_count = {}, received_count = {};  // by peer
   int polls_in_progress = 0;
   int running = 0;  // under the world's mutex
 };
@@ -67,25 +81,36 @@ namespace {
 struct Grouped {
   ncclComm_t comm = nullptr;
   cudaStream_t stream = nullptr;
-  Part part;
+  std::vector<Transfer> sends, receives;
 };
 thread_local bool grouping = false;
 thread_local Grouped grouped;
 
-/// Enqueues a collective: `finish(meeting)` runs when all ranks have come, and all leave when all have finished.
-ncclResult_t meet(ncclComm_t comm, cudaStream_t stream, Part part, std::function<void(Meeting&)> finish) {
+/// Work on the stream, under the world's lock.
+ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
   comm->polls_in_progress = 3;
-  const uint64_t number = comm->issued_count++;
   const auto world = comm->world;
   {
     const std::lock_guard lock(world->mutex);
     ++comm->running;
   }
-  aliquot::pretended::launch(stream, [=, part = std::move(part), finish = std::move(finish)]() mutable {
+  aliquot::pretended::launch(stream, [=, work = std::move(work)]() mutable {
     std::unique_lock lock(world->mutex);
+    work(lock);
+    --comm->running;
+    world->changed.notify_all();
+  });
+  return ncclInProgress;
+}
+
+/// Enqueues a collective: `finish(meeting)` runs when all ranks have come, and all leave when all have finished.
+ncclResult_t meet(ncclComm_t comm, cudaStream_t stream, Part part, std::function<void(Meeting&)> finish) {
+  const uint64_t number = comm->issued_count++;
+  return enqueue(comm, stream, [=, finish = std::move(finish)](std::unique_lock<std::mutex>& lock) {
+    const auto world = comm->world;
     Meeting& meeting = world->meetings[number];
     meeting.parts.resize(static_cast<std::size_t>(world->rank_count));
-    meeting.parts[static_cast<std::size_t>(comm->rank)] = std::move(part);
+    meeting.parts[static_cast<std::size_t>(comm->rank)] = part;
     ++meeting.come_count;
     world->changed.notify_all();
     world->changed.wait(lock, [&] { return world->aborted || meeting.come_count == world->rank_count; });
@@ -97,10 +122,7 @@ ncclResult_t meet(ncclComm_t comm, cudaStream_t stream, Part part, std::function
       world->changed.notify_all();
       world->changed.wait(lock, [&] { return world->aborted || meeting.done_count == world->rank_count; });
     }
-    --comm->running;
-    world->changed.notify_all();
   });
-  return ncclInProgress;
 }
 
 std::shared_ptr<World> world_of(const ncclUniqueId& id, int rank_count) {
@@ -208,7 +230,7 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDa
   const std::size_t size_bytes = type == ncclFloat64 ? count * 8 : count;
   Part part;
   part.from = from;
-  return meet(comm, stream, std::move(part), [=](Meeting& meeting) {
+  return meet(comm, stream, part, [=](Meeting& meeting) {
     for (std::size_t r = 0; r < meeting.parts.size(); ++r) {
       void* place = static_cast<char*>(to) + r * size_bytes;
       if (place != meeting.parts[r].from) std::memcpy(place, meeting.parts[r].from, size_bytes);
@@ -219,7 +241,7 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
                            cudaStream_t stream) {
   Part part;
   part.from = from;
-  return meet(comm, stream, std::move(part), [=](Meeting& meeting) {
+  return meet(comm, stream, part, [=](Meeting& meeting) {
     if (comm->rank != root) std::memcpy(to, meeting.parts[static_cast<std::size_t>(root)].from, count);
   });
 }
@@ -227,7 +249,7 @@ ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, nc
                                ncclComm_t comm, cudaStream_t stream) {
   Part part;
   part.from = from;
-  return meet(comm, stream, std::move(part), [=](Meeting& meeting) {
+  return meet(comm, stream, part, [=](Meeting& meeting) {
     const std::size_t ranks = meeting.parts.size(), own = static_cast<std::size_t>(comm->rank);
     for (std::size_t i = 0; i < count; ++i) {
       float sum = 0;
@@ -249,27 +271,40 @@ ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int p
   if (!grouping) return ncclInvalidUsage;
   grouped.comm = comm;
   grouped.stream = stream;
-  grouped.part.sends.push_back({peer, const_cast<void*>(data), count});
+  const MessageKey key{comm->rank, peer, comm->sent_count[peer]++};
+  grouped.sends.push_back({key, const_cast<void*>(data), count});
   return ncclSuccess;
 }
 ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
   if (!grouping) return ncclInvalidUsage;
   grouped.comm = comm;
   grouped.stream = stream;
-  grouped.part.receives.push_back({peer, data, count});
+  const MessageKey key{peer, comm->rank, comm->received_count[peer]++};
+  grouped.receives.push_back({key, data, count});
   return ncclSuccess;
 }
+/// Each waits for its own partner alone: a rank that sends and receives nothing need not be there.
 ncclResult_t ncclGroupEnd() {
   grouping = false;
   ncclComm_t comm = grouped.comm;
   if (comm == nullptr) return ncclSuccess;
-  return meet(comm, grouped.stream, grouped.part, [comm, receives = grouped.part.receives](Meeting& meeting) {
-    for (const Transfer& receive : receives) {
-      const auto& sends = meeting.parts[static_cast<std::size_t>(receive.peer)].sends;
-      const auto sent =
-          std::find_if(sends.begin(), sends.end(), [comm](const Transfer& one) { return one.peer == comm->rank; });
-      if (sent == sends.end() || sent->size_bytes != receive.size_bytes) std::abort();
-      std::memcpy(receive.data, sent->data, receive.size_bytes);
+  return enqueue(comm, grouped.stream, [comm, group = grouped](std::unique_lock<std::mutex>& lock) {
+    World& world = *comm->world;
+    for (const Transfer& send : group.sends) world.letters[send.key] = {send.data, send.size_bytes};
+    world.changed.notify_all();
+    for (const Transfer& receive : group.receives) {
+      const auto has_come = [&] { return world.letters.contains(receive.key); };
+      world.changed.wait(lock, [&] { return world.aborted || has_come(); });
+      if (!has_come()) return;
+      Letter& letter = world.letters[receive.key];
+      if (letter.size_bytes != receive.size_bytes) std::abort();
+      std::memcpy(receive.data, letter.data, receive.size_bytes);
+      letter.taken = true;
+      world.changed.notify_all();
+    }
+    for (const Transfer& send : group.sends) {
+      world.changed.wait(lock, [&] { return world.aborted || world.letters[send.key].taken; });
+      world.letters.erase(send.key);
     }
   });
 }

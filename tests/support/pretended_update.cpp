@@ -1,6 +1,7 @@
 // The optimizer of a pretended GPU: the host's, in the stream's order.
 #include "kernels/device.h"
 #include "kernels/device_cuda.h"
+#include "optim/orthogonalize.h"
 #include "optim/update.h"
 #include "optim/update_tables.h"
 #include "tests/support/pretended_cuda.h"
@@ -17,7 +18,19 @@ void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
   });
 }
 
+void orthogonalize(Stream& stream, const Orthogonalize& what) {
+  pretended::launch(cuda_stream(stream), [what] {
+    ThreadPool pool(1);
+    orthogonalize_on_host(what, pool);
+  });
+}
+
 }  // namespace
+
+const MatrixKernels& cuda_matrix_kernels() {
+  static constexpr MatrixKernels kKernels{orthogonalize};
+  return kKernels;
+}
 
 const UpdateKernels& cuda_update_kernels() {
   static constexpr UpdateKernels kKernels{update};
