@@ -23,7 +23,7 @@ std::string_view advice(cudaError_t result) {
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
-      return "the GPU's driver is older than this build needs; update the driver";
+      return "the GPU's driver is missing, or older than this build needs; install the current one";
     case cudaErrorStubLibrary: return "the library found is a stub to link against; install the GPU's driver";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:

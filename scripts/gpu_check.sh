@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
 # scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
-# The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; compute-sanitizer over a small
-# part; the benchmarks, which have no GPU cases yet and so measure that machine's processor. With QUICK it leaves out the
-# last two. Results go to $OUT, or build/gpu/: summary.txt, tests.log, sanitizer.log and a JSON file a benchmark. All steps
-# run, whatever becomes of those before; exit 3 if any failed, 2 without a GPU or .device/.
+# The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; the CUDA examples against those
+# for hosts; compute-sanitizer over a small part; the benchmarks, which have no GPU cases yet and so measure that machine's
+# processor. With QUICK it leaves out the last two. Results go to $OUT, or build/gpu/: summary.txt, tests.log, sanitizer.log
+# and a JSON file a benchmark. All steps run, whatever becomes of those before; exit 3 if any failed, 2 without a GPU or
+# .device/.
 # ALIQUOT_GPU_GENERATION: what --pack builds for (90: H100 and H200). The folder stays under 64 MiB.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -19,7 +20,8 @@ left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-
 # What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks of the loops
 # that have a GPU's version, for comparison.
 programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
-  conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test kernels_bench optimizer_bench"
+  conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
+  examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded kernels_bench optimizer_bench"
 
 pack() {
   cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
@@ -31,8 +33,8 @@ pack() {
   rm -rf $folder
   mkdir -p $folder/bin $folder/lib
   for name in "${known[@]}"; do
-    program=$(find build-gpu -name "$name" -type f -perm -u+x)
-    strip -o "$folder/bin/$name" "$program"
+    program=$(find build-gpu -path "*/$name" -type f -perm -u+x)
+    strip -o "$folder/bin/$(basename "$name")" "$program"
     for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do cp -Ln "$library" $folder/lib/; done
   done
   du -sh $folder
@@ -72,6 +74,11 @@ tests() {
   done
 }
 
+examples() {
+  log=$out/tests.log
+  if [ -x $folder/bin/transformer_cuda ]; then step "the CUDA examples" tests/apps/cuda_example_test.sh $folder/bin; fi
+}
+
 sanitize() {
   log=$out/sanitizer.log
   if ! command -v compute-sanitizer >/dev/null; then
@@ -109,6 +116,7 @@ check() {
   export LD_LIBRARY_PATH CUDA_DEVICE_MAX_CONNECTIONS=32
   nvidia-smi --query-gpu=name,driver_version,memory.total,memory.used --format=csv,noheader | tee -a "$out/summary.txt"
   tests
+  examples
   if [ "${1:-}" != QUICK ]; then
     sanitize
     benches

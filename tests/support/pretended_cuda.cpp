@@ -172,6 +172,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size_bytes, 
   stream->enqueue([=] { std::memcpy(to, from, size_bytes); });
   return cudaSuccess;
 }
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t size_bytes, cudaStream_t stream) {
+  stream->enqueue([=] { std::memset(to, value, size_bytes); });
+  return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = new CUstream_st;
