@@ -61,7 +61,6 @@ void TrainRun::make_engine(bool keeps_logits) {
   model_ = make_model(model_shape(options_), model, host(*stream_).pool());
   engine_ = std::make_unique<Engine>(world_, engine_options(options_));
   wrap(*engine_, *model_, options_.decay_all);
-  model_->set_loss_factor(1.0f / static_cast<float>(options_.micro_batch * *options_.sequence));
 }
 
 ExitCode TrainRun::run() {
@@ -126,6 +125,8 @@ void TrainRun::refuse_what_does_not_fit() {
 
 double TrainRun::run_micro_batches() {
   double loss = 0;
+  const auto tokens = static_cast<double>(options_.micro_batch * *options_.sequence);
+  model_->set_loss_factor(static_cast<float>(engine_->loss_scale() / tokens));  // fp16's scale moves from step to step
   for (int64_t micro = 0; micro < options_.accumulate; ++micro) {
     loader_.load(consumed_, micro);
     model_->set_batch({loader_.tokens(), loader_.targets()});

@@ -22,8 +22,6 @@ Optimizer optimizer(const TrainOptions& o) {
   return AdamW{lr, beta_1, beta_2, eps, decay};
 }
 
-DType dtype(const std::string& name) { return name == "bf16" ? DType::kBFloat16 : DType::kFloat32; }
-
 }  // namespace
 
 WorldOptions world_options(const TrainOptions& o) {
@@ -49,12 +47,12 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.memory_budget_bytes = o.memory_budget.value_or(0);
   engine.cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * *o.sequence);
   engine.gather = o.gather == "view" ? GatherMode::kView : o.gather == "copy" ? GatherMode::kCopy : GatherMode::kAuto;
-  engine.precision.compute = dtype(o.precision);
+  engine.precision.compute = parse_dtype(o.precision);
   engine.precision.master = o.master == "fp32" ? MasterForm::kWhole : MasterForm::kSplit;
-  engine.precision.gradients = dtype(o.gradients);
-  engine.precision.reduce = dtype(o.reduce_precision);
+  engine.precision.gradients = parse_dtype(o.gradients);
+  engine.precision.reduce = parse_dtype(o.reduce_precision);
   engine.loss_scaling = o.loss_scaling;
-  engine.moments = dtype(o.state);
+  engine.moments = parse_dtype(o.state);
   engine.offload_state = offload_kind(o.offload);
   engine.offload_state_to = offload_directory(o.offload);
   engine.offload_parameters = offload_kind(o.offload_parameters);
@@ -86,8 +84,8 @@ ModelOptions model_options(const TrainOptions& o) {
           .sequence = *o.sequence,
           .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
           .table_gradients = GradientWrite::kAdd,
-          .compute = dtype(o.precision),
-          .gradient_type = dtype(o.gradients)};
+          .compute = parse_dtype(o.precision),
+          .gradient_type = parse_dtype(o.gradients)};
 }
 
 }  // namespace aliquot

@@ -1,10 +1,10 @@
 // export and import: weights to other programs, and from them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <map>
 
 #include "apps/checkpoints/commands.h"
 #include "apps/models/hugging_face.h"
+#include "apps/options/values.h"
 #include "checkpoint/export_weights.h"
 #include "checkpoint/weights.h"
 #include "sharding/world.h"
@@ -14,12 +14,6 @@ namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
 constexpr const char* kConfigFile = "config.json";
-
-DType dtype_of(const std::string& word) {
-  static const std::map<std::string, DType> dtypes{
-      {"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}};
-  return dtypes.at(word);
-}
 
 std::vector<NamedShape> parameters_of(const Manifest& manifest) {
   constexpr std::string_view kParameters = "parameters/";
@@ -73,7 +67,7 @@ std::string config_of(const Manifest& manifest, const CheckpointOptions& options
   auto shape = shape_of(parameters_of(manifest));
   if (!shape) return {};
   complete(*shape, manifest, options);
-  return config_text(*shape, name(dtype_of(options.dtype)));
+  return config_text(*shape, name(parse_dtype(options.dtype)));
 }
 
 void require_out(const CheckpointOptions& options, const char* verb) {
@@ -91,7 +85,7 @@ int export_command(const CheckpointOptions& options) {
   }
   const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
   const std::string config = config_of(reader.manifest(), options);
-  const int64_t written = export_weights(reader, out, kWeightsFile, dtype_of(options.dtype));
+  const int64_t written = export_weights(reader, out, kWeightsFile, parse_dtype(options.dtype));
   fmt::print("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
     fmt::print("no {}: the parameters are not those of a model that it describes\n", kConfigFile);

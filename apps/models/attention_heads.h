@@ -19,7 +19,7 @@ struct HeadRows {
 /// A thread's scratch, cut up.
 struct AttentionScratch {
   float *scores, *d_scores;                       // a strip each
-  float *queries, *keys, *values;                 // a head each, and so on: of bf16 alone
+  float *queries, *keys, *values;                 // a head each, and so on: of 16 bits alone
   float *d_queries, *d_keys, *d_values, *output;  // output: of a strip
 
   static int64_t elements(const AttentionShape& s, DType type) {

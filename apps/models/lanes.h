@@ -1,9 +1,11 @@
 #pragma once
-// Sixteen floats at a time, in whatever registers the including file is compiled for, from and to fp32 or bf16. The same
-// bits everywhere.
+// Sixteen floats at a time, in whatever registers the including file is compiled for, from and to fp32, bf16 or fp16. The
+// same bits everywhere.
 
 #include <cstdint>
 #include <cstring>
+
+#include "apps/models/values.h"
 
 namespace aliquot {
 namespace {  // each including file has code of its own, for its own processor: these must never be merged by the linker
@@ -12,7 +14,7 @@ constexpr int64_t kLanes = 16;
 using Lanes = float __attribute__((vector_size(64)));
 using IntLanes = int32_t __attribute__((vector_size(64)));
 using BitLanes = uint32_t __attribute__((vector_size(64)));
-using Bf16Lanes = uint16_t __attribute__((vector_size(32)));
+using ShortLanes = uint16_t __attribute__((vector_size(32)));
 
 #define ALIQUOT_LANES_INLINE [[gnu::always_inline]] inline
 
@@ -25,29 +27,57 @@ ALIQUOT_LANES_INLINE Lanes load(const float* from) {
 }
 ALIQUOT_LANES_INLINE void store(float* to, Lanes x) { std::memcpy(to, &x, sizeof(x)); }
 
-ALIQUOT_LANES_INLINE Lanes widened(Bf16Lanes x) {
-  const BitLanes bits = __builtin_convertvector(x, BitLanes) << 16;
-  Lanes y;
-  std::memcpy(&y, &bits, sizeof(y));
-  return y;
-}
-
-/// To the nearest, ties to even; what is no number stays none.
-ALIQUOT_LANES_INLINE Bf16Lanes rounded(Lanes x) {
+ALIQUOT_LANES_INLINE BitLanes bits_of(Lanes x) {
   BitLanes bits;
   std::memcpy(&bits, &x, sizeof(bits));
-  const BitLanes nearest = bits + 0x7fffu + ((bits >> 16) & 1u);
-  bits = x == x ? nearest : bits | 0x400000u;
-  return __builtin_convertvector(bits >> 16, Bf16Lanes);
+  return bits;
+}
+ALIQUOT_LANES_INLINE Lanes from_bits(BitLanes bits) {
+  Lanes x;
+  std::memcpy(&x, &bits, sizeof(x));
+  return x;
 }
 
-ALIQUOT_LANES_INLINE Lanes load(const uint16_t* from) {
-  Bf16Lanes x;
-  std::memcpy(&x, from, sizeof(x));
-  return widened(x);
+/// To and from 16 bits, bf16 or fp16 as the pointer's type says: to the nearest, ties to even; what is no number stays none.
+ALIQUOT_LANES_INLINE Lanes widened(const uint16_t*, ShortLanes x) {
+  return from_bits(__builtin_convertvector(x, BitLanes) << 16);
 }
-ALIQUOT_LANES_INLINE void store(uint16_t* to, Lanes x) {
-  const Bf16Lanes y = rounded(x);
+ALIQUOT_LANES_INLINE ShortLanes rounded(const uint16_t*, Lanes x) {
+  BitLanes bits = bits_of(x);
+  const BitLanes nearest = bits + 0x7fffu + ((bits >> 16) & 1u);
+  bits = x == x ? nearest : bits | 0x400000u;
+  return __builtin_convertvector(bits >> 16, ShortLanes);
+}
+/// As fp16_to_float() and float_to_fp16() of kernels/float16.h, which say why.
+ALIQUOT_LANES_INLINE Lanes widened(const Fp16*, ShortLanes x) {
+  const BitLanes wide = __builtin_convertvector(x, BitLanes);
+  const BitLanes magnitude = wide & 0x7fffu;
+  const Lanes small = __builtin_convertvector((IntLanes)magnitude, Lanes) * 0x1p-24f;
+  BitLanes bits = (magnitude << 13) + 0x38000000u;
+  bits = magnitude < 0x400u ? bits_of(small) : bits;
+  const BitLanes quiet = magnitude > 0x7c00u ? BitLanes{} + 0x400000u : BitLanes{};
+  bits = magnitude >= 0x7c00u ? 0x7f800000u | (magnitude << 13) | quiet : bits;
+  return from_bits(bits | (wide & 0x8000u) << 16);
+}
+ALIQUOT_LANES_INLINE ShortLanes rounded(const Fp16*, Lanes x) {
+  const BitLanes wide = bits_of(x);
+  const BitLanes magnitude = wide & 0x7fffffffu;
+  BitLanes bits = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+  bits = magnitude < 0x38800000u ? bits_of(from_bits(magnitude) + 0.5f) - 0x3f000000u : bits;
+  bits = magnitude >= 0x477ff000u ? BitLanes{} + 0x7c00u : bits;
+  bits = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : bits;
+  return __builtin_convertvector(bits | ((wide >> 16) & 0x8000u), ShortLanes);
+}
+
+template <typename Short>
+ALIQUOT_LANES_INLINE Lanes load(const Short* from) {
+  ShortLanes x;
+  std::memcpy(&x, from, sizeof(x));
+  return widened(from, x);
+}
+template <typename Short>
+ALIQUOT_LANES_INLINE void store(Short* to, Lanes x) {
+  const ShortLanes y = rounded(to, x);
   std::memcpy(to, &y, sizeof(y));
 }
 
@@ -60,14 +90,16 @@ ALIQUOT_LANES_INLINE Lanes load(const float* from, int64_t count, float beyond =
 ALIQUOT_LANES_INLINE void store(float* to, Lanes x, int64_t count) {
   std::memcpy(to, &x, static_cast<size_t>(count) * sizeof(float));
 }
-ALIQUOT_LANES_INLINE Lanes load(const uint16_t* from, int64_t count, float beyond = 0.0f) {
-  Bf16Lanes x = rounded(all(beyond));
-  std::memcpy(&x, from, static_cast<size_t>(count) * sizeof(uint16_t));
-  return widened(x);
+template <typename Short>
+ALIQUOT_LANES_INLINE Lanes load(const Short* from, int64_t count, float beyond = 0.0f) {
+  ShortLanes x = rounded(from, all(beyond));
+  std::memcpy(&x, from, static_cast<size_t>(count) * sizeof(Short));
+  return widened(from, x);
 }
-ALIQUOT_LANES_INLINE void store(uint16_t* to, Lanes x, int64_t count) {
-  const Bf16Lanes y = rounded(x);
-  std::memcpy(to, &y, static_cast<size_t>(count) * sizeof(uint16_t));
+template <typename Short>
+ALIQUOT_LANES_INLINE void store(Short* to, Lanes x, int64_t count) {
+  const ShortLanes y = rounded(to, x);
+  std::memcpy(to, &y, static_cast<size_t>(count) * sizeof(Short));
 }
 
 /// Calls body(load, store) for lanes begin, begin + 16, ... of any arrays, so that one body serves whole vectors and

@@ -66,7 +66,7 @@ void take_tile(ThreadPool& pool, const LogitTile& tile, const int32_t* targets, 
   });
 }
 
-// A tile made in fp32 is kept in bf16.
+// A tile made in fp32 is kept in 16 bits.
 void keep_tile(ThreadPool& pool, const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   if (buffers.tile_maxima == nullptr) return;
   const LogitTile made = tile_made_at(s, buffers, tile), kept = tile_at(s, buffers.logits, tile);

@@ -21,13 +21,13 @@ struct LossShape {
   int64_t logits_elements() const { return rows * (keep_logits ? entries : tile_entries()); }
 };
 
-/// The loss is computed in fp32; logits kept in bf16 are made in fp32, tile by tile.
+/// The loss is computed in fp32; logits kept in 16 bits are made in fp32, tile by tile.
 struct LossBuffers {
   Values logits;              // logits_elements(), of the table's type
   float* maxima = nullptr;    // rows, kept for backward, as are the log_sums
   float* log_sums = nullptr;  // rows
   float* scratch = nullptr;   // 2 * rows
-  // Of bf16 alone:
+  // Of 16 bits alone:
   float* tile = nullptr;         // rows x tile_entries()
   float* tile_maxima = nullptr;  // rows x tile_count(), kept for backward
   // Of products: see product.h.

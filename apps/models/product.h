@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products of the host models, by oneDNN: of fp32 or bf16 matrices, summed in fp32.
+// Matrix products of the host models, by oneDNN: of fp32, bf16 or fp16 matrices, summed in fp32.
 
 #include <cstdint>
 #include <string_view>
@@ -30,7 +30,7 @@ struct Product {
 
 /// How products of bf16 are computed. kNative: by the processor's own instructions. kWidened: tile by tile in fp32, where
 /// the processor has none, or has slow ones: measured on Sapphire Rapids without its matrix tiles, GFLOP/s of a core, 85
-/// native against 150. Both multiply exactly and sum in fp32, in orders of their own.
+/// native against 150. Both multiply exactly and sum in fp32, in orders of their own. fp16 is always widened.
 enum class Bf16Products : uint8_t { kNative, kWidened };
 
 /// What this processor is best at, or what the environment variable ALIQUOT_BF16_PRODUCTS (native or widened) asks for,

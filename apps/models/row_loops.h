@@ -1,6 +1,6 @@
 #pragma once
 // The loops of the host models that are not matrix products, over rows, on one thread. Everything is computed in fp32;
-// arrays declared as Values may hold bf16.
+// arrays declared as Values may hold bf16 or fp16.
 
 #include <cstdint>
 
@@ -129,7 +129,7 @@ struct RowLoops {
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
   /// Takes a tile, in fp32, into what is known of each row.
   void (*take_logits)(const LogitTile&, const RunningRows&);
-  /// to = logits - tile_maxima[row], rounded. In bf16 that keeps what matters: a logit near the largest is kept nearly
+  /// to = logits - tile_maxima[row], rounded. In 16 bits that keeps what matters: a logit near the largest is kept nearly
   /// exactly, and one far below it has next to no probability to be wrong about.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);
   /// Logits become their gradients: (exp(logit - maximum - log_sum) - [entry == target]) * factor.

@@ -20,7 +20,7 @@ struct ModelOptions {
   GradientWrite gradients = GradientWrite::kAssign;     // of all units but a table that is used twice
   GradientWrite table_gradients = GradientWrite::kAdd;  // of that
   bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
-  DType compute = DType::kFloat32;                      // what parameters are read in, or bf16
+  DType compute = DType::kFloat32;                      // what parameters are read in, or bf16 or fp16
   DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
   int threads = 0;                                      // that there is scratch for; 0: as many as the pool has
 };
@@ -110,7 +110,7 @@ class Transformer : public Model {
   std::vector<int> uses_;
   ActivationSpec activations_;
   LossBuffers loss_;
-  Values rounded_gradient_;  // of bf16 alone
+  Values rounded_gradient_;  // of 16 bits alone
   float* product_scratch_ = nullptr;
   double loss_sum_ = 0;
   float loss_factor_ = 1.0f;

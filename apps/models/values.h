@@ -1,5 +1,5 @@
 #pragma once
-// Arrays whose elements are fp32 or bf16, told apart while the program runs.
+// Arrays whose elements are fp32, bf16 or fp16, told apart while the program runs.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,12 @@
 
 namespace aliquot {
 
-/// Elements to write, fp32 or bf16 as `type` says; owns nothing. Null where there is no array.
+/// An element of fp16, so that a pointer tells it from bf16, which is a plain uint16_t.
+struct Fp16 {
+  uint16_t bits;
+};
+
+/// Elements to write, of the kind that `type` says; owns nothing. Null where there is no array.
 struct Values {
   void* data = nullptr;
   DType type = DType::kFloat32;
@@ -18,6 +23,7 @@ struct Values {
   Values(std::nullptr_t) {}            // NOLINT(google-explicit-constructor): as a pointer would
   Values(float* fp32) : data(fp32) {}  // NOLINT(google-explicit-constructor)
   Values(uint16_t* bf16) : data(bf16), type(DType::kBFloat16) {}  // NOLINT(google-explicit-constructor)
+  Values(Fp16* fp16) : data(fp16), type(DType::kFloat16) {}       // NOLINT(google-explicit-constructor)
 
   Values from(int64_t element) const {
     return data == nullptr ? *this : Values{static_cast<std::byte*>(data) + element * element_bytes(type), type};
@@ -37,6 +43,7 @@ struct ConstValues {
   ConstValues(const Values& values) : data(values.data), type(values.type) {}  // NOLINT(google-explicit-constructor)
   ConstValues(const float* fp32) : data(fp32) {}                               // NOLINT(google-explicit-constructor)
   ConstValues(const uint16_t* bf16) : data(bf16), type(DType::kBFloat16) {}    // NOLINT(google-explicit-constructor)
+  ConstValues(const Fp16* fp16) : data(fp16), type(DType::kFloat16) {}         // NOLINT(google-explicit-constructor)
 
   ConstValues from(int64_t element) const {
     return data == nullptr ? *this

@@ -17,7 +17,6 @@ struct Unfinished {
 constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"},
     Unfinished{"world", "auto threads mpi"},
-    Unfinished{"precision", "* fp32 bf16"},
     Unfinished{"quantize", "none"},
 };
 

@@ -139,6 +139,13 @@ bool parse_switch(std::string_view given) {
   refuse(given, "on or off");
 }
 
+DType parse_dtype(std::string_view text) {
+  if (text == "fp32") return DType::kFloat32;
+  if (text == "bf16") return DType::kBFloat16;
+  if (text == "fp16") return DType::kFloat16;
+  refuse(text, "fp32, bf16 or fp16");
+}
+
 std::string exact_text(double value) { return exact(value); }
 std::string exact_text(float value) { return exact(value); }
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/dtype.h"
+
 namespace aliquot {
 
 // Each takes the whole text or throws UsageError with what was wrong and what to give, but not where: the caller knows.
@@ -36,6 +38,9 @@ std::vector<std::string> parse_list(std::string_view text);
 
 /// "on" or "off", and "true", "false", "yes", "no", "1", "0".
 bool parse_switch(std::string_view text);
+
+/// What options call fp32, bf16 and fp16.
+DType parse_dtype(std::string_view text);
 
 /// The shortest text that reads back to the same bits, as JSON takes it; "null" for what is not finite.
 std::string exact_text(double value);

@@ -26,13 +26,12 @@ struct Outcome {
   std::optional<int64_t> largest;
 };
 
-/// fp16 takes as much as bf16.
 ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
   ModelSpec model = parameters_of(shape);
   const ModelOptions options = {.batch = o.micro_batch,
                                 .sequence = o.sequence.value_or(0),
-                                .compute = o.precision == "fp32" ? DType::kFloat32 : DType::kBFloat16,
-                                .gradient_type = o.gradients == "fp32" ? DType::kFloat32 : DType::kBFloat16,
+                                .compute = parse_dtype(o.precision),
+                                .gradient_type = parse_dtype(o.gradients),
                                 .threads = static_cast<int>(o.threads)};
   model.activations = activations_of(shape, options);
   return model;

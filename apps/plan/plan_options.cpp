@@ -44,10 +44,6 @@ void add_precision(OptionTable& t, PlanOptions& o) {
   t.choice("optimizer", o.optimizer, {"adamw", "adam", "adamw8bit", "lion", "sgd", "muon"}, "The update rule.");
 }
 
-DType dtype(const std::string& name) {
-  return name == "bf16" ? DType::kBFloat16 : name == "fp16" ? DType::kFloat16 : DType::kFloat32;
-}
-
 Optimizer optimizer_of(const std::string& name) {
   if (name == "adam") return Adam{};
   if (name == "adamw8bit") return AdamW8bit{};
@@ -96,9 +92,9 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   Policy policy;
   policy.zero_stage = zero_stage;
   policy.replica_count = static_cast<int>(o.replicas);
-  policy.precision.compute = dtype(o.precision);
-  policy.precision.gradients = dtype(o.gradients);
-  if (!o.reduce_precision.empty()) policy.precision.reduce = dtype(o.reduce_precision);
+  policy.precision.compute = parse_dtype(o.precision);
+  policy.precision.gradients = parse_dtype(o.gradients);
+  if (!o.reduce_precision.empty()) policy.precision.reduce = parse_dtype(o.reduce_precision);
   policy.precision.master = o.master == "split" ? MasterForm::kSplit : MasterForm::kWhole;
   policy.micro_batch_count = static_cast<int>(o.accumulate);
   policy.accumulate_into = o.accumulate_into == "full"    ? AccumulateInto::kFull
@@ -112,7 +108,7 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   policy.offload_parameters = offload_kind(o.offload_parameters);
   policy.update_in_backward = o.update_in_backward;
   policy.reproducible = o.reproducible;
-  take_optimizer(policy, optimizer_of(o.optimizer), dtype(o.state));
+  take_optimizer(policy, optimizer_of(o.optimizer), parse_dtype(o.state));
   return policy;
 }
 

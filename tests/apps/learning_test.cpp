@@ -14,6 +14,7 @@ Losses learn(const char* model, DType compute, DType gradient_type) {
   PlainOptions options{.shape = find_model_preset(model)->shape,
                        .model = {.batch = 4, .compute = compute, .gradient_type = gradient_type}};
   options.learning_rate = 1e-3f;
+  if (compute == DType::kFloat16) options.loss_scale = 0x1p16f;
   PlainTraining training(options);
   const auto source = make_synthetic_language(options.shape.vocabulary);
   Loader loader(*source, {options.shape.context, options.model.batch, options.shape.vocabulary, true, 1, 0, 1});
@@ -42,10 +43,12 @@ TEST(SyntheticLanguage, ANanoLlamaLearnsItWithinAHundredSteps) {
   EXPECT_LT(losses.last, 2.6);
 }
 
-TEST(SyntheticLanguage, InBf16ItIsLearntAsWell) {
+TEST(SyntheticLanguage, In16BitsItIsLearntAsWell) {
   const Losses exact = learn("gpt2-nano", DType::kFloat32, DType::kFloat32);
-  for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
-    const Losses narrow = learn("gpt2-nano", DType::kBFloat16, gradient_type);
+  for (const auto& [compute, gradient_type] : {std::pair{DType::kBFloat16, DType::kFloat32},
+                                               {DType::kBFloat16, DType::kBFloat16},
+                                               {DType::kFloat16, DType::kFloat32}}) {
+    const Losses narrow = learn("gpt2-nano", compute, gradient_type);
     RecordProperty("last", std::to_string(narrow.last));
     EXPECT_NEAR(narrow.first, exact.first, 1e-3 * exact.first);
     EXPECT_NEAR(narrow.last, exact.last, 0.01 * exact.last);

@@ -169,45 +169,60 @@ double norm(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
+float in_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
+float in_fp16(float value) { return fp16_to_float(float_to_fp16(value)); }
+
 // Two blocks round about 32 times between a token and its gradient, there and back, each time by half an ulp at most and
 // to no side in particular: squares add.
-TEST_P(EveryModel, InBf16GradientsAreThoseOfFp32ButForRounding) {
-  for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
-    PlainOptions options = odd_model();
-    PlainTraining exact(options);
-    options.model.compute = DType::kBFloat16;
-    options.model.gradient_type = gradient_type;
-    PlainTraining narrow(options);
-    for (PlainTraining* training : {&exact, &narrow}) {
-      enlarge(*training);
-      for (auto& [name, tensor] : training->tensors().tensors()) {
-        for (float& p : tensor.parameter) p = bf16_to_float(float_to_bf16(p));
-      }
+void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DType gradient_type) {
+  PlainTraining exact(options);
+  options.model.compute = compute;
+  options.model.gradient_type = gradient_type;
+  if (compute == DType::kFloat16) options.loss_scale = 0x1p12f;
+  PlainTraining narrow(options);
+  for (PlainTraining* training : {&exact, &narrow}) {
+    enlarge(*training);
+    for (auto& [name, tensor] : training->tensors().tensors()) {
+      for (float& p : tensor.parameter) p = compute == DType::kFloat16 ? in_fp16(p) : in_bf16(p);
     }
-    const Tokens t = some_tokens(exact.token_count(), options.shape.vocabulary);
-    const double loss = exact.pass(t.batch());
-    EXPECT_NEAR(narrow.pass(t.batch()), loss, 2 * kHalfUlp * loss);
-    for (const auto& [name, tensor] : exact.tensors().tensors()) {
-      std::vector<float> difference = narrow.tensors()[name].gradient;
-      for (size_t i = 0; i < difference.size(); ++i) difference[i] -= tensor.gradient[i];
-      EXPECT_LT(norm(difference), std::sqrt(32.0) * kHalfUlp * norm(tensor.gradient)) << name;
-      EXPECT_GT(norm(difference), 0) << name;  // it was bf16
+  }
+  // What is written is rounded too.
+  const double half_ulp = compute == DType::kFloat16 && gradient_type == DType::kFloat32 ? kHalfUlp / 8 : kHalfUlp;
+  const Tokens t = some_tokens(exact.token_count(), options.shape.vocabulary);
+  const double loss = exact.pass(t.batch());
+  EXPECT_NEAR(narrow.pass(t.batch()), loss, 2 * half_ulp * loss);
+  for (const auto& [name, tensor] : exact.tensors().tensors()) {
+    std::vector<float> difference = narrow.tensors()[name].gradient;
+    for (size_t i = 0; i < difference.size(); ++i)
+      difference[i] = difference[i] / options.loss_scale - tensor.gradient[i];
+    EXPECT_LT(norm(difference), std::sqrt(32.0) * half_ulp * norm(tensor.gradient)) << name;
+    EXPECT_GT(norm(difference), 0) << name;  // it was in 16 bits
+  }
+}
+
+TEST_P(EveryModel, In16BitsGradientsAreThoseOfFp32ButForRounding) {
+  for (const DType compute : {DType::kBFloat16, DType::kFloat16}) {
+    for (const DType gradient_type : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(std::string(name(compute)) + ", gradients in " + std::string(name(gradient_type)));
+      expect_gradients_but_for_rounding(odd_model(), compute, gradient_type);
     }
   }
 }
 
-TEST_P(EveryModel, InBf16BitsDoNotDependOnThreadsLogitsOrRecomputation) {
-  PlainOptions options = odd_model();
-  options.model.compute = DType::kBFloat16;
-  const Result plain = run(options);
-  PlainOptions threads = options, tiles = options, recomputed = options;
-  threads.threads = 3;
-  tiles.model.keep_logits = false;
-  recomputed.recompute = true;
-  for (const PlainOptions& other : {threads, tiles, recomputed}) {
-    const Result result = run(other);
-    EXPECT_EQ(result.loss, plain.loss);
-    EXPECT_TRUE(same_bits(result.gradients, plain.gradients));
+TEST_P(EveryModel, In16BitsTheyDoNotDependOnThreadsLogitsOrRecomputation) {
+  for (const DType compute : {DType::kBFloat16, DType::kFloat16}) {
+    PlainOptions options = odd_model();
+    options.model.compute = compute;
+    const Result plain = run(options);
+    PlainOptions threads = options, tiles = options, recomputed = options;
+    threads.threads = 3;
+    tiles.model.keep_logits = false;
+    recomputed.recompute = true;
+    for (const PlainOptions& other : {threads, tiles, recomputed}) {
+      const Result result = run(other);
+      EXPECT_EQ(result.loss, plain.loss) << name(compute);
+      EXPECT_TRUE(same_bits(result.gradients, plain.gradients)) << name(compute);
+    }
   }
 }
 

@@ -72,14 +72,56 @@ TEST(RowLoops, RoundAsTheHouseDoes) {
   }
 }
 
-// In bf16 too: what each loop writes there.
-std::vector<uint16_t> everything_in_bf16(const RowLoops& loops, int64_t width) {
+std::vector<uint16_t> bits_of(const std::vector<Fp16>& values) {
+  std::vector<uint16_t> bits;
+  for (const Fp16 value : values) bits.push_back(value.bits);
+  return bits;
+}
+
+// All there are, and floats of any size, most of them between the least and the most that fp16 can tell from 0 and infinity.
+TEST(RowLoops, RoundToFp16AsTheHouseDoes) {
+  RandomValues random(6);
+  std::vector<Fp16> all(1 << 16);
+  std::vector<float> wide(all.size()), values, back(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].bits = static_cast<uint16_t>(i);
+    wide[i] = fp16_to_float(all[i].bits);
+    const auto bits = static_cast<uint32_t>(random.bits());
+    values.push_back(float_from_bits(i % 4 == 0 ? bits : (bits & 0x83ffffffu) + 0x31000000u + (bits >> 28 << 26)));
+  }
+  for (const Fp16 value : all) {  // halfway to the next, and a little off
+    const uint32_t bits = float_bits(fp16_to_float(value.bits));
+    for (const uint32_t more : {0x0fffu, 0x1000u, 0x1001u}) values.push_back(float_from_bits(bits + more));
+  }
+  std::vector<uint16_t> expected;
+  for (const float value : values) expected.push_back(float_to_fp16(value));
+  for (const Isa isa : available_isas()) {
+    std::vector<Fp16> narrow(values.size());
+    row_loops(isa).convert(back.data(), all.data(), static_cast<int64_t>(all.size()));
+    EXPECT_TRUE(same_bits(back, wide)) << name(isa);
+    row_loops(isa).convert(narrow.data(), values.data(), static_cast<int64_t>(values.size()));
+    EXPECT_EQ(bits_of(narrow), expected) << name(isa);
+  }
+}
+
+template <typename Short>
+std::vector<Short> random_short(RandomValues& random, int64_t count) {
+  const auto values = random.floats(count, 1);
+  std::vector<Short> narrow(values.size());
+  row_loops_plain().convert(narrow.data(), values.data(), count);
+  return narrow;
+}
+
+// In 16 bits too: what each loop writes there.
+template <typename Short>
+std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   RandomValues random(static_cast<uint64_t>(width));
   const int64_t count = kRows * width;
   const auto x = random.floats(count, 3);
-  const auto w = random_bf16(random, width), b = random_bf16(random, width), from = random_bf16(random, count);
+  const auto w = random_short<Short>(random, width), b = random_short<Short>(random, width),
+             from = random_short<Short>(random, count);
   std::vector<float> mean(kRows), rstd(kRows);
-  std::vector<uint16_t> all, y(static_cast<size_t>(count)), dw(w), db(w), g = from, z = y;
+  std::vector<Short> all, y(static_cast<size_t>(count)), dw(w), db(w), g = from, z = y;
   loops.layer_norm({x.data(), w.data(), b.data(), mean.data(), rstd.data(), y.data(), kRows, width});
   loops.layer_norm_weights(
       {x.data(), mean.data(), rstd.data(), x.data(), dw.data(), db.data(), kRows, width, 0, width, true});
@@ -99,11 +141,14 @@ std::vector<uint16_t> everything_in_bf16(const RowLoops& loops, int64_t width) {
   return all;
 }
 
-TEST(RowLoops, GiveTheSameBitsInBf16OnEveryKindOfProcessor) {
+TEST(RowLoops, GiveTheSameBitsIn16BitsOnEveryKindOfProcessor) {
   for (const int64_t width : {1, 5, 16, 31, 64, 100, 257}) {
-    const auto plain = everything_in_bf16(row_loops_plain(), width);
+    const auto bf16 = everything_in<uint16_t>(row_loops_plain(), width);
+    const auto fp16 = bits_of(everything_in<Fp16>(row_loops_plain(), width));
+    EXPECT_NE(fp16, bf16);
     for (const Isa isa : available_isas()) {
-      EXPECT_EQ(everything_in_bf16(row_loops(isa), width), plain) << name(isa) << ", width " << width;
+      EXPECT_EQ(everything_in<uint16_t>(row_loops(isa), width), bf16) << name(isa) << ", width " << width;
+      EXPECT_EQ(bits_of(everything_in<Fp16>(row_loops(isa), width)), fp16) << name(isa) << ", width " << width;
     }
   }
 }

@@ -37,8 +37,11 @@ TEST(TrainFlags, EveryModelAndPrecisionIsTheSameAtEveryStage) {
                                                     {"--precision", "bf16"},
                                                     {"--precision", "bf16", "--gradients", "bf16"},
                                                     {"--precision", "fp32", "--gradients", "bf16"},
+                                                    {"--precision", "fp16"},
+                                                    {"--precision", "fp16", "--gradients", "bf16"},
                                                     {"--model", "llama-nano"},
-                                                    {"--model", "llama-nano", "--precision", "bf16"}}) {
+                                                    {"--model", "llama-nano", "--precision", "bf16"},
+                                                    {"--model", "llama-nano", "--precision", "fp16"}}) {
     std::vector<std::string> words{"--ranks", "2"};
     words.insert(words.end(), precision.begin(), precision.end());
     const std::string plain = digest(words);
@@ -57,16 +60,18 @@ TEST(TrainFlags, EveryModelAndPrecisionIsTheSameAtEveryStage) {
         test::run_program("/usr/bin/env", launched, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
     EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
   }
-  EXPECT_EQ(digests.size(), 6u);
+  EXPECT_EQ(digests.size(), 9u);
 }
 
-TEST(TrainFlags, Bf16TakesTheMemoryThatWasPlanned) {
+TEST(TrainFlags, In16BitsItTakesTheMemoryThatWasPlanned) {
   for (const char* model : {"gpt2-nano", "llama-nano"}) {
-    const test::CommandResult result =
-        test::run_aliquot({"train", "--steps", "2", "--layers", "2", "--ranks", "2", "--threads", "1", "--precision",
-                           "bf16", "--master", "fp32", "--recompute", "block", "--model", model});
-    EXPECT_EQ(result.code, 0) << result.err;
-    EXPECT_NE(result.out.find("planned and measured agree to the byte"), std::string::npos) << result.out;
+    for (const char* precision : {"bf16", "fp16"}) {
+      const test::CommandResult result =
+          test::run_aliquot({"train", "--steps", "2", "--layers", "2", "--ranks", "2", "--threads", "1", "--precision",
+                             precision, "--master", "fp32", "--recompute", "block", "--model", model});
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_NE(result.out.find("planned and measured agree to the byte"), std::string::npos) << result.out;
+    }
   }
   const test::CommandResult odd =
       test::run_program(test::aliquot_program(), {"train", "--precision", "bf16"}, {"ALIQUOT_BF16_PRODUCTS=fast"});

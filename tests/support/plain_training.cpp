@@ -39,7 +39,8 @@ OwnedTensors::OwnedTensors(Model& model, uint64_t seed) {
       initialize(tensor.parameter, declared.initial, RandomValues(key_of(seed, name)));
       declared.parameter->data = tensor.parameter.data();
       declared.gradient->data = tensor.gradient.data();
-      if (declared.parameter->type == DType::kBFloat16) {
+      if (declared.parameter->type != DType::kFloat32) {
+        tensor.in_fp16 = declared.parameter->type == DType::kFloat16;
         tensor.rounded_parameter.resize(tensor.parameter.size());
         declared.parameter->data = tensor.rounded_parameter.data();
       }
@@ -53,8 +54,10 @@ OwnedTensors::OwnedTensors(Model& model, uint64_t seed) {
 
 void OwnedTensors::round_parameters() {
   for (auto& [name, tensor] : tensors_) {
-    for (size_t i = 0; i < tensor.rounded_parameter.size(); ++i)
-      tensor.rounded_parameter[i] = float_to_bf16(tensor.parameter[i]);
+    for (size_t i = 0; i < tensor.rounded_parameter.size(); ++i) {
+      const float value = tensor.parameter[i];
+      tensor.rounded_parameter[i] = tensor.in_fp16 ? float_to_fp16(value) : float_to_bf16(value);
+    }
   }
 }
 
@@ -80,7 +83,7 @@ PlainTraining::PlainTraining(const PlainOptions& options)
       activations_(model_->activations()),
       token_count_(options.model.batch *
                    (options.model.sequence == 0 ? options.shape.context : options.model.sequence)) {
-  model_->set_loss_factor(1.0f / static_cast<float>(token_count_));
+  model_->set_loss_factor(options.loss_scale / static_cast<float>(token_count_));
 }
 
 double PlainTraining::evaluate(const TokenBatch& batch) {
@@ -125,8 +128,9 @@ double PlainTraining::update() {
   for (const auto& [name, tensor] : tensors_->tensors()) {
     for (const float g : tensor.gradient) squares += static_cast<double>(g) * static_cast<double>(g);
   }
-  const double norm = std::sqrt(squares);
-  const float factor = static_cast<float>(std::min(1.0, static_cast<double>(options_.clip) / (norm + 1e-6)));
+  const auto scale = static_cast<double>(options_.loss_scale);
+  const double norm = std::sqrt(squares) / scale;
+  const auto factor = static_cast<float>(std::min(1.0, static_cast<double>(options_.clip) / (norm + 1e-6)) / scale);
   ++step_;
   const float correction_1 = 1.0f - std::pow(options_.beta_1, static_cast<float>(step_));
   const float correction_2 = 1.0f - std::pow(options_.beta_2, static_cast<float>(step_));

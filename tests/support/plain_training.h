@@ -22,12 +22,13 @@ class OwnedTensors {
   struct Tensor {
     std::vector<int64_t> shape;
     std::vector<float> parameter, gradient;
-    std::vector<uint16_t> rounded_parameter, rounded_gradient;  // what a model in bf16 reads, and what it writes
+    std::vector<uint16_t> rounded_parameter, rounded_gradient;  // what a model in 16 bits reads, and what it writes
+    bool in_fp16 = false;                                       // what it reads: bf16 else
   };
   std::map<std::string, Tensor>& tensors() { return tensors_; }  // by full name
   Tensor& operator[](const std::string& name) { return tensors_.at(name); }
   void zero_gradients();
-  /// Between the fp32 arrays and the model's bf16 ones, where it has such.
+  /// Between the fp32 arrays and the model's 16-bit ones, where it has such.
   void round_parameters();
   void widen_gradients();
 
@@ -41,6 +42,7 @@ struct PlainOptions {
   bool recompute = false;  // what can be is made again before its backward, from ruins
   int threads = 1;
   uint64_t seed = 1;
+  float loss_scale = 1;  // gradients are so many times what they are, until update()
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
 };
 
