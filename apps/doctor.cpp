@@ -1,41 +1,29 @@
 // aliquot doctor: what this build and this machine offer.
-#include <dnnl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <thread>
-#include <unistd.h>
 
 #include "apps/commands.h"
 #include "apps/machine_rates.h"
-#include "apps/memory_table.h"
-#include "apps/models/product.h"
+#include "apps/machine_report.h"
 #include "apps/options/option_table.h"
 #include "apps/plan/machine.h"
-#include "apps/version.h"
 #include "checkpoint/export_weights.h"
-#include "kernels/device.h"
 #include "kernels/error.h"
-#include "kernels/host_loops.h"
 
 namespace aliquot {
 namespace {
 
 constexpr std::string_view kHelp =
     "aliquot doctor [--measure FILE]\n\n"
-    "  Says what this build and this machine offer: cores, memory, vector loops, devices.\n\n";
+    "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
+    "and\n"
+    "  what would add it.\n\n";
 
 void show_machine() {
-  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  const dnnl_version_t* dnnl = dnnl_version();
-  fmt::print("aliquot   {}\n", version());
-  fmt::print("cores     {}\n", std::thread::hardware_concurrency());
-  fmt::print("memory    {}\n", bytes_text(memory));
-  fmt::print("loops     {}\n", name(best_isa()));
-  fmt::print("oneDNN    {}.{}.{}, one thread a product's tile\n", dnnl->major, dnnl->minor, dnnl->patch);
-  fmt::print("bf16      products {}\n", bf16_products() == Bf16Products::kNative ? "by the processor's own instructions"
-                                        : has_native_bf16() ? "in fp32, which is quicker on this processor"
-                                                            : "in fp32: this processor has no others");
-  fmt::print("GPUs      {}\n", cuda_device_count());
+  const MachineReport report = report_machine();
+  for (const auto& [what, text] : report.lines) fmt::print("{:<9} {}\n", what, text);
+  if (report.missing.empty()) fmt::print("missing   nothing\n");
+  for (const std::string& missing : report.missing) fmt::print("missing   {}\n", missing);
 }
 
 void measure_into(const std::string& file) {
