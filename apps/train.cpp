@@ -35,12 +35,30 @@ std::string help(const OptionTable& table) {
          table.help();
 }
 
-// A run that could not save should not train first.
+// Where something is to be written in the end is asked for at the start.
+void require_writable(const std::string& given, const std::string& directory, std::error_code failure = {}) {
+  if (!failure && !std::filesystem::is_directory(directory, failure) && !failure)
+    failure = std::make_error_code(std::errc::not_a_directory);
+  if (!failure && access(directory.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
+  if (failure) throw UsageError(fmt::format("{}: {}.", given, failure.message()));
+}
+
 void make_checkpoint_directory(const std::string& directory) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
-  if (!failure && access(directory.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
-  if (failure) throw UsageError(fmt::format("--checkpoint-dir {}: {}.", directory, failure.message()));
+  require_writable("--checkpoint-dir " + directory, directory, failure);
+}
+
+void check_where_it_writes(const TrainOptions& options) {
+  for (const auto& [flag, value] :
+       {std::pair{"--offload ", &options.offload}, std::pair{"--offload-parameters ", &options.offload_parameters}}) {
+    const std::string directory = offload_directory(*value);
+    if (!directory.empty()) require_writable(flag + *value, directory);
+  }
+  if (!options.trace.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(options.trace).parent_path();
+    require_writable("--trace " + options.trace, folder.empty() ? "." : folder.string());
+  }
 }
 
 // What can be said without knowing the world.
@@ -54,6 +72,7 @@ void check_before_ranks(const TrainOptions& options) {
     throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
                      " holds checkpoints already: go on from them with --resume auto, or give another directory.");
   }
+  check_where_it_writes(options);
   if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
 }
 

@@ -46,7 +46,11 @@ Fit fit(const State& state, const WeightFiles& weights, const std::filesystem::p
     if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only there", printable(tensor.name)));
   }
   if (defects.empty()) return result;
-  throw UsageError(fmt::format("the weights of {} do not fit this model: {}", path.string(), fmt::join(defects, "; ")));
+  constexpr std::size_t kShown = 4;  // of another model, all of hundreds may differ
+  const std::size_t more = defects.size() > kShown ? defects.size() - kShown : 0;
+  defects.resize(defects.size() - more);
+  throw UsageError(fmt::format("the weights of {} do not fit this model: {}{}", path.string(), fmt::join(defects, "; "),
+                               more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 /// Fills the pieces of one tensor, a staging chunk at a time.

@@ -36,7 +36,9 @@ std::string writer_of(const Manifest& manifest) {
     if (found == manifest.written_by.end()) return;
     text += (text.empty() ? "" : ", ") + fmt::format("{}{}{}", before, describe(found->second), after);
   };
-  add("ranks", "", " ranks");
+  const auto ranks = manifest.written_by.find("ranks");
+  const bool alone = ranks != manifest.written_by.end() && describe(ranks->second) == "1";
+  add("ranks", "", alone ? " rank" : " ranks");
   add("zero_stage", "stage ", "");
   add("world", "", "");
   add("device", "", "");

@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 // The options that this program knows and does not carry out yet, with the values that it does. One line leaves as the
-// work it stands for is done. "*" stands for nothing given.
+// work it stands for is done.
 struct Unfinished {
   std::string_view option;
   std::string_view works;  // separated by blanks
@@ -22,7 +22,7 @@ constexpr std::array kUnfinished{
 
 bool works(const Unfinished& unfinished, const std::string& value) {
   const std::string padded = " " + std::string(unfinished.works) + " ";
-  return padded.find(" " + (value.empty() ? "*" : value) + " ") != std::string::npos;
+  return padded.find(" " + value + " ") != std::string::npos;
 }
 
 /// What the global batch leaves a rank.
@@ -120,10 +120,8 @@ void refuse_unfinished(const TrainOptions& options) {
   for (const Unfinished& unfinished : kUnfinished) {
     const std::string value = text_of(table.find(unfinished.option)->get());
     if (works(unfinished, value)) continue;
-    std::string usable(unfinished.works);
-    throw UsageError(
-        "--" + std::string(unfinished.option) + " " + value + " is not built yet: " +
-        (usable == "*" ? "leave the flag out." : "what works today is " + usable + " (* is without the flag)."));
+    throw UsageError("--" + std::string(unfinished.option) + " " + value + " is not built yet: what works today is " +
+                     std::string(unfinished.works) + ".");
   }
 }
 

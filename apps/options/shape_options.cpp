@@ -27,6 +27,10 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
   t.count("vocab", o.vocabulary, kExtent, "Entries of the vocabulary.");
 }
 
+bool ShapeOptions::names_a_shape() const {
+  return model != ShapeOptions().model || layers || width || heads || kv_heads || hidden || context || vocabulary;
+}
+
 ModelShape model_shape(const ShapeOptions& o) {
   ModelShape shape = find_model_preset(o.model)->shape;
   const bool plain_hidden = shape.hidden == 4 * shape.width;

@@ -13,6 +13,9 @@ namespace aliquot {
 struct ShapeOptions {
   std::string model = "gpt2-nano";
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
+
+  /// Whether any of it is not as when nothing is said.
+  bool names_a_shape() const;
 };
 
 /// Bound to `options`, which must outlive the table and stay where it is.

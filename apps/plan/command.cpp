@@ -39,6 +39,8 @@ ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
 
 ModelSpec model_of(const PlanOptions& o) {
   if (!o.params) return model_of(o, model_shape(o));
+  if (o.names_a_shape())
+    throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
   if (o.recompute == "block")
     throw UsageError("--recompute " + o.recompute + ": of --params nothing is known but their number; give a --model.");
   return equal_units(*o.params, o.units);

@@ -58,6 +58,7 @@ TEST(Nearest, FindsWhatWasMeant) {
   EXPECT_EQ(nearest_names("zero-stag", {"steps", "zero-stage", "world"}), (std::vector<std::string>{"zero-stage"}));
   EXPECT_TRUE(nearest_names("quantum", {"steps", "zero-stage", "world"}).empty());
   EXPECT_EQ(did_you_mean("step", {"steps"}, "--"), " Did you mean --steps?");
+  EXPECT_EQ(did_you_mean("4", {"0", "1", "2", "3"}, ""), "");
 }
 
 TEST(TrainOptions, TakesValuesInBothSpellings) {

@@ -195,7 +195,8 @@ TEST(TrainFlags, WhatIsOffloadedComesBackTheSame) {
   EXPECT_EQ(digest({"--ranks", "2", "--checkpoint-dir", runs, "--resume", "auto"}), plain);
   const test::CommandResult nowhere =
       test::run_aliquot({"train", "--steps", "1", "--ranks", "1", "--offload", "disk:/nonexistent/of/course"});
-  EXPECT_NE(nowhere.code, 0);
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_NE(nowhere.err.find("--offload disk:"), std::string::npos) << nowhere.err;
   EXPECT_NE(nowhere.err.find("/nonexistent/of/course"), std::string::npos) << nowhere.err;
 }
 
