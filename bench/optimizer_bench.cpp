@@ -8,6 +8,7 @@
 
 #include "bench/optimizer_floor.h"
 #include "bench/paired.h"
+#include "bench/torch_process.h"
 #include "kernels/dtype.h"
 #include "kernels/float16.h"
 #include "kernels/split_master.h"
@@ -200,6 +201,14 @@ void separate_passes(benchmark::State& state) {
   report(state, 46);
 }
 
+/// The same job by PyTorch, in a process of its own with as many threads.
+void by_torch(benchmark::State& state, const char* form) {
+  const Step ours(AdamW{}, DType::kBFloat16, false, true);
+  TorchProcess torch({ALIQUOT_BENCH_OPTIMIZER_TORCH, std::to_string(kCount), std::to_string(kThreads), form});
+  Paired(state, [&] { torch.run(); }).against("whole_step", [&] { ours.run(); }).run(28 * kCount);
+  report(state, 28);
+}
+
 const Case kCases[] = {
     {"adamw/host/whole_step", AdamW{}, false, 28},
     {"adamw/host/whole_step_split_master", AdamW{}, true, 26},
@@ -227,6 +236,14 @@ const Case kCases[] = {
       ->UseManualTime()
       ->Iterations(kTurns)
       ->Unit(benchmark::kMillisecond);
+  for (const char* form : {"fused", "foreach"}) {
+    if (!TorchProcess::available()) continue;
+    benchmark::RegisterBenchmark((std::string("adamw/torch/") + form).c_str(),
+                                 [form](benchmark::State& state) { by_torch(state, form); })
+        ->UseManualTime()
+        ->Iterations(kTurns)
+        ->Unit(benchmark::kMillisecond);
+  }
   return true;
 }();
 

@@ -4,7 +4,7 @@
 # Prints a table (name, time, and each figure with its name; a ratio is to a reference measured in the same run) and writes
 # build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds words to the program's command line, such as
 # --benchmark_filter=copy. Exit 2: that area has no benchmarks yet.
-# --with-torch puts PyTorch beside training, by the python that ALIQUOT_PYTHON names; where none is named, by one of a virtual
+# --with-torch puts PyTorch beside training and optimizer, by the python that ALIQUOT_PYTHON names; where none is named, by one of a virtual
 # environment that is made on first use in the user's cache folder, with torch from PyPI (several GB).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"

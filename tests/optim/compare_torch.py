@@ -112,7 +112,9 @@ def rivals(values):
     yield "adamw8bit", "its formula", follow_adamw8bit(values), 2e-2
     yield "muon", "its formula", follow_muon(values), 1e-4
     if hasattr(optim, "Muon"):
-        yield "muon", "torch.optim.Muon, bf16", follow_torch(values, lambda p: optim.Muon(p, lr=0.02)), 5e-2
+        theirs = list(follow_torch(values, lambda p: optim.Muon(p, lr=0.02)))
+        yield "muon", "torch.optim.Muon, bf16", theirs, 5e-2
+        yield "muon-bf16", "torch.optim.Muon, bf16", theirs, 5e-2
 
 
 def main():

@@ -42,8 +42,8 @@ void follow(const std::string& what, const Optimizer& optimizer) {
   }
 }
 
-void follow_muon() {
-  const Muon muon{.lr = 0.02f};
+void follow_muon(const std::string& what, DType products) {
+  const Muon muon{.lr = 0.02f, .products = products};
   Shard blend(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   Shard shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   ThreadPool pool(1);
@@ -56,7 +56,7 @@ void follow_muon() {
     orthogonalize_on_host({muon, shard.gradient.data(), kShape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
     shard.args.gradient = shard.gradient.data();
     update_range(best_isa(), shard.args, {.rule = muon_apply_rule(muon, decimal(muon.rest.lr))}, 0, kCount);
-    print("muon", step, shard.whole);
+    print(what, step, shard.whole);
   }
 }
 
@@ -72,6 +72,7 @@ int main() {
   follow("sgd-nesterov", Sgd{.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true});
   follow("lion", Lion{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f});
   follow("adamw8bit", AdamW8bit{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f});
-  follow_muon();
+  follow_muon("muon", DType::kFloat32);
+  follow_muon("muon-bf16", DType::kBFloat16);
   return 0;
 }
