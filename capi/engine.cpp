@@ -68,6 +68,7 @@ int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parame
              {.trainable = p.frozen == 0,
               .decayed = p.not_decayed == 0,
               .lr_scale = p.lr_scale == 0.0f ? 1.0f : p.lr_scale,
+              .decay_scale = p.decay_scale == 0.0f ? 1.0f : p.decay_scale,
               .matrix = p.no_matrix == 0});
   });
 }

@@ -46,6 +46,7 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
   declared.spec.parameters.push_back({{std::move(full_name), std::move(shape), DType::kFloat32, options.trainable},
                                       options.decayed,
                                       options.lr_scale,
+                                      options.decay_scale,
                                       options.matrix});
   declared.slots.push_back({value, gradient});
   return *this;

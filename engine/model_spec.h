@@ -19,7 +19,7 @@ enum class GradientMode : uint8_t { kAdd, kAssign };
 struct ParameterSpec {
   TensorSpec tensor;  // its name is the parameter's full name
   bool decayed = true;
-  float lr_scale = 1.0f;
+  float lr_scale = 1.0f, decay_scale = 1.0f;
   bool matrix = true;  // an optimizer of whole matrices may take it, if it is one
 };
 

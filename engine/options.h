@@ -44,8 +44,9 @@ struct EngineOptions {
 struct ParameterOptions {
   bool trainable = true;
   bool decayed = true;
-  float lr_scale = 1.0f;
-  bool matrix = true;  // Muon takes it whole if it has two dimensions; false: not (embeddings, the last layer)
+  float lr_scale = 1.0f;     // of the optimizer's rate
+  float decay_scale = 1.0f;  // of its weight decay, if decayed
+  bool matrix = true;        // Muon takes it whole if it has two dimensions; false: not (embeddings, the last layer)
 };
 
 struct StepReport {

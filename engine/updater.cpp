@@ -92,7 +92,7 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
                           .global_offset = piece.tensor_offset,
                           .parameter = number_of_parameter_[first_of_unit_[spec.unit] + parameter],
                           .lr_scale = what.lr_scale,
-                          .decay_scale = what.decayed ? 1.0f : 0.0f});
+                          .decay_scale = what.decayed ? what.decay_scale : 0.0f});
     }
   }
   return segments;

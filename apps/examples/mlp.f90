@@ -12,6 +12,7 @@ module aliquot
     integer(c_int) :: frozen = 0, not_decayed = 0
     real(c_float) :: lr_scale = 0
     integer(c_int) :: value_bytes = 0, gradient_bytes = 0
+    real(c_float) :: decay_scale = 0
     integer(c_int) :: no_matrix = 0
   end type
 

@@ -89,6 +89,7 @@ typedef struct aliquot_parameter {
   int not_decayed;
   float lr_scale;                  /* 0: 1 */
   int value_bytes, gradient_bytes; /* of one element that the pointers lead to: 4, or 2 for 16-bit types; 0: 4 */
+  float decay_scale;               /* of the weight decay; 0: 1 */
   int no_matrix; /* muon does not take it whole though it has two dimensions: embeddings, a last layer */
 } aliquot_parameter;
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter);

@@ -92,5 +92,35 @@ TEST(CustomOptimizer, IsSavedUnderItsOwnNames) {
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
+/// Without a gradient AdamW only decays: by its own share for each parameter.
+TEST(ParameterOptions, ScaleRateAndDecay) {
+  World::threads(
+      2,
+      [](World& world) {
+        EngineOptions options{.zero_stage = 3, .clip = 0};
+        options.optimizer = AdamW{.weight_decay = 0.5f};
+        Engine engine(world, options);
+        float *value = nullptr, *gradient = nullptr;
+        Unit& unit = engine.add_unit("all");
+        unit.add("whole", {300}, &value, &gradient);
+        unit.add("half", {300}, &value, &gradient, {.decay_scale = 0.5f});
+        unit.add("slow", {300}, &value, &gradient, {.lr_scale = 0.5f, .decay_scale = 3.0f});
+        unit.add("none", {300}, &value, &gradient, {.decayed = false, .decay_scale = 3.0f});
+        engine.materialize([](const ParameterSpec&, int64_t, std::span<float> values) {
+          for (float& of : values) of = 1.0f;
+        });
+        engine.set_learning_rate(0.125);
+        { const auto live = unit.forward(); }
+        { const auto live = unit.backward(); }
+        engine.step();
+        const auto all = [&](const char* name) { return engine.read(name); };
+        EXPECT_EQ(all("all.whole"), std::vector<float>(300, 1.0f - 0.0625f));
+        EXPECT_EQ(all("all.half"), std::vector<float>(300, 1.0f - 0.03125f));
+        EXPECT_EQ(all("all.slow"), std::vector<float>(300, 1.0f - 0.0625f * 1.5f));
+        EXPECT_EQ(all("all.none"), std::vector<float>(300, 1.0f));
+      },
+      kHosts);
+}
+
 }  // namespace
 }  // namespace aliquot
