@@ -62,13 +62,16 @@ void TrainRun::prepare_saving() {
 /// What a run is made of besides its model and is compared on resume. The number of ranks is not among it, nor is anything
 /// that changes no result: the same state gives the same file.
 std::map<std::string, Scalar> TrainRun::run_scalars() const {
-  return {{"seed", options_.seed},
-          {"data_seed", options_.data_seed},
-          {"schedule", options_.schedule},
-          {"optimizer", options_.optimizer},
-          {"lr", options_.lr},
-          {"global_batch", *options_.global_batch},
-          {"sequence", *options_.sequence}};
+  std::map<std::string, Scalar> scalars = {{"seed", options_.seed},
+                                           {"data_seed", options_.data_seed},
+                                           {"schedule", options_.schedule},
+                                           {"optimizer", options_.optimizer},
+                                           {"lr", options_.lr},
+                                           {"global_batch", *options_.global_batch},
+                                           {"sequence", *options_.sequence}};
+  if (options_.optimizer == "muon") scalars["muon_lr"] = options_.muon_lr;
+  if (options_.momentum) scalars["momentum"] = *options_.momentum;
+  return scalars;
 }
 
 void TrainRun::save_checkpoint() {

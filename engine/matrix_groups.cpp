@@ -12,6 +12,7 @@ constexpr int64_t kAlignBytes = 256;
 
 /// The busiest owner has at most this much more than its share.
 constexpr double kBalance = 1.1;
+constexpr std::size_t kMany = 8;  // matrices an owner
 
 class Grouping {
  public:
@@ -47,9 +48,15 @@ class Grouping {
     if (now_.matrices.size() < static_cast<std::size_t>(rank_count_) || now_.matrices.size() < ask_at_) return false;
     ask_at_ = now_.matrices.size() + now_.matrices.size() / 10;
     assign();
-    double all = 0;
-    for (const OwnedMatrix& matrix : now_.matrices) all += orthogonalize_work(matrix.shape, iterations_);
-    return now_.work * rank_count_ <= all * kBalance;
+    double all = 0, largest = 0;
+    for (const OwnedMatrix& matrix : now_.matrices) {
+      const double work = orthogonalize_work(matrix.shape, iterations_);
+      all += work, largest = std::max(largest, work);
+    }
+    if (now_.work * rank_count_ <= all * kBalance) return true;
+    // One that outweighs many others would wait for very many more.
+    const bool many = now_.matrices.size() >= kMany * static_cast<std::size_t>(rank_count_);
+    return many && now_.work <= largest * kBalance;
   }
 
   void assign() {

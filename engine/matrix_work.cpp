@@ -4,6 +4,8 @@
 
 namespace aliquot {
 
+constexpr int64_t kElementBytes = sizeof(float);
+
 MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon,
                        DeviceKind kind)
     : plan_(plan),
@@ -11,17 +13,20 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       ranks_(ranks),
       muon_(muon),
       kernels_(matrix_kernels(kind)),
+      blended_at_(plan.flats.size()),
+      matrices_at_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // a step has one of each
+    if (buffer.role == Role::kBlended) blended_at_[buffer.flat] = buffer.offset_bytes;
+    if (buffer.role == Role::kMatrices) matrices_at_[buffer.flat] = buffer.offset_bytes;
+  }
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) list_transfers(group);
 }
 
-/// Of the arena, where the step's one buffer of that role lies on every rank.
-int64_t MatrixWork::offset_bytes(Role role, int32_t whose) const {
-  const auto& buffers = plan_.schedule.buffers;
-  return std::ranges::find_if(buffers,
-                              [&](const PlannedBuffer& buffer) { return buffer.role == role && buffer.flat == whose; })
-      ->offset_bytes;
+/// Of a matrix within its flat, where that lies whole.
+int64_t MatrixWork::matrix_offset_bytes(const OwnedMatrix& matrix) const {
+  return plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * kElementBytes;
 }
 
 /// All ranks' parts of what this one owns, and its own of what others do: in the order of ranks, so that two ranks list
@@ -49,12 +54,11 @@ void MatrixWork::list_transfers(int32_t group) {
       list_copies(group, matrix);
       continue;
     }
-    const int64_t blended = offset_bytes(Role::kBlended, matrix.flat);
-    const int64_t whole = offset_bytes(Role::kMatrices, group) + matrix.offset_bytes;
     for (const Part& part : parts_of_interest(matrix)) {
-      const int64_t in_shard = blended + part.shard_offset * 4, in_whole = whole + part.tensor_offset * 4;
-      collect_[group].push_back({part.rank, matrix.owner, in_shard, in_whole, part.count * 4});
-      scatter_[group].push_back({matrix.owner, part.rank, in_whole, in_shard, part.count * 4});
+      const int64_t in_shard = blended_at_[matrix.flat] + part.shard_offset * kElementBytes;
+      const int64_t in_whole = matrices_at_[group] + matrix.offset_bytes + part.tensor_offset * kElementBytes;
+      collect_[group].push_back({part.rank, matrix.owner, in_shard, in_whole, part.count * kElementBytes});
+      scatter_[group].push_back({matrix.owner, part.rank, in_whole, in_shard, part.count * kElementBytes});
     }
   }
   all_bytes_.push_back(bytes);
@@ -62,21 +66,21 @@ void MatrixWork::list_transfers(int32_t group) {
 
 /// Every rank has it, and its owner what it has become.
 void MatrixWork::list_copies(int32_t group, const OwnedMatrix& matrix) {
-  const int64_t at =
-      offset_bytes(Role::kBlended, matrix.flat) + plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * 4;
+  const int64_t at = blended_at_[matrix.flat] + matrix_offset_bytes(matrix);
   for (int32_t r = 0; r < ranks_.rank_count(); ++r) {
     if (r != matrix.owner && (r == ranks_.rank() || matrix.owner == ranks_.rank()))
       scatter_[group].push_back({matrix.owner, r, at, at, matrix.size_bytes()});
   }
 }
 
-void MatrixWork::collect(Stream& lane, int32_t group, Label label) { transfer(lane, group, collect_[group], label); }
+void MatrixWork::collect(Stream& lane, int32_t group, Label label) { transfer(lane, group, false, label); }
 
-void MatrixWork::scatter(Stream& lane, int32_t group, Label label) { transfer(lane, group, scatter_[group], label); }
+void MatrixWork::scatter(Stream& lane, int32_t group, Label label) { transfer(lane, group, true, label); }
 
-void MatrixWork::transfer(Stream& lane, int32_t group, const std::vector<Transfer>& own, Label label) {
+void MatrixWork::transfer(Stream& lane, int32_t group, bool back, Label label) {
+  const std::vector<Transfer>& own = back ? scatter_[group] : collect_[group];
   const SymmetricRange arena{memory_.range(Role::kBlended, plan_.matrix_groups[group].flats.front()).buffer, 0};
-  ranks_.transfer(lane, {arena, arena, own, all_bytes_[group]}, label);
+  ranks_.transfer(lane, {arena, arena, own, all_bytes_[group], back}, label);
 }
 
 void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
@@ -84,8 +88,7 @@ void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
   std::byte* scratch = memory_.address(Role::kIteration, group);
   for (const OwnedMatrix& matrix : what.matrices) {
     if (matrix.owner != ranks_.rank()) continue;
-    std::byte* at = what.in_place ? memory_.address(Role::kBlended, matrix.flat) +
-                                        plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * 4
+    std::byte* at = what.in_place ? memory_.address(Role::kBlended, matrix.flat) + matrix_offset_bytes(matrix)
                                   : memory_.address(Role::kMatrices, group) + matrix.offset_bytes;
     kernels_.orthogonalize(lane, {muon_, reinterpret_cast<float*>(at), matrix.shape, scratch});
   }

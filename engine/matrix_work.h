@@ -29,14 +29,15 @@ class MatrixWork {
   std::vector<Part> parts_of_interest(const OwnedMatrix& matrix) const;
   void list_transfers(int32_t group);
   void list_copies(int32_t group, const OwnedMatrix& matrix);
-  int64_t offset_bytes(Role role, int32_t whose) const;
-  void transfer(Stream& lane, int32_t group, const std::vector<Transfer>& own, Label label);
+  int64_t matrix_offset_bytes(const OwnedMatrix& matrix) const;
+  void transfer(Stream& lane, int32_t group, bool back, Label label);
 
   const Plan& plan_;
   const StepMemory& memory_;
   Communicator& ranks_;
   Muon muon_;
   const MatrixKernels& kernels_;
+  std::vector<int64_t> blended_at_, matrices_at_;         // in the arena, of every rank: by flat, by group
   std::vector<std::vector<Transfer>> collect_, scatter_;  // by group: what this rank sends or receives
   std::vector<int64_t> all_bytes_;                        // by group
 };

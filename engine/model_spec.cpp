@@ -1,6 +1,7 @@
 #include "engine/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <unordered_set>
 
@@ -24,6 +25,18 @@ void check_names(const ModelSpec& model) {
   }
 }
 
+void check_scales(const ModelSpec& model) {
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const bool good = parameter.lr_scale >= 0 && parameter.decay_scale >= 0 && std::isfinite(parameter.lr_scale) &&
+                        std::isfinite(parameter.decay_scale);
+      if (good) continue;
+      throw UsageError(fmt::format("the rate of {} is scaled by {} and its decay by {}: give 0 or more",
+                                   parameter.tensor.name, parameter.lr_scale, parameter.decay_scale));
+    }
+  }
+}
+
 void check_activations(const ModelSpec& model) {
   const auto& [uses, backward_bytes] = model.activations;
   if (!uses.empty() && uses.size() != model.uses.size()) {
@@ -43,6 +56,7 @@ void check_activations(const ModelSpec& model) {
 void ModelSpec::check() const {
   if (units.empty()) throw UsageError("the model declares no unit");
   check_names(*this);
+  check_scales(*this);
   std::vector<bool> used(units.size(), false);
   for (const auto& use : uses) {
     if (use.empty()) throw UsageError("the declared order has a use of no unit");

@@ -62,7 +62,8 @@ void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, 
     throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
   if (policy.update_in_backward && policy.matrix_updates)
     throw UsageError(
-        "--update-in-backward updates a unit by itself, and muon's matrices at the end of the step, by all ranks");
+        "--update-in-backward updates a unit by itself, but muon works on matrices at the end of the step, with all "
+        "ranks: leave it out, or take adamw");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
     throw UsageError(
         fmt::format("--reproducible sums over powers of two: {} ranks with {} micro-batches each do not make one",

@@ -57,7 +57,7 @@ class Pricing {
       case Verb::kCollect:
       case Verb::kScatter: return pass_matrices(operation.place);
       case Verb::kOrthogonalize:  // a multiply-add is two
-        return {2 * plan_.matrix_groups[operation.place].work / cost_.flops_per_second, 0};
+        return {2 * plan_.matrix_groups[operation.place].work / cost_.matrix_flops_per_second, 0};
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
@@ -169,29 +169,31 @@ class Pricing {
     const MatrixGroup& what = plan_.matrix_groups[group];
     int64_t all = 0;
     for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
-    const int64_t shards = all / replica_.rank_count;
-    const int64_t most = what.in_place ? all - shards : std::max(shards, what.held_bytes);
-    const double others = static_cast<double>(replica_.rank_count - 1) / replica_.rank_count;
-    const double elsewhere = static_cast<double>(replica_.rank_count - replica_.least_on_a_node) / replica_.rank_count;
-    const auto bytes = static_cast<double>(most);
-    double seconds = cost_.inside_node.latency_seconds + bytes * others / cost_.inside_node.bytes_per_second;
+    const double ranks = replica_.rank_count, on_a_node = replica_.least_on_a_node;
+    const double share = static_cast<double>(all) / ranks;
+    const double received =
+        what.in_place ? static_cast<double>(all) : std::max(share, static_cast<double>(what.held_bytes));
+    double seconds =
+        cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
+    // A link between nodes carries what all ranks of a node are sent from elsewhere.
     if (!replica_.one_node)
-      seconds += cost_.between_nodes.latency_seconds + bytes * elsewhere / cost_.between_nodes.bytes_per_second;
-    return {seconds, static_cast<int64_t>(static_cast<double>(what.in_place ? most : shards) * others)};
+      seconds += cost_.between_nodes.latency_seconds +
+                 received * on_a_node * (ranks - on_a_node) / ranks / cost_.between_nodes.bytes_per_second;
+    return {seconds, static_cast<int64_t>((what.in_place ? static_cast<double>(all) : share) * (ranks - 1) / ranks)};
   }
 
   double blend(int32_t group) const {
     double elements = 0;
     for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
-    return elements * cost_.update_seconds_per_element;
+    return 0.5 * elements * cost_.update_seconds_per_element;
   }
 
   double update(UnitId unit) const {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
-      const FlatLayout& layout = plan_.flats[f].layout;
       if (!plan_.flats[f].trainable) continue;
-      elements += static_cast<double>(plan_.schedule.zero_stage == 0 ? layout.flat_count() : layout.shard_count());
+      // Of a matrix half was done by the blend: each moves about half the bytes that AdamW does.
+      elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
     }
     return elements * cost_.update_seconds_per_element;
   }
@@ -284,6 +286,7 @@ CostModel CostModel::typical_gpu() {
   cost.host_bytes_per_second = 5e10;
   cost.update_seconds_per_element = 28 / 3e12;
   cost.flops_per_second = 4e14;
+  cost.matrix_flops_per_second = 1e13;  // of plain fp32 kernels; never measured
   cost.compute_issues = false;
   return cost;
 }

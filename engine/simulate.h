@@ -24,11 +24,12 @@ struct CostModel {
   LinkCost inside_node, between_nodes;
   double copy_bytes_per_second = 1e10;  // sums and copies in a rank's own memory
   double update_seconds_per_element = 3e-9;
-  double host_bytes_per_second = 1e10;  // between a slot and host memory, for what is offloaded there
-  double disk_bytes_per_second = 2e9;   // and a disk
-  double flops_per_second = 1e11;       // for uses not given: 2 operations a parameter and sample forward, 4 backward
-  double samples_per_micro_batch = 1;   // of a rank; tokens, for a model of text
-  std::vector<UseCost> uses;            // by use; empty: all from flops
+  double host_bytes_per_second = 1e10;    // between a slot and host memory, for what is offloaded there
+  double disk_bytes_per_second = 2e9;     // and a disk
+  double flops_per_second = 1e11;         // for uses not given: 2 operations a parameter and sample forward, 4 backward
+  double matrix_flops_per_second = 5e10;  // of matrices being made orthogonal, whose sums have one order everywhere
+  double samples_per_micro_batch = 1;     // of a rank; tokens, for a model of text
+  std::vector<UseCost> uses;              // by use; empty: all from flops
   bool compute_issues = true;  // compute runs on the thread that issues (hosts); false: it is a stream like the others
 
   /// Round figures of a host whose ranks share memory, over 10 Gbit/s Ethernet; of GPUs with a fast link inside a node

@@ -170,6 +170,10 @@ uint64_t hash(const Plan& plan) {
   hash.add(description(plan));
   for (const PlannedBuffer& buffer : plan.schedule.buffers)
     hash.add(fmt::format("{} {}", buffer.offset_bytes, buffer.size_bytes));
+  for (const MatrixGroup& group : plan.matrix_groups) {
+    for (const OwnedMatrix& matrix : group.matrices)
+      hash.add(fmt::format("{} {} {} {}", matrix.flat, matrix.tensor, matrix.owner, matrix.offset_bytes));
+  }
   return hash.value();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/validate_parts.h"
+#include "optim/orthogonalize.h"
 
 namespace aliquot {
 namespace {
@@ -29,6 +30,7 @@ class MatrixWalk {
   }
 
   void walk() {
+    check_groups();
     const auto& operations = plan_.schedule.operations;
     for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
       const Operation& operation = operations[id];
@@ -45,6 +47,36 @@ class MatrixWalk {
   }
 
  private:
+  /// Every matrix is in one group, once, and lies at its owner apart from the others, in memory that the plan has for it.
+  void check_groups() {
+    std::vector<std::vector<bool>> seen;
+    for (const FlatSpec& flat : plan_.flats) seen.emplace_back(flat.layout.tensors().size(), !flat.matrices);
+    for (const MatrixGroup& group : plan_.matrix_groups) {
+      std::vector<int64_t> held(static_cast<std::size_t>(plan_.topology.rank_count()), 0);
+      for (const OwnedMatrix& matrix : group.matrices) {
+        if (matrix.owner < 0 || matrix.owner >= plan_.topology.rank_count() || seen[matrix.flat][matrix.tensor]) {
+          add(kNone, fmt::format("a matrix of {} has no owner, or two", unit_of(matrix)), DefectKind::kPlace);
+          continue;
+        }
+        seen[matrix.flat][matrix.tensor] = true;
+        int64_t& of_owner = held[matrix.owner];
+        const bool fits = group.in_place || (matrix.offset_bytes >= of_owner &&
+                                             matrix.offset_bytes + matrix.size_bytes() <= group.held_bytes);
+        of_owner = matrix.offset_bytes + matrix.size_bytes();
+        if (!fits || group.scratch_bytes < orthogonalize_scratch_bytes(matrix.shape))
+          add(kNone, fmt::format("a matrix of {} has no room at its owner", unit_of(matrix)), DefectKind::kPlace);
+      }
+    }
+    for (std::size_t f = 0; f < seen.size(); ++f) {
+      if (std::ranges::count(seen[f], false) > 0)
+        add(kNone, fmt::format("a matrix of {} has no group", plan_.model.units[plan_.flats[f].unit].name),
+            DefectKind::kPlace);
+    }
+  }
+  const std::string& unit_of(const OwnedMatrix& matrix) const {
+    return plan_.model.units[plan_.flats[matrix.flat].unit].name;
+  }
+
   bool wanted(std::size_t group, std::size_t part) const {
     if (kWay[part] == Verb::kCollect) return !plan_.matrix_groups[group].in_place;
     return kWay[part] != Verb::kScatter || plan_.topology.rank_count() > 1;
@@ -75,10 +107,10 @@ class MatrixWalk {
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }
   std::string what(OperationId id) const { return proof_.defects.what(id); }
-  void add(OperationId id, std::string sentence) {
+  void add(OperationId id, std::string sentence, DefectKind kind = DefectKind::kUpdate) {
     std::vector<OperationId> operations;
     if (id != kNone) operations.push_back(id);
-    proof_.defects.add(DefectKind::kUpdate, std::move(operations), std::move(sentence));
+    proof_.defects.add(kind, std::move(operations), std::move(sentence));
   }
 
   const Proof& proof_;

@@ -127,15 +127,18 @@ void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b, Isa isa, Th
   });
 }
 
-void transpose(float* to, const ConstMatrix& a) {
+void transpose(float* to, const ConstMatrix& a, ThreadPool& pool) {
   constexpr int64_t kTile = 16;
-  for (int64_t i = 0; i < a.rows; i += kTile) {
-    for (int64_t j = 0; j < a.columns; j += kTile) {
-      for (int64_t r = i; r < std::min(a.rows, i + kTile); ++r) {
-        for (int64_t c = j; c < std::min(a.columns, j + kTile); ++c) to[c * a.rows + r] = a.data[r * a.columns + c];
+  const auto rows_of_tiles = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kTile) {
+      for (int64_t j = 0; j < a.columns; j += kTile) {
+        for (int64_t r = i; r < std::min(end, i + kTile); ++r) {
+          for (int64_t c = j; c < std::min(a.columns, j + kTile); ++c) to[c * a.rows + r] = a.data[r * a.columns + c];
+        }
       }
     }
-  }
+  };
+  pool.for_ranges(a.rows, kTile, rows_of_tiles);
 }
 
 }  // namespace aliquot

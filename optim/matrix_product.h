@@ -18,6 +18,6 @@ struct ConstMatrix {
 void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b, Isa isa, ThreadPool& pool);
 
 /// to[j][i] = a[i][j].
-void transpose(float* to, const ConstMatrix& a);
+void transpose(float* to, const ConstMatrix& a, ThreadPool& pool);
 
 }  // namespace aliquot

@@ -11,19 +11,33 @@ struct HostMatrixLoops {
   Isa isa;
   ThreadPool& pool;
 
-  void transpose(float* to, const ConstMatrix& from) const { aliquot::transpose(to, from); }
+  void transpose(float* to, const ConstMatrix& from) const { aliquot::transpose(to, from, pool); }
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const { aliquot::multiply(to, a, b, isa, pool); }
-  void copy(float* to, const float* from, int64_t count) const { std::copy_n(from, count, to); }
-  void scale(float* values, float factor, int64_t count) const { host_loops(isa).scale(values, factor, count); }
+  template <typename Body>
+  void in_ranges(int64_t count, const Body& body) const {
+    pool.for_ranges(count, 16 * kBlockElements, body);
+  }
+  void copy(float* to, const float* from, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) { std::copy_n(from + begin, end - begin, to + begin); });
+  }
+  void scale(float* values, float factor, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) { host_loops(isa).scale(values + begin, factor, end - begin); });
+  }
   void blend(float* to, float x, float y, const float* from, int64_t count) const {
-    for (int64_t i = 0; i < count; ++i) to[i] = x * to[i] + y * from[i];
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = x * to[i] + y * from[i];
+    });
   }
   void round(float* values, int64_t count) const {
-    for (int64_t i = 0; i < count; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
+    });
   }
   /// The blocks' sums are added in pairs, then pairs of pairs: any number of threads can.
   void normalize(float* values, int64_t count, double* sums, float eps) const {
-    host_loops(isa).block_squares(sums, values, count);
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      host_loops(isa).block_squares(sums + begin / kBlockElements, values + begin, end - begin);
+    });
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
     for (int64_t half = 1; half < blocks; half *= 2) {
       for (int64_t i = 0; i + half < blocks; i += 2 * half) sums[i] += sums[i + half];

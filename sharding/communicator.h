@@ -63,6 +63,7 @@ struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
   int64_t all_bytes = 0;  // of all ranks' transfers
+  bool back = false;      // tells two apart that are of the same bytes, there and back
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };
@@ -101,6 +102,7 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
   /// Part p of rank r's `from` becomes part r of rank p's `to`.
   virtual void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
+  /// Each run's source is read, and its target written, once all ranks have come.
   virtual void transfer(Stream& stream, const Transfers& what, Label label) = 0;
   virtual void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) = 0;
   /// Small things (losses, norms, flags) in host memory, summed in tree order; at most kSmallCount.

@@ -60,8 +60,8 @@ std::string OperationDescription::text() const {
     case Kind::kAllReduce:
       return fmt::format("all-reduce of {} numbers to the {}", count, word_for(static_cast<Reduction>(detail)));
     case Kind::kAllGather: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " in place");
-    case Kind::kAllToAll:
-    case Kind::kTransfer: return fmt::format("{} of {} bytes", name(kind), count);
+    case Kind::kTransfer: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " back");
+    case Kind::kAllToAll: return fmt::format("{} of {} bytes", name(kind), count);
   }
   return "unknown";
 }
@@ -94,6 +94,7 @@ OperationDescription describe_all_to_all(SymmetricRange to, SymmetricRange from,
 
 OperationDescription describe_transfer(const Transfers& what, Label label) {
   return {.kind = Kind::kTransfer,
+          .detail = what.back,
           .mark = mark_of(label, {what.to.offset_bytes, what.from.offset_bytes}),
           .count = what.all_bytes};
 }

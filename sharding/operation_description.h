@@ -25,7 +25,7 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place
+  uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place or a transfer back
   uint8_t mark = 0;    // of what it is for and where in its buffers: differs, but for one time in 256, where these do
   int64_t count = 0;   // elements, or bytes where the operation moves bytes
 

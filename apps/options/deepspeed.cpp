@@ -205,11 +205,15 @@ void Translation::take_betas(double first, double second) {
   set(key, "betas", number_text((*value)[0]) + "," + number_text((*value)[1]));
 }
 
-/// Rates of its own for matrices and for the rest, or one for both.
+/// Rates of its own for matrices and for the rest, or one for both; and defaults of its own.
 void Translation::take_muon(const std::string& params) {
+  const auto own_or_common = [&](const char* own) { return params + (find(params + own) != nullptr ? own : "lr"); };
+  set_number(own_or_common("muon_lr"), "muon-lr", 0.02);
+  set_number(own_or_common("adam_lr"), "lr", 3e-4);
   set_number(params + "momentum", "momentum", 0.95);
-  set_number(params + (find(params + "muon_lr") ? "muon_lr" : "lr"), "muon-lr", kDefaultRate);
-  set_number(params + (find(params + "adam_lr") != nullptr ? "adam_lr" : "lr"), "lr", kDefaultRate);
+  set_number(params + "eps", "eps", 1e-10);
+  set_number(params + "weight_decay", "weight-decay", 0);
+  take_betas(0.9, 0.95);
 }
 
 /// Without the block DeepSpeed takes the program's own optimizer, which is ours.
@@ -225,13 +229,13 @@ void Translation::take_optimizer() {
            fmt::format("'{}' is not here: give Adam, AdamW, Lion, SGD or Muon.", word("optimizer.type")));
   const bool decoupled = flag(params + "adam_w_mode", true);  // also of what DeepSpeed calls Adam
   set("optimizer.type", "optimizer", type == "adam" && decoupled ? "adamw" : type);
-  if (type != "muon") set_number(params + "lr", "lr", kDefaultRate);
+  if (type == "muon") return take_muon(params);
+  set_number(params + "lr", "lr", kDefaultRate);
   set_number(params + "eps", "eps", 1e-8);
   const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
   set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
-  if (type == "muon") take_muon(params);
-  if (type == "sgd" || find(params + "nesterov") != nullptr) options_.nesterov = flag(params + "nesterov");
+  if (type == "sgd") options_.nesterov = flag(params + "nesterov");
   take_betas(0.9, type == "lion" ? 0.99 : 0.999);
 }
 
@@ -266,6 +270,7 @@ void Translation::take_rates(const std::string& type) {
     return;
   }
   set_number(params + "warmup_max_lr", "lr", kDefaultRate);
+  if (options_.optimizer == "muon") set_number(params + "warmup_max_lr", "muon-lr", kDefaultRate);  // one rate for all
   set_number(params + "warmup_min_lr", "warmup-from", 0);
   options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
 }

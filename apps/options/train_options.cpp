@@ -76,7 +76,7 @@ void add_optimizer(OptionTable& t, TrainOptions& o) {
   t.toggle("decay-all", o.decay_all, "Decay norms and biases too.");
   t.real("momentum", o.momentum, {0, 1}, "Of sgd, default 0.9, and of muon, default 0.95.");
   t.toggle("nesterov", o.nesterov, "Nesterov's momentum, for sgd, default off, and muon, default on.");
-  t.real("muon-lr", o.muon_lr, kRate, "The rate of the tensors that muon updates.");
+  t.real("muon-lr", o.muon_lr, kRate, "Muon's rate of matrices where --lr is the rest's; the schedule scales both.");
   t.choice("schedule", o.schedule, {"constant", "linear", "cosine", "wsd", "inverse-sqrt"},
            "How the rate falls from --lr to --min-lr at --steps.");
   t.count("warmup", o.warmup, kFromZero, "Steps in which the rate rises to --lr.");

@@ -43,6 +43,8 @@ ModelSpec model_of(const PlanOptions& o) {
     throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
   if (o.recompute == "block")
     throw UsageError("--recompute " + o.recompute + ": of --params nothing is known but their number; give a --model.");
+  if (o.optimizer == "muon")
+    throw UsageError("--optimizer muon: of --params no matrices are known, only their number; give a --model.");
   return equal_units(*o.params, o.units);
 }
 

@@ -180,6 +180,7 @@ class Search {
       return;
     }
     if (is_of_group(operation().verb)) return group(plan_.matrix_groups[operation().place]);
+    if (operation().verb == Verb::kCopyIn || operation().verb == Verb::kCopyOut) return copy();
     const UnitId unit = operation().place;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { touch_flat(f); });
@@ -242,7 +243,6 @@ class Search {
     }
     const bool looks = verb == Verb::kRelease || (verb == Verb::kGather && plan_.schedule.view);
     if (looks) use(f);  // the model may, from a view's making to its release
-    if (verb == Verb::kCopyIn || verb == Verb::kCopyOut) copy(f);
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kReduce) reduce(f);
     if (verb == Verb::kExchange) exchange(f);
@@ -255,7 +255,8 @@ class Search {
     }
   }
 
-  void copy(int32_t f) {
+  /// Of one unit, or of all units of a group.
+  void copy() {
     const bool in = operation().verb == Verb::kCopyIn;
     const std::pair<Role, Role> homes[] = {{Role::kOffered, Role::kParametersHome},
                                            {Role::kParameters, Role::kParametersHome},
@@ -263,9 +264,9 @@ class Search {
                                            {Role::kOptimizer, Role::kOptimizerHome}};
     for (const auto& [slot, home] : homes) {
       for (const PlannedBuffer& b : plan_.schedule.buffers) {
-        if (b.role != slot || b.flat != f || b.always || (in ? b.first : b.last) != op_) continue;
-        own(home, f, !in);
-        own(slot, f, in);
+        if (b.role != slot || b.always || (in ? b.first : b.last) != op_) continue;
+        own(home, b.flat, !in);
+        own(slot, b.flat, in);
       }
     }
   }

@@ -9,7 +9,6 @@
 #include "kernels/device_adversarial.h"
 #include "optim/muon.h"
 #include "tests/engine/small_model.h"
-#include "tests/support/delaying_device.h"
 
 namespace aliquot {
 namespace {
@@ -130,6 +129,71 @@ TEST(Muon, ReplicasWorkOnTheirOwnMatrices) {
     const Outcome plain = train_plainly(4, settings);
     settings.options.replicas = 2;
     EXPECT_EQ(train_on(4, settings), plain) << stage;
+  }
+}
+
+/// Six equal matrices and biases in units of their own: groups follow one another, two of them under way at a time. Every rank
+/// has the same gradient, so that powers of two of ranks give the bits of one.
+std::vector<float> train_squares(World& world, EngineOptions options) {
+  constexpr int kUnits = 6, kSteps = 3;
+  constexpr int64_t kSide = 48;
+  options.optimizer = Muon{.lr = 6e-4f};
+  Engine engine(world, options);
+  float *values[kUnits] = {}, *gradients[kUnits] = {}, *bias[kUnits] = {}, *bias_gradient[kUnits] = {};
+  for (int u = 0; u < kUnits; ++u) {
+    Unit& unit = engine.add_unit(fmt::format("u{}", u));
+    unit.add("weight", {kSide, kSide}, &values[u], &gradients[u]);
+    unit.add("bias", {kSide}, &bias[u], &bias_gradient[u], {.decayed = false});
+  }
+  engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = initial_value(parameter.tensor.name, offset + static_cast<int64_t>(i));
+  });
+  EXPECT_GE(engine.plan().matrix_groups.size(), world.rank_count() > 3 ? 1u : 2u);
+  Stream& compute = engine.compute_stream();
+  for (int step = 0; step < kSteps; ++step) {
+    engine.micro_batch();
+    for (int u = 0; u < kUnits; ++u) const auto live = engine.units()[u].forward();
+    for (int u = kUnits - 1; u >= 0; --u) {
+      const auto live = engine.units()[u].backward();
+      compute.run([u, step, value = values[u], to = gradients[u], of_bias = bias_gradient[u]] {
+        for (int64_t i = 0; i < kSide * kSide; ++i)
+          to[i] = 0.125f * value[i] + initial_value(fmt::format("{} {}", u, step), i);
+        for (int64_t i = 0; i < kSide; ++i) of_bias[i] = initial_value(fmt::format("bias {} {}", u, step), i);
+      });
+    }
+    engine.step();
+  }
+  expect_planned_memory(world, engine);
+  std::vector<float> all;
+  for (int u = 0; u < kUnits; ++u) {
+    for (const char* what : {"weight", "bias"}) {
+      const auto own = engine.read(fmt::format("u{}.{}", u, what));
+      all.insert(all.end(), own.begin(), own.end());
+    }
+  }
+  return all;
+}
+
+TEST(Muon, GroupsThatFollowOneAnotherGiveTheBitsOfOneRank) {
+  std::vector<float> alone;
+  World::threads(
+      1, [&](World& world) { alone = train_squares(world, {.zero_stage = 0}); }, kHosts);
+  for (const int ranks : {2, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const Offload offload : {Offload::kNone, Offload::kHost}) {
+        for (uint64_t seed = 0; seed < 6; ++seed) {
+          const EngineOptions options{.zero_stage = stage, .gather = GatherMode::kCopy, .offload_state = offload};
+          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          World::threads(ranks,
+                         [&](World& world) {
+                           EXPECT_TRUE(train_squares(world, options) == alone)
+                               << ranks << " ranks, stage " << stage << ", seed " << seed;
+                         },
+                         {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+        }
+      }
+    }
   }
 }
 

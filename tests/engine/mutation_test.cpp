@@ -114,16 +114,40 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
 void mutate_copies(const Plan& plan, Mutants& mutants) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
-    if (operations[id].verb != Verb::kUpdate) continue;
+    const bool blends = operations[id].verb == Verb::kBlend;
+    if (operations[id].verb != Verb::kUpdate && !blends) continue;
     Schedule& schedule = add(mutants, "forget both copies", plan).schedule;
     bool any = false;
     for (PlannedBuffer& buffer : schedule.buffers) {
       const bool slot = home_of(buffer.role) && buffer.role != Role::kOffered && !buffer.always;
-      if (!slot || plan.flats[buffer.flat].unit != operations[id].place) continue;
+      if (!slot) continue;
+      const FlatSpec& flat = plan.flats[buffer.flat];
+      const bool of_blend = flat.matrices && buffer.role == Role::kOptimizer;
+      if (of_blend != blends) continue;
+      const auto& members = plan.matrix_groups;
+      const bool its = blends ? std::ranges::count(members[operations[id].place].flats, buffer.flat) > 0
+                              : flat.unit == operations[id].place;
+      if (!its) continue;
       buffer.first = buffer.last = id;
       any = any || buffer.size_bytes > 0;
     }
     if (!any) mutants.pop_back();
+  }
+}
+
+/// A matrix at another place, at nobody's, twice, or forgotten.
+void mutate_matrices(const Plan& plan, Mutants& mutants) {
+  for (std::size_t g = 0; g < plan.matrix_groups.size(); ++g) {
+    const auto group = [&](const char* kind) -> MatrixGroup& { return add(mutants, kind, plan).matrix_groups[g]; };
+    group("a matrix has no owner").matrices.back().owner = plan.topology.rank_count();
+    MatrixGroup& twice = group("a matrix twice");
+    twice.matrices.push_back(twice.matrices.back());
+    group("a matrix is forgotten").matrices.pop_back();
+    group("too little scratch").scratch_bytes -= 4;
+    if (!plan.matrix_groups[g].in_place) {
+      group("a matrix beyond its memory").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
+      group("too little memory for matrices").held_bytes -= 1024;
+    }
   }
 }
 
@@ -209,6 +233,7 @@ TEST(Mutations, EveryMistakeIsCaught) {
     mutate_buffers(original, mutants);
     mutate_copies(original, mutants);
     mutate_spaces(original, mutants);
+    mutate_matrices(original, mutants);
     for (const Mutant& mutant : mutants) judge(original, order, mutant, table[mutant.kind]);
   }
   print(table);

@@ -110,6 +110,7 @@ TEST(ParameterOptions, ScaleRateAndDecay) {
           for (float& of : values) of = 1.0f;
         });
         engine.set_learning_rate(0.125);
+        engine.micro_batch();
         { const auto live = unit.forward(); }
         { const auto live = unit.backward(); }
         engine.step();
@@ -118,6 +119,9 @@ TEST(ParameterOptions, ScaleRateAndDecay) {
         EXPECT_EQ(all("all.half"), std::vector<float>(300, 1.0f - 0.03125f));
         EXPECT_EQ(all("all.slow"), std::vector<float>(300, 1.0f - 0.0625f * 1.5f));
         EXPECT_EQ(all("all.none"), std::vector<float>(300, 1.0f));
+        Engine other(world, options);
+        other.add_unit("wrong").add("w", {3}, &value, &gradient, {.decay_scale = -1.0f});
+        EXPECT_THROW(other.plan(), UsageError);
       },
       kHosts);
 }
