@@ -48,7 +48,7 @@ guide_quotes_it() {
   while read -r line; do
     quoted=$((quoted + 1))
     expect pass "" grep -qF "$line" "$top/apps/examples/transformer_cuda_sharded.cu"
-  done < <(sed -n '/^## On a GPU/,/^## Which/s/^    //p' "$top/docs/wrapping.md")
+  done < <(awk '/^## / { on = $0 == "## On a GPU" } on && sub(/^    /, "")' "$top/docs/wrapping.md")
   if [ "$quoted" -lt 3 ]; then echo "the guide quotes $quoted lines" && failures=$((failures + 1)); fi
 }
 
