@@ -148,10 +148,11 @@ std::string description(const Plan& plan) {
   }
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
-      lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}, decay x {}\n", unit.name, parameter.tensor.name,
+      lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}{}\n", unit.name, parameter.tensor.name,
                            name(parameter.tensor.dtype), fmt::join(parameter.tensor.shape, ", "),
                            parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
-                           parameter.matrix ? "" : ", not as a matrix", parameter.lr_scale, parameter.decay_scale);
+                           parameter.matrix ? "" : ", not as a matrix", parameter.lr_scale,
+                           parameter.decay_scale == 1.0f ? "" : fmt::format(", decay x {}", parameter.decay_scale));
     }
   }
   const auto& uses = plan.model.activations.uses;
