@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/accesses.h"
+#include "engine/crossings.h"
 #include "engine/order.h"
 #include "kernels/error.h"
 
@@ -14,7 +15,8 @@ namespace {
 /// What one operation takes, and moves.
 struct Price {
   double seconds = 0;
-  int64_t bytes = 0;  // sent, and received
+  int64_t bytes = 0;           // sent, and received
+  int64_t crossing_bytes = 0;  // sent by a node to others
 };
 
 /// Whom a collective goes round.
@@ -32,7 +34,12 @@ struct Reach {
 class Pricing {
  public:
   Pricing(const Plan& plan, const CostModel& cost)
-      : plan_(plan), cost_(cost), replica_(plan.topology), world_(plan.world), copies_(copied_slots(plan.schedule)) {
+      : plan_(plan),
+        cost_(cost),
+        replica_(plan.topology),
+        world_(plan.world),
+        crossings_(plan.world, plan.policy.replica_count),
+        copies_(copied_slots(plan.schedule)) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
       throw UsageError(
           fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
@@ -101,6 +108,8 @@ class Pricing {
       const Price one = collective(shard_bytes(plan_.flats[f], dtype), replica_);
       sum.seconds += one.seconds;
       sum.bytes += one.bytes;
+      for (const Meeting& of : crossings_.replicas)
+        sum.crossing_bytes += of.gathered_bytes(shard_bytes(plan_.flats[f], dtype));
     }
     return sum;
   }
@@ -111,9 +120,12 @@ class Pricing {
     reduced_.resize(plan_.model.units.size(), false);
     const bool levels = plan_.schedule.sums_in_levels;
     const int additions = levels ? closed_levels(operation.micro_batch) : reduced_[unit] ? 1 : 0;
+    price.crossing_bytes = 0;
     int64_t copied = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
+      for (const Meeting& of : crossings_.replicas)
+        price.crossing_bytes += of.reduced_bytes(plan_.flats[f].layout.shard_count(), precision().sent());
       // Two read and one written, a byte.
       copied += 3 * additions * shard_bytes(plan_.flats[f], levels ? DType::kFloat32 : precision().gradients);
       if (precision().sent() == precision().gradients) continue;
@@ -144,12 +156,18 @@ class Pricing {
     const LinkCost& link = plan_.world.one_node() ? cost_.inside_node : cost_.between_nodes;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      const int64_t bytes =
-          (shard_bytes(plan_.flats[f], DType::kFloat32) + shard_bytes(plan_.flats[f], precision().gradients) +
-           needed_bytes(plan_, Role::kSquares, f)) /
-          peers * (peers - 1);
-      sum.seconds += 3 * link.latency_seconds + static_cast<double>(bytes) / link.bytes_per_second;
+      const int64_t part_count = plan_.flats[f].layout.shard_count() / peers;
+      const int64_t gathered_bytes =
+          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kSquares, f) / peers;
+      const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
+      int64_t crossing_bytes = 0;
+      for (const Meeting& of : crossings_.peers)
+        crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
+      // A node's ranks meet their peers at once, over one link.
+      const int64_t carried_bytes = plan_.world.one_node() ? bytes : crossing_bytes;
+      sum.seconds += 3 * link.latency_seconds + static_cast<double>(carried_bytes) / link.bytes_per_second;
       sum.bytes += bytes;
+      sum.crossing_bytes += crossing_bytes;
     }
     return sum;
   }
@@ -157,6 +175,8 @@ class Pricing {
   /// Within the replica; and of all ranks a word on whether one abandons the step.
   Price norm() const {
     Price price = collective(norm_part_bytes(plan_.flats), replica_);
+    for (const Meeting& of : crossings_.replicas)
+      price.crossing_bytes += of.gathered_bytes(norm_part_bytes(plan_.flats));
     if (plan_.policy.replica_count > 1)
       price.seconds += (world_.one_node ? cost_.inside_node : cost_.between_nodes).latency_seconds;
     return price;
@@ -203,6 +223,7 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   Reach replica_, world_;
+  Crossings crossings_;
   std::vector<bool> reduced_;                  // by unit, in this step
   std::vector<std::vector<BufferId>> copies_;  // by operation
 };
@@ -321,6 +342,7 @@ Timeline simulate(const Plan& plan, const CostModel& cost) {
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
     timeline.sent_bytes += clockwork.prices()[id].bytes;
     timeline.received_bytes += clockwork.prices()[id].bytes;
+    timeline.crossing_bytes += clockwork.prices()[id].crossing_bytes;
   }
   for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
   add_up(plan, busy, timeline);

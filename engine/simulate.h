@@ -52,6 +52,7 @@ struct Timeline {
   double communication_seconds = 0;            // of all collectives, each for itself
   double hidden_seconds = 0;                   // of that, while the compute lane was busy
   int64_t sent_bytes = 0, received_bytes = 0;  // by one rank
+  int64_t crossing_bytes = 0;                  // sent by the first node to others, over hosts
 
   /// 1: communication costs no time; 1 too where there is none.
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/bench.sh [AREA] [--with-torch]
-# Areas: kernels communication optimizer engine checkpoint training simulator; every one that exists when none is named.
+# Areas: kernels communication optimizer engine checkpoint training cluster simulator; every one that exists when none is named.
 # Prints a table (name, time, and each figure with its name; a ratio is to a reference measured in the same run) and writes
 # build/bench/AREA.json in Google Benchmark's format. BENCHMARK_ARGS adds words to the program's command line, such as
 # --benchmark_filter=copy. Exit 2: that area has no benchmarks yet.
@@ -9,7 +9,7 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-known="kernels communication optimizer engine checkpoint training simulator"
+known="kernels communication optimizer engine checkpoint training cluster simulator"
 areas=()
 with_torch=
 for argument in "$@"; do

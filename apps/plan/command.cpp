@@ -99,6 +99,7 @@ Json to_json(const PlanOptions& o, const Outcome& outcome) {
               {"rank_bytes", rank_bytes(outcome.plan)},
               {"sent_bytes", outcome.timeline.sent_bytes},
               {"received_bytes", outcome.timeline.received_bytes},
+              {"crossing_bytes", outcome.timeline.crossing_bytes},
               {"operations", outcome.plan.schedule.operations.size()}};
   if (outcome.largest) one["largest_parameters"] = *outcome.largest;
   if (!o.machine.empty()) {
@@ -122,6 +123,8 @@ void print_text(const PlanOptions& o, const Outcome& outcome) {
     fmt::print("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
   fmt::print("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
              bytes_text(outcome.timeline.received_bytes));
+  if (outcome.timeline.crossing_bytes > 0)
+    fmt::print("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
   if (outcome.largest)
     fmt::print("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
   if (!o.machine.empty()) {

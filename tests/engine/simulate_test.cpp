@@ -119,6 +119,24 @@ TEST(Simulate, BytesBetweenNodesCrossOnce) {
   }
 }
 
+/// What leaves a node, of two units with shards of 1,024 bytes. Reduced: a sum for each rank elsewhere, or the one rank's own
+/// parts. Published: the node's parts, to each other node once. Between replicas that each lie on a node: the first part of a
+/// shard one way, the second the other, with the sum of a block's squares.
+TEST(Simulate, BytesThatLeaveANodeAreCounted) {
+  const auto crossing = [](const Policy& policy, const Topology& topology) {
+    const Plan p = plan(two_units(), policy, topology);
+    return std::pair(simulate(p, seconds_of(10, 20)).crossing_bytes, norm_part_bytes(p.flats));
+  };
+  const auto [nodes_of_two, norm] = crossing({.zero_stage = 2}, testing::hosts(4, 2));
+  EXPECT_EQ(nodes_of_two, 2 * (2 * 1024 + 2 * 1024) + 2 * norm);
+  const auto [nodes_of_one, norm_of_one] = crossing({.zero_stage = 2}, testing::hosts(4, 1));
+  EXPECT_EQ(nodes_of_one, 2 * (3 * 1024 + 3 * 1024) + 3 * norm_of_one);
+  const auto [unequal, norm_of_unequal] = crossing({.zero_stage = 2}, testing::hosts(5, 3));
+  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // a node of three is no subtree
+  EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
+  EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
+}
+
 TEST(Simulate, OneRankMovesNothing) {
   const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
   const Timeline timeline = simulate(p, seconds_of(10, 20));

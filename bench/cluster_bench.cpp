@@ -1,0 +1,56 @@
+// Training over 2 and 4 emulated nodes of 2 ranks with 1 Gbit/s between them, sharded over all ranks (stage 3) and within each
+// node (--replicas): tokens/s, and the bytes that the first node sends in a step, as the kernel counts them on its link and as
+// the plan has them. ratio_to_plan is what headers, acknowledgements and all that is not in the schedule add.
+#include <benchmark/benchmark.h>
+#include <exception>
+#include <fmt/format.h>
+
+#include "bench/cluster_runs.h"
+#include "bench/paired.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRounds = 3;
+constexpr int kFewSteps = 2, kManySteps = 10;
+constexpr const char* kModel = "--layers 4 --width 256 --heads 4 --micro-batch 4";
+
+/// A long run less a short one: starting, and the digest at the end, are in both.
+void measure(benchmark::State& state, const ClusterCase& what) {
+  std::vector<double> seconds, sent_bytes;
+  double tokens = 0;
+  for (auto _ : state) {
+    try {
+      const ClusterRun few = run_on_cluster(what, kFewSteps), many = run_on_cluster(what, kManySteps);
+      seconds.push_back(median(many.step_seconds));
+      sent_bytes.push_back(static_cast<double>(many.sent_bytes - few.sent_bytes) / (kManySteps - kFewSteps));
+      tokens = many.tokens;
+    } catch (const std::exception& error) {
+      return state.SkipWithError(error.what());
+    }
+    state.SetIterationTime(seconds.back());
+  }
+  const double planned = plan_of(what)["crossing_bytes"];
+  state.counters["tokens_per_second"] = tokens / median(seconds);
+  state.counters["sent_MB_counted"] = median(sent_bytes) * 1e-6;
+  state.counters["sent_MB_planned"] = planned * 1e-6;
+  state.counters["ratio_to_plan"] = median(sent_bytes) / planned;
+}
+
+const bool registered = [] {
+  for (const int nodes : {2, 4}) {
+    for (const bool hybrid : {false, true}) {
+      const std::string replicas = hybrid ? fmt::format(" --replicas {}", nodes) : "";
+      const ClusterCase what{nodes, 2, "1gbit", kModel + replicas};
+      benchmark::RegisterBenchmark(fmt::format("cluster/{}_nodes/{}", nodes, hybrid ? "hybrid" : "stage3").c_str(),
+                                   [what](benchmark::State& state) { measure(state, what); })
+          ->UseManualTime()
+          ->Iterations(kRounds)
+          ->Unit(benchmark::kMillisecond);
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace aliquot
