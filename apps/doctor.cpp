@@ -17,7 +17,7 @@ constexpr std::string_view kHelp =
     "aliquot doctor [--measure FILE]\n\n"
     "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
     "and\n"
-    "  what would add it.\n\n";
+    "  what would add it. Started by mpirun over several nodes, --measure takes the links between them too.\n\n";
 
 void show_machine() {
   const MachineReport report = report_machine();
@@ -26,27 +26,43 @@ void show_machine() {
   for (const std::string& missing : report.missing) fmt::print("missing   {}\n", missing);
 }
 
-void measure_into(const std::string& file) {
-  const std::filesystem::path path = file;
-  if (std::filesystem::exists(path)) {
+void refuse_to_replace(const std::string& file) {
+  if (std::filesystem::exists(file))
     throw UsageError("--measure " + file + " is there already: remove it, or write elsewhere.");
-  }
-  fmt::print("\nmeasuring; other work on this machine shows in the figures ...\n");
-  std::fflush(stdout);
-  const MachineRates rates = measure_machine();
+}
+
+void show_links(const MachineRates& rates) {
   const CostModel& cost = rates.cost;
-  fmt::print("of one of {} ranks with {} thread{} each, all at work:\n", rates.rank_count, rates.threads_per_rank,
-             rates.threads_per_rank == 1 ? "" : "s");
+  const auto line = [](const char* what, const LinkCost& link) {
+    fmt::print("{}{:.3f} GB/s between nodes, {:.0f} us at least\n", what, link.bytes_per_second * 1e-9,
+               link.latency_seconds * 1e6);
+  };
+  if (!rates.several_nodes) {
+    fmt::print(
+        "(links between nodes cannot be measured on one: {:.1f} GB/s and {:.0f} us are assumed; start this with "
+        "mpirun over several, or change them there)\n",
+        cost.between_nodes.bytes_per_second * 1e-9, cost.between_nodes.latency_seconds * 1e6);
+    return;
+  }
+  line("links     ", cost.between_nodes);
+  line("          while ranks compute: ", cost.beside_compute);
+  fmt::print("          which they then do {:.0f} % slower\n", 100 * cost.beside_compute_share);
+}
+
+void write_rates(const MachineRates& rates, const std::string& file) {
+  const CostModel& cost = rates.cost;
+  fmt::print(
+      "\nof one of {} ranks with {} thread{} each, all at work; other work on this machine shows in the figures:\n",
+      rates.rank_count, rates.threads_per_rank, rates.threads_per_rank == 1 ? "" : "s");
   fmt::print("products  {:.0f} GFLOP/s in fp32\n", cost.flops_per_second * 1e-9);
   fmt::print("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
   fmt::print("AdamW     {:.2f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
   fmt::print("reduces   {:.1f} GB/s from peers, {:.1f} us at least\n", cost.inside_node.bytes_per_second * 1e-9,
              cost.inside_node.latency_seconds * 1e6);
+  show_links(rates);
+  const std::filesystem::path path = file;
   write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(), machine_text(cost));
-  fmt::print(
-      "written to {}: aliquot plan --machine {}\n(links between nodes cannot be measured on one: {:.1f} GB/s "
-      "and {:.0f} us are assumed; change them there)\n",
-      file, file, cost.between_nodes.bytes_per_second * 1e-9, cost.between_nodes.latency_seconds * 1e6);
+  fmt::print("written to {}: aliquot plan --machine {}\n", file, file);
 }
 
 }  // namespace
@@ -61,8 +77,14 @@ int run_doctor(const Arguments& arguments) {
     return 0;
   }
   parse_arguments(table, arguments);
-  show_machine();
-  if (!measure.empty()) measure_into(measure);
+  MachineRates rates;
+  if (!measure.empty()) {
+    refuse_to_replace(measure);
+    rates = measure_machine();
+    if (!rates.leads) return 0;  // of the ranks that a launcher started, one tells
+  }
+  if (!rates.launched) show_machine();  // what it starts to look around would count as one of the ranks
+  if (!measure.empty()) write_rates(rates, measure);
   return 0;
 }
 

@@ -1,16 +1,18 @@
 #include "apps/machine_rates.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
-#include <thread>
 #include <vector>
 
+#include "apps/link_rates.h"
 #include "apps/models/product.h"
 #include "kernels/host_stream.h"
 #include "kernels/kernels.h"
 #include "optim/optimizer.h"
 #include "optim/update.h"
+#include "sharding/cores.h"
 #include "sharding/world.h"
 
 namespace aliquot {
@@ -31,17 +33,28 @@ class RankRates {
   explicit RankRates(World& world)
       : world_(world),
         stream_(world.device().make_stream(Lane::kCompute)),
-        gradients_(world.communicator().allocate(kElements * 4, Category::kGradients, "gradients")),
+        inside_(world.communicator().split(world.topology().node_of_rank[world.rank()], world.rank())),
+        gradients_(inside_->allocate(kElements * 4, Category::kGradients, "gradients")),
         arrays_(4, std::vector<float>(static_cast<size_t>(kElements), 1e-3f)) {
     std::fill_n(reinterpret_cast<float*>(gradients_.local()), kElements, 1e-3f);
   }
 
+  int thread_count() const { return host(*stream_).pool().thread_count(); }
+
   CostModel measure() {
     CostModel cost = CostModel::typical_host();
-    const int ranks = world_.rank_count();
-    const double part_bytes = static_cast<double>(kElements) * 4 / ranks;
-    cost.inside_node.latency_seconds = least_seconds([&] { reduce(kSmallPart); });
-    cost.inside_node.bytes_per_second = part_bytes * (ranks - 1) / least_seconds([&] { reduce(kElements / ranks); });
+    if (const int ranks = inside_->rank_count(); ranks > 1) {
+      const double part_bytes = static_cast<double>(kElements) * 4 / ranks;
+      cost.inside_node.latency_seconds = least_seconds([&] { reduce(kSmallPart); });
+      cost.inside_node.bytes_per_second = part_bytes * (ranks - 1) / least_seconds([&] { reduce(kElements / ranks); });
+    }
+    if (!world_.topology().one_node()) {
+      const LinkRates links = measure_links(world_, [&] { product(); });
+      cost.between_nodes = links.alone;
+      cost.beside_compute = links.beside_compute;
+      cost.beside_compute_share = links.compute_share;
+    }
+    cost.cores_per_thread = cores_per_thread();
     cost.copy_bytes_per_second = 2.0 * 4 * kElements / least_seconds([&] { copy(); });  // read and written
     cost.update_seconds_per_element = least_seconds([&] { update(); }) / static_cast<double>(kElements);
     cost.flops_per_second = 2.0 * kProductRows * kProductColumns * kProductDepth / least_seconds([&] { product(); });
@@ -65,8 +78,13 @@ class RankRates {
   }
 
   void reduce(int64_t part_count) {
-    world_.communicator().reduce_scatter(
-        *stream_, {.from = {&gradients_, 0}, .to = arrays_[0].data(), .part_count = part_count}, {"measuring"});
+    inside_->reduce_scatter(*stream_, {.from = {&gradients_, 0}, .to = arrays_[0].data(), .part_count = part_count},
+                            {"measuring"});
+  }
+  double cores_per_thread() const {
+    const std::vector<bool> cores = allowed_cores();
+    const auto count = static_cast<double>(std::count(cores.begin(), cores.end(), true));
+    return count / inside_->rank_count() / thread_count();
   }
   void copy() { world_.device().kernels().copy(*stream_, arrays_[0].data(), arrays_[1].data(), kElements * 4); }
   void update() {
@@ -92,6 +110,7 @@ class RankRates {
 
   World& world_;
   std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Communicator> inside_;
   SymmetricBuffer gradients_;
   std::vector<std::vector<float>> arrays_;
 };
@@ -100,16 +119,22 @@ class RankRates {
 
 MachineRates measure_machine() {
   MachineRates rates;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  rates.threads_per_rank = std::max(1, cores / rates.rank_count);
-  World::threads(rates.rank_count,
-                 [&](World& world) {
-                   RankRates rank(world);
-                   const CostModel cost = rank.measure();
-                   world.communicator().gather_objects("measured");  // nobody reads the others' memory any more
-                   if (world.rank() == 0) rates.cost = cost;
-                 },
-                 {.device = DeviceChoice::kHost, .threads_per_rank = rates.threads_per_rank});
+  std::atomic<int> ranks_here = 0;
+  World::run(rates.rank_count,
+             [&](World& world) {
+               ++ranks_here;
+               RankRates rank(world);
+               const CostModel cost = rank.measure();
+               world.communicator().gather_objects("measured");  // nobody reads the others' memory any more
+               if (world.rank() != 0) return;
+               rates = {.rank_count = world.rank_count(),
+                        .threads_per_rank = rank.thread_count(),
+                        .several_nodes = !world.topology().one_node(),
+                        .leads = true,
+                        .cost = cost};
+             },
+             {.device = DeviceChoice::kHost});
+  rates.launched = ranks_here < rates.rank_count;
   return rates;
 }
 

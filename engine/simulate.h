@@ -19,9 +19,15 @@ struct UseCost {
   double forward_seconds = 0, backward_seconds = 0;
 };
 
-/// Rates of a machine, measured or assumed. Two collectives at once are taken not to slow one another down.
+/// Rates of a machine, measured or assumed. Collectives at once share the link between nodes, and nothing else.
 struct CostModel {
   LinkCost inside_node, between_nodes;
+  /// Cores of a rank for each of its threads; 0: what moves bytes has processors of its own (GPUs). With 1 or less, who
+  /// computes and who moves bytes take turns: copies and sums take twice as long meanwhile, and computing too; messages take
+  /// what they take `beside_compute`, and that share of computing.
+  double cores_per_thread = 0;
+  LinkCost beside_compute;
+  double beside_compute_share = 0;
   double copy_bytes_per_second = 1e10;  // sums and copies in a rank's own memory
   double update_seconds_per_element = 3e-9;
   double host_bytes_per_second = 1e10;    // between a slot and host memory, for what is offloaded there

@@ -49,6 +49,10 @@ Machine read_machine(const std::string& path) {
   Machine machine{path, json.value("has_gpus", false), CostModel::typical_host()};
   take(json, "inside_node", machine.cost.inside_node, path);
   take(json, "between_nodes", machine.cost.between_nodes, path);
+  machine.cost.beside_compute = machine.cost.between_nodes;
+  take(json, "beside_compute", machine.cost.beside_compute, path);
+  take(json, "beside_compute_share", machine.cost.beside_compute_share, path);
+  take(json, "cores_per_thread", machine.cost.cores_per_thread, path);
   take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
   take(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
   take(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
@@ -68,6 +72,9 @@ std::string machine_text(const CostModel& cost) {
   const nlohmann::ordered_json file{{"has_gpus", false},
                                     {"inside_node", json(cost.inside_node)},
                                     {"between_nodes", json(cost.between_nodes)},
+                                    {"beside_compute", json(cost.beside_compute)},
+                                    {"beside_compute_share", cost.beside_compute_share},
+                                    {"cores_per_thread", cost.cores_per_thread},
                                     {"copy_bytes_per_second", cost.copy_bytes_per_second},
                                     {"host_bytes_per_second", cost.host_bytes_per_second},
                                     {"disk_bytes_per_second", cost.disk_bytes_per_second},

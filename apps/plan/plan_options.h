@@ -33,7 +33,7 @@ struct PlanOptions : ShapeOptions, OffloadOptions {
   bool update_in_backward = false, reproducible = false;
 
   std::optional<int64_t> device_memory;
-  std::string machine;
+  std::string machine, profile;
   bool schedule = false;
   std::string trace;
   std::string format = "text";

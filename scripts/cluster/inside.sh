@@ -33,18 +33,31 @@ on() { # NODE COMMAND...
   nsenter --target "${holders[node]}" --net --uts --ipc --mount -- "$@"
 }
 
-# shaped LINK RATE COMMAND...: the command, which runs tc, holds what leaves by the link to the rate. The burst 128kb latency 20ms
-# largest packets that TCP hands down, the queue what 20 ms carry, and no less than what two sockets have under way.
+# burst_of RATE: bytes of a quarter of a millisecond: what comes after a pause may pass at once, and on a wire it may not. Less
+# than 16 KB would cost more of the processor than a network card does.
+burst_of() {
+  awk -v number="${1%%[a-z]*}" -v unit="${1##*[0-9.]}" 'BEGIN {
+    bits = number * (unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : unit == "kbit" ? 1e3 : 1)
+    bytes = int(bits / 8 * 0.00025)
+    print bytes < 16000 ? 16000 : bytes
+  }'
+}
+
+# shaped LINK RATE COMMAND...: the command, which runs tc or ip, holds what leaves by the link to the rate, with a queue of 20 ms.
+# TCP hands down packets of half a burst at most: with larger ones the switch drops some, and a step waits for them.
 shaped() {
-  local link=$1 link_rate=$2
+  local link=$1 link_rate=$2 burst largest
+  burst=$(burst_of "$link_rate")
+  largest=$((burst / 2 < 16000 ? 16000 : burst / 2))
   shift 2
-  "$@" qdisc replace dev "$link" root handle 1: tbf rate "$link_rate" burst 128kb latency 20ms
-  if [ -n "$delay" ]; then "$@" qdisc add dev "$link" parent 1:1 handle 2: netem delay "$delay" limit 100000; fi
+  "$@" ip link set dev "$link" gso_max_size $((largest < 65536 ? largest : 65536))
+  "$@" tc qdisc replace dev "$link" root handle 1: tbf rate "$link_rate" burst "$burst" latency 20ms
+  if [ -n "$delay" ]; then "$@" tc qdisc add dev "$link" parent 1:1 handle 2: netem delay "$delay" limit 100000; fi
 }
 
 shape() { # NODE RATE
-  shaped eth0 "$2" on "$1" tc
-  shaped "port$1" "$2" tc
+  shaped eth0 "$2" on "$1"
+  shaped "port$1" "$2" env
 }
 
 make_node() { # NODE

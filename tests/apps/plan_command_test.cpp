@@ -197,6 +197,59 @@ TEST(Plan, ReadsWhatDoctorMeasures) {
   EXPECT_EQ(test::run_aliquot({"doctor", "--measur", path}).code, 1);
 }
 
+/// A link that is slow while ranks compute makes a step longer where they compute on the cores that serve it, and only there.
+TEST(Plan, KnowsWhatComputingAndLinksTakeFromOneAnother) {
+  test::TemporaryDirectory directory;
+  const auto seconds = [&](const std::string& more) {
+    const std::string path = directory.path() / "machine.json";
+    std::ofstream(path) << R"({"between_nodes": {"bytes_per_second": 1e8, "latency_seconds": 1e-5})" << more << "}";
+    return planned({"--ranks", "2", "--ranks-per-node", "1", "--machine", path})[0]["step_seconds"].get<double>();
+  };
+  const std::string slow = R"(, "beside_compute": {"bytes_per_second": 1e6, "latency_seconds": 1e-3})";
+  const double apart = seconds("");
+  EXPECT_DOUBLE_EQ(seconds(slow), apart);
+  EXPECT_DOUBLE_EQ(seconds(slow + R"(, "cores_per_thread": 2)"), apart);
+  const double together = seconds(slow + R"(, "cores_per_thread": 1)");
+  EXPECT_GT(together, 1.02 * apart);
+  EXPECT_GT(seconds(slow + R"(, "cores_per_thread": 1, "beside_compute_share": 0.5)"), together);
+  EXPECT_GT(seconds(slow + R"(, "cores_per_thread": 0.5)"), 1.02 * together);
+}
+
+/// Of a run on one rank, its forward, backward and update are its step, whatever the machine.
+TEST(Plan, TakesWhatTheModelTookFromAProfile) {
+  test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "run.jsonl";
+  const CommandResult run = test::run_aliquot(
+      {"train", "--quiet", "--ranks", "1", "--threads", "1", "--layers", "2", "--steps", "6", "--metrics", path});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::vector<double> steps;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line);
+    if (json.contains("step") && json["step"] > 1) steps.push_back(json["step_seconds"]);
+  }
+  std::ranges::sort(steps);
+  const auto with_profile = [&](const char* layers) {
+    return std::vector<std::string>{"--ranks", "1", "--layers", layers, "--machine", "host", "--profile", path};
+  };
+  const double predicted = planned(with_profile("2"))[0]["step_seconds"];
+  EXPECT_GT(predicted, 0.4 * steps.front());
+  EXPECT_LT(predicted, 1.5 * steps.back());
+  const auto refuses = [](std::vector<std::string> words, std::string_view sentence) {
+    words.insert(words.begin(), "plan");
+    const CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  };
+  refuses(with_profile("3"), "uses are priced");
+  refuses({"--profile", "/no/such"}, "cannot be read");
+  std::ofstream(path) << "no metrics\n";
+  refuses(with_profile("2"), "no --metrics file");
+  std::ofstream(path) << R"({"step":1,"step_seconds":1})"
+                      << "\n";
+  refuses(with_profile("2"), "no recorded step");
+}
+
 TEST(Plan, SpeaksTextAndCsvToo) {
   const CommandResult text = test::run_aliquot({"plan", "--stages", "1,3", "--ranks", "2", "--schedule"});
   EXPECT_EQ(text.code, 0);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "engine/clockwork.h"
 #include "engine/trace.h"
 #include "kernels/error.h"
 #include "tests/engine/random_plan.h"
@@ -135,6 +136,40 @@ TEST(Simulate, BytesThatLeaveANodeAreCounted) {
   EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // a node of three is no subtree
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
+}
+
+/// Three operations that wait for nothing, one a lane, played; spans of the first step.
+std::vector<TimeSpan> played(const std::vector<Price>& prices, double compute_speed = 1) {
+  Plan p;
+  p.schedule.operations.resize(3);
+  constexpr std::array kVerbs = {Verb::kGather, Verb::kReduce, Verb::kForward};
+  constexpr std::array kLanes = {Lane::kGather, Lane::kReduce, Lane::kCompute};
+  for (std::size_t id = 0; id < kVerbs.size(); ++id) {
+    p.schedule.operations[id].verb = kVerbs[id];
+    p.schedule.operations[id].lane = kLanes[id];
+  }
+  return Clockwork(p, prices, true, compute_speed).spans(0);
+}
+
+TEST(Clockwork, CollectivesAtOnceShareTheLink) {
+  const auto spans = played({{.seconds = 4, .link_seconds = 4}, {.seconds = 2, .link_seconds = 2}, {}});
+  EXPECT_DOUBLE_EQ(spans[1].end_seconds, 4);  // at half its speed
+  EXPECT_DOUBLE_EQ(spans[0].end_seconds, 8);  // as long again beside the next step's reduce
+  const auto apart = played({{.seconds = 4, .link_seconds = 2}, {.seconds = 2, .link_seconds = 1}, {}});
+  EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each wants half of the link
+}
+
+TEST(Clockwork, ComputingAndMovingBytesHoldEachOtherUp) {
+  const Price gather{.seconds = 2, .beside_seconds = 6, .core_share = 0.25};
+  const auto spans = played({gather, {}, {.seconds = 10}});
+  EXPECT_DOUBLE_EQ(spans[0].end_seconds, 6);
+  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in 6 seconds it did what takes 4.5
+  const auto idle = played({gather, {}, {}});
+  EXPECT_DOUBLE_EQ(idle[0].end_seconds, 2);
+}
+
+TEST(Clockwork, RanksThatShareCoresComputeAsMuchSlower) {
+  EXPECT_DOUBLE_EQ(played({{}, {}, {.seconds = 10}}, 0.5)[2].end_seconds, 20);
 }
 
 TEST(Simulate, OneRankMovesNothing) {

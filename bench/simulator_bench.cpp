@@ -1,0 +1,173 @@
+// What aliquot plan says of a step beside what aliquot train took for it, over emulated nodes of one rank: two models, stages 2
+// and 3, gathers late and ahead, 2 and 4 nodes, fast and slow links. The plan knows the links as aliquot doctor --measure saw
+// them between two nodes, and the model from a run on one rank; none of the runs it is held against. spread is how far the
+// repeats of a case lie apart; the summary is of the cases with at most 10 %, which a busy machine may leave few of.
+#include <algorithm>
+#include <benchmark/benchmark.h>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <map>
+#include <thread>
+#include <unistd.h>
+
+#include "bench/cluster_runs.h"
+#include "bench/paired.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRepeats = 3, kSteps = 12, kTries = 5;
+constexpr double kAgree = 0.10;
+
+struct Model {
+  const char* name;
+  const char* words;
+};
+constexpr Model kModels[] = {{"nano", "--model gpt2-nano"},
+                             {"wide", "--layers 4 --width 256 --heads 4 --micro-batch 4"}};
+
+struct Case {
+  ClusterCase run;
+  std::string name, model_words;
+};
+
+/// A folder that goes away.
+struct Scratch {
+  Scratch() { std::filesystem::create_directories(path); }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("aliquot-simulator-{}", getpid());
+};
+
+const std::filesystem::path& scratch() {
+  static const Scratch folder;
+  return folder.path;
+}
+
+/// A quarter of the steps were no slower: what else runs on the machine makes a step longer, never shorter.
+double undisturbed(std::vector<double> seconds) {
+  std::ranges::sort(seconds);
+  return seconds[seconds.size() / 4];
+}
+
+double undisturbed_of(const std::string& metrics) {
+  std::vector<double> seconds;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json json = nlohmann::json::parse(line);
+    if (json.contains("step")) seconds.push_back(json["step_seconds"]);
+  }
+  return undisturbed(seconds);
+}
+
+/// The quickest of some tries. Two runs at once, each on a core, as ranks of two nodes compute; one is for its company alone.
+std::string profile_of(const std::string& model_words) {
+  static std::map<std::string, std::string> known;
+  std::string& best = known[model_words];
+  if (!best.empty()) return best;
+  const std::string train =
+      fmt::format("{} train --quiet --ranks 1 --threads 1 --steps 20 {}", ALIQUOT_BENCH_PROGRAM, model_words);
+  for (int attempt = 0; attempt < kTries; ++attempt) {
+    const std::string path = scratch() / fmt::format("profile-{}-{}.jsonl", known.size(), attempt);
+    output_of(fmt::format("taskset -c 1 {} --metrics {}.company & taskset -c 0 {} --metrics {}; wait", train, path,
+                          train, path));
+    if (best.empty() || undisturbed_of(path) < undisturbed_of(best)) best = path;
+  }
+  return best;
+}
+
+/// Links as measured between two nodes; ranks of more nodes than cores share them.
+std::string machine_of(const std::string& rate, int nodes) {
+  static std::map<std::string, nlohmann::json> known;
+  nlohmann::json& machine = known[rate];
+  if (machine.is_null()) {
+    const std::string path = scratch() / ("machine-" + rate);
+    output_of(fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --rate {} {} doctor --measure {} 2>&1",
+                          ALIQUOT_BENCH_CLUSTER, rate, ALIQUOT_BENCH_PROGRAM, path));
+    machine = nlohmann::json::parse(std::ifstream(path));
+  }
+  nlohmann::json shared = machine;
+  shared["cores_per_thread"] = static_cast<double>(std::thread::hardware_concurrency()) / nodes;
+  const std::string path = scratch() / fmt::format("machine-{}-{}.json", rate, nodes);
+  std::ofstream(path) << shared;
+  return path;
+}
+
+std::vector<double>& stable_errors() {
+  static std::vector<double> errors;
+  return errors;
+}
+
+void compare(benchmark::State& state, const Case& one) {
+  std::vector<double> seconds, hidden;
+  nlohmann::json predicted;
+  for (auto _ : state) {
+    try {
+      predicted = plan_of(one.run, fmt::format("--machine {} --profile {}", machine_of(one.run.rate, one.run.nodes),
+                                               profile_of(one.model_words)));
+      for (int repeat = 0; repeat < kRepeats; ++repeat) {
+        const ClusterRun run = run_on_cluster(one.run, kSteps);
+        seconds.push_back(undisturbed(run.step_seconds));
+        hidden.push_back(run.hidden_share);
+      }
+    } catch (const std::exception& error) {
+      return state.SkipWithError(error.what());
+    }
+    state.SetIterationTime(median(seconds));
+  }
+  const auto [least, most] = std::ranges::minmax(seconds);
+  const double error = predicted["step_seconds"].get<double>() / median(seconds) - 1, spread = most / least - 1;
+  if (spread <= kAgree) stable_errors().push_back(std::abs(error));
+  state.counters["predicted_ms"] = 1e3 * predicted["step_seconds"].get<double>();
+  state.counters["error_percent"] = 100 * error;
+  state.counters["spread_percent"] = 100 * spread;
+  state.counters["hidden_percent"] = 100 * median(hidden);
+  state.counters["hidden_percent_predicted"] = 100 * predicted["hidden_share"].get<double>();
+}
+
+void summarise(benchmark::State& state) {
+  for (auto _ : state) state.SetIterationTime(1e-9);
+  state.counters["cases_with_repeats_that_agree"] = static_cast<double>(stable_errors().size());
+  if (stable_errors().empty()) return;
+  state.counters["median_error_percent"] = 100 * median(stable_errors());
+  state.counters["worst_error_percent"] = 100 * std::ranges::max(stable_errors());
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Model& model : kModels) {
+    for (const char* rate : {"1gbit", "200mbit"}) {
+      for (const int nodes : {2, 4}) {
+        for (const auto& [name, words] : {std::pair("stage2", "--zero-stage 2"),
+                                          {"stage3_late", "--prefetch 0"},
+                                          {"stage3_ahead", "--prefetch 1"}}) {
+          all.push_back({{nodes, 1, rate, fmt::format("{} {}", model.words, words)},
+                         fmt::format("simulator/{}/{}/{}_nodes/{}", model.name, rate, nodes, name),
+                         model.words});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+const bool registered = [] {
+  for (const Case& one : cases()) {
+    benchmark::RegisterBenchmark(one.name.c_str(), [one](benchmark::State& state) { compare(state, one); })
+        ->UseManualTime()
+        ->Iterations(1)
+        ->Unit(benchmark::kMillisecond);
+  }
+  benchmark::RegisterBenchmark("simulator/summary", summarise)->UseManualTime()->Iterations(1);
+  return true;
+}();
+
+}  // namespace
+}  // namespace aliquot

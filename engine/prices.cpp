@@ -1,0 +1,270 @@
+#include "engine/prices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "engine/accesses.h"
+#include "engine/crossings.h"
+#include "engine/order.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+/// Whom a collective goes round.
+struct Reach {
+  explicit Reach(const Topology& topology)
+      : rank_count(topology.rank_count()), least_on_a_node(rank_count), one_node(topology.one_node()) {
+    std::vector<int> ranks_of_node(static_cast<std::size_t>(topology.node_count()), 0);
+    for (const int node : topology.node_of_rank) ++ranks_of_node[node];
+    for (const int count : ranks_of_node) least_on_a_node = std::min(least_on_a_node, count);
+  }
+  int rank_count, least_on_a_node;
+  bool one_node;
+};
+
+class Pricing {
+ public:
+  Pricing(const Plan& plan, const CostModel& cost)
+      : plan_(plan),
+        cost_(cost),
+        replica_(plan.topology),
+        world_(plan.world),
+        crossings_(plan.world, plan.policy.replica_count),
+        copies_(copied_slots(plan.schedule)) {
+    if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
+      throw UsageError(
+          fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
+    }
+  }
+
+  /// In the order of issue.
+  Price next(OperationId id) {
+    const Operation& operation = plan_.schedule.operations[id];
+    switch (operation.verb) {
+      case Verb::kForward:
+      case Verb::kRecompute:
+      case Verb::kBackward: return {model_code(operation), 0};
+      case Verb::kRelease: return {};
+      case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
+      case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
+      case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
+      case Verb::kReduce: return reduce(operation);
+      case Verb::kExchange: return exchange(operation.place);
+      case Verb::kNorm: return norm();
+      case Verb::kBlend: return {blend(operation.place), 0};
+      case Verb::kCollect:
+      case Verb::kScatter: return pass_matrices(operation.place);
+      case Verb::kOrthogonalize:  // a multiply-add is two
+        return {2 * plan_.matrix_groups[operation.place].work / cost_.matrix_flops_per_second, 0};
+      case Verb::kUpdate: return {update(operation.place), 0};
+      case Verb::kCopyIn:
+      case Verb::kCopyOut: return {copy(id), 0};
+    }
+    return {};
+  }
+
+ private:
+  double model_code(const Operation& operation) const {
+    const bool forward = operation.verb != Verb::kBackward;
+    if (!cost_.uses.empty()) {
+      const UseCost& use = cost_.uses[operation.place];
+      return forward ? use.forward_seconds : use.backward_seconds;
+    }
+    double elements = 0;
+    for (const UnitId unit : plan_.model.uses[operation.place]) {
+      for (const int32_t f : plan_.flats_of_unit[unit]) {
+        elements += static_cast<double>(plan_.flats[f].layout.element_count());
+      }
+    }
+    return elements * cost_.samples_per_micro_batch * (forward ? 2 : 4) / cost_.flops_per_second;
+  }
+
+  /// One collective: what it takes inside the node, and then, where it crosses, on the node's link. On a host that has no
+  /// core to spare, copying and computing take turns, and what waits for messages waits for its turn.
+  Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const {
+    const auto on = [&](const LinkCost& link) {
+      return crosses ? rounds * link.latency_seconds + static_cast<double>(crossing_bytes) / link.bytes_per_second : 0;
+    };
+    const double link_seconds = on(cost_.between_nodes);
+    Price price{.seconds = inside_seconds + link_seconds,
+                .crossing_bytes = crossing_bytes,
+                .link_seconds = link_seconds - (crosses ? rounds * cost_.between_nodes.latency_seconds : 0)};
+    if (cost_.cores_per_thread == 0 || cost_.cores_per_thread > 1 || price.seconds == 0) return price;
+    price.beside_seconds = 2 * inside_seconds + std::max(on(cost_.beside_compute), link_seconds);
+    price.core_share = (inside_seconds / 2 + link_seconds * cost_.beside_compute_share) / price.seconds;
+    return price;
+  }
+
+  static void add(Price& sum, const Price& one) {
+    const double seconds = sum.seconds + one.seconds;
+    if (seconds > 0) sum.core_share = (sum.core_share * sum.seconds + one.core_share * one.seconds) / seconds;
+    sum.seconds = seconds;
+    sum.beside_seconds += one.beside_seconds;
+    sum.link_seconds += one.link_seconds;
+    sum.bytes += one.bytes;
+    sum.crossing_bytes += one.crossing_bytes;
+  }
+
+  /// All ranks' parts to, or from, all ranks: what comes from other nodes comes once to each node, then goes round in it.
+  Price collective(int64_t part_bytes, int64_t crossing_bytes) const {
+    if (replica_.rank_count == 1) return {};
+    const int64_t bytes = part_bytes * (replica_.rank_count - 1);
+    const double inside =
+        cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+    Price price = move(inside, crossing_bytes, !replica_.one_node);
+    price.bytes = bytes;
+    return price;
+  }
+
+  int64_t gathered_across(int64_t part_bytes) const {
+    int64_t bytes = 0;
+    for (const Meeting& of : crossings_.replicas) bytes += of.gathered_bytes(part_bytes);
+    return bytes;
+  }
+
+  Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (trainable_only && !plan_.flats[f].trainable) continue;
+      const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
+      add(sum, collective(part_bytes, gathered_across(part_bytes)));
+    }
+    return sum;
+  }
+
+  Price reduce_scatter(const FlatSpec& flat) const {
+    int64_t crossing_bytes = 0;
+    for (const Meeting& of : crossings_.replicas)
+      crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), precision().sent());
+    return collective(shard_bytes(flat, precision().sent()), crossing_bytes);
+  }
+
+  Price reduce(const Operation& operation) {
+    const UnitId unit = operation.place;
+    Price price;
+    reduced_.resize(plan_.model.units.size(), false);
+    const bool levels = plan_.schedule.sums_in_levels;
+    const int additions = levels ? closed_levels(operation.micro_batch) : reduced_[unit] ? 1 : 0;
+    int64_t copied = 0;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      add(price, reduce_scatter(plan_.flats[f]));
+      // Two read and one written, a byte.
+      copied += 3 * additions * shard_bytes(plan_.flats[f], levels ? DType::kFloat32 : precision().gradients);
+      if (precision().sent() == precision().gradients) continue;
+      const int64_t whole = plan_.flats[f].layout.flat_count();
+      copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));
+    }
+    reduced_[unit] = true;
+    if (copied > 0) add(price, move(static_cast<double>(copied) / cost_.copy_bytes_per_second, 0, false));
+    return price;
+  }
+
+  double copy(OperationId id) const {
+    double seconds = 0;
+    for (const BufferId b : copies_[id]) {
+      const PlannedBuffer& slot = plan_.schedule.buffers[b];
+      const bool parameters = home_of(slot.role) == Role::kParametersHome;
+      const Offload to = parameters ? plan_.policy.offload_parameters : plan_.policy.offload_state;
+      const double rate = to == Offload::kDisk ? cost_.disk_bytes_per_second : cost_.host_bytes_per_second;
+      seconds += static_cast<double>(slot.size_bytes) / rate;
+    }
+    return seconds;
+  }
+
+  /// Of each shard a sum over the peers, of which each makes a part that all then get. A node's ranks meet their peers at
+  /// once, over one link.
+  Price exchange(UnitId unit) const {
+    Price sum;
+    const int peers = plan_.policy.replica_count;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t part_count = plan_.flats[f].layout.shard_count() / peers;
+      const int64_t gathered_bytes =
+          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kSquares, f) / peers;
+      int64_t crossing_bytes = 0;
+      for (const Meeting& of : crossings_.peers)
+        crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
+      const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
+      constexpr int kRounds = 3;
+      const double inside =
+          kRounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+      Price one = move(inside, crossing_bytes, !world_.one_node, kRounds);
+      one.bytes = bytes;
+      add(sum, one);
+    }
+    return sum;
+  }
+
+  /// Within the replica; and of all ranks a word on whether one abandons the step.
+  Price norm() const {
+    const int64_t part_bytes = norm_part_bytes(plan_.flats);
+    Price price = collective(part_bytes, gathered_across(part_bytes));
+    if (plan_.policy.replica_count > 1) add(price, move(cost_.inside_node.latency_seconds, 0, !world_.one_node));
+    return price;
+  }
+
+  /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
+  /// them, what others made of theirs. The more of the two is what takes time.
+  Price pass_matrices(int32_t group) const {
+    if (replica_.rank_count == 1) return {};
+    const MatrixGroup& what = plan_.matrix_groups[group];
+    int64_t all = 0;
+    for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
+    const double ranks = replica_.rank_count, on_a_node = replica_.least_on_a_node;
+    const double share = static_cast<double>(all) / ranks;
+    const double sent = what.in_place ? static_cast<double>(all) : share;
+    const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
+    const double inside =
+        cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
+    // A link between nodes carries what all ranks of a node are sent from elsewhere.
+    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * groups_on_node();
+    Price price = move(inside, std::llround(received * elsewhere), !replica_.one_node);
+    price.bytes = std::llround(sent * (ranks - 1) / ranks);
+    // What a node sends is its ranks' shards, or what they own; spread evenly over the owners, which it is nearly.
+    price.crossing_bytes = std::llround(sent * elsewhere);
+    return price;
+  }
+
+  /// Replicas that share the first node's link.
+  double groups_on_node() const { return static_cast<double>(crossings_.replicas.size()); }
+
+  double blend(int32_t group) const {
+    double elements = 0;
+    for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
+    return 0.5 * elements * cost_.update_seconds_per_element;
+  }
+
+  double update(UnitId unit) const {
+    double elements = 0;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      // Of a matrix half was done by the blend: each moves about half the bytes that AdamW does.
+      elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
+    }
+    return elements * cost_.update_seconds_per_element;
+  }
+
+  const Precision& precision() const { return plan_.policy.precision; }
+
+  const Plan& plan_;
+  const CostModel& cost_;
+  Reach replica_, world_;
+  Crossings crossings_;
+  std::vector<bool> reduced_;                  // by unit, in this step
+  std::vector<std::vector<BufferId>> copies_;  // by operation
+};
+
+}  // namespace
+
+std::vector<Price> prices(const Plan& plan, const CostModel& cost) {
+  Pricing pricing(plan, cost);
+  std::vector<Price> all;
+  for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id)
+    all.push_back(pricing.next(id));
+  return all;
+}
+
+}  // namespace aliquot
