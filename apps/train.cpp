@@ -15,6 +15,7 @@
 #include "checkpoint/find.h"
 #include "engine/guard_range.h"
 #include "kernels/error.h"
+#include "kernels/staged_fault.h"
 
 namespace aliquot {
 namespace {
@@ -64,6 +65,7 @@ void check_where_it_writes(const TrainOptions& options) {
 // What can be said without knowing the world.
 void check_before_ranks(const TrainOptions& options) {
   refuse_unfinished(options);
+  staged_fault();
   TrainOptions copy = options;
   copy.global_batch.reset();  // whether it divides is known with the ranks
   resolve(copy, static_cast<int>(options.ranks.value_or(1)), false);

@@ -12,11 +12,13 @@
 #include "checkpoint/crc32c.h"
 #include "checkpoint/file_image.h"
 #include "checkpoint/find.h"
+#include "checkpoint/full_disk.h"
 #include "checkpoint/io_lane.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tile_parts.h"
 #include "checkpoint/together.h"
 #include "kernels/file.h"
+#include "kernels/staged_fault.h"
 
 namespace aliquot {
 namespace {
@@ -88,6 +90,12 @@ std::string make_attempt_id() {
   return fmt::format("{:016x}", now ^ (uint64_t{random()} << 32) ^ (static_cast<uint64_t>(::getpid()) << 16) ^ ++count);
 }
 
+FileSystem& file_system_of(const SaveOptions& options, const StagedFault* fault) {
+  static FullDisk full_disk;
+  if (fault != nullptr && fault->kind == FaultKind::kFullDisk) return full_disk;
+  return options.file_system != nullptr ? *options.file_system : FileSystem::system();
+}
+
 Manifest make_manifest(const State& state, const Catalogue& catalogue, const SaveOptions& options, int rank_count) {
   Manifest manifest;
   manifest.step = state.step;
@@ -110,7 +118,8 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
   image.exchange_fragments(communicator);
   const std::string id = from_rank_0(communicator, make_attempt_id);
 
-  FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
+  const StagedFault* fault = staged_fault(communicator.rank(), state.step, "save");
+  FileSystem& file_system = file_system_of(options, fault);
   Commit commit(file_system, directory, state.step, id);
   SaveReport report{directory / checkpoint_name(state.step), structure.file_bytes, 0, false, {}};
   try {
@@ -120,6 +129,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
     });
     const auto parts = together(communicator, [&] {
       File file = commit.open(options.direct_io);
+      if (fault != nullptr) strike(*fault, report.path.string());
       std::optional<StagingRing> own_staging;
       const StagingRing& staging = options.staging != nullptr ? *options.staging : own_staging.emplace(options.ledger);
       const auto written = PageWriter(image, file, staging).write();

@@ -125,10 +125,12 @@ void Executor::begin(OperationId id) {
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
+  if (faults_ != nullptr) faults_->before(lane, id, shown_step_);
 }
 
 void Executor::end(OperationId id) {
   Stream& lane = stream(operation(id).lane);
+  if (faults_ != nullptr) faults_->after(lane, id, shown_step_);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
   if (observed_here_[id]) lane.record(*events_[id]);
   if (observed_by_all_[id]) ranks_.publish(lane, progress(id, step_));

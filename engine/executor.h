@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/fault_injector.h"
 #include "engine/recorder.h"
 #include "engine/step_work.h"
 
@@ -52,6 +53,8 @@ class Executor {
   void start_after_meeting(uint64_t base);
   /// Null: nobody takes the time.
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }
+  /// Null: nothing is staged.
+  void set_faults(FaultInjector* faults) { faults_ = faults; }
   /// How messages call the step that begins.
   void show_step(int64_t step) { shown_step_ = step; }
   /// Above all that was published so far.
@@ -91,6 +94,7 @@ class Executor {
   StepDecision& decision_;
   StepWork work_;
   Recorder* recorder_ = nullptr;
+  FaultInjector* faults_ = nullptr;
   UpdateSteps update_steps_;
   bool decided_ = false;   // for this step, where that does not wait for the norm
   bool abandons_ = false;  // this step

@@ -22,12 +22,14 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       weights(*of.plan_, memory, view, groups.replica().rank()),
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
+      faults(make_fault_injector(of.world_, {*of.plan_, memory, weights, view, of.world_.device()})),
       executor({*of.plan_, groups, lanes, memory, homes, updater, *this, of.options_.optimizer}),
       evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this, of.options_.optimizer}),
       recomputed(recomputed_uses(of.plan_->model, of.plan_->policy)) {
   for (const Plan* plan : {static_cast<const Plan*>(of.plan_.get()), static_cast<const Plan*>(&evaluation)}) {
     for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane);
   }
+  executor.set_faults(faults.get());
 }
 
 /// A lane is a thread, on a host: none for what nothing runs on.

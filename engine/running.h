@@ -4,6 +4,7 @@
 #include "engine/bindings.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/fault_injector.h"
 
 namespace aliquot {
 
@@ -60,6 +61,7 @@ struct Engine::Running final : StepDecision {
   Weights weights;
   Updater updater;
   Bindings bindings;
+  std::unique_ptr<FaultInjector> faults;
   Executor executor, evaluator;
   std::optional<Recorder> recorder;
   int64_t recorded_from = 0;

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "kernels/ledger.h"
 #include "kernels/stream.h"
@@ -85,11 +87,19 @@ class Device {
   /// Every loop over elements, for streams of this device.
   virtual const Kernels& kernels() const = 0;
 
+  /// What a host stream's worker calls when work on it has thrown, while it handles the exception: the rank's own thread may
+  /// be waiting for what will never come now. Set before there are streams; must not throw. A GPU's streams never call it.
+  void on_failed_work(std::function<void()> tell) { tell_failed_work_ = std::move(tell); }
+
   Ledger& ledger() { return ledger_; }
   const Ledger& ledger() const { return ledger_; }
 
+ protected:
+  const std::function<void()>& tell_failed_work() const { return tell_failed_work_; }
+
  private:
   Ledger ledger_;
+  std::function<void()> tell_failed_work_;
 };
 
 /// The host, computing with `thread_count` threads.

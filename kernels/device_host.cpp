@@ -37,7 +37,7 @@ class HostDevice final : public HostDeviceBase {
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     if (lane == Lane::kCompute) return std::make_unique<InlineStream>(lane, pool());
-    return std::make_unique<HostQueue>(lane, pool(), add_timeline());
+    return std::make_unique<HostQueue>(lane, pool(), add_timeline(), tell_failed_work());
   }
 };
 

@@ -19,10 +19,11 @@ HostStream& host(Stream& stream) {
   return *host_stream;
 }
 
-HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline)
+HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::function<void()> tell_failure)
     : HostStream(lane, pool),
       ring_(std::make_unique<Task[]>(kCapacity)),
       timeline_(timeline),
+      tell_failure_(std::move(tell_failure)),
       exceptions_at_start_(std::uncaught_exceptions()),
       worker_(start_thread(fmt::format("the {} lane", name(lane)), [this] { work(); })) {}
 
@@ -70,6 +71,7 @@ void HostQueue::work() {
       if (!timeline_.failed && !cancelled_) task();
     } catch (...) {
       timeline_.fail(std::current_exception());
+      if (tell_failure_ && !cancelled_) tell_failure_();
     }
     task = Task();
     timeline_.completed.raise_to(next);

@@ -85,13 +85,18 @@ void Everybody::look_around() const {
   side->throw_if_aborted();
   const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
   if (waited_seconds > kSecondsUntilElsewhere) side->throw_if_aborted_elsewhere();
-  const double limit_seconds = side->options().timeout_seconds;
+  // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
+  // is missing, and speaks first.
+  constexpr double kLaterSeconds = 0.5;
+  const double limit_seconds = side->options().timeout_seconds + (is_arrival ? 0 : kLaterSeconds);
   if (waited_seconds <= limit_seconds) return;
   // Who waits for another node itself knows who is missing there, and says so at its own deadline.
   if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up();
 }
 
+/// Of whom this rank may complain: not while a lane of its own is behind.
 bool Everybody::somebody_never_came() const {
+  if (!counter(side->options().rank).reached(value)) return false;
   for (int r = 0; r < side->board().rank_count(); ++r) {
     if (!counter(r).reached(value) && !waits_elsewhere(r)) return true;
   }

@@ -37,7 +37,8 @@ class BoardSide {
 /// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
 /// throw CommunicationError at the deadline, which starts when first asked, after an abort, and when a rank arrived with
 /// another operation; they post the reason on the board. While all who
-/// are missing wait for ranks of another node, the deadline is twice as far.
+/// are missing wait for ranks of another node, or this rank itself has not published what it waits for, the deadline is twice as
+/// far.
 struct Everybody {
   const BoardSide* side;
   Lane lane;

@@ -64,7 +64,10 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
   return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
 }
 
-void meet_when_made(World& world) { world.communicator().gather_objects("made"); }
+void meet_when_made(World& world) {
+  world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_text(ranks.rank())); });
+  world.communicator().gather_objects("made");
+}
 
 Topology threads_topology(int rank_count) {
   Topology topology = Topology::one_host(rank_count);

@@ -70,6 +70,23 @@ TEST(Failures, ThrowingWithWorkQueuedOnAStreamDoesNotHang) {
   EXPECT_EQ(message, "thrown beside it");
 }
 
+/// Its own thread waits for what will never come: a poisoned stream is looked at only where somebody asks.
+TEST(Failures, WorkThatThrowsOnAStreamTakesTheOthersWithItAtOnce) {
+  const auto start = Clock::now();
+  const auto message = failure_of(
+      3,
+      [](World& world) {
+        const auto stream = world.device().make_stream(Lane::kReduce);
+        if (world.rank() == 1) stream->run([] { throw std::runtime_error("the disk is gone"); });
+        world.communicator().barrier(*stream, {"h.1"});
+        const auto own = world.device().make_stream(Lane::kCompute);
+        world.communicator().await(*own, Lane::kReduce, 1, {"h.1"});
+      },
+      20);
+  EXPECT_EQ(message, "rank 1 failed: the disk is gone");
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+}
+
 TEST(Failures, AnAbortReachesARankThatSleeps) {
   const auto message = failure_of(
       2,
@@ -137,6 +154,23 @@ TEST(Failures, ARankMissingInAGroupIsNamedAsInTheWorld) {
     if (world.rank() == 1) barrier(world, *group, Lane::kReduce, {});
   });
   says(message, {"rank 1 waited 0.3 s in barrier #1", "rank 3 never arrived"});
+}
+
+/// Ranks 0 and 1 wait for what rank 1 does not publish, because it waits in another group for rank 2.
+TEST(Failures, ARankThatOthersWaitForIsNotTakenForTheOneItWaitsFor) {
+  const auto message = failure_of(3, [](World& world) {
+    const auto first = world.communicator().split(world.rank() == 2 ? 1 : 0, 0);
+    const auto second = world.communicator().split(world.rank() == 0 ? 1 : 0, 0);
+    if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    if (world.rank() == 2) return;
+    const auto stream = world.device().make_stream(Lane::kReduce);
+    const auto own = world.device().make_stream(Lane::kCompute);
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (world.rank() == 1) second->barrier(*stream, {"h.1", 3});
+    first->publish(*stream, 5);
+    first->await(*own, Lane::kReduce, 5, {"h.0", 3});
+  });
+  says(message, {"rank 1 waited 0.3 s in barrier #1 (h.1, step 3); rank 2 never arrived"});
 }
 
 TEST(Failures, NoRoomOnOneRankIsNoRoomOnAll) {

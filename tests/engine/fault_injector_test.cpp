@@ -1,0 +1,61 @@
+// Faults that are staged in a step: where they strike, and that they come once. This program's own ALIQUOT_FAULT.
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+#include "kernels/staged_fault.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+const int kStaged = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.1,kind=nan", 1);
+
+TEST(FaultInjector, KnowsEveryOperationOfASchedule) {
+  for (int verb = 0; verb <= static_cast<int>(Verb::kCopyOut); ++verb) {
+    const std::string operation(name(static_cast<Verb>(verb)));
+    EXPECT_EQ(parse_staged_fault("kind=throw,op=" + operation).operation, operation);
+  }
+}
+
+TEST(FaultInjector, StrikesOnceAtTheOperationItIsFor) {
+  ASSERT_EQ(kStaged, 0);
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int accumulate : {1, 2}) {
+      World::threads(
+          3,
+          [&](World& world) {
+            SmallModel model;
+            Engine engine(world, {.zero_stage = stage, .accumulate = accumulate});
+            declare(engine, model);
+            for (int step = 1; step <= 4; ++step) {
+              for (int m = 0; m < accumulate; ++m) train_micro_batch(engine, model, step, m, world.rank());
+              const StepReport report = engine.step();
+              EXPECT_EQ(report.skipped, step == 2) << "stage " << stage << ", step " << step;
+              EXPECT_EQ(report.first_not_finite, step == 2 ? "layer.1.weight" : "");
+            }
+          },
+          kHosts);
+    }
+  }
+}
+
+TEST(FaultInjector, RefusesARankThatIsNotThere) {
+  try {
+    World::threads(
+        1,
+        [](World& world) {
+          SmallModel model;
+          Engine engine(world, {});
+          declare(engine, model);
+        },
+        kHosts);
+    FAIL() << "rank 1 of one";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT is for rank 1, and there are 1 ranks.");
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

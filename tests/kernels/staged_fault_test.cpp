@@ -1,0 +1,87 @@
+// What ALIQUOT_FAULT may say, and what is said of the rest.
+#include "kernels/staged_fault.h"
+
+#include <chrono>
+#include <gtest/gtest.h>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+std::string refused(std::string_view text) {
+  try {
+    parse_staged_fault(text);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(StagedFault, SaysWhoWhenWhereAndWhat) {
+  const StagedFault fault = parse_staged_fault("rank=2,step=30,op=copy-in,unit=h.1,kind=slow:2.5s");
+  EXPECT_EQ(fault.rank, 2);
+  EXPECT_EQ(fault.step, 30);
+  EXPECT_EQ(fault.operation, "copy-in");
+  EXPECT_EQ(fault.unit, "h.1");
+  EXPECT_EQ(fault.kind, FaultKind::kSlow);
+  EXPECT_EQ(fault.seconds, 2.5);
+}
+
+TEST(StagedFault, IsOfTheFirstRankAndStepUnlessTold) {
+  const StagedFault fault = parse_staged_fault("kind=enospc,op=save");
+  EXPECT_EQ(fault.rank, 0);
+  EXPECT_EQ(fault.step, 1);
+  EXPECT_EQ(fault.unit, "");
+  EXPECT_EQ(fault.kind, FaultKind::kFullDisk);
+}
+
+TEST(StagedFault, RefusesTheRestWithASentence) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "is none of rank"},
+      {"rank=1", "no kind"},
+      {"op=reduce", "no kind"},
+      {"kind=kill", "op is one of gather, "},
+      {"op=reduce,kind=kill,", "'' is none of"},
+      {"op=redcue,kind=kill", "not 'redcue'"},
+      {"op=reduce,kind=die", "not 'die'"},
+      {"op=reduce,kind=kill:2s", "slow alone has seconds"},
+      {"op=reduce,kind=slow", "slow alone has seconds"},
+      {"op=reduce,kind=slow:2", "slow alone has seconds"},
+      {"op=reduce,kind=slow:s", "slow is a number from 0"},
+      {"op=reduce,kind=slow:nans", "slow is a number from 0"},
+      {"op=reduce,kind=slow:-1s", "slow is a number from 0"},
+      {"rank=-1,op=reduce,kind=kill", "rank is a number from 0"},
+      {"rank=1x,op=reduce,kind=kill", "rank is a number from 0"},
+      {"step=0,op=reduce,kind=kill", "step is a number from 1"},
+      {"unit=,op=reduce,kind=kill", "'unit=' is none of"},
+      {"op=gather,kind=nan", "nan is for op=backward and op=reduce"},
+      {"op=reduce,kind=enospc", "enospc is for op=save"},
+      {"op=save,kind=flip", "flip is for op=update and op=publish"},
+  };
+  for (const auto& [text, why] : cases) {
+    const std::string sentence = refused(text);
+    EXPECT_NE(sentence.find(why), std::string::npos) << text << ": " << sentence;
+    EXPECT_NE(sentence.find("write it as rank=1,step=3,op=reduce,kind=kill."), std::string::npos) << sentence;
+  }
+}
+
+TEST(StagedFault, StrikesAsItIsAsked) {
+  EXPECT_NO_THROW(strike(parse_staged_fault("op=reduce,kind=nan"), "here"));
+  try {
+    strike(parse_staged_fault("rank=3,op=reduce,kind=throw"), "reduce h.1 (step 1)");
+    FAIL() << "nothing was thrown";
+  } catch (const FaultError& error) {
+    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT asked rank 3 to fail in reduce h.1 (step 1)");
+  }
+  const auto began = std::chrono::steady_clock::now();
+  strike(parse_staged_fault("op=reduce,kind=slow:0.05s"), "here");
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(50));
+}
+
+TEST(StagedFaultDeathTest, KillsTheProcess) {
+  EXPECT_EXIT(strike(parse_staged_fault("op=reduce,kind=kill"), "here"), testing::KilledBySignal(9), "");
+}
+
+}  // namespace
+}  // namespace aliquot
