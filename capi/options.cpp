@@ -79,6 +79,12 @@ void set_betas(Options& o, Text text) {
   o.optimizer.beta2 = real32(text.substr(comma + 1));
 }
 
+void set_quantize(Options& o, Text text) {
+  const int what = choice<int>(text, {{"none", 0}, {"weights", 1}, {"gradients", 2}, {"both", 3}});
+  o.engine.quantize_weights = (what & 1) != 0;
+  o.engine.quantize_gradients = (what & 2) != 0;
+}
+
 const std::vector<Entry>& world_entries() {
   static const std::vector<Entry> entries = {
       {"device",
@@ -156,7 +162,8 @@ const std::vector<Entry>& engine_entries() {
        [](Options& o, Text t) { set_offload(o.engine.offload_parameters, o.engine.offload_parameters_to, t); }},
       {"memory-budget", [](Options& o, Text t) { o.engine.memory_budget_bytes = bytes(t); }},
       {"update-in-backward", [](Options& o, Text t) { o.engine.update_in_backward = on(t); }},
-      {"reproducible", [](Options& o, Text t) { o.engine.reproducible = on(t); }}};
+      {"reproducible", [](Options& o, Text t) { o.engine.reproducible = on(t); }},
+      {"quantize", set_quantize}};
   return entries;
 }
 

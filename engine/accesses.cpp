@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/kernels.h"
+
 namespace aliquot {
 
 Accesses::Accesses(const Plan& plan)
@@ -65,6 +67,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
   }
   for (const int32_t flat : plan_.flats_of_unit[operation.place]) {
     const bool trainable = plan_.flats[flat].trainable;
+    if (operation.verb == Verb::kRefresh) refresh(flat);
     if (operation.verb == Verb::kGather) gather(flat);
     if (operation.verb == Verb::kRelease) {  // the model's pointers are good until here
       add({.role = plan_.schedule.view ? Role::kParameters : Role::kGathered,
@@ -118,7 +121,27 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kBackward, -1, true);
 }
 
+/// A rank's own part is read by those at its place on other nodes; theirs are written here, and read by this node's.
+void Accesses::refresh(int32_t flat) {
+  add({.role = Role::kParameters, .flat = flat});
+  add({.role = Role::kEncodedShards, .flat = flat, .writes = true});
+  if (!several_nodes_) return;
+  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = true, .after_meeting = true});
+  add({.role = Role::kEncodedShards, .flat = flat, .writes = true, .after_meeting = true});
+}
+
+void Accesses::gather_encoded(int32_t flat) {
+  const bool meets = meets_in_node(plan_);
+  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = meets, .after_meeting = meets});
+  if (meets) {
+    add({.role = Role::kEncodedWhole, .flat = flat, .writes = true});
+    add({.role = Role::kEncodedWhole, .flat = flat});
+  }
+  add({.role = Role::kGathered, .flat = flat, .writes = true});
+}
+
 void Accesses::gather(int32_t flat) {
+  if (plan_.policy.quantize_weights) return gather_encoded(flat);
   if (plan_.schedule.view) {
     add({.role = Role::kParameters, .flat = flat, .by_peers = true});
     return;
@@ -131,16 +154,33 @@ void Accesses::gather(int32_t flat) {
 
 void Accesses::reduce(OperationId id, int32_t flat) {
   const Precision& precision = plan_.policy.precision;
+  const bool encoded = encodes_gradients(plan_), meets = !encoded || meets_in_node(plan_);
   if (precision.sent() == precision.gradients) {
-    add({.role = Role::kGradients, .flat = flat, .by_peers = true, .after_meeting = true});
+    add({.role = Role::kGradients, .flat = flat, .by_peers = meets, .after_meeting = meets});
   } else {
     add({.role = Role::kGradients, .flat = flat});
     add({.role = Role::kSent, .flat = flat, .writes = true});
-    add({.role = Role::kSent, .flat = flat, .by_peers = true, .after_meeting = true});
+    add({.role = Role::kSent, .flat = flat, .by_peers = meets, .after_meeting = meets});
   }
+  if (encoded) add_up_encoded(flat);
   add_up(id, flat);
   if (id == last_reduce_[plan_.flats[flat].unit] && plan_.policy.replica_count == 1)
     add({.role = Role::kSquares, .flat = flat, .writes = true});
+}
+
+/// Within the node first, then between nodes.
+void Accesses::add_up_encoded(int32_t flat) {
+  if (meets_in_node(plan_)) {
+    add({.role = Role::kMet, .flat = flat, .writes = true});
+    add({.role = Role::kMet, .flat = flat});
+  }
+  add({.role = Role::kNodeSums, .flat = flat, .writes = true});
+  change(Role::kCarried, flat);
+  add({.role = Role::kEncodedSums, .flat = flat, .writes = true});
+  add({.role = Role::kEncodedSums, .flat = flat, .by_peers = true, .after_meeting = true});
+  add({.role = Role::kEncodedReceived, .flat = flat, .writes = true});
+  add({.role = Role::kEncodedReceived, .flat = flat});
+  add({.role = Role::kNodeSums, .flat = flat});
 }
 
 /// What was reduced becomes the sum, or is added to it; in levels, to those that waited for it.
@@ -263,6 +303,13 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kSent: return whole * element_bytes(precision.sent());
     case Role::kAcross: return shard * 4;
     case Role::kBlended: return updated * 4;
+    case Role::kEncodedWhole: return encoded_bytes(shard) * ranks;
+    case Role::kMet: return plan.topology.node_count() == ranks ? 0 : whole * element_bytes(precision.sent());
+    case Role::kNodeSums: return plan.topology.node_count() * shard * 4;
+    case Role::kEncodedShards:
+    case Role::kEncodedSums:
+    case Role::kEncodedReceived:
+    case Role::kCarried: return encoded_bytes(shard) * plan.topology.node_count();
     case Role::kPartial:
       return shard *
              (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));

@@ -32,8 +32,11 @@ class Accesses {
   void use(OperationId operation);
   void activations(const Operation& operation);
   void copy(OperationId operation);
+  void refresh(int32_t flat);
   void gather(int32_t flat);
+  void gather_encoded(int32_t flat);
   void reduce(OperationId operation, int32_t flat);
+  void add_up_encoded(int32_t flat);
   void exchange(int32_t flat);
   void spread(int32_t flat);
   void add_up(OperationId operation, int32_t flat);

@@ -130,7 +130,9 @@ Policy Engine::policy() const {
                    .offload_state = options_.offload_state,
                    .offload_parameters = options_.offload_parameters,
                    .update_in_backward = options_.update_in_backward,
-                   .reproducible = options_.reproducible};
+                   .reproducible = options_.reproducible,
+                   .quantize_weights = options_.quantize_weights,
+                   .quantize_gradients = options_.quantize_gradients};
   take_optimizer(policy, options_.optimizer, options_.moments);
   return policy;
 }

@@ -123,6 +123,8 @@ void Engine::initialize_parameters(const Initialize& initialize) {
     const Home* home = running_->homes.holding(states);
     if (states != nullptr && !(home != nullptr && home->starts_cleared()))
       running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
+    if (std::byte* carried = running_->memory.address(Role::kCarried, f); carried != nullptr)
+      running_->view.clear(carried, needed_bytes(*plan_, Role::kCarried, f));
   }
 }
 

@@ -141,6 +141,7 @@ void Executor::run(OperationId id) {
   const Operation& what = operation(id);
   Stream& lane = stream(what.lane);
   switch (what.verb) {
+    case Verb::kRefresh: return work_.refresh(lane, what, label(what));
     case Verb::kGather: return work_.gather(lane, what, label(what));
     case Verb::kReduce: return work_.reduce(lane, id, label(what));
     case Verb::kExchange: return work_.exchange(lane, what, label(what));

@@ -32,6 +32,8 @@ struct EngineOptions {
   std::string offload_parameters_to = {};
   bool update_in_backward = false;             // needs clip 0
   bool reproducible = false;                   // the same bits on any power of two of ranks, for one global batch
+  bool quantize_weights = false;               // stage 3: gathers in 8 bits, which cross between nodes once a step
+  bool quantize_gradients = false;             // sums of a node's ranks go to other nodes in 8 bits
   int64_t memory_budget_bytes = 0;             // of each rank, for what the engine keeps; 0: none. See plan_within()
   CostModel cost = CostModel::typical_host();  // of the machine, to choose by
   Optimizer optimizer = AdamW{};

@@ -29,7 +29,10 @@ void merge(Clock& into, const Clock& from) {
 bool is_collective(const Plan& plan, const Operation& operation) {
   switch (operation.verb) {
     // A unit without parameters has nothing to meet for.
-    case Verb::kGather: return !plan.schedule.view && !plan.model.units[operation.place].parameters.empty();
+    case Verb::kGather:
+      if (plan.schedule.view || (plan.policy.quantize_weights && !meets_in_node(plan))) return false;
+      return !plan.model.units[operation.place].parameters.empty();
+    case Verb::kRefresh: return plan.topology.node_count() > 1 && !plan.model.units[operation.place].parameters.empty();
     case Verb::kReduce:
     case Verb::kSpread:
     case Verb::kNorm:

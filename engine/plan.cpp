@@ -44,6 +44,27 @@ void refuse_recompute(const ModelSpec& model, const Policy& policy) {
   }
 }
 
+void refuse_quantization(const Policy& policy, const Topology& replica) {
+  if (!policy.quantize_weights && !policy.quantize_gradients) return;
+  if (policy.quantize_weights && policy.zero_stage < 3)
+    throw UsageError("--quantize weights is of what stage 3 gathers; below it every rank keeps whole parameters");
+  if (policy.quantize_weights && policy.gather == GatherMode::kView)
+    throw UsageError(
+        "--quantize weights gathers copies, which are decoded; --gather view would read shards as they are");
+  if (policy.quantize_weights && policy.offload_parameters != Offload::kNone)
+    throw UsageError(
+        "--quantize weights keeps shards encoded beside their 16 or 32 bits: leave --offload-parameters out");
+  if (policy.quantize_gradients && policy.reproducible)
+    throw UsageError(
+        "--quantize gradients rounds what nodes add up, so sums depend on the nodes; --reproducible must not");
+  const int on_each = replica.rank_count() / replica.node_count();
+  for (int r = 0; r < replica.rank_count(); ++r) {
+    if (replica.node_of_rank[r] == r / on_each) continue;
+    throw UsageError(
+        fmt::format("--quantize needs as many contiguous ranks on every node; here are {}", replica.describe()));
+  }
+}
+
 void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
@@ -125,7 +146,7 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
     throw UsageError("--gather view needs all ranks on one host; use copy, or auto");
   }
   schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology) &&
-                  policy.offload_parameters == Offload::kNone;
+                  policy.offload_parameters == Offload::kNone && !policy.quantize_weights;
   return schedule;
 }
 
@@ -145,6 +166,10 @@ int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_s
       static_cast<int64_t>(flat.layout.tensors().size()) + (zero_stage == 0 ? topology.rank_count() : 0);
   return pieces * static_cast<int64_t>(sizeof(Segment));
 }
+
+bool encodes_gradients(const Plan& plan) { return plan.policy.quantize_gradients && !plan.topology.one_node(); }
+
+bool meets_in_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
 
 int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
 
@@ -186,6 +211,7 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
   model.check();
   refuse_what_does_not_compose(model, policy, topology);
   const Topology replica = topology_of_replica(topology, policy.replica_count);
+  refuse_quantization(policy, replica);
   Plan plan{.model = model,
             .policy = policy,
             .topology = replica,

@@ -8,6 +8,7 @@
 #include "engine/crossings.h"
 #include "engine/order.h"
 #include "kernels/error.h"
+#include "kernels/kernels.h"
 
 namespace aliquot {
 namespace {
@@ -47,7 +48,10 @@ class Pricing {
       case Verb::kRecompute:
       case Verb::kBackward: return {model_code(operation), 0};
       case Verb::kRelease: return {};
-      case Verb::kGather: return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
+      case Verb::kRefresh: return refresh(operation.place);
+      case Verb::kGather:
+        if (plan_.policy.quantize_weights) return gather_encoded(operation.place);
+        return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
       case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
       case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
       case Verb::kReduce: return reduce(operation);
@@ -134,7 +138,64 @@ class Pricing {
     return sum;
   }
 
+  int nodes() const { return plan_.topology.node_count(); }
+  int on_each_node() const { return replica_.rank_count / nodes(); }
+
+  /// What a loop reads and writes.
+  Price touched(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
+
+  /// From `peers` others, `bytes` of each: of this node, or of others, which all of a node's ranks are sent at once.
+  Price from_others(int peers, int64_t bytes, bool across) const {
+    if (peers == 0) return {};
+    const int64_t all = peers * bytes, crossing = across ? all * on_each_node() * groups() : 0;
+    const double seconds = cost_.inside_node.latency_seconds +
+                           (across ? 0 : static_cast<double>(all) / cost_.inside_node.bytes_per_second);
+    Price price = move(seconds, crossing, across);
+    price.bytes = all;
+    return price;
+  }
+
+  /// Replicas that share the first node's link.
+  int64_t groups() const { return static_cast<int64_t>(crossings_.replicas.size()); }
+
+  Price refresh(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
+      add(sum, touched(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
+      add(sum, from_others(nodes() - 1, code, true));
+    }
+    return sum;
+  }
+
+  Price gather_encoded(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
+      add(sum, from_others(on_each_node() - 1, nodes() * code, false));
+      add(sum, touched(static_cast<double>(replica_.rank_count *
+                                           (code + shard_bytes(plan_.flats[f], precision().compute)))));
+    }
+    return sum;
+  }
+
+  /// Within the node, rounded, between nodes.
+  Price reduce_encoded(const FlatSpec& flat) const {
+    const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
+    Price sum;
+    if (on_each_node() > 1) {
+      const int64_t met = nodes() * shard_bytes(flat, precision().sent());
+      add(sum, from_others(on_each_node() - 1, met, false));
+      add(sum, touched(static_cast<double>(on_each_node() * met + nodes() * count * 4)));
+    }
+    add(sum, from_others(nodes() - 1, code, true));
+    // Sums and what is carried are read, three codes written, one read; sums are written and read.
+    add(sum, touched(static_cast<double>(nodes() * (3 * 4 * count + 5 * code))));
+    return sum;
+  }
+
   Price reduce_scatter(const FlatSpec& flat) const {
+    if (encodes_gradients(plan_)) return reduce_encoded(flat);
     int64_t crossing_bytes = 0;
     for (const Meeting& of : crossings_.replicas)
       crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), precision().sent());
@@ -220,16 +281,13 @@ class Pricing {
     const double inside =
         cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
     // A link between nodes carries what all ranks of a node are sent from elsewhere.
-    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * groups_on_node();
+    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(groups());
     Price price = move(inside, std::llround(received * elsewhere), !replica_.one_node);
     price.bytes = std::llround(sent * (ranks - 1) / ranks);
     // What a node sends is its ranks' shards, or what they own; spread evenly over the owners, which it is nearly.
     price.crossing_bytes = std::llround(sent * elsewhere);
     return price;
   }
-
-  /// Replicas that share the first node's link.
-  double groups_on_node() const { return static_cast<double>(crossings_.replicas.size()); }
 
   double blend(int32_t group) const {
     double elements = 0;

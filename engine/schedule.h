@@ -40,6 +40,7 @@ enum class Verb : uint8_t {
   kPublish,  // all-gather updated parameters (stages 1 and 2)
   kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
   kCopyOut,  // take them back to where they lie: those whose lives end with it
+  kRefresh,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
 };
 std::string_view name(Verb verb);
 /// Whether the place of such operations is a group of matrices.
@@ -93,7 +94,14 @@ enum class Role : uint8_t {
   kBlended,    // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
   kMatrices,   // of a group, not of a flat: those that this rank owns, whole
   kIteration,  // of a group: what its owners work in
-  kLevel0,     // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+  kEncodedShards,    // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
+  kEncodedWhole,     // all ranks', while a gather decodes them
+  kMet,              // what a node's ranks have of the gradients that this one adds up for it
+  kNodeSums,         // their sums in fp32, a part for each node; then other nodes' of the own shard
+  kEncodedSums,      // a part for each node, as they go there
+  kEncodedReceived,  // a part from each node
+  kCarried,          // what encoding sums left out, to be added to the next ones. Always there
+  kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
 inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
@@ -168,6 +176,12 @@ Topology topology_of_replica(const Topology& world, int replica_count);
 /// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
 /// a bound that needs no look at ranks.
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
+
+struct Plan;
+/// Whether reduces go between nodes in 8 bits: where there are several.
+bool encodes_gradients(const Plan& plan);
+/// Whether a node has several ranks, which meet before nodes do: else what a rank has of other nodes' codes is all of them.
+bool meets_in_node(const Plan& plan);
 
 /// Everything a schedule is about, checked and laid out once.
 struct Plan {

@@ -19,7 +19,13 @@ StepWork::StepWork(const Parts& parts)
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (!plan_.policy.evaluation && muon != nullptr)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
+  if (plan_.policy.quantize_weights || encodes_gradients(plan_)) encoded_.emplace(plan_, memory_, ranks_, kernels_);
   note_first_writes();
+}
+
+void StepWork::begin_step() {
+  next_pair_ = 0;
+  if (encoded_) encoded_->begin_step();
 }
 
 void StepWork::copy(Stream& io, OperationId id) {
@@ -60,9 +66,17 @@ void StepWork::note_first_writes() {
   }
 }
 
+void StepWork::refresh(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) encoded_->refresh(lane, f, label);
+}
+
 void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
   if (plan_.schedule.view) return;
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (plan_.policy.quantize_weights) {
+      encoded_->gather(lane, f, label);
+      continue;
+    }
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     const bool offloaded = memory_.current(Role::kOffered, f) != kNoBuffer;
     const Role shard = offloaded ? Role::kOffered : Role::kParameters;
@@ -95,15 +109,18 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
   std::byte* partial = memory_.address(Role::kPartial, flat);
   auto* squares = last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
 
-  ranks_.reduce_scatter(lane,
-                        {.from = sent(lane, flat),
-                         .from_dtype = precision.sent(),
-                         .to = additions == 0 ? sum : partial,
-                         .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
-                         .part_count = count,
-                         .block_squares = additions == 0 ? squares : nullptr,
-                         .in_tree_order = plan_.policy.reproducible},
-                        label);
+  const ReduceScatter what{.from = sent(lane, flat),
+                           .from_dtype = precision.sent(),
+                           .to = additions == 0 ? sum : partial,
+                           .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
+                           .part_count = count,
+                           .block_squares = additions == 0 ? squares : nullptr,
+                           .in_tree_order = plan_.policy.reproducible};
+  if (encodes_gradients(plan_)) {
+    encoded_->reduce_scatter(lane, flat, what, label);
+  } else {
+    ranks_.reduce_scatter(lane, what, label);
+  }
   for (int i = 0; i < additions; ++i) {
     const bool done = i == additions - 1;
     const std::byte* earlier = levels ? memory_.address(level_role(i), flat) : sum;

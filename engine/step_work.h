@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/encoded_moves.h"
 #include "engine/global_norm.h"
 #include "engine/matrix_work.h"
 #include "engine/replica_groups.h"
@@ -29,6 +30,7 @@ class StepWork {
   };
   explicit StepWork(const Parts& parts);
 
+  void refresh(Stream& lane, const Operation& operation, Label label);
   void gather(Stream& lane, const Operation& operation, Label label);
   void reduce(Stream& lane, OperationId id, Label label);
   void exchange(Stream& lane, const Operation& operation, Label label);
@@ -45,7 +47,7 @@ class StepWork {
   /// Before a backward: gradients that it writes first start from zeros where kernels add; where they assign, what lies
   /// between tensors does, which would reach the norm. `all`: nobody will write them, so they are zeros.
   void clear_gradients(Stream& compute, OperationId backward, bool all);
-  void begin_step() { next_pair_ = 0; }
+  void begin_step();
 
  private:
   void note_first_writes();
@@ -62,6 +64,7 @@ class StepWork {
   const Homes& homes_;
   Updater& updater_;
   std::optional<GlobalNorm> norm_;                       // not in an evaluation
+  std::optional<EncodedMoves> encoded_;                  // where weights or gradients are quantised
   std::optional<MatrixWork> matrices_;                   // nor this; where the optimizer takes matrices
   std::vector<std::vector<BufferId>> copies_;            // by operation: the slots that it fills or empties
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first

@@ -30,7 +30,7 @@ class StepWriter {
     std::size_t next_need = 0;   // index into needs of the first one not yet written
     bool gathered = false;
     bool gathered_before = false;  // in this step
-    OperationId last_gather = kNone, last_release = kNone;
+    OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
     OperationId first_backward = kNone;  // since its gradients were last empty
     OperationId last_backward = kNone;
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
@@ -64,6 +64,8 @@ class StepWriter {
   void add_visit(Verb verb, int32_t use, int32_t micro_batch);
   void write_visit(int32_t v);
   void gather_for(int32_t v);
+  void refresh(UnitId unit, int32_t micro_batch);
+  void add_encoded_whole(UnitId unit);
   bool lets_go(UnitId unit, int32_t v) const;
   void release(UnitId unit, int32_t v);
 
@@ -74,6 +76,7 @@ class StepWriter {
   void reduce_what_is_complete(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
+  void add_encoded_buffers(int32_t flat, OperationId reduce);
   void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
   void finish_step();
   void update_all(OperationId norm);
@@ -86,6 +89,7 @@ class StepWriter {
   void add_sums(UnitId unit, OperationId norm);
   void add_across(UnitId unit, int32_t flat);
   void add_waits_on_previous_step();
+  void add_waits_of_refreshes();
   void spare_a_gradient_slot();
   void add_standing_buffers();
   void add_standing(Role role, Category category, int32_t flat, int64_t size_bytes);

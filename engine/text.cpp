@@ -20,9 +20,9 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {'p', 'm', 'o', 'u', 'w', 'g', 'r', 's',
-                                                                            'x', 't', 'q', 'n', 'f', 'P', 'M', 'O',
-                                                                            'a', 'k', 'z', 'b', 'd', 'y', 'i'};
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
+        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M',
+        'O', 'a', 'k', 'z', 'b', 'd', 'y', 'i', 'E', 'e', 'j', 'h', 'c', 'v', 'C'};
     const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
     const auto role = static_cast<std::size_t>(buffer.role);
     const std::string letter =
@@ -60,26 +60,29 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 17> kNames = {
-      "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",  "norm",
-      "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out"};
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",   "norm",
+      "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out", "refresh"};
   return kNames[static_cast<std::size_t>(verb)];
 }
 
 std::string name(Role role) {
   static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
-      "parameters",     "master",
-      "optimizer",      "segments",
-      "gathered",       "gradients",
-      "reduced",        "sent",
-      "across",         "partial",
-      "squares",        "norm parts",
-      "offered",        "parameters at home",
-      "master at home", "optimizer at home",
-      "output",         "kept",
-      "scratch",        "backward",
-      "blended",        "matrices",
-      "iteration"};
+      "parameters",       "master",
+      "optimizer",        "segments",
+      "gathered",         "gradients",
+      "reduced",          "sent",
+      "across",           "partial",
+      "squares",          "norm parts",
+      "offered",          "parameters at home",
+      "master at home",   "optimizer at home",
+      "output",           "kept",
+      "scratch",          "backward",
+      "blended",          "matrices",
+      "iteration",        "encoded shards",
+      "encoded whole",    "met",
+      "node sums",        "encoded sums",
+      "encoded received", "carried"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }
@@ -146,6 +149,8 @@ std::string description(const Plan& plan) {
     lines += fmt::format("matrices: {} iterations, {} bytes of state a block\n", matrices->iterations,
                          matrices->state_bytes_per_block);
   }
+  if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
+  if (plan.policy.quantize_gradients) lines += "gradients go between nodes in 8 bits\n";
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}{}\n", unit.name, parameter.tensor.name,

@@ -25,6 +25,7 @@ bool names_something(const Plan& plan, const Operation& operation) {
     case Verb::kOrthogonalize:
     case Verb::kScatter: return in_range(operation.place, plan.matrix_groups.size());
     case Verb::kGather:
+    case Verb::kRefresh:
     case Verb::kRelease:
     case Verb::kReduce:
     case Verb::kExchange:
@@ -127,6 +128,7 @@ std::vector<Defect> validate(const Plan& plan) {
   Accesses accesses(plan);
   const Proof proof{plan, order, accesses, defects};
   check_uses(proof);
+  check_encoded(proof);
   check_gradients(proof);
   check_matrices(proof);
   check_places(proof);

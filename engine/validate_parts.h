@@ -40,6 +40,8 @@ struct Proof {
 void check_form(const Plan& plan, Defects& defects);
 /// Units are whole when used and let go afterwards; the model's code comes as declared.
 void check_uses(const Proof& proof);
+/// What is gathered in eight bits was encoded in this step, once.
+void check_encoded(const Proof& proof);
 /// Every gradient is reduced, counted in the norm and applied, once.
 void check_gradients(const Proof& proof);
 /// Every group of matrices goes to its owners and back, once, between the norm and its units' updates.

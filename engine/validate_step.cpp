@@ -155,6 +155,7 @@ class GradientWalk {
       case Verb::kUpdate: return update(id, units_[operation.place]);
       case Verb::kPublish: return publish(id, units_[operation.place]);
       case Verb::kGather:
+      case Verb::kRefresh:
       case Verb::kForward:
       case Verb::kRecompute:
       case Verb::kCopyIn:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/accesses.h"
 #include "engine/step_writer.h"
 
 namespace aliquot {
@@ -35,6 +36,7 @@ Draft StepWriter::write() {
     add_waits_on_previous_step();
     if (policy_.prefetch > 0) spare_a_gradient_slot();
   }
+  add_waits_of_refreshes();
   add_standing_buffers();
   return std::move(draft_);
 }
@@ -107,9 +109,37 @@ void StepWriter::gather_for(int32_t v) {
     state.gathered = true;
     // To see a view is to wait for whoever writes it: no other thread need be woken for that.
     const Lane lane = schedule_.view ? Lane::kCompute : Lane::kGather;
+    if (policy_.quantize_weights && !state.gathered_before) refresh(unit, visits_[v].micro_batch);
     state.last_gather = add(Verb::kGather, lane, unit, visits_[v].micro_batch);
-    if (!state.gathered_before) first_gathers_.push_back({state.last_gather, unit});
+    if (policy_.quantize_weights && meets_in_node(plan_)) add_encoded_whole(unit);
+    if (!state.gathered_before && !policy_.quantize_weights) first_gathers_.push_back({state.last_gather, unit});
     state.gathered_before = true;
+  }
+}
+
+/// Once a step: what changes a shard is its update.
+void StepWriter::refresh(UnitId unit, int32_t micro_batch) {
+  units_[unit].refresh = add(Verb::kRefresh, Lane::kGather, unit, micro_batch);
+  first_gathers_.push_back({units_[unit].refresh, unit});
+}
+
+void StepWriter::add_encoded_whole(UnitId unit) {
+  const OperationId gather = units_[unit].last_gather;
+  for (const int32_t f : flats_of_[unit]) {
+    add_buffer({.role = Role::kEncodedWhole,
+                .category = Category::kCommunication,
+                .flat = f,
+                .size_bytes = needed_bytes(plan_, Role::kEncodedWhole, f),
+                .first = gather,
+                .last = gather},
+               {{gather}});
+  }
+}
+
+/// Nobody may still be reading what was encoded in the step, or the evaluation, before.
+void StepWriter::add_waits_of_refreshes() {
+  for (const UnitState& state : units_) {
+    if (state.refresh != kNone) wait(state.refresh, {state.last_gather, true, true});
   }
 }
 
@@ -129,7 +159,8 @@ void StepWriter::release(UnitId unit, int32_t v) {
   state.gathered = false;
   if (schedule_.view) return;
   std::vector<Wait> ends = {{state.last_release}};
-  if (!one_node_) ends.push_back({state.last_gather, true});  // a node's ranks read one another's slots
+  if (!one_node_ && !policy_.quantize_weights)
+    ends.push_back({state.last_gather, true});  // a node's ranks read one another's slots
   for (const int32_t f : flats_of_[unit]) {
     add_buffer({.role = Role::kGathered,
                 .category = Category::kSlots,

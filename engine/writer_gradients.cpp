@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "engine/accesses.h"
 #include "engine/step_writer.h"
 
 namespace aliquot {
@@ -38,6 +39,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
   const UnitState& state = units_[unit];
   const Precision& precision = policy_.precision;
   const DType partial = schedule_.sums_in_levels || replicated() ? DType::kFloat32 : precision.gradients;
+  const bool peers_read = !encodes_gradients(plan_) || meets_in_node(plan_);
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
     if (!standing_gradients()) {
@@ -47,7 +49,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
                   .size_bytes = whole_bytes(f, precision.gradients),
                   .first = state.first_backward,
                   .last = reduce},
-                 {{reduce, precision.sent() == precision.gradients}});
+                 {{reduce, peers_read && precision.sent() == precision.gradients}});
     }
     if (precision.sent() != precision.gradients) {
       add_buffer({.role = Role::kSent,
@@ -56,8 +58,9 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
                   .size_bytes = whole_bytes(f, precision.sent()),
                   .first = reduce,
                   .last = reduce},
-                 {{reduce, true}});
+                 {{reduce, peers_read}});
     }
+    if (encodes_gradients(plan_)) add_encoded_buffers(f, reduce);
     if (!adds) continue;  // it is the sum, or what waits at a level
     add_buffer({.role = Role::kPartial,
                 .category = Category::kCommunication,
@@ -66,6 +69,19 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
                 .first = reduce,
                 .last = reduce},
                {{reduce}});
+  }
+}
+
+void StepWriter::add_encoded_buffers(int32_t flat, OperationId reduce) {
+  for (const Role role : {Role::kMet, Role::kNodeSums, Role::kEncodedSums, Role::kEncodedReceived}) {
+    if (role == Role::kMet && !meets_in_node(plan_)) continue;
+    add_buffer({.role = role,
+                .category = Category::kCommunication,
+                .flat = flat,
+                .size_bytes = needed_bytes(plan_, role, flat),
+                .first = reduce,
+                .last = reduce},
+               {{reduce, role == Role::kEncodedSums}});
   }
 }
 
@@ -115,7 +131,11 @@ void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> afte
   const Lane lane = policy_.update_in_backward ? reduced_on : Lane::kCompute;
   state.update = add(Verb::kUpdate, lane, unit, micro_batch, std::move(after));
   // Nobody may still be reading what the update writes.
-  if (stage3()) wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
+  if (stage3() && policy_.quantize_weights) {
+    wait(state.update, {state.refresh});
+  } else if (stage3()) {
+    wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
+  }
   if (publishes()) state.publish = add(Verb::kPublish, Lane::kGather, unit, micro_batch, {{state.update}});
 }
 
@@ -188,12 +208,17 @@ void StepWriter::add_waits_on_previous_step() {
   }
 }
 
+constexpr bool is_of_a_reduce(Role role) {
+  return role == Role::kGradients || role == Role::kPartial || role == Role::kSent ||
+         (role >= Role::kMet && role <= Role::kEncodedReceived);
+}
+
 /// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
 /// slot, and each reduce runs beside the backward that follows it, or the next micro-batch's first forward.
 void StepWriter::spare_a_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
-    if (buffer.role != Role::kGradients && buffer.role != Role::kPartial && buffer.role != Role::kSent) continue;
+    if (!is_of_a_reduce(buffer.role)) continue;
     OperationId next = buffer.last;
     const auto runs_beside = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
     while (next < count && !runs_beside(draft_.operations[next].verb)) ++next;
@@ -208,10 +233,14 @@ void StepWriter::add_standing_buffers() {
     add_standing(Role::kParameters, Category::kParameters, f,
                  whole ? whole_bytes(f, precision.compute) : shard_bytes(flats_[f], precision.compute));
     const int64_t count = updated_count(f);
+    if (policy_.quantize_weights)
+      add_standing(Role::kEncodedShards, Category::kParameters, f, needed_bytes(plan_, Role::kEncodedShards, f));
     if (!flats_[f].trainable) continue;  // its working copy is all there is of it
     if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());
     if (const int64_t bytes = plan_.state_bytes_per_block(f); bytes > 0)
       add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * bytes);
+    if (encodes_gradients(plan_))
+      add_standing(Role::kCarried, Category::kCommunication, f, needed_bytes(plan_, Role::kCarried, f));
     if (const int64_t table = segment_bytes(flats_[f], topology_, schedule_.zero_stage); table > 0)
       add_standing(Role::kSegments, Category::kCommunication, f, table);
     if (standing_gradients())

@@ -23,6 +23,31 @@ struct TreeSum {
   double* block_squares = nullptr;  // if set, gets block_squares() of the fp32 result, before it is rounded to to_dtype
 };
 
+/// Bytes of a part of `count` elements, whole blocks, that are encoded: one an element, then a scale (fp32) for each block.
+constexpr int64_t encoded_bytes(int64_t count) {
+  constexpr int64_t kAligned = 64;  // of every part, behind one another
+  const int64_t bytes = count + count / kBlockElements * static_cast<int64_t>(sizeof(float));
+  return (bytes + kAligned - 1) / kAligned * kAligned;
+}
+
+/// Parts of `count` elements each, whole blocks, behind one another, to as many encoded parts.
+struct Encode {
+  const void* from = nullptr;
+  DType from_dtype = DType::kFloat32;  // fp32, bf16 or fp16
+  std::byte* to = nullptr;
+  /// If set, as many encoded parts: they are added to what is encoded, and become what encoding left of the sum; nothing, of
+  /// a block that is not finite. At first, zeros.
+  std::byte* carried = nullptr;
+  int64_t part_count = 0, count = 0;
+};
+
+struct Decode {
+  const std::byte* from = nullptr;
+  void* to = nullptr;
+  DType to_dtype = DType::kFloat32;
+  int64_t part_count = 0, count = 0;
+};
+
 /// Enqueues loops on a stream of the device that the table came from. Pointers are that device's memory, need only the
 /// alignment of their element, and must stay valid until the work has run; counts are elements; a count of 0 is no work.
 /// Nothing allocates. All paths, plain, vector and CUDA, give the same bits, but for the payload of a NaN that arithmetic made.
@@ -46,6 +71,9 @@ struct Kernels {
   void (*block_squares)(Stream&, double* sums, const float* x, int64_t count);
   /// *first = the index of the first element that is not finite, or count.
   void (*find_nonfinite)(Stream&, int64_t* first, const void* x, DType, int64_t count);
+  /// Each element as the nearest of 255 whole multiples of its block's largest magnitude / 127.
+  void (*encode)(Stream&, const Encode&);
+  void (*decode)(Stream&, const Decode&);
 };
 
 }  // namespace aliquot

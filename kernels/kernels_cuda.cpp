@@ -15,7 +15,9 @@ const Kernels& cuda_kernels() {
                                     .merge = cuda::merge,
                                     .sum_tree = cuda::sum_tree,
                                     .block_squares = cuda::block_squares,
-                                    .find_nonfinite = cuda::find_nonfinite};
+                                    .find_nonfinite = cuda::find_nonfinite,
+                                    .encode = cuda::encode,
+                                    .decode = cuda::decode};
   return kKernels;
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "kernels/encoding_host.h"
 #include "kernels/host_loops.h"
 #include "kernels/host_stream.h"
 
@@ -94,6 +95,14 @@ void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, 
   });
 }
 
+void encode(Stream& stream, const Encode& what) {
+  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { encode_blocks(what, begin, end); });
+}
+
+void decode(Stream& stream, const Decode& what) {
+  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { decode_blocks(what, begin, end); });
+}
+
 }  // namespace
 
 const Kernels& host_kernels() {
@@ -107,7 +116,9 @@ const Kernels& host_kernels() {
                                   .merge = merge,
                                   .sum_tree = sum_tree,
                                   .block_squares = block_squares,
-                                  .find_nonfinite = find_nonfinite};
+                                  .find_nonfinite = find_nonfinite,
+                                  .encode = encode,
+                                  .decode = decode};
   return kernels;
 }
 

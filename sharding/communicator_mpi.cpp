@@ -1,11 +1,7 @@
 #include "sharding/communicator_mpi.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
-#include <fmt/format.h>
 #include <map>
-#include <string_view>
 
 #include "sharding/cores.h"
 #include "sharding/direct_communicator.h"
@@ -13,29 +9,13 @@
 #include "sharding/node_memory_mpi.h"
 
 namespace aliquot {
-namespace {
-
-// 0 if nobody says.
-int forced_ranks_per_node() {
-  const char* variable = std::getenv("ALIQUOT_RANKS_PER_NODE");
-  if (variable == nullptr) return 0;
-  const std::string_view text = variable;
-  int ranks = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
-  if (error != std::errc() || end != text.data() + text.size() || ranks < 1) {
-    throw UsageError(fmt::format("ALIQUOT_RANKS_PER_NODE is '{}': it must be a number of ranks, 1 or more", text));
-  }
-  return ranks;
-}
-
-}  // namespace
 
 Topology find_topology(MpiExchange& world) {
   Topology topology = Topology::one_host(world.rank_count());
   const auto numa = world.all(std::to_string(numa_node_of(allowed_cores())));
   std::transform(numa.begin(), numa.end(), topology.numa_of_rank.begin(),
                  [](const auto& text) { return std::stoi(text); });
-  if (const int ranks = forced_ranks_per_node(); ranks > 0) {
+  if (const int ranks = said_ranks_per_node(); ranks > 0) {
     for (int r = 0; r < world.rank_count(); ++r) topology.node_of_rank[r] = r / ranks;
     return topology;
   }

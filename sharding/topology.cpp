@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <set>
+#include <string_view>
+
+#include "kernels/error.h"
 
 namespace aliquot {
 
@@ -42,6 +47,17 @@ std::string Topology::describe() const {
   for (int node = 0; node < nodes; ++node) sizes.insert(ranks_of_node(node).size());
   if (sizes.size() == 1) return fmt::format("{} ranks on {} nodes ({} each)", rank_count(), nodes, *sizes.begin());
   return fmt::format("{} ranks on {} nodes ({} to {} each)", rank_count(), nodes, *sizes.begin(), *sizes.rbegin());
+}
+
+int said_ranks_per_node() {
+  const char* variable = std::getenv("ALIQUOT_RANKS_PER_NODE");
+  if (variable == nullptr) return 0;
+  const std::string_view text = variable;
+  int ranks = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  if (error != std::errc() || end != text.data() + text.size() || ranks < 1)
+    throw UsageError(fmt::format("ALIQUOT_RANKS_PER_NODE is '{}': it must be a number of ranks, 1 or more", text));
+  return ranks;
 }
 
 }  // namespace aliquot

@@ -34,5 +34,9 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
+/// What the environment variable ALIQUOT_RANKS_PER_NODE says: every so many ranks are taken for a node, wherever they run; 0 if
+/// it is not set. Throws UsageError for what is no number from 1.
+int said_ranks_per_node();
+
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -17,7 +17,6 @@ struct Unfinished {
 constexpr std::array kUnfinished{
     Unfinished{"device", "auto host"},
     Unfinished{"world", "auto threads mpi"},
-    Unfinished{"quantize", "none"},
 };
 
 bool works(const Unfinished& unfinished, const std::string& value) {

@@ -31,6 +31,8 @@ void add_sharding(OptionTable& t, PlanOptions& o) {
   t.choice("gather", o.gather, {"auto", "view", "copy"}, "How one host's ranks see each other's shards.");
   add_offload_options(t, o);
   t.toggle("update-in-backward", o.update_in_backward, "Update a unit as soon as its gradient is reduced.");
+  t.choice("quantize", o.quantize, {"none", "weights", "gradients", "both"},
+           "8-bit weights and gradients between nodes.");
   t.toggle("reproducible", o.reproducible, "The same bits on any power of two of ranks.");
 }
 
@@ -110,6 +112,8 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   policy.offload_parameters = offload_kind(o.offload_parameters);
   policy.update_in_backward = o.update_in_backward;
   policy.reproducible = o.reproducible;
+  policy.quantize_weights = o.quantize == "weights" || o.quantize == "both";
+  policy.quantize_gradients = o.quantize == "gradients" || o.quantize == "both";
   take_optimizer(policy, optimizer_of(o.optimizer), parse_dtype(o.state));
   return policy;
 }

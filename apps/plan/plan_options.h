@@ -31,6 +31,7 @@ struct PlanOptions : ShapeOptions, OffloadOptions {
   int64_t prefetch = 1, keep_gathered = 0, threads = 1;
   std::string recompute = "none";
   bool update_in_backward = false, reproducible = false;
+  std::string quantize = "none";
 
   std::optional<int64_t> device_memory;
   std::string machine, profile;

@@ -49,6 +49,7 @@ TEST_F(CapiOptions, EveryNameTakesWhatTheManualSays) {
                                                        {"offload", "disk:/tmp"},
                                                        {"offload-parameters", "none"},
                                                        {"reproducible", "off"},
+                                                       {"quantize", "gradients"},
                                                        {"precision", "bf16"},
                                                        {"gradients", "bf16"},
                                                        {"reduce-precision", "fp32"},
@@ -92,6 +93,7 @@ TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
   expect_refused("betas", "0.9", "with a comma between");
   expect_refused("gather", "views", "give one of auto, view, copy");
   expect_refused("reproducible", "yes", "give on or off");
+  expect_refused("quantize", "all", "give one of none, weights, gradients, both");
   expect_refused("memory-budget", "2 parsecs", "number of bytes");
   expect_refused("memory-budget", "1e30TiB", "number of bytes");
   EXPECT_EQ(aliquot_options_set(options_, nullptr, "3"), ALIQUOT_USAGE);

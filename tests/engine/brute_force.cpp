@@ -46,7 +46,11 @@ class Graph {
   bool meets(int op) const {
     const Operation& operation = plan_.schedule.operations[op];
     switch (operation.verb) {
-      case Verb::kGather: return !plan_.schedule.view && !plan_.model.units[operation.place].parameters.empty();
+      case Verb::kGather:
+        if (plan_.policy.quantize_weights && plan_.topology.node_count() == ranks_) return false;
+        return !plan_.schedule.view && !plan_.model.units[operation.place].parameters.empty();
+      case Verb::kRefresh:
+        return plan_.topology.node_count() > 1 && !plan_.model.units[operation.place].parameters.empty();
       case Verb::kReduce:
       case Verb::kSpread:
       case Verb::kNorm:
@@ -233,6 +237,8 @@ class Search {
 
   void touch_flat(int32_t f) {
     const Verb verb = operation().verb;
+    if (verb == Verb::kRefresh) refresh(f);
+    if (verb == Verb::kGather && plan_.policy.quantize_weights) return gather_encoded(f);
     if (verb == Verb::kGather && !plan_.schedule.view) {
       const Role shard = plan_.policy.offload_parameters == Offload::kNone || plan_.flats[f].layout.flat_count() == 0
                              ? Role::kParameters
@@ -252,6 +258,44 @@ class Search {
       for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {q, 1, ranks_}, false, kMeet);
       write_others(Role::kParameters, f);
       relay(Role::kParameters, f);
+    }
+  }
+
+  int nodes() const { return plan_.topology.node_count(); }
+  int node(int rank) const { return plan_.topology.node_of_rank[rank]; }
+  int place(int rank) const { return rank % (ranks_ / nodes()); }
+
+  void refresh(int32_t f) {
+    own(Role::kParameters, f, false);
+    // Encoded before this rank says that it has come.
+    touch(rank_, Role::kEncodedShards, f, {node(rank_), 1, nodes()}, true, kStart, false, kStart);
+    for (int q = 0; q < ranks_; ++q) {
+      if (q == rank_ || place(q) != place(rank_)) continue;
+      touch(q, Role::kEncodedShards, f, {node(q), 1, nodes()}, false, kMeet);
+      touch(rank_, Role::kEncodedShards, f, {node(q), 1, nodes()}, true, kMeet);
+    }
+  }
+
+  void gather_encoded(int32_t f) {
+    const bool met = nodes() < ranks_;
+    for (int q = 0; q < ranks_; ++q) {
+      if (node(q) == node(rank_)) touch(q, Role::kEncodedShards, f, {}, false, met ? kMeet : kStart);
+    }
+    if (met) own(Role::kEncodedWhole, f, true);
+    own(Role::kGathered, f, true);
+  }
+
+  /// What is encoded between the two meetings of a reduce is read after the second, which the graph does not know.
+  void reduce_between_nodes(int32_t f) {
+    const bool met = nodes() < ranks_;
+    if (met) own(Role::kMet, f, true, kMeet);
+    own(Role::kNodeSums, f, true);
+    own(Role::kCarried, f, true);
+    own(Role::kEncodedSums, f, true);
+    own(Role::kEncodedReceived, f, true);
+    for (int q = 0; q < ranks_; ++q) {
+      if (q != rank_ && place(q) == place(rank_))
+        touch(q, Role::kEncodedSums, f, {node(rank_), 1, nodes()}, false, kMeet, true);
     }
   }
 
@@ -278,8 +322,16 @@ class Search {
       // Before this rank says that it has come; kMeet is when all have, and this rank's own start is what others wait for.
       touch(rank_, Role::kSent, f, {}, true, kStart, false, kStart);
     }
-    for (int q = 0; q < ranks_; ++q)
-      touch(q, cast ? Role::kSent : Role::kGradients, f, {rank_, 1, ranks_}, false, kMeet);
+    const Role sent = cast ? Role::kSent : Role::kGradients;
+    if (plan_.policy.quantize_gradients && several_nodes_) {
+      for (int q = 0; q < ranks_; ++q) {
+        for (int n = 0; n < nodes() && node(q) == node(rank_); ++n)
+          touch(q, sent, f, {n * (ranks_ / nodes()) + place(rank_), 1, ranks_}, false, q == rank_ ? kStart : kMeet);
+      }
+      reduce_between_nodes(f);
+    } else {
+      for (int q = 0; q < ranks_; ++q) touch(q, sent, f, {rank_, 1, ranks_}, false, kMeet);
+    }
     add_up(f);
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       if (plan_.policy.replica_count == 1 && b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last)

@@ -100,6 +100,11 @@ int divisor(Dice& dice, const Topology& topology) {
   }
 }
 
+bool nodes_are_even(const Topology& topology) {
+  const int on_each = topology.rank_count() / topology.node_count();
+  return topology == hosts(topology.rank_count(), on_each);
+}
+
 Policy draw_policy(Dice& dice, const Topology& topology) {
   Policy policy;
   policy.zero_stage = dice.roll(0, 3);
@@ -120,6 +125,11 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
   if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
     policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
+  if (nodes_are_even(topology_of_replica(topology, policy.replica_count))) {
+    const bool gathers = policy.zero_stage == 3 && policy.gather != GatherMode::kView;
+    policy.quantize_weights = gathers && policy.offload_parameters == Offload::kNone && dice.one_in(2);
+    policy.quantize_gradients = !policy.reproducible && dice.one_in(3);
+  }
   return policy;
 }
 
@@ -158,12 +168,13 @@ std::string describe(uint64_t seed, const Drawn& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
-      "gather {}, {}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
+      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
-      policy.matrix_updates ? ", matrices apart" : "", static_cast<int>(policy.offload_state),
+      policy.matrix_updates ? ", matrices apart" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
+      policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
       static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute);
 }
 

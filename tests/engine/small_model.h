@@ -75,6 +75,7 @@ struct Settings {
   EngineOptions options;
   int steps = 4;
   double learning_rate = 0.01;
+  int nodes = 1;  // that quantised gradients go between
 };
 
 struct Outcome {

@@ -1,6 +1,7 @@
 // The small model trained with no engine and no ranks: the reference.
 #include <cmath>
 
+#include "kernels/encoding_host.h"
 #include "kernels/host_loops.h"
 #include "optim/clip.h"
 #include "optim/norm_tree.h"
@@ -48,11 +49,44 @@ void round_working(Bytes& to, const Store& masters, DType dtype) {
   }
 }
 
+/// As it comes back from eight bits; `carried`, if any, is added before, and becomes what is left.
+std::vector<float> through_eight_bits(std::vector<float> values, std::vector<float>* carried = nullptr) {
+  const std::size_t count = values.size();
+  values.resize((count + kBlockElements - 1) / kBlockElements * kBlockElements);
+  const auto padded = static_cast<int64_t>(values.size());
+  std::vector<std::byte> code(static_cast<std::size_t>(encoded_bytes(padded)));
+  const auto round = [&](const std::vector<float>& from) {
+    std::vector<float> to(from.size());
+    encode_blocks({from.data(), DType::kFloat32, code.data(), nullptr, 1, padded}, 0, padded);
+    decode_blocks({code.data(), to.data(), DType::kFloat32, 1, padded}, 0, padded);
+    return to;
+  };
+  if (carried != nullptr) {
+    for (std::size_t i = 0; i < count; ++i) values[i] += (*carried)[i];
+  }
+  std::vector<float> back = round(values);
+  if (carried != nullptr) {
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::isfinite(back[i]) ? values[i] - back[i] : 0;
+    *carried = round(values);
+    carried->resize(count);
+  }
+  back.resize(count);
+  return back;
+}
+
 Store widened(const Bytes& from, DType dtype) {
   Store store = zeros();
   for (int t = 0; t < kTensors; ++t)
     loops().cast(store[t].data(), DType::kFloat32, from[t].data(), dtype, element_count(t));
   return store;
+}
+
+void quantize_working(Bytes& working, DType dtype) {
+  Store wide = widened(working, dtype);
+  for (int t = 0; t < kTensors; ++t) {
+    const auto values = through_eight_bits(wide[t]);
+    loops().cast(working[t].data(), dtype, values.data(), DType::kFloat32, element_count(t));
+  }
 }
 
 Store rounded(const Store& from, DType dtype) {
@@ -158,13 +192,32 @@ bool accumulates_into_shard(const EngineOptions& options) {
   return options.accumulate_into == AccumulateInto::kShard;
 }
 
+/// Each node adds up its own ranks; what goes to the others is rounded, and what rounding left is carried on.
+Store add_between_nodes(const std::vector<Store>& leaves, std::vector<Store>& carried) {
+  const std::size_t on_each = leaves.size() / carried.size();
+  std::vector<Store> nodes;
+  for (std::size_t node = 0; node < carried.size(); ++node) {
+    nodes.push_back(add_in_tree({leaves.begin() + node * on_each, leaves.begin() + (node + 1) * on_each}));
+    for (std::size_t t = 0; t < nodes[node].size(); ++t)
+      nodes[node][t] = through_eight_bits(nodes[node][t], &carried[node][t]);
+  }
+  return add_in_tree(nodes);
+}
+
 struct SummedGradients {
   Store exact;  // the last sum before it was rounded to the gradients' type
   double loss = 0;
 };
 
+struct StepOf {
+  int rank_count, step;
+  float loss_scale;
+  std::vector<Store>* carried;  // by node; null: nothing is quantised
+};
+
 /// The gradients of one step, of every rank and micro-batch, as they are added up.
-SummedGradients sum_gradients(SmallModel& model, int rank_count, const Settings& settings, int step, float loss_scale) {
+SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const StepOf& of) {
+  const auto [rank_count, step, loss_scale, carried] = of;
   const EngineOptions& options = settings.options;
   const Precision& precision = options.precision;
   const bool into_shard = accumulates_into_shard(options);
@@ -181,7 +234,7 @@ SummedGradients sum_gradients(SmallModel& model, int rank_count, const Settings&
     if (!options.reproducible) leaves.clear();
     for (int r = 0; r < rank_count; ++r)
       leaves.push_back(rounded(widened(own[r], precision.gradients), precision.sent()));
-    const Store added = add_in_tree(leaves);
+    const Store added = carried == nullptr ? add_in_tree(leaves) : add_between_nodes(leaves, *carried);
     if (options.reproducible || !into_shard || m == 0) {
       sums.exact = added;
       continue;
@@ -206,6 +259,7 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
   }
   std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
   Store momenta = zeros();
+  std::vector<Store> carried(settings.nodes, zeros());
   SmallModel model(precision);
   Bytes working = zero_bytes(precision.compute);
   model.value = pointers(working);
@@ -215,7 +269,10 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
   int64_t updates = 0;
   for (int step = 0; step < settings.steps; ++step) {
     round_working(working, masters, precision.compute);
-    const SummedGradients sums = sum_gradients(model, rank_count, settings, step, static_cast<float>(scaler.scale()));
+    if (options.quantize_weights) quantize_working(working, precision.compute);
+    const SummedGradients sums = sum_gradients(model, settings,
+                                               {rank_count, step, static_cast<float>(scaler.scale()),
+                                                options.quantize_gradients && settings.nodes > 1 ? &carried : nullptr});
     const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
     const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
     if (std::isfinite(norm)) {

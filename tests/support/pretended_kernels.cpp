@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "kernels/device_cuda.h"
+#include "kernels/encoding_host.h"
 #include "kernels/host_loops.h"
 #include "kernels/kernels.h"
 #include "tests/support/pretended_cuda.h"
@@ -32,6 +33,14 @@ void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from
   pretended::launch(cuda_stream(stream), [=] { loops().cast(to, to_dtype, from, from_dtype, count); });
 }
 
+void encode(Stream& stream, const Encode& what) {
+  pretended::launch(cuda_stream(stream), [what] { encode_blocks(what, 0, what.part_count * what.count); });
+}
+
+void decode(Stream& stream, const Decode& what) {
+  pretended::launch(cuda_stream(stream), [what] { decode_blocks(what, 0, what.part_count * what.count); });
+}
+
 }  // namespace
 
 const Kernels& cuda_kernels() {
@@ -41,6 +50,8 @@ const Kernels& cuda_kernels() {
     table.fill = fill;
     table.sum_tree = sum_tree;
     table.cast = cast;
+    table.encode = encode;
+    table.decode = decode;
     return table;
   }();
   return kernels;
