@@ -1,5 +1,5 @@
 // Training over 2 and 4 emulated nodes of 2 ranks with 1 Gbit/s between them, sharded over all ranks (stage 3) and within each
-// node (--replicas): tokens/s, and the bytes that the first node sends in a step, as the kernel counts them on its link and as
+// node (--replicas), as it is and in 8 bits (--quantize): tokens/s, and the bytes that the first node sends in a step, as the kernel counts them on its link and as
 // the plan has them. ratio_to_plan is what headers, acknowledgements and all that is not in the schedule add.
 #include <benchmark/benchmark.h>
 #include <exception>
@@ -39,10 +39,14 @@ void measure(benchmark::State& state, const ClusterCase& what) {
 
 const bool registered = [] {
   for (const int nodes : {2, 4}) {
-    for (const bool hybrid : {false, true}) {
-      const std::string replicas = hybrid ? fmt::format(" --replicas {}", nodes) : "";
-      const ClusterCase what{nodes, 2, "1gbit", kModel + replicas};
-      benchmark::RegisterBenchmark(fmt::format("cluster/{}_nodes/{}", nodes, hybrid ? "hybrid" : "stage3").c_str(),
+    const std::string replicas = fmt::format(" --replicas {}", nodes);
+    for (const auto& [name, words] : {std::pair<const char*, std::string>{"stage3", ""},
+                                      {"hybrid", replicas},
+                                      {"stage3_weights_in_8_bits", " --quantize weights"},
+                                      {"stage3_both_in_8_bits", " --quantize both"},
+                                      {"hybrid_gradients_in_8_bits", replicas + " --quantize gradients"}}) {
+      const ClusterCase what{nodes, 2, "1gbit", kModel + words};
+      benchmark::RegisterBenchmark(fmt::format("cluster/{}_nodes/{}", nodes, name).c_str(),
                                    [what](benchmark::State& state) { measure(state, what); })
           ->UseManualTime()
           ->Iterations(kRounds)

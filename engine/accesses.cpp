@@ -202,6 +202,13 @@ void Accesses::add_up(OperationId id, int32_t flat) {
 /// Peers are of other replicas: what they read, they are through with when the exchange is.
 void Accesses::exchange(int32_t flat) {
   add({.role = Role::kAcross, .flat = flat});
+  if (encodes_exchanges(plan_)) {
+    change(Role::kCarried, flat);
+    for (const Role role : {Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums}) {
+      add({.role = role, .flat = flat, .writes = true});
+      add({.role = role, .flat = flat});
+    }
+  }
   add({.role = Role::kReduced, .flat = flat, .writes = true});
   add({.role = Role::kSquares, .flat = flat, .writes = true});
 }
@@ -275,6 +282,15 @@ void Accesses::pass_matrices(int32_t group, bool in_place, Verb verb) {
   }
 }
 
+/// A part for each node; with replicas, of the own shard one for each, and what is left of their sum as well.
+int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
+  const bool exchanges = encodes_exchanges(plan);
+  const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
+  const int64_t count = exchanges ? shard_count / parts : shard_count;
+  if (role == Role::kNodeSums) return parts * count * static_cast<int64_t>(sizeof(float));
+  return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
+}
+
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
@@ -305,11 +321,11 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
     case Role::kBlended: return updated * 4;
     case Role::kEncodedWhole: return encoded_bytes(shard) * ranks;
     case Role::kMet: return plan.topology.node_count() == ranks ? 0 : whole * element_bytes(precision.sent());
-    case Role::kNodeSums: return plan.topology.node_count() * shard * 4;
-    case Role::kEncodedShards:
+    case Role::kEncodedShards: return encoded_bytes(shard) * plan.topology.node_count();
+    case Role::kNodeSums:
     case Role::kEncodedSums:
     case Role::kEncodedReceived:
-    case Role::kCarried: return encoded_bytes(shard) * plan.topology.node_count();
+    case Role::kCarried: return encoded_sum_bytes(plan, role, shard);
     case Role::kPartial:
       return shard *
              (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));

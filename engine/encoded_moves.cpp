@@ -99,6 +99,38 @@ void EncodedMoves::reduce_scatter(Stream& lane, int32_t flat, const ReduceScatte
                            .block_squares = what.block_squares});
 }
 
+void EncodedMoves::exchange(Stream& lane, int32_t flat, Communicator& peers, Label label) {
+  const int parts = peers.rank_count();
+  const int64_t shard_count = plan_.flats[flat].layout.shard_count(), count = shard_count / parts;
+  const int64_t part = encoded_bytes(count);
+  const SymmetricRange sent = memory_.range(Role::kEncodedSums, flat),
+                       got = memory_.range(Role::kEncodedReceived, flat);
+  std::byte* sums = memory_.address(Role::kNodeSums, flat);
+  std::byte* codes = memory_.address(Role::kEncodedReceived, flat);
+  std::byte* carried = memory_.address(Role::kCarried, flat);
+  kernels_.encode(lane, {.from = memory_.address(Role::kAcross, flat),
+                         .to = memory_.address(Role::kEncodedSums, flat),
+                         .carried = carried,
+                         .part_count = parts,
+                         .count = count});
+  peers.all_to_all(lane, got, sent, part, label);
+  kernels_.decode(lane, {.from = codes, .to = sums, .part_count = parts, .count = count});
+  kernels_.sum_tree(
+      lane, {.bases = sources(sums, parts, count * static_cast<int64_t>(sizeof(float))), .to = sums, .count = count});
+  kernels_.encode(lane, {.from = sums,
+                         .to = codes + peers.rank() * part,
+                         .carried = carried + parts * part,
+                         .part_count = 1,
+                         .count = count});
+  peers.all_gather_in_place(lane, got, part, label);
+  kernels_.decode(lane, {.from = codes, .to = sums, .part_count = parts, .count = count});
+  kernels_.sum_tree(lane, {.bases = sources(sums, 1, 0),
+                           .to = memory_.address(Role::kReduced, flat),
+                           .to_dtype = plan_.policy.precision.gradients,
+                           .count = shard_count,
+                           .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, flat))});
+}
+
 /// Stay in place until the work has run: the norm ends a step, and this lane's work with it.
 std::span<const std::byte* const> EncodedMoves::sources(const std::byte* first, int count, int64_t stride_bytes) {
   if (next_sources_ == sources_.size()) sources_.emplace_back();

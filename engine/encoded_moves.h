@@ -23,6 +23,9 @@ class EncodedMoves {
   void gather(Stream& lane, int32_t flat, Label label);
   /// As Communicator::reduce_scatter(), with what a node has added up rounded on its way to other nodes.
   void reduce_scatter(Stream& lane, int32_t flat, const ReduceScatter& what, Label label);
+  /// Of this rank's shard, summed over its replica in kAcross, the sum over all replicas to kReduced, and its squares: each peer
+  /// adds up a part of what all round for it, and rounds it for all.
+  void exchange(Stream& lane, int32_t flat, Communicator& peers, Label label);
   void begin_step() { next_sources_ = 0; }
 
  private:

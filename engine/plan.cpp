@@ -167,7 +167,12 @@ int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_s
   return pieces * static_cast<int64_t>(sizeof(Segment));
 }
 
-bool encodes_gradients(const Plan& plan) { return plan.policy.quantize_gradients && !plan.topology.one_node(); }
+bool encodes_gradients(const Plan& plan) {
+  return plan.policy.quantize_gradients && plan.policy.replica_count == 1 && !plan.topology.one_node();
+}
+bool encodes_exchanges(const Plan& plan) {
+  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.world.one_node();
+}
 
 bool meets_in_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
 

@@ -68,7 +68,7 @@ struct Policy {
   bool update_in_backward = false;  // a unit as soon as its gradient is reduced: no clipping, nothing can be skipped
   bool reproducible = false;        // micro-batches and ranks are leaves of one tree: the same bits on any world
   bool quantize_weights = false;    // stage 3: units are gathered in 8 bits, which cross between nodes once a step
-  bool quantize_gradients = false;  // what a node adds up of its ranks goes to other nodes in 8 bits
+  bool quantize_gradients = false;  // what a node adds up of its ranks, or a replica, goes to others in 8 bits
   int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // of the optimizer, for 256 elements; Adam's in fp32
   std::optional<MatrixUpdates> matrix_updates = {};        // unset: every element is updated for itself
   bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()

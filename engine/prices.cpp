@@ -235,9 +235,28 @@ class Pricing {
     return seconds;
   }
 
+  /// A peer rounds a part for each other, and its own sum for all.
+  Price exchange_encoded(UnitId unit) const {
+    Price sum;
+    const int peers = plan_.policy.replica_count;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t count = plan_.flats[f].layout.shard_count(), code = encoded_bytes(count / peers);
+      int64_t crossing_bytes = 0;
+      for (const Meeting& of : crossings_.peers)
+        crossing_bytes += 2 * (code * of.on_node * (of.rank_count - of.on_node));
+      Price one = move(2 * cost_.inside_node.latency_seconds, crossing_bytes, !world_.one_node, 2);
+      one.bytes = 2 * code * (peers - 1);
+      add(sum, one);
+      add(sum, touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));
+    }
+    return sum;
+  }
+
   /// Of each shard a sum over the peers, of which each makes a part that all then get. A node's ranks meet their peers at
   /// once, over one link.
   Price exchange(UnitId unit) const {
+    if (encodes_exchanges(plan_)) return exchange_encoded(unit);
     Price sum;
     const int peers = plan_.policy.replica_count;
     for (const int32_t f : plan_.flats_of_unit[unit]) {

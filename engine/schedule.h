@@ -94,11 +94,11 @@ enum class Role : uint8_t {
   kBlended,    // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
   kMatrices,   // of a group, not of a flat: those that this rank owns, whole
   kIteration,  // of a group: what its owners work in
-  kEncodedShards,    // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
-  kEncodedWhole,     // all ranks', while a gather decodes them
-  kMet,              // what a node's ranks have of the gradients that this one adds up for it
-  kNodeSums,         // their sums in fp32, a part for each node; then other nodes' of the own shard
-  kEncodedSums,      // a part for each node, as they go there
+  kEncodedShards,  // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
+  kEncodedWhole,   // all ranks', while a gather decodes them
+  kMet,            // what a node's ranks have of the gradients that this one adds up for it
+  kNodeSums,     // their sums in fp32, a part for each node; then other nodes' of the own shard. With replicas: theirs
+  kEncodedSums,  // a part for each node, as they go there
   kEncodedReceived,  // a part from each node
   kCarried,          // what encoding sums left out, to be added to the next ones. Always there
   kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
@@ -178,8 +178,9 @@ Topology topology_of_replica(const Topology& world, int replica_count);
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
 
 struct Plan;
-/// Whether reduces go between nodes in 8 bits: where there are several.
+/// Whether reduces go between nodes in 8 bits: where there are several; with replicas it is what they exchange, instead.
 bool encodes_gradients(const Plan& plan);
+bool encodes_exchanges(const Plan& plan);
 /// Whether a node has several ranks, which meet before nodes do: else what a rank has of other nodes' codes is all of them.
 bool meets_in_node(const Plan& plan);
 

@@ -19,7 +19,8 @@ StepWork::StepWork(const Parts& parts)
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (!plan_.policy.evaluation && muon != nullptr)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
-  if (plan_.policy.quantize_weights || encodes_gradients(plan_)) encoded_.emplace(plan_, memory_, ranks_, kernels_);
+  if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
+    encoded_.emplace(plan_, memory_, ranks_, kernels_);
   note_first_writes();
 }
 
@@ -156,6 +157,10 @@ void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
   const DType dtype = plan_.policy.precision.gradients;
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
+    if (encodes_exchanges(plan_)) {
+      encoded_->exchange(lane, f, peers, label);
+      continue;
+    }
     const int64_t part_count = plan_.flats[f].layout.shard_count() / peers.rank_count();
     const int64_t part_bytes = part_count * element_bytes(dtype);
     const int64_t part_squares = part_count / kBlockElements;

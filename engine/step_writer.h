@@ -76,6 +76,7 @@ class StepWriter {
   void reduce_what_is_complete(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
+  void exchange(UnitId unit, int32_t micro_batch);
   void add_encoded_buffers(int32_t flat, OperationId reduce);
   void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
   void finish_step();

@@ -41,7 +41,9 @@ bool names_something(const Plan& plan, const Operation& operation) {
 /// Homes hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
 bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
   const bool replicas = plan.policy.replica_count > 1;
-  const bool exchanged = buffer.role == Role::kAcross || buffer.role == Role::kReduced || buffer.role == Role::kSquares;
+  const bool encoded = buffer.role == Role::kEncodedSums || buffer.role == Role::kEncodedReceived;
+  const bool exchanged =
+      buffer.role == Role::kAcross || buffer.role == Role::kReduced || buffer.role == Role::kSquares || encoded;
   const bool of_peers = replicas && exchanged;
   switch (buffer.space) {
     case Space::kArena: return !is_home(buffer.role) && !of_peers;

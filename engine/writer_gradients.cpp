@@ -29,8 +29,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   state.first_backward = kNone;
   if (!last_micro_batch) return;
   // Beside the next unit's reduce: links between replicas are others than those inside.
-  if (replicated())
-    state.exchange = last_exchange_ = add(Verb::kExchange, Lane::kExchange, unit, micro_batch, {{reduce}});
+  if (replicated()) exchange(unit, micro_batch);
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, Lane::kReduce, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
@@ -72,16 +71,28 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
   }
 }
 
+void StepWriter::exchange(UnitId unit, int32_t micro_batch) {
+  UnitState& state = units_[unit];
+  state.exchange = last_exchange_ = add(Verb::kExchange, Lane::kExchange, unit, micro_batch, {{state.last_reduce}});
+  for (const int32_t f : flats_of_[unit]) {
+    if (encodes_exchanges(plan_) && flats_[f].trainable) add_encoded_buffers(f, state.exchange);
+  }
+}
+
+/// Of a reduce, or of an exchange, at whose end peers are through with it.
 void StepWriter::add_encoded_buffers(int32_t flat, OperationId reduce) {
+  const bool exchanges = encodes_exchanges(plan_);
   for (const Role role : {Role::kMet, Role::kNodeSums, Role::kEncodedSums, Role::kEncodedReceived}) {
-    if (role == Role::kMet && !meets_in_node(plan_)) continue;
+    if (role == Role::kMet && (exchanges || !meets_in_node(plan_))) continue;
+    const bool peers_read = role == Role::kEncodedSums, received = role == Role::kEncodedReceived;
     add_buffer({.role = role,
                 .category = Category::kCommunication,
                 .flat = flat,
+                .space = exchanges && (peers_read || received) ? Space::kPeers : Space::kArena,
                 .size_bytes = needed_bytes(plan_, role, flat),
                 .first = reduce,
                 .last = reduce},
-               {{reduce, role == Role::kEncodedSums}});
+               {{reduce, peers_read && !exchanges}});
   }
 }
 
@@ -239,7 +250,7 @@ void StepWriter::add_standing_buffers() {
     if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());
     if (const int64_t bytes = plan_.state_bytes_per_block(f); bytes > 0)
       add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * bytes);
-    if (encodes_gradients(plan_))
+    if (encodes_gradients(plan_) || encodes_exchanges(plan_))
       add_standing(Role::kCarried, Category::kCommunication, f, needed_bytes(plan_, Role::kCarried, f));
     if (const int64_t table = segment_bytes(flats_[f], topology_, schedule_.zero_stage); table > 0)
       add_standing(Role::kSegments, Category::kCommunication, f, table);

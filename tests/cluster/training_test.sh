@@ -26,6 +26,15 @@ for replicas in $nodes $ranks; do
 done
 same "$wanted" "blocks recomputed, two ahead" over_nodes --steps 4 --recompute block --prefetch 2
 
+# Eight bits between nodes: threads that are told how many are a node.
+for quantize in weights gradients both; do
+  rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize $quantize)
+  if [ "$rounded" = "$wanted" ]; then complain "$quantize in 8 bits changed nothing"; fi
+  same "$rounded" "$quantize in 8 bits" over_nodes --steps 4 --quantize $quantize
+done
+rounded=$(ALIQUOT_RANKS_PER_NODE=$each "$aliquot" "${train[@]}" --steps 4 --ranks "$ranks" --quantize gradients --replicas "$nodes")
+same "$rounded" "a replica a node, gradients in 8 bits" over_nodes --steps 4 --quantize gradients --replicas "$nodes"
+
 # A file that several nodes wrote, and go on from; threads go on from it too, and nodes from what threads wrote.
 saved=$scratch/saved
 over_nodes --steps 4 --stop-after 2 --checkpoint-dir "$saved" >/dev/null || complain "saving: exit code $?"

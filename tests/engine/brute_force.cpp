@@ -323,7 +323,7 @@ class Search {
       touch(rank_, Role::kSent, f, {}, true, kStart, false, kStart);
     }
     const Role sent = cast ? Role::kSent : Role::kGradients;
-    if (plan_.policy.quantize_gradients && several_nodes_) {
+    if (plan_.policy.quantize_gradients && several_nodes_ && plan_.policy.replica_count == 1) {
       for (int q = 0; q < ranks_; ++q) {
         for (int n = 0; n < nodes() && node(q) == node(rank_); ++n)
           touch(q, sent, f, {n * (ranks_ / nodes()) + place(rank_), 1, ranks_}, false, q == rank_ ? kStart : kMeet);
@@ -357,6 +357,10 @@ class Search {
   /// What peers of other replicas do is over when it is.
   void exchange(int32_t f) {
     own(Role::kAcross, f, false);
+    if (plan_.policy.quantize_gradients && !plan_.world.one_node()) {
+      for (const Role role : {Role::kCarried, Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums})
+        own(role, f, true);
+    }
     own(Role::kReduced, f, true);
     own(Role::kSquares, f, true);
   }

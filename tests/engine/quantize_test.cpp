@@ -111,6 +111,28 @@ INSTANTIATE_TEST_SUITE_P(Nodes, Quantized,
                          testing::Values(Row{1, 1}, Row{1, 3}, Row{2, 1}, Row{2, 2}, Row{3, 1}, Row{2, 3}, Row{4, 2}),
                          [](const auto& test) { return fmt::format("{}x{}", test.param.nodes, test.param.on_each); });
 
+/// A replica a node: what they exchange is rounded, on its way to who adds it up, and on its way back.
+TEST(QuantizedGradients, OfReplicasGiveTheBitsOfAPlainLoop) {
+  for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {3, 1}, {4, 2}}) {
+    const SaidNodes said(on_each);
+    for (const int stage : {1, 2, 3}) {
+      for (const bool weights : {false, true}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage,
+                            .replicas = nodes,
+                            .quantize_weights = weights && stage == 3,
+                            .quantize_gradients = true,
+                            .clip = 0.5};
+        settings.nodes = nodes;
+        const int ranks = nodes * on_each;
+        const Outcome plain = train_plainly(ranks, settings);
+        World::threads(
+            ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << nodes << "x" << on_each; }, kHosts);
+      }
+    }
+  }
+}
+
 /// What the model computes with is one thing, however ranks lie on nodes.
 TEST(QuantizedWeights, AreTheSameOnAllNodes) {
   Settings settings;

@@ -192,16 +192,20 @@ bool accumulates_into_shard(const EngineOptions& options) {
   return options.accumulate_into == AccumulateInto::kShard;
 }
 
-/// Each node adds up its own ranks; what goes to the others is rounded, and what rounding left is carried on.
-Store add_between_nodes(const std::vector<Store>& leaves, std::vector<Store>& carried) {
-  const std::size_t on_each = leaves.size() / carried.size();
+/// Each node adds up its own ranks; what goes to the others is rounded, and what rounding left is carried on. One more carried
+/// than nodes: they are replicas, whose sum is rounded again for all.
+Store add_between_nodes(const std::vector<Store>& leaves, std::size_t node_count, std::vector<Store>& carried) {
+  const std::size_t on_each = leaves.size() / node_count;
   std::vector<Store> nodes;
-  for (std::size_t node = 0; node < carried.size(); ++node) {
+  for (std::size_t node = 0; node < node_count; ++node) {
     nodes.push_back(add_in_tree({leaves.begin() + node * on_each, leaves.begin() + (node + 1) * on_each}));
     for (std::size_t t = 0; t < nodes[node].size(); ++t)
       nodes[node][t] = through_eight_bits(nodes[node][t], &carried[node][t]);
   }
-  return add_in_tree(nodes);
+  Store sum = add_in_tree(nodes);
+  for (std::size_t t = 0; t < sum.size() && carried.size() > node_count; ++t)
+    sum[t] = through_eight_bits(sum[t], &carried[node_count][t]);
+  return sum;
 }
 
 struct SummedGradients {
@@ -234,7 +238,7 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
     if (!options.reproducible) leaves.clear();
     for (int r = 0; r < rank_count; ++r)
       leaves.push_back(rounded(widened(own[r], precision.gradients), precision.sent()));
-    const Store added = carried == nullptr ? add_in_tree(leaves) : add_between_nodes(leaves, *carried);
+    const Store added = carried == nullptr ? add_in_tree(leaves) : add_between_nodes(leaves, settings.nodes, *carried);
     if (options.reproducible || !into_shard || m == 0) {
       sums.exact = added;
       continue;
@@ -259,7 +263,7 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
   }
   std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
   Store momenta = zeros();
-  std::vector<Store> carried(settings.nodes, zeros());
+  std::vector<Store> carried(settings.nodes + (options.replicas > 1 ? 1 : 0), zeros());
   SmallModel model(precision);
   Bytes working = zero_bytes(precision.compute);
   model.value = pointers(working);

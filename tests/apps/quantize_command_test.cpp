@@ -1,0 +1,98 @@
+// aliquot train --quantize: what is promised of it, seen from outside.
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+const Words kTwoNodes = {"ALIQUOT_RANKS_PER_NODE=2", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+
+test::CommandResult train(Words words, bool processes = false) {
+  const Words train = {"train", "--threads", "1", "--quiet"};
+  words.insert(words.begin(), train.begin(), train.end());
+  if (!processes) words.insert(words.end(), {"--ranks", "4"});
+  if (!processes) return test::run_program(test::aliquot_program(), words, kTwoNodes);
+  const Words launcher = {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program()};
+  words.insert(words.begin(), launcher.begin(), launcher.end());
+  return test::run_program("/usr/bin/env", words, kTwoNodes);
+}
+
+TEST(Quantize, ProcessesGiveTheDigestOfThreads) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "needs mpirun";
+  const std::string plain = train({"--layers", "2", "--steps", "3"}).out;
+  for (const Words& how : {Words{"--quantize", "weights"},
+                           {"--quantize", "gradients", "--zero-stage", "1"},
+                           {"--quantize", "both", "--precision", "bf16"},
+                           {"--quantize", "both", "--replicas", "2", "--accumulate", "2"}}) {
+    Words words = {"--layers", "2", "--steps", "3"};
+    words.insert(words.end(), how.begin(), how.end());
+    const test::CommandResult threads = train(words);
+    EXPECT_EQ(threads.code, 0) << threads.err;
+    EXPECT_NE(threads.out, plain);
+    const test::CommandResult processes = train(words, true);
+    EXPECT_EQ(processes.out, threads.out) << processes.err;
+  }
+}
+
+double last_loss(const Words& more) {
+  test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "run.jsonl";
+  Words words = {"--steps", "100", "--layers", "2", "--metrics", metrics};
+  words.insert(words.end(), more.begin(), more.end());
+  EXPECT_EQ(train(words).code, 0);
+  std::vector<double> losses;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const Json json = Json::parse(line);
+    if (json.contains("step")) losses.push_back(json["loss"]);
+  }
+  return std::accumulate(losses.end() - 10, losses.end(), 0.0) / 10;
+}
+
+TEST(Quantize, LearnsAsMuch) {
+  const double plain = last_loss({});
+  EXPECT_LT(plain, 3);
+  EXPECT_NEAR(last_loss({"--quantize", "both"}), plain, 0.01 * plain);
+  EXPECT_NEAR(last_loss({"--quantize", "gradients", "--replicas", "2"}), plain, 0.01 * plain);
+}
+
+/// What crosses between nodes: in fp32 12 bytes a parameter and step, two gathers (but of the last unit of 32, which stays) and a
+/// reduce; in 8 bits two, and their scales.
+TEST(Quantize, PlansASixthOfTheTraffic) {
+  const auto crossing = [](const char* what) {
+    const test::CommandResult plan = test::run_aliquot(
+        {"plan", "--params", "1b", "--ranks", "16", "--ranks-per-node", "4", "--quantize", what, "--format", "json"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return Json::parse(plan.out)["plans"][0]["crossing_bytes"].get<double>();
+  };
+  // A node's ranks' shards go to three others; of what they add up three quarters are others'.
+  constexpr double kSent = 1e9 * 0.75, kCode = 1 + 4.0 / 256;
+  constexpr double kGathered = 8 - 4.0 / 32;
+  EXPECT_NEAR(crossing("none"), kSent * (kGathered + 4), kSent * 1e-2);
+  EXPECT_NEAR(crossing("weights"), kSent * (kCode + 4), kSent * 1e-2);
+  EXPECT_NEAR(crossing("gradients"), kSent * (kGathered + kCode), kSent * 1e-2);
+  EXPECT_NEAR(crossing("both"), kSent * 2 * kCode, kSent * 1e-2);
+}
+
+TEST(Quantize, SaysWhatItDoesNotGoWith) {
+  const auto refuses = [](Words words, std::string_view sentence) {
+    words.insert(words.begin(), {"train", "--steps", "1"});
+    const test::CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 1);
+    EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  };
+  refuses({"--quantize", "weights", "--zero-stage", "2"}, "--quantize weights is of what stage 3 gathers");
+  refuses({"--quantize", "gradients", "--reproducible"}, "--reproducible must not");
+  refuses({"--quantize", "all"}, "none, weights, gradients");
+}
+
+}  // namespace
+}  // namespace aliquot
