@@ -15,7 +15,7 @@ bool is_step(const Json& object) { return object.contains("step") && object["ste
 RunRecord read_run_record(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw UsageError(path + ": the file cannot be read; give one that aliquot train --metrics wrote.");
-  RunRecord record{.path = path, .run = {}, .steps = {}, .done = {}};
+  RunRecord record{.path = path, .run = {}, .steps = {}, .done = {}, .stragglers = {}};
   std::map<int64_t, Json> steps;
   int number = 0;
   for (std::string line; std::getline(file, line);) {
@@ -23,7 +23,8 @@ RunRecord read_run_record(const std::string& path) {
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json object = Json::parse(line, nullptr, false);
-    const bool known = object.is_object() && (object.contains("run") || object.contains("done") || is_step(object));
+    const bool known = object.is_object() && (object.contains("run") || object.contains("done") ||
+                                              object.contains("stragglers") || is_step(object));
     if (!known && !whole && number > 1) break;
     if (!known) throw UsageError(fmt::format("{}:{}: this is no line of aliquot train --metrics.", path, number));
     if (object.contains("run")) {
@@ -31,6 +32,8 @@ RunRecord read_run_record(const std::string& path) {
       record.done = nullptr;  // it goes on
     } else if (object.contains("done")) {
       record.done = object["done"];
+    } else if (object.contains("stragglers")) {
+      record.stragglers = object["stragglers"];
     } else {
       steps[object["step"].get<int64_t>()] = object;
     }

@@ -15,6 +15,7 @@ struct RunRecord {
   Json run;                 // null where the file has no such line yet
   std::vector<Json> steps;  // by step
   Json done;                // null: it did not come to its end
+  Json stragglers;          // the last report; null where there is none
 };
 
 /// A last line that was cut off in mid-write is left out. Throws UsageError, naming the file and the line, for what is no

@@ -108,6 +108,23 @@ void TrainRun::begin_metrics(bool append) {
                        {"step", step_plan_json(engine_->plan())}}}}}});
 }
 
+/// Of the step before: what its collectives were hidden under is known when the next one is done. Collective.
+void TrainRun::report_stragglers() {
+  const Timeline own = engine_->timeline();
+  const RankSeconds seconds = RankSeconds::of(own);
+  const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  std::vector<RankSeconds> ranks;
+  for (const std::string& from : world_.communicator().gather_objects(bytes))
+    std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
+  if (!leads() || own.operations.empty()) return;
+  const StragglerReport report = straggler_report(engine_->step_count() - 1, std::move(ranks));
+  metrics_->write(json(report));
+  const auto sentence = straggler_watch_.sentence(report);
+  if (!sentence) return;
+  progress_->finish();
+  fmt::print(stderr, "aliquot: {}\n", *sentence);
+}
+
 MemoryRecord TrainRun::most_memory() {
   const Ledger& ledger = world_.device().ledger();
   std::array<double, kMemoryFigures> figures{};

@@ -36,7 +36,8 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
       loader_(data, loader_options(world, options)),
-      rates_(rate_schedule(options)) {
+      rates_(rate_schedule(options)),
+      straggler_watch_(options.straggler_threshold) {
   options_.threads = host(*stream_).pool().thread_count();
   if (evaluated != nullptr) {
     LoaderOptions in_order = loader_options(world, options);
@@ -161,6 +162,8 @@ void TrainRun::step() {
     if (eval_loss) extra["eval_loss"] = *eval_loss;
     if (leads()) metrics_->write(json(record, extra));
   }
+  if (!options_.metrics.empty() && options_.stragglers_every > 0 && report.step % options_.stragglers_every == 0)
+    report_stragglers();
   progress_->show({record.step, record.loss, record.tokens_per_second, record.grad_norm, record.lr, record.skipped},
                   now_seconds());
   if (eval_loss && leads() && !options_.quiet) {

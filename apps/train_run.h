@@ -14,6 +14,7 @@
 #include "apps/models/parts.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
+#include "apps/stragglers.h"
 #include "checkpoint/background_saver.h"
 #include "engine/engine.h"
 #include "kernels/error.h"
@@ -50,6 +51,7 @@ class TrainRun {
   double run_micro_batches();
   double evaluate();
   void write_trace_file();
+  void report_stragglers();
   StepRecord record_of(const StepReport& report, double loss, double seconds);
   RankMemory planned_memory();
   void measure_outside();
@@ -80,6 +82,7 @@ class TrainRun {
   std::optional<Loader> evaluated_;
   RateSchedule rates_;
   std::optional<MetricsFile> metrics_;
+  StragglerWatch straggler_watch_;
   std::optional<Progress> progress_;
   bool snapshots_ = false;                  // checkpoints are written while training goes on
   std::unique_ptr<BackgroundSaver> saver_;  // then

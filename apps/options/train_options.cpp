@@ -139,6 +139,10 @@ void add_reports(OptionTable& t, TrainOptions& o) {
   t.text("trace", "FILE.json", o.trace, "The operations of each lane and rank, for Perfetto.");
   t.toggle("quiet", o.quiet, "The digest, warnings and errors alone.");
   t.choice("progress", o.progress, {"auto", "bar", "lines", "none"}, "auto: a bar on a terminal, lines elsewhere.");
+  t.count("stragglers-every", o.stragglers_every, kFromZero,
+          "Steps between reports, in the metrics, of what each rank computed and waited; 0 is never.");
+  t.real("straggler-threshold", o.straggler_threshold, {.least = 1},
+         "How many times the median a rank may compute before it is named.");
   t.count("digest-every", o.digest_every, kFromZero, "Steps between digests in the metrics; 0 is never.");
   t.heading("Running");
   t.real("timeout", o.timeout_seconds, {.least = 0.001}, "Seconds until a collective that waits is given up.");

@@ -68,6 +68,8 @@ struct TrainOptions : ShapeOptions, OffloadOptions {
   std::string progress = "auto";
   double timeout_seconds = 600;
   int64_t max_skipped = 10, digest_every = 0, seed = 1;
+  int64_t stragglers_every = 10;
+  double straggler_threshold = 1.5;
   bool dry_run = false;
   std::string deepspeed, config;
 

@@ -11,6 +11,7 @@
 #include "apps/plan/machine.h"
 #include "apps/plan/plan_options.h"
 #include "apps/plan/profile.h"
+#include "apps/plan/work.h"
 #include "engine/budget.h"
 #include "engine/trace.h"
 #include "kernels/error.h"
@@ -80,6 +81,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   CostModel cost = machine.cost;
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
+  if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile);
   Outcome outcome{plan(model, policy, topology), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);

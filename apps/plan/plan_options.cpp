@@ -70,7 +70,8 @@ OptionTable plan_option_table(PlanOptions& o) {
           "Host threads a rank, which have scratch each: 1 here, in train the cores / ranks.");
   t.heading("What to say");
   t.bytes("device-memory", o.device_memory, "Of a rank: names the largest model of this kind that fits.");
-  t.text("machine", "NAME|FILE", o.machine, "Rates to simulate a step with: host, dgx-a100, dgx-h100, or a file.");
+  t.text("machine", "NAME|FILE", o.machine,
+         "Rates to simulate a step with: host, dgx-a100, dgx-h100, dgx-h200, or a file.");
   t.text("profile", "FILE", o.profile,
          "What forward and backward take: the --metrics of such a model's run on one rank, instead of rates.");
   t.toggle("schedule", o.schedule, "List the operations.");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_model.h"
+#include "tests/support/said_nodes.h"
 
 namespace aliquot {
 namespace {
@@ -95,6 +96,25 @@ TEST(PretendedGpus, MuonGivesTheBitsOfAPlainLoop) {
         World::threads(
             ranks,
             [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+            world_options(kind));
+      }
+    }
+  }
+}
+
+/// By kernels that read peers, and by NCCL's sends: what is added is added in the tree by both.
+TEST(PretendedGpus, EightBitsGiveTheBitsOfAPlainLoop) {
+  for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
+    const test::SaidNodes said(on_each);
+    for (const Precision& precision : {kPrecisions[0], kPrecisions[1]}) {
+      Settings settings = settings_of(3, precision, 2);
+      settings.options.quantize_weights = settings.options.quantize_gradients = true;
+      settings.nodes = nodes;
+      const Outcome plain = train_plainly(nodes * on_each, settings);
+      for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+        World::threads(
+            nodes * on_each,
+            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << nodes << "x" << on_each; },
             world_options(kind));
       }
     }

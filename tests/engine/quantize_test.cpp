@@ -1,28 +1,17 @@
 // Weights and gradients in eight bits: the bits of a plain loop that rounds where they travel, on every world; the memory that
 // was planned; a loss that falls as without.
-#include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <optional>
 
 #include "kernels/device_adversarial.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/said_nodes.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
-
-/// Every so many ranks are a node, while it lives.
-class SaidNodes {
- public:
-  explicit SaidNodes(int ranks_per_node) {
-    setenv("ALIQUOT_RANKS_PER_NODE", std::to_string(ranks_per_node).c_str(), 1);
-  }
-  ~SaidNodes() { unsetenv("ALIQUOT_RANKS_PER_NODE"); }
-  SaidNodes(const SaidNodes&) = delete;
-  SaidNodes& operator=(const SaidNodes&) = delete;
-};
+using test::SaidNodes;
 
 struct Row {
   int nodes, on_each;

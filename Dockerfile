@@ -1,0 +1,20 @@
+# docker build -t aliquot .
+# The host's backends: threads and Open MPI. For GPUs begin both stages from an image that has a CUDA toolkit and NCCL.
+FROM debian:12 AS build
+WORKDIR /src
+# What is installed changes less often than what is built.
+COPY scripts/setup.sh scripts/lib.sh scripts/
+RUN scripts/setup.sh
+COPY . .
+RUN cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DALIQUOT_TESTS=OFF -DALIQUOT_BENCHES=OFF \
+    && cmake --build build && cmake --install build --prefix /opt/aliquot && cp -r scripts /opt/aliquot/scripts
+
+FROM debian:12
+# mpirun reaches workers by ssh.
+RUN apt-get update && apt-get install -y --no-install-recommends openmpi-bin libhdf5-103-1 libboost-program-options1.74.0 \
+      libdnnl2 libfmt9 ocl-icd-libopencl1 openssh-server openssh-client \
+    && rm -rf /var/lib/apt/lists/* && mkdir -p /run/sshd \
+    && sed -i 's/#\?StrictModes .*/StrictModes no/' /etc/ssh/sshd_config && echo "    StrictHostKeyChecking no" >>/etc/ssh/ssh_config
+COPY --from=build /opt/aliquot /opt/aliquot
+ENV PATH=/opt/aliquot/bin:$PATH
+CMD ["aliquot", "doctor"]

@@ -1,0 +1,38 @@
+#include "apps/plan/work.h"
+
+#include "apps/models/parameters.h"
+
+namespace aliquot {
+namespace {
+
+/// Of one token through a use.
+double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& shape, int64_t length) {
+  if (use + 1 == model.uses.size())  // the head, be it a table of its own or the first one again
+    return 2.0 * static_cast<double>(shape.vocabulary * shape.width);
+  double elements = 0, tables = 0;
+  for (const UnitId unit : model.uses[use]) {
+    for (const ParameterSpec& parameter : model.units[unit].parameters) {
+      const auto count = static_cast<double>(parameter.tensor.element_count());
+      (parameter.matrix ? elements : tables) += count;
+    }
+  }
+  const bool block = elements > static_cast<double>(2 * shape.width);  // else a norm
+  if (tables > 0 || !block) return 0;
+  // Scores and their products with values: each two operations for every earlier token and feature, which are half on average.
+  return 2.0 * elements + 2.0 * static_cast<double>(length * shape.width);
+}
+
+}  // namespace
+
+std::vector<UseCost> uses_at(const ModelShape& shape, int64_t sequences, int64_t length, double flops_per_second) {
+  const ModelSpec model = parameters_of(shape);
+  const double tokens = static_cast<double>(sequences * length);
+  std::vector<UseCost> uses;
+  for (std::size_t use = 0; use < model.uses.size(); ++use) {
+    const double seconds = tokens * forward_flops(model, use, shape, length) / flops_per_second;
+    uses.push_back({seconds, 2 * seconds});
+  }
+  return uses;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,47 @@
+#pragma once
+// Which ranks keep the others waiting.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/metrics.h"
+#include "engine/simulate.h"
+
+namespace aliquot {
+
+/// Where a rank's step went.
+struct RankSeconds {
+  double compute = 0;        // the model's code and the updates
+  double waiting = 0;        // the rest of the step, where its own thread had nothing to do
+  double communication = 0;  // of all collectives, their waits for others included; beside the two above
+
+  static RankSeconds of(const Timeline& step);
+};
+
+/// What is told of one step, by rank. A rank that computes longer than the others is what they wait for.
+struct StragglerReport {
+  int64_t step = 0;
+  std::vector<RankSeconds> ranks;
+  int slowest = 0;          // by compute
+  double times_median = 1;  // its compute, of the median rank's
+};
+StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks);
+
+/// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}
+Json json(const StragglerReport& report);
+
+/// Names a rank when it was the slowest, by more than `threshold` times the median, in three reports that follow one another:
+/// one slow step is nobody's fault. Says it once until another rank, or none, is slow.
+class StragglerWatch {
+ public:
+  explicit StragglerWatch(double threshold) : threshold_(threshold) {}
+  std::optional<std::string> sentence(const StragglerReport& report);
+
+ private:
+  double threshold_;
+  int rank_ = -1;
+  int in_a_row_ = 0;
+};
+
+}  // namespace aliquot

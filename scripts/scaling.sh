@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# scripts/scaling.sh [ALIQUOT]
+# Writes docs/scaling.md: what a rank holds, as aliquot plan says it, for models of 7, 70, 405 and 1,000 billion parameters on 1 to
+# 16,384 ranks in nodes of 8, at every stage and sharded within a node. ALIQUOT: the program, if it is not to be built.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/lib.sh"
+
+case ${1:-} in
+  --help | -h) usage && exit ;;
+  '') build release aliquot_command || fail 1 "the build failed" && program=build/aliquot ;;
+  *) program=$1 ;;
+esac
+ranks_list="1 8 64 512 4096 16384"
+
+# peak PARAMS UNITS RANKS OPTION...: of a rank, in GiB.
+peak() {
+  local params=$1 units=$2 ranks=$3
+  shift 3
+  "$program" plan --params "$params" --units "$units" --ranks "$ranks" --precision bf16 --format csv "$@" |
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; ++i) if ($i == "memory.peak") at = i } NR > 1 { printf " %.5g |", $at / 2 ^ 30 }'
+}
+
+table() { # NAME PARAMS UNITS
+  printf '\n## %s\n\n' "$1"
+  echo "| ranks | stage 0 | stage 1 | stage 2 | stage 3 | a replica a node | a node of 8, 8 bits between nodes |"
+  echo "| --- | --- | --- | --- | --- | --- | --- |"
+  local ranks
+  for ranks in $ranks_list; do
+    printf '| %s |' "$ranks"
+    peak "$2" "$3" "$ranks" --stages all
+    if [ "$ranks" -gt 8 ]; then
+      peak "$2" "$3" "$ranks" --replicas $((ranks / 8))
+      peak "$2" "$3" "$ranks" --quantize both
+    else
+      printf ' | |'
+    fi
+    echo
+  done
+}
+
+{
+  cat <<'TEXT'
+# Memory at scale
+
+GiB that a rank holds at its peak, in bf16 with split masters, AdamW in fp32, fp32 gradients, activations left out: of `--params` only
+the number is known. Written by `scripts/scaling.sh`, which asks `aliquot plan`; the plan of a run that was made is what its ledger
+counted, to the byte. Nodes have 8 ranks. A replica a node shards within the node alone, so what a rank holds does not shrink
+with more of them. In 8 bits, codes of a step's weights stay sharded over each node, and so does what rounding left of gradients.
+TEXT
+  table "7 billion, 32 units" 7b 32
+  table "70 billion, 80 units" 70b 80
+  table "405 billion, 126 units" 405b 126
+  table "A trillion, 128 units" 1000b 128
+} >docs/scaling.md
+echo "written to docs/scaling.md"

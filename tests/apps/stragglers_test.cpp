@@ -1,0 +1,76 @@
+#include "apps/stragglers.h"
+
+#include <fstream>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+StragglerReport report_of(int64_t step, const std::vector<double>& compute) {
+  std::vector<RankSeconds> ranks;
+  for (const double seconds : compute)
+    ranks.push_back({.compute = seconds, .waiting = 4 - seconds, .communication = 1});
+  return straggler_report(step, ranks);
+}
+
+TEST(Stragglers, TheSlowestIsMeasuredByTheMedian) {
+  const StragglerReport four = report_of(7, {1.0, 1.1, 3.3, 1.2});
+  EXPECT_EQ(four.slowest, 2);
+  EXPECT_DOUBLE_EQ(four.times_median, 3.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {2.0, 1.0}).times_median, 2.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {2.0}).times_median, 1.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {0.0, 0.0}).times_median, 1.0);
+  const Json object = json(four)["stragglers"];
+  EXPECT_EQ(object["slowest_rank"], 2);
+  EXPECT_EQ(object["compute_seconds"].size(), 4u);
+}
+
+TEST(Stragglers, OneSlowStepIsNobodysFault) {
+  StragglerWatch watch(1.5);
+  EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 2})));
+  EXPECT_FALSE(watch.sentence(report_of(20, {1, 1, 2})));
+  EXPECT_FALSE(watch.sentence(report_of(30, {1, 2, 1})));  // another
+  EXPECT_FALSE(watch.sentence(report_of(40, {1, 2, 1})));
+  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1.4, 1})));  // not by so much
+  EXPECT_FALSE(watch.sentence(report_of(60, {1, 2, 1})));
+  EXPECT_FALSE(watch.sentence(report_of(70, {1, 2, 1})));
+  const auto sentence = watch.sentence(report_of(80, {1, 2, 1}));
+  ASSERT_TRUE(sentence);
+  EXPECT_NE(sentence->find("rank 1 computes 2.00 times"), std::string::npos) << *sentence;
+  EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // it was said
+}
+
+/// A rank whose products know no wide vectors.
+TEST(Stragglers, ASlowRankIsNamedInARun) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "needs mpirun";
+  test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "run.jsonl";
+  std::vector<std::string> words = {"mpirun", "--oversubscribe"};
+  const std::vector<std::string> train = {
+      test::aliquot_program(), "train", "--steps",   "16",   "--layers", "2", "--threads", "1", "--quiet",
+      "--stragglers-every",    "4",     "--metrics", metrics};
+  words.insert(words.end(), {"-n", "1"});
+  words.insert(words.end(), train.begin(), train.end());
+  words.insert(words.end(), {":", "-n", "1", "-x", "ONEDNN_MAX_CPU_ISA=SSE41", "-x", "DNNL_MAX_CPU_ISA=SSE41"});
+  words.insert(words.end(), train.begin(), train.end());
+  const test::CommandResult result =
+      test::run_program("/usr/bin/env", words, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("aliquot: rank 1 computes"), std::string::npos) << result.err;
+  int reports = 0;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const Json object = Json::parse(line);
+    if (!object.contains("stragglers")) continue;
+    ++reports;
+    EXPECT_EQ(object["stragglers"]["slowest_rank"], 1);
+    EXPECT_GT(object["stragglers"]["waiting_seconds"][0], object["stragglers"]["waiting_seconds"][1]);
+  }
+  EXPECT_EQ(reports, 4);
+}
+
+}  // namespace
+}  // namespace aliquot

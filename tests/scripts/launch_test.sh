@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The templates for clusters: the batch script against an srun and an scontrol that pretend, the others as far as they can be read
+# here.
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "$0")/expect.sh"
+batch=$top/scripts/slurm/train.sbatch
+
+# srun runs the command as one task, and passes signals on as Slurm's does; what scontrol was asked is written down.
+mkdir "$scratch/bin"
+cat >"$scratch/bin/srun" <<'TEXT'
+#!/usr/bin/env bash
+while [[ ${1:-} == --* ]]; do shift; done
+"$@" &
+trap 'kill -USR1 $!' USR1
+status=0
+while :; do
+  wait $!
+  status=$?
+  kill -0 $! 2>/dev/null || exit $status
+done
+TEXT
+cat >"$scratch/bin/scontrol" <<'TEXT'
+#!/usr/bin/env bash
+echo "$*" >>"$SCONTROL_LOG"
+TEXT
+# A command that ends as its first argument says: done, broken, or saved when it is told by SIGUSR1.
+cat >"$scratch/command" <<'TEXT'
+#!/usr/bin/env bash
+echo "$*"
+case $1 in
+  done) exit 0 ;;
+  broken) exit 3 ;;
+esac
+trap 'exit 75' USR1
+touch "$STARTED"
+for _ in $(seq 300); do sleep 0.1; done
+exit 9
+TEXT
+chmod +x "$scratch/bin/srun" "$scratch/bin/scontrol" "$scratch/command"
+export PATH="$scratch/bin:$PATH" SLURM_JOB_ID=17 SCONTROL_LOG=$scratch/asked STARTED=$scratch/started
+
+expect fail "no command" "$batch"
+expect fail "names no --checkpoint-dir" "$batch" "$scratch/command" "done"
+expect pass "done --checkpoint-dir runs --resume auto" "$batch" "$scratch/command" "done" --checkpoint-dir runs
+ended=0
+"$batch" "$scratch/command" broken --checkpoint-dir runs >/dev/null || ended=$?
+expect pass "" test "$ended" -eq 3
+expect fail "" test -e "$scratch/asked"
+
+# Asked to stop by Slurm, it saves and queues again.
+"$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
+for _ in $(seq 200); do
+  if [ -e "$STARTED" ]; then break; fi
+  sleep 0.05
+done
+kill -USR1 $!
+ended=0
+wait $! || ended=$?
+expect pass "" test "$ended" -eq 0
+expect pass "requeue 17" cat "$scratch/asked"
+expect pass "job 17 queues again" cat "$scratch/log"
+
+# A run that saved without being asked (it was told otherwise) does not queue again.
+printf '#!/bin/sh\nexit 75\n' >"$scratch/command"
+rm "$scratch/asked"
+ended=0
+"$batch" "$scratch/command" --checkpoint-dir runs >/dev/null || ended=$?
+expect pass "" test "$ended" -eq 75
+expect fail "" test -e "$scratch/asked"
+
+# Every option that a template gives the program is one of its own; the packages that the image installs are Debian's.
+for file in "$top"/scripts/kubernetes/*.yaml; do
+  if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+    expect pass "" /usr/bin/python3 -c 'import sys, yaml
+for document in yaml.safe_load_all(open(sys.argv[1])):
+    assert document["apiVersion"] and document["kind"] and document["metadata"]["name"] and document["spec"]' "$file"
+  fi
+  expect fail "" grep -nP '\t' "$file"
+done
+if [ $# -gt 0 ]; then
+  help=$("$1" train --help)
+  while read -r option; do
+    expect pass "$option" echo "$help"
+  done < <(grep -hoE -- '--[a-z]+(-[a-z]+)*' "$top"/scripts/kubernetes/job.yaml | sort -u)
+fi
+exit $((failures > 0))
