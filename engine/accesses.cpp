@@ -246,6 +246,8 @@ void Accesses::update(int32_t flat) {
     if (plan_.state_bytes_per_block(flat) > 0) change(Role::kOptimizer, flat);
   }
   if (plan_.policy.precision.has_master()) change(Role::kMaster, flat);
+  const bool carries = encodes_gradients(plan_) || encodes_exchanges(plan_);
+  if (carries && !plan_.policy.update_in_backward) add({.role = Role::kCarried, .flat = flat, .writes = true});
   if (needed_bytes(plan_, Role::kSegments, flat) > 0) add({.role = Role::kSegments, .flat = flat});
   change(Role::kParameters, flat);
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/accesses.h"
 #include "kernels/kernels.h"
 
 namespace aliquot {
@@ -208,6 +209,16 @@ void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSt
   if (operation.verb == Verb::kOrthogonalize) return matrices_->orthogonalize(lane, group);
   if (operation.verb == Verb::kScatter) return matrices_->scatter(lane, group, label);
   for (const int32_t f : plan_.matrix_groups[group].flats) updater_.blend(lane, f, steps);
+}
+
+/// Of a step that is skipped nothing is carried on: its gradients may have been of any size.
+void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
+  updater_.update(lane, unit, steps);
+  if (std::isfinite(steps.elements.gradient_factor)) return;
+  for (const int32_t f : plan_.flats_of_unit[unit]) {
+    if (std::byte* carried = memory_.address(Role::kCarried, f); carried != nullptr)
+      kernels_.fill(lane, carried, DType::kUInt8, 0.0f, needed_bytes(plan_, Role::kCarried, f));
+  }
 }
 
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {

@@ -36,7 +36,7 @@ class StepWork {
   void exchange(Stream& lane, const Operation& operation, Label label);
   void spread(Stream& lane, const Operation& operation, Label label);
   void publish(Stream& lane, const Operation& operation, Label label);
-  void update(Stream& lane, UnitId unit, const UpdateSteps& steps) { updater_.update(lane, unit, steps); }
+  void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
   /// A part of a group's way. Nothing where the step is skipped, which every rank decides alike.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
   /// To or from the homes of what is offloaded.

@@ -155,7 +155,7 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
 TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {
   EXPECT_NO_THROW(refuse_unfinished(parsed({})));
   EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp16"})));
-  EXPECT_THROW(refuse_unfinished(parsed({"--quantize", "weights"})), UsageError);
+  EXPECT_THROW(refuse_unfinished(parsed({"--world", "nccl"})), UsageError);
   EXPECT_NO_THROW(refuse_unfinished(parsed({"--model", "llama-nano", "--precision", "bf16"})));
   EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp32", "--zero-stage", "1"})));
 }

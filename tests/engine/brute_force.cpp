@@ -390,6 +390,9 @@ class Search {
       if (plan_.policy.state_bytes_per_block > 0) own(Role::kOptimizer, f, true);
     }
     if (plan_.policy.precision.compute != DType::kFloat32) own(Role::kMaster, f, true);
+    const bool rounds =
+        plan_.policy.quantize_gradients && (plan_.policy.replica_count > 1 ? !plan_.world.one_node() : several_nodes_);
+    if (rounds && !plan_.policy.update_in_backward) own(Role::kCarried, f, true);  // of a skipped step
     touch(rank_, Role::kParameters, f, own_part(), true, kStart);
   }
 
