@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/commands.h"
+#include "apps/explain/explain.h"
 #include "apps/machine_rates.h"
 #include "apps/machine_report.h"
 #include "apps/options/option_table.h"
@@ -14,7 +15,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kHelp =
-    "aliquot doctor [--measure FILE]\n\n"
+    "aliquot doctor [--measure FILE | --explain FILE...]\n\n"
     "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
     "and\n"
     "  what would add it. Started by mpirun over several nodes, --measure takes the links between them too.\n\n";
@@ -65,18 +66,31 @@ void write_rates(const MachineRates& rates, const std::string& file) {
   fmt::print("written to {}: aliquot plan --machine {}\n", file, file);
 }
 
+int explain_flights(const std::string& first, const std::vector<std::string>& more) {
+  std::vector<std::filesystem::path> places{first};
+  places.insert(places.end(), more.begin(), more.end());
+  fmt::print("{}", explain(read_flights(places)));
+  return 0;
+}
+
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  std::string measure;
+  std::string measure, flight;
   OptionTable table;
   table.text("measure", "FILE", measure,
              "Time copies, collectives and matrix products, and write the machine file that plan --machine reads.");
+  table.text("explain", "FILE...", flight,
+             "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
   if (wants_help(arguments)) {
     fmt::print("{}{}", kHelp, table.help());
     return 0;
   }
-  parse_arguments(table, arguments);
+  Arguments flags = arguments;
+  const Arguments more_flights = take_places(flags, table);
+  parse_arguments(table, flags);
+  if (!flight.empty()) return explain_flights(flight, more_flights);
+  if (!more_flights.empty()) throw UsageError("'" + more_flights.front() + "' is no option of doctor (see --help).");
   MachineRates rates;
   if (!measure.empty()) {
     refuse_to_replace(measure);

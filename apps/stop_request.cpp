@@ -6,6 +6,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "sharding/flight_recorder.h"
+
 namespace aliquot {
 namespace {
 
@@ -14,14 +16,26 @@ std::atomic<int> requested{0};
 sigset_t signals(bool with_terminal) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-  if (!with_terminal) return set;
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&set, signal);
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&set, signal);
+  if (with_terminal) sigaddset(&set, SIGINT);
   return set;
 }
 
-void take_signals(sigset_t set) {
+/// A launcher ends its ranks so when one of them died: there is no time to save, but to say where this one was.
+[[noreturn]] void end_by_launcher() {
+  write_flights("told to end by the launcher (SIGTERM): another rank died, or somebody stopped the job");
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  std::signal(SIGTERM, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  kill(getpid(), SIGTERM);
+  _exit(exit_code_of_signal(SIGTERM));
+}
+
+void take_signals(sigset_t set, bool launched) {
   for (int signal = 0; sigwait(&set, &signal) == 0;) {
+    if (launched && signal == SIGTERM) end_by_launcher();
     if (requested.exchange(signal) != 0) _exit(exit_code_of_signal(signal));
   }
 }
@@ -33,7 +47,7 @@ void take_signals(sigset_t set) {
 void listen_for_stop(bool launched) {
   const sigset_t set = signals(!launched);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::thread(take_signals, set).detach();
+  std::thread(take_signals, set, launched).detach();
 }
 
 int stop_signal() noexcept { return requested; }

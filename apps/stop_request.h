@@ -4,7 +4,8 @@
 namespace aliquot {
 
 /// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless `launched` (mpirun kills its ranks soon after them), ask
-/// for a stop; a second one ends the process at once. No thread made after this is ever interrupted by them. Once, from the
+/// for a stop; a second one ends the process at once. `launched`: at SIGTERM the ranks' records of their last collectives are
+/// written, and the process ends. No thread made after this is ever interrupted by them. Once, from the
 /// main thread, before there are others.
 void listen_for_stop(bool launched);
 /// The signal by which somebody asked this process; 0: nobody did. The ranks agree among themselves.

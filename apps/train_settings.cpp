@@ -32,6 +32,7 @@ WorldOptions world_options(const TrainOptions& o) {
   if (o.world == "nccl") world.kind = WorldChoice::kNccl;
   world.threads_per_rank = static_cast<int>(o.threads.value_or(0));
   world.timeout_seconds = o.timeout_seconds;
+  world.flight_directory = o.checkpoint_dir;
   return world;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "kernels/tell.h"
+#include "sharding/flight_recorder.h"
 
 namespace aliquot {
 
@@ -91,10 +92,21 @@ void Executor::or_say_where(const Work& work) {
   try {
     work();
   } catch (const CommunicationError&) {
-    tell("rank {} was at {} (operation {} of {}, micro-batch {}, step {})", world_.rank(), title(plan_, cursor_),
-         cursor_, plan_.schedule.operations.size(), operation(cursor_).micro_batch, shown_step_);
+    tell("rank {} was at {}", world_.rank(), note_place());
+    throw;
+  } catch (...) {
+    note_place();
     throw;
   }
+}
+
+/// For the record that the rank leaves behind.
+std::string Executor::note_place() const {
+  const std::string place =
+      fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
+                  plan_.schedule.operations.size(), operation(cursor_).micro_batch, shown_step_);
+  if (world_.flight() != nullptr) world_.flight()->note_place(place);
+  return place;
 }
 
 /// Grows from step to step and, within a step, from operation to operation, as progress on a lane must.

@@ -79,6 +79,7 @@ class Executor {
   void issue(OperationId id);
   template <typename Work>
   void or_say_where(const Work& work);
+  std::string note_place() const;
   void begin(OperationId id);
   void run(OperationId id);
   void end(OperationId id);

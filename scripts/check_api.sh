@@ -14,7 +14,7 @@ functions() {
     /^ private:/ { public = 0 }
     /^};/ { inside = 0 }
     inside && public && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) { print substr($0, RSTART, RLENGTH - 1) }' "$2" |
-    grep -vE "^~|^$1$|^operator|^turns$" | LC_ALL=C sort -u
+    grep -vE "^~|^$1$|^operator|^turns$|^noted$|^flight$" | LC_ALL=C sort -u
 }
 
 # fields STRUCT HEADER: "name = default", or the name alone.

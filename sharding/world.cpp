@@ -1,9 +1,11 @@
 #include "sharding/world.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "kernels/shared_counter.h"
@@ -11,7 +13,9 @@
 #include "sharding/cores.h"
 #include "sharding/direct_communicator.h"
 #include "sharding/exchange_threads.h"
+#include "sharding/flight_recorder.h"
 #include "sharding/gpu_ranks.h"
+#include "sharding/recording_communicator.h"
 #include "sharding/world_parts.h"
 
 namespace aliquot {
@@ -36,9 +40,7 @@ World make_threads_parts(const std::shared_ptr<ThreadsHub>& hub, int rank, int r
 
 World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
                          const WorldOptions& options) {
-  World world = make_threads_parts(hub, rank, rank_count, options);
-  meet_when_made(world);
-  return world;
+  return meet_when_made(make_threads_parts(hub, rank, rank_count, options), options);
 }
 
 /// The first failure of any rank; the others only report that they were told to leave.
@@ -64,9 +66,26 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
   return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
 }
 
-void meet_when_made(World& world) {
+World meet_when_made(World made, const WorldOptions& options) {
+  const std::string own = fmt::format("{:08x}{:08x}", std::random_device()(), std::random_device()());
+  const std::string run = made.communicator().gather_objects(own).front();
+  const char* elsewhere = std::getenv("ALIQUOT_FLIGHT_DIR");
+  const std::string directory = elsewhere != nullptr ? elsewhere : options.flight_directory;
+  auto flight = std::make_shared<FlightRecorder>(made.rank(), made.rank_count(), run, directory);
+  World world = World::noted(std::move(made), std::move(flight));
   world.device().on_failed_work([&ranks = world.communicator()] { ranks.abort(failure_text(ranks.rank())); });
-  world.communicator().gather_objects("made");
+  return world;
+}
+
+World World::noted(World made, std::shared_ptr<FlightRecorder> flight) {
+  const bool timed = made.device_->kind() == DeviceKind::kHost;
+  made.communicator_ = record_collectives(std::move(made.communicator_), flight, timed);
+  made.flight_ = std::move(flight);
+  return made;
+}
+
+void leave_record(World& world) noexcept {
+  if (world.flight() != nullptr) world.flight()->write(failure_text(world.rank()));
 }
 
 Topology threads_topology(int rank_count) {
@@ -118,6 +137,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     } catch (...) {
       failure.keep(std::current_exception());
       const std::string why = failure_text(rank);
+      if (world) leave_record(*world);
       if (world) world->communicator().abort(why);
       abort(*hub, why);
     }

@@ -13,6 +13,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
+class FlightRecorder;
+
 enum class DeviceChoice : uint8_t { kAuto, kHost, kCuda };
 enum class WorldChoice : uint8_t { kAuto, kThreads, kMpi, kNccl };
 
@@ -22,6 +24,8 @@ struct WorldOptions {
       WorldChoice::kAuto;        // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
   int threads_per_rank = 0;      // 0: the node's cores divided by the ranks on it, at least 1
   double timeout_seconds = 600;  // deadline of every collective
+  /// Where a rank that fails leaves a record of its last collectives, unless ALIQUOT_FLIGHT_DIR names another; empty: nowhere.
+  std::string flight_directory = {};
   std::function<std::unique_ptr<Device>(int rank)> make_device =
       nullptr;  // tests: a device of their own; ranks then are threads
 };
@@ -36,6 +40,7 @@ class World {
     if (this == &other) return *this;
     communicator_.reset();  // it refers to the device
     device_ = std::move(other.device_);
+    flight_ = std::move(other.flight_);
     communicator_ = std::move(other.communicator_);
     turns_ = std::move(other.turns_);
     return *this;
@@ -72,7 +77,13 @@ class World {
   };
   Turns& turns() { return turns_; }
 
+  /// `made`, with its collectives noted from now on. Collective.
+  static World noted(World made, std::shared_ptr<FlightRecorder> flight);
+  /// What notes them; null in a world that was put together by hand.
+  FlightRecorder* flight() { return flight_.get(); }
+
  private:
+  std::shared_ptr<FlightRecorder> flight_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Communicator> communicator_;
   Turns turns_;

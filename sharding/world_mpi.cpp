@@ -74,9 +74,7 @@ World make_mpi_world(const WorldOptions& options, const Launch& launch) {
   const int rank = exchange->rank();
   const auto channels = exchange->channels();  // to tell the others after the exchange is gone
   try {
-    World world = make_parts(options, launch, std::move(exchange));
-    meet_when_made(world);
-    return world;
+    return meet_when_made(make_parts(options, launch, std::move(exchange)), options);
   } catch (...) {
     channels.front()->post(failure_text(rank));
     throw;

@@ -11,8 +11,12 @@ namespace aliquot {
 /// A host device of options.threads_per_rank threads, or, if that is 0, of `share` of them, or the one the options make.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
-/// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline.
-void meet_when_made(World& world);
+/// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline. From
+/// then on collectives are noted, and work that fails on a lane is told to all. Collective.
+World meet_when_made(World made, const WorldOptions& options);
+
+/// Leaves the record of the rank's last collectives, of the exception that is being handled.
+void leave_record(World& world) noexcept;
 
 /// Of ranks that are threads of this process, none with a GPU.
 Topology threads_topology(int rank_count);

@@ -85,6 +85,14 @@ left_nothing() {
   if pgrep -f -- "$saved" >/dev/null; then wrong "a process is left"; fi
 }
 
+# Where ranks wait in several groups, the sentence may name one that waits for the missing one; their records tell them apart.
+is_explained() {
+  local text
+  if [ "$operation" != exchange ]; then return 1; fi
+  text=$("$aliquot" doctor --explain "$saved")
+  [[ $text = *"never came to collective"* && $text = *"  rank $rank "* ]]
+}
+
 wrong() { problems+=("$*"); }
 
 # stage WORLD RANK OPERATION KIND STEP WORDS...
@@ -104,7 +112,7 @@ stage() {
   if [[ $status = 137 && $world = threads* ]]; then echo Killed >>"$log"; fi
   if [ $status -ne "$code" ]; then wrong "exit code $status, not $code"; fi
   if [ "$took" -gt "$limit" ]; then wrong "took more than $((limit / 10)) s"; fi
-  grep -Eq -- "$sentence" "$log" || wrong "nobody said: $sentence"
+  grep -Eq -- "$sentence" "$log" || is_explained || wrong "nobody said: $sentence"
   left_nothing
   if [ "$code" -ne 0 ]; then ends_well "$world" "$@"; fi
   if [ "$kind" = slow:0.2s ]; then

@@ -1,0 +1,34 @@
+#pragma once
+// Collectives of all ranks side by side: who came to which, with what.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sharding/flight_file.h"
+
+namespace aliquot {
+
+/// The `sequence`-th collective of one lane of one group, as each rank noted it.
+struct Crossing {
+  std::vector<int> members;  // the group's, by their ranks in the world
+  Lane lane = Lane::kCompute;
+  uint64_t sequence = 0;
+  std::map<int, const FlightEntry*> by_rank;  // of those that issued it
+};
+
+/// In an order in which those of one lane of one group stand together, by sequence. The records outlive it.
+std::vector<Crossing> crossings_of(const std::vector<FlightRecord>& records);
+
+/// Seconds that a rank had waited in it when it ended, or when the record was written; negative: it never began.
+double waited_seconds(const FlightEntry& entry, const FlightRecord& record);
+
+/// "rank 1", "ranks 0, 2 and 3".
+std::string ranks_text(const std::vector<int>& ranks);
+
+/// "reduce-scatter of 256 float32 (h.1, step 3)".
+std::string operation_text(const FlightEntry& entry);
+
+}  // namespace aliquot

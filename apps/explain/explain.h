@@ -1,0 +1,20 @@
+#pragma once
+// What the ranks' flight records, put side by side, say of a failure.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sharding/flight_file.h"
+
+namespace aliquot {
+
+/// In words: which rank did what different, which never came, which came last; then a line a rank. The records are of one run,
+/// a rank each; of ranks without one, that is said too.
+std::string explain(std::vector<FlightRecord> records);
+
+/// Reads the files, and those of directories; where several runs left some, those of the newest. Throws UsageError for what
+/// cannot be read or is no record.
+std::vector<FlightRecord> read_flights(const std::vector<std::filesystem::path>& places);
+
+}  // namespace aliquot

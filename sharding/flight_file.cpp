@@ -1,0 +1,159 @@
+#include "sharding/flight_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <span>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kTitle = "aliquot flight record 1";
+constexpr std::string_view kColumns =
+    "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
+constexpr int kMostRanks = 1 << 20;
+constexpr std::size_t kEntryWords = 12;
+
+/// On one line, between tabs.
+std::string plain(std::string_view text) {
+  std::string line(text);
+  std::ranges::replace_if(
+      line, [](char letter) { return static_cast<unsigned char>(letter) < ' '; }, ' ');
+  return line;
+}
+
+std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
+
+std::vector<std::string_view> words_of(std::string_view line, char between) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at <= line.size();) {
+    const std::size_t end = std::min(line.find(between, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// Reads one file, line by line; every complaint names it.
+class Reader {
+ public:
+  Reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+
+  FlightRecord read() {
+    if (next() != kTitle) fail("it does not begin as one");
+    while (!rest_.empty()) {
+      const auto words = words_of(next(), '\t');
+      if (words[0] == "#") continue;
+      if (words[0] == "collective" && words.size() == kEntryWords) {
+        add_entry(words);
+      } else if (words.size() == 2) {
+        set(words[0], words[1]);
+      } else {
+        fail("this line is of no kind");
+      }
+    }
+    return std::move(record_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view why) const {
+    throw UsageError(fmt::format("{} is no flight record of a rank: line {}: {}.", source_, line_, why));
+  }
+
+  std::string_view next() {
+    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+    const std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(rest_.size(), end + 1));
+    ++line_;
+    return line;
+  }
+
+  template <typename Number>
+  Number number(std::string_view text, Number least, Number most, int base = 10) const {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+      fail("a number was expected");
+    return value;
+  }
+
+  double time(std::string_view text) const {
+    if (text == "-") return -1;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+      fail("a time was expected");
+    return value;
+  }
+
+  void set(std::string_view name, std::string_view value) {
+    if (name == "run") {
+      record_.run = value;
+    } else if (name == "rank") {
+      record_.rank = number(value, 0, kMostRanks - 1);
+    } else if (name == "ranks") {
+      record_.rank_count = number(value, 1, kMostRanks);
+    } else if (name == "why") {
+      record_.why = value;
+    } else if (name == "place") {
+      record_.place = value;
+    } else if (name == "written") {
+      record_.written = time(value);
+    } else if (name == "group") {
+      std::vector<int>& members = record_.groups.emplace_back();
+      for (const std::string_view member : words_of(value, ' ')) members.push_back(number(member, 0, kMostRanks - 1));
+    } else {
+      fail("this line is of no kind");
+    }
+  }
+
+  Lane lane(std::string_view text) const {
+    for (int i = 0; i < kLaneCount; ++i) {
+      if (name(static_cast<Lane>(i)) == text) return static_cast<Lane>(i);
+    }
+    fail("there is no such lane");
+  }
+
+  void add_entry(std::span<const std::string_view> words) {
+    FlightEntry& entry = record_.entries.emplace_back();
+    entry.number = number<uint64_t>(words[1], 1, UINT64_MAX);
+    entry.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
+    entry.lane = lane(words[3]);
+    entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
+    entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
+    if (words[5] != entry.what.text()) fail("the operation is not what its packed form says");
+    entry.unit = words[7];
+    entry.step = number<int64_t>(words[8], -1, INT64_MAX);
+    entry.issued = time(words[9]);
+    entry.begun = time(words[10]);
+    entry.ended = time(words[11]);
+  }
+
+  std::string_view rest_, source_;
+  int line_ = 0;
+  FlightRecord record_;
+};
+
+}  // namespace
+
+std::string flight_text(const FlightRecord& record) {
+  std::string text =
+      fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle, plain(record.run),
+                  record.rank, record.rank_count, plain(record.why), plain(record.place), seconds(record.written));
+  for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
+  text += fmt::format("{}\n", kColumns);
+  for (const FlightEntry& entry : record.entries) {
+    text += fmt::format("collective\t{}\t{}\t{}\t{}\t{}\t{:016x}\t{}\t{}\t{}\t{}\t{}\n", entry.number, entry.group,
+                        name(entry.lane), entry.sequence, entry.what.text(), entry.what.packed(), plain(entry.unit),
+                        entry.step, seconds(entry.issued), seconds(entry.begun), seconds(entry.ended));
+  }
+  return text;
+}
+
+FlightRecord parse_flight(std::string_view text, std::string_view source) { return Reader(text, source).read(); }
+
+}  // namespace aliquot

@@ -1,0 +1,42 @@
+#pragma once
+// What a rank leaves behind when something fails: a file that people and `aliquot doctor --explain` read.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/stream.h"
+#include "sharding/operation_description.h"
+
+namespace aliquot {
+
+/// One collective. Seconds are of the rank's steady clock; negative: that did not come.
+struct FlightEntry {
+  uint64_t number = 0;  // of those this rank issued, from 1
+  int group = 0;
+  Lane lane = Lane::kCompute;
+  uint64_t sequence = 0;  // of the group's lane, from 1
+  OperationDescription what;
+  std::string unit;
+  int64_t step = -1;
+  double issued = -1, begun = -1, ended = -1;
+};
+
+struct FlightRecord {
+  std::string run;  // the same in the files of one run
+  int rank = 0, rank_count = 1;
+  std::string why;                       // the sentence that the rank ended with
+  std::string place;                     // where its own thread was, if that is known
+  double written = 0;                    // when, on the same clock
+  std::vector<std::vector<int>> groups;  // by number: the members' ranks in the world
+  std::vector<FlightEntry> entries;      // in the order of their numbers
+};
+
+/// A line of its own for each thing, words between tabs.
+std::string flight_text(const FlightRecord& record);
+
+/// Throws UsageError, naming `source`, for anything that flight_text() does not write.
+FlightRecord parse_flight(std::string_view text, std::string_view source);
+
+}  // namespace aliquot

@@ -1,0 +1,149 @@
+// What ranks leave behind when something fails, and what aliquot doctor --explain makes of it: three desyncs, staged.
+#include "apps/explain/explain.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <thread>
+
+#include "sharding/flight_recorder.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/failing_world.h"
+
+namespace aliquot {
+namespace {
+
+/// A world of threads that fails and leaves its records in a directory that goes away.
+class Explain : public testing::Test {
+ protected:
+  void fail(int rank_count, const std::function<void(World&)>& body, double timeout_seconds = 0.3) const {
+    const WorldOptions options{.device = DeviceChoice::kHost,
+                               .timeout_seconds = timeout_seconds,
+                               .flight_directory = directory_.path().string()};
+    EXPECT_THROW(World::threads(rank_count, body, options), FaultError);
+  }
+  std::string explained() const {
+    const test::CommandResult result = test::run_aliquot({"doctor", "--explain", directory_.path().string()});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  }
+  test::TemporaryDirectory directory_;
+};
+
+TEST_F(Explain, SaysWhichRankCameWithAnotherCount) {
+  fail(4, [](World& world) {
+    auto& ranks = world.communicator();
+    const auto stream = world.device().make_stream(Lane::kGather);
+    const auto whole = ranks.allocate(4 * 4096, Category::kSlots, "whole");
+    for (int step = 1; step <= 3; ++step) {
+      const int64_t bytes = step == 3 && world.rank() == 2 ? 2048 : 4096;
+      ranks.all_gather_in_place(*stream, {&whole, 0}, bytes, {"h.1", step});
+    }
+    stream->synchronize();
+  });
+  says(explained(),
+       {"4 of 4 ranks left a record.\n"
+        "Ranks went apart at collective #3 of the gather lane: ranks 0, 1 and 3 came with all-gather of 4096 "
+        "bytes in place (h.1, step 3), rank 2 with all-gather of 2048 bytes in place (h.1, step 3): another "
+        "count.\n"});
+}
+
+TEST_F(Explain, SaysWhichRankNeverCame) {
+  fail(3, [](World& world) {
+    barrier(world, Lane::kReduce, {"h.1", 7});
+    if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    barrier(world, Lane::kReduce, {"h.2", 7});
+    barrier(world, Lane::kReduce, {"h.3", 7});
+  });
+  says(explained(),
+       {"Rank 1 never came to collective #2 of the reduce lane, barrier (h.2, step 7), where ranks 0 and 2 "
+        "waited.\n  rank 1 had last come to #1 there, barrier (h.1, step 7), which it ended 0.6 s before"});
+}
+
+TEST_F(Explain, SaysWhichRankIsSlow) {
+  fail(
+      3,
+      [](World& world) {
+        const auto stream = world.device().make_stream(Lane::kReduce);
+        for (int step = 1; step <= 40; ++step) {
+          if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(step == 30 ? 200 : 10));
+          world.communicator().barrier(*stream, {"h.1", step});
+          stream->synchronize();
+        }
+        if (world.rank() == 0) throw FaultError("the disk is gone");
+        barrier(world, Lane::kCompute, {"late", 41});
+      },
+      20);
+  const std::string text = explained();
+  says(text,
+       {"Rank 2 came last to ", "most before barrier (h.1, step 30), 0.2 s.\n", "rank 0 failed: the disk is gone"});
+  EXPECT_EQ(text.find("Rank 1 came last"), std::string::npos) << text;
+}
+
+TEST_F(Explain, SaysWhoLeftNoRecordWhenARankWasKilled) {
+  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  const std::string records = directory_.path().string();
+  test::run_program(
+      "/usr/bin/env",
+      {"mpirun", "-n", "3", test::aliquot_program(), "train", "--layers", "1", "--width", "32", "--steps", "4",
+       "--threads", "1", "--quiet"},
+      {"ALIQUOT_FAULT=rank=1,step=3,op=backward,kind=kill", "ALIQUOT_FLIGHT_DIR=" + records, "OMPI_ALLOW_RUN_AS_ROOT=1",
+       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"});
+  says(explained(), {" never came to collective #", "  rank 1 left no record: it was killed", "told to end by the launcher (SIGTERM)"});
+}
+
+TEST_F(Explain, RefusesWhatIsNoRecord) {
+  const auto refused = [](const std::vector<std::string>& files) {
+    std::vector<std::string> words{"doctor", "--explain"};
+    words.insert(words.end(), files.begin(), files.end());
+    const test::CommandResult result = test::run_aliquot(words);
+    EXPECT_EQ(result.code, 1);
+    return result.err;
+  };
+  const std::string other = (directory_.path() / "flight-0000.txt").string();
+  std::ofstream(other) << "something else\n";
+  says(refused({other}), {"is no flight record of a rank: line 1: it does not begin as one."});
+  says(refused({other + ".gone"}), {"there is no such file"});
+  const test::TemporaryDirectory empty;
+  says(refused({empty.path().string()}), {"no flight-RANK.txt lies there"});
+}
+
+TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
+  FlightRecorder recorder(1, 2, "0123", "");
+  const int group = recorder.add_group({0, 1});
+  for (int i = 1; i <= 300; ++i) {
+    const OperationDescription what{.kind = OperationDescription::Kind::kReduceScatter, .mark = 7, .count = i};
+    const uint64_t number = recorder.issue(group, Lane::kReduce, static_cast<uint64_t>(i), what, {"h.1\tx\n", i});
+    recorder.begin(number);
+    if (i < 300) recorder.end(number);
+  }
+  recorder.note_place("backward h.1");
+  const FlightRecord record = recorder.record("a rank\nfailed");
+  EXPECT_EQ(record.entries.size(), FlightRecorder::kDepth);
+  EXPECT_EQ(record.entries.front().sequence, 45u);
+  EXPECT_LT(record.entries.back().ended, 0);
+  const std::string text = flight_text(record);
+  const FlightRecord again = parse_flight(text, "it");
+  EXPECT_EQ(flight_text(again), text);
+  EXPECT_EQ(again.why, "a rank failed");
+  EXPECT_EQ(again.entries.back().unit, "h.1 x ");
+  // Cut anywhere, or with any byte another, it is read or refused with a sentence.
+  int refused = 0;
+  for (std::size_t at = 0; at < std::min<std::size_t>(text.size(), 2000); ++at) {
+    for (const std::string& bad : {text.substr(0, at), text.substr(0, at) + '\x01' + text.substr(at + 1),
+                                   text.substr(0, at) + '9' + text.substr(at + 1)}) {
+      try {
+        explain({parse_flight(bad, "it")});
+      } catch (const UsageError& error) {
+        ++refused;
+        EXPECT_TRUE(std::string_view(error.what()).starts_with("it is no flight record")) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+}  // namespace
+}  // namespace aliquot
