@@ -61,26 +61,33 @@ std::string different_operations(const Evidence& evidence) {
   return text + ".\n";
 }
 
-/// What somebody waits in, and for whom.
+/// What somebody waits in, and for whom; late are those who came when the others had given up.
 struct Wait {
   const Crossing* crossing = nullptr;
-  std::vector<int> waiting, missing;
+  std::vector<int> waiting, missing, late;
 };
 
-/// The last of each lane that ranks have come to and not ended; missing are the members who have not come.
+/// The first of each lane of each group that ranks have come to and not ended: what lies behind it was never meant to be
+/// reached by those who gave up there. Missing are the members who have not come.
 std::vector<Wait> waits_of(const Evidence& evidence) {
   std::vector<Wait> waits;
+  const Crossing* stuck = nullptr;
   for (const Crossing& crossing : evidence.crossings) {
-    Wait wait{&crossing, {}, {}};
+    if (stuck != nullptr && stuck->members == crossing.members && stuck->lane == crossing.lane) continue;
+    Wait wait{&crossing, {}, {}, {}};
     for (const int member : crossing.members) {
       const auto found = crossing.by_rank.find(member);
       if (found == crossing.by_rank.end() || found->second->begun < 0) {
         wait.missing.push_back(member);
       } else if (found->second->ended < 0) {
         wait.waiting.push_back(member);
+      } else {
+        wait.late.push_back(member);
       }
     }
-    if (!wait.waiting.empty() && !wait.missing.empty()) waits.push_back(std::move(wait));
+    if (wait.waiting.empty()) continue;
+    stuck = &crossing;
+    if (!wait.missing.empty() || !wait.late.empty()) waits.push_back(std::move(wait));
   }
   return waits;
 }
@@ -126,6 +133,15 @@ std::string missing_ranks(const Evidence& evidence) {
                                    operation_text(entry), ranks_text(wait.waiting));
     text.front() = 'R';
     for (const int rank : roots) text += of_missing(evidence, wait, rank);
+    return text;
+  }
+  for (const Wait& wait : waits) {
+    if (!wait.missing.empty()) continue;
+    std::string text =
+        fmt::format("{} came to collective #{} of the {} lane, {}, when {} had given up.\n", ranks_text(wait.late),
+                    wait.crossing->sequence, name(wait.crossing->lane),
+                    operation_text(*wait.crossing->by_rank.at(wait.late.front())), ranks_text(wait.waiting));
+    text.front() = 'R';
     return text;
   }
   if (waits.empty()) return {};

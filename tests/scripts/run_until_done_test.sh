@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# run_until_done_test.sh ALIQUOT: that scripts/run_until_done.sh restarts what can be mended, and nothing else.
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "$0")/expect.sh"
+aliquot=$1
+supervise=("$top/scripts/run_until_done.sh" --wait 0)
+saved=$scratch/saved
+
+# ends CODE TEXT COMMAND...: it ends with that code, and what it prints holds the text.
+ends() {
+  local code=$1 text=$2 status=0
+  shift 2
+  "$@" >"$scratch/log" 2>&1 || status=$?
+  if [ $status -ne "$code" ] || [[ $(cat "$scratch/log") != *"$text"* ]]; then
+    echo "expected code $code with \"$text\", got $status from: $*" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+}
+
+# A stand-in for training: its n-th start does what the n-th line of the plan says: a code, and a step that it saves.
+cat >"$scratch/play.sh" <<'PLAY'
+#!/usr/bin/env bash
+# play.sh FOLDER --checkpoint-dir SAVED RANKS ...
+echo "$*" >>"$1/starts"
+read -r code step < <(sed -n "$(wc -l <"$1/starts")p" "$1/plan")
+if [ -n "$step" ]; then mkdir -p "$3/step-$step"; fi
+exit "$code"
+PLAY
+chmod +x "$scratch/play.sh"
+# plays LINES OPTIONS... -- WORDS...: sets `starts` up and runs the stand-in under the supervisor.
+# shellcheck disable=SC2317 # called by ends
+plays() {
+  local lines=$1
+  shift
+  rm -rf "$saved" "$scratch/starts"
+  printf '%b\n' "$lines" >"$scratch/plan"
+  local options=()
+  while [ "$1" != -- ]; do options+=("$1") && shift; done
+  shift
+  "${supervise[@]}" "${options[@]}" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" "$@"
+}
+# started COUNT TEXT: so many times, and the last so.
+started() {
+  if [ "$(wc -l <"$scratch/starts")" -ne "$1" ] || [[ $(tail -n 1 "$scratch/starts") != *"$2"* ]]; then
+    echo "expected $1 starts, the last with \"$2\":" && cat "$scratch/starts" "$scratch/log"
+    failures=$((failures + 1))
+  fi
+}
+
+ends 1 "name a command" "${supervise[@]}" --
+ends 1 "unknown option --rank" "${supervise[@]}" --rank 2 -- true
+ends 1 "a whole number from 1, not 'x'" "${supervise[@]}" --tries x -- true
+ends 1 "no --checkpoint-dir" "${supervise[@]}" -- true
+ends 1 "begin anew" "${supervise[@]}" -- true --checkpoint-dir x --resume none
+
+# What comes again however often it is tried is tried once; 75 means that somebody meant it.
+for code in 0 1 2 4 5 75; do
+  ends $code "" plays "$code\n0" --
+  started 1 "1 --resume auto"
+done
+ends 0 "" plays "75\n75\n0" --again --
+started 3 "--resume auto"
+# Crashes that come further go on for ever; those that do not are given up.
+ends 0 "starting again on 1 ranks, from step-03" plays "3 01\n137 02\n3 03\n139 04\n0" --tries 2 --
+started 5 ""
+ends 137 "gave up after 4 failures in a row with no checkpoint newer than step-01; the last ended with code 137" \
+  plays "3 01\n3\n137\n137\n0" --tries 4 --
+started 4 ""
+
+# On fewer ranks: half as many after two failures in a row, or what is there; such as divide the batch.
+ends 0 "starting again on 4 ranks" plays "3\n3\n0" --ranks 8 --least 2 --
+started 3 "4 --resume auto"
+ends 0 "starting again on 8 ranks" plays "3\n3\n0" --ranks 8 --
+echo 7 >"$scratch/available"
+ends 0 "" plays "3\n0" --ranks 8 --least 2 --available "cat $scratch/available" -- --global-batch 24
+started 2 "6 --global-batch 24 --resume auto"
+ends 0 "" plays "0" --ranks 8 --least 2 --available "cat $scratch/available" -- --global-batch 24 --reproducible
+started 1 "4 --global-batch 24 --reproducible"
+ends 3 "no number of ranks from 5 to 7 will do" plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
+ends 1 "is to print a number" plays "0" --available "echo many" --
+
+# A run that loses half of its ranks in the middle ends with the bits of one that nothing disturbed.
+train=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 8 --reproducible --global-batch 8)
+wanted=$("${train[@]}" --ranks 4)
+cat >"$scratch/once.sh" <<'ONCE'
+#!/usr/bin/env bash
+# once.sh FOLDER COMMAND...: with the fault at the first start alone, after which two ranks are left.
+folder=$1
+shift
+if [ -e "$folder/started" ]; then unset ALIQUOT_FAULT; fi
+touch "$folder/started"
+echo 2 >"$folder/available"
+exec "$@"
+ONCE
+chmod +x "$scratch/once.sh"
+for fault in kill throw; do
+  rm -rf "$saved" "$scratch/started"
+  echo 4 >"$scratch/available"
+  ends 0 "$wanted" env ALIQUOT_FAULT=rank=3,step=5,op=reduce,kind=$fault "${supervise[@]}" --ranks 4 --least 1 \
+    --available "cat $scratch/available" -- "$scratch/once.sh" "$scratch" "${train[@]}" --ranks "{ranks}" --checkpoint-dir "$saved" \
+    --checkpoint-every 2 --save blocking
+  if ! grep -q "starting again on 2 ranks, from step-00000004" "$scratch/log"; then cat "$scratch/log" && failures=$((failures + 1)); fi
+done
+
+# Signals reach the run: it saves, and nothing is started after it.
+stopped() { # SIGNAL COMMAND...
+  local signal=$1 status=0
+  shift
+  rm -rf "$saved"
+  "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+  local supervisor=$!
+  for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
+  kill -s "$signal" $supervisor || true
+  wait $supervisor || status=$?
+  if [ $status -ne 75 ]; then
+    echo "SIG$signal ended $* with code $status, not 75" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+  if pgrep -f -- "$saved" >/dev/null; then echo "a process outlived SIG$signal" && failures=$((failures + 1)); fi
+}
+small=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --checkpoint-every 20)
+stopped TERM "${small[@]}"
+stopped USR1 "${small[@]}"
+if command -v mpirun >/dev/null; then stopped TERM mpirun -n 2 "${small[@]}"; fi
+exit $((failures > 0))
