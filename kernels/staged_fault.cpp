@@ -22,9 +22,9 @@ constexpr std::array kKinds = {std::pair{"kill", FaultKind::kKill},   std::pair{
                                std::pair{"flip", FaultKind::kFlip}};
 
 // What schedules are made of, and the saving of a checkpoint.
-constexpr std::array<std::string_view, 18> kOperations = {
-    "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",   "norm",
-    "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out", "save"};
+constexpr std::array<std::string_view, 19> kOperations = {
+    "gather",  "forward",       "recompute", "backward", "release", "reduce",  "exchange", "spread",  "norm", "blend",
+    "collect", "orthogonalize", "scatter",   "update",   "publish", "copy-in", "copy-out", "refresh", "save"};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw UsageError(fmt::format("ALIQUOT_FAULT is '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, why));

@@ -13,7 +13,7 @@ using namespace testing_model;
 const int kStaged = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.1,kind=nan", 1);
 
 TEST(FaultInjector, KnowsEveryOperationOfASchedule) {
-  for (int verb = 0; verb <= static_cast<int>(Verb::kCopyOut); ++verb) {
+  for (int verb = 0; verb <= static_cast<int>(Verb::kRefresh); ++verb) {
     const std::string operation(name(static_cast<Verb>(verb)));
     EXPECT_EQ(parse_staged_fault("kind=throw,op=" + operation).operation, operation);
   }
