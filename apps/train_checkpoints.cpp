@@ -77,6 +77,10 @@ bool TrainRun::resume() {
   engine_->adopt(state);
   consumed_ = whole(state, kSequencesConsumed);
   saved_step_ = engine_->step_count();
+  const auto seen = state.scalars.find("losses_seen");
+  const auto* numbers = seen == state.scalars.end() ? nullptr : std::get_if<std::vector<double>>(&seen->second);
+  if (spikes_ && numbers != nullptr && numbers->size() == 3)
+    spikes_->go_on_from({(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])});
   if (!leads()) return true;
   for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
   tell_changes(*report);

@@ -193,7 +193,10 @@ ExitCode TrainRun::finish(ExitCode code) {
   }
   if (!options_.quiet) fmt::print("{}", memory_table(memory));
   fmt::print("digest {}\n", digest);
-  if (code == ExitCode::kNotFinite) {
+  if (code == ExitCode::kNotFinite && spikes_in_a_row_ > 0) {
+    fmt::print(stderr, "aliquot: the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.\n",
+               spikes_in_a_row_);
+  } else if (code == ExitCode::kNotFinite) {
     fmt::print(stderr, "aliquot: {} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.\n",
                not_finite_in_a_row_);
   }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <utility>
 
 #include "apps/models/make_model.h"
 #include "apps/stop_request.h"
@@ -71,7 +74,8 @@ ExitCode TrainRun::run() {
                     engine_->step_count(), options_.steps, stdout);
   while (engine_->step_count() < last_step_) {
     step();
-    if (not_finite_in_a_row_ >= options_.max_skipped) return finish(ExitCode::kNotFinite);
+    if (should_give_up()) return finish(ExitCode::kNotFinite);
+    if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) engine_->check_copies();
     if (const int signal = anyone_asked_to_stop()) return stop(signal);
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     if (due && engine_->step_count() < last_step_) save_checkpoint();
@@ -92,6 +96,8 @@ ExitCode TrainRun::stop(int signal) {
 }
 
 void TrainRun::prepare() {
+  refuse_nothing_to_check();
+  if (options_.skip_spikes) spikes_.emplace(*options_.skip_spikes);
   snapshots_ = saves_in_background();
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
   refuse_what_does_not_fit();
@@ -104,6 +110,22 @@ void TrainRun::prepare() {
 int64_t TrainRun::ranks_here() const {
   const Topology& topology = world_.topology();
   return static_cast<int64_t>(topology.ranks_of_node(topology.node_of_rank[world_.rank()]).size());
+}
+
+std::string TrainRun::unit_of_parameter(const std::string& name) const {
+  for (const UnitSpec& unit : engine_->plan().model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.tensor.name == name) return unit.name;
+    }
+  }
+  return "unknown";
+}
+
+void TrainRun::refuse_nothing_to_check() const {
+  if (options_.check_every == 0 || options_.stage() < 3 || options_.replicas > 1 || world_.rank_count() == 1) return;
+  throw UsageError(
+      "--check-every compares copies, and at --zero-stage 3 without --replicas no rank holds what another does: take a "
+      "stage below 3, or --replicas 2.");
 }
 
 /// Collective. The system would hand out memory that it does not have, and kill somebody later.
@@ -141,10 +163,13 @@ void TrainRun::step() {
   const double began = now_seconds();
   take_part_seconds();
   engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
-  double loss = run_micro_batches();
+  const double own_loss = run_micro_batches();
+  std::optional<double> known;  // before the update where a spike is to be skipped, else beside it
+  if (spikes_) known = loss_of_all(own_loss, engine_->step_count() + 1);
+  if (spikes_ && skips_spike(*known)) engine_->abandon();
   const StepReport report = engine_->step();
-  world_.communicator().all_reduce(*stream_, {&loss, 1}, Reduction::kSum, {"loss", report.step});
-  stream_->synchronize();
+  const double loss = known ? *known : loss_of_all(own_loss, report.step);
+  if (spikes_ && !report.skipped) spikes_->take(loss);
   consumed_ += *options_.global_batch;
   if (outside_bytes_ == 0) measure_outside();           // once: everything has been touched now
   const bool finite = report.first_not_finite.empty();  // an update in backward is taken all the same
@@ -153,8 +178,7 @@ void TrainRun::step() {
   part_seconds_ = {part_seconds_[1], take_part_seconds()};
   std::optional<double> eval_loss;
   if (options_.eval_every > 0 && report.step % options_.eval_every == 0) eval_loss = evaluate();
-  const StepRecord record =
-      record_of(report, loss / static_cast<double>(*options_.global_batch * *options_.sequence), seconds);
+  const StepRecord record = record_of(report, loss, seconds);
   if (metrics_) {
     const bool digest_due = options_.digest_every > 0 && report.step % options_.digest_every == 0;
     Json extra;
@@ -170,11 +194,44 @@ void TrainRun::step() {
     progress_->finish();
     fmt::print("step {} validation loss {:.4f}\n", report.step, *eval_loss);
   }
-  if (!finite && leads()) {
-    progress_->finish();
-    fmt::print(stderr, "aliquot: step {} was {}: the gradient of {} is not finite.\n", report.step,
-               report.skipped ? "skipped" : "taken, in backward", report.first_not_finite);
+  if (!finite) tell_not_finite(report, own_loss);
+}
+
+/// The mean over all tokens of the step.
+double TrainRun::loss_of_all(double own, int64_t step) {
+  world_.communicator().all_reduce(*stream_, {&own, 1}, Reduction::kSum, {"loss", step});
+  stream_->synchronize();
+  return own / static_cast<double>(*options_.global_batch * *options_.sequence);
+}
+
+/// The same on all ranks, since the loss is.
+bool TrainRun::skips_spike(double loss) {
+  const bool spike = spikes_->is_spike(loss);
+  spikes_in_a_row_ = spike ? spikes_in_a_row_ + 1 : 0;
+  if (!spike || !leads()) return spike;
+  progress_->finish();
+  fmt::print(stderr, "aliquot: step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.\n",
+             engine_->step_count() + 1, loss, spikes_->height(loss), spikes_->seen().mean);
+  return spike;
+}
+
+/// Collective. Where a rank's own loss is not finite either, the trouble began there: its data, or its machine.
+void TrainRun::tell_not_finite(const StepReport& report, double own_loss) {
+  std::vector<int> ranks;
+  const auto finite = world_.communicator().gather_objects(std::isfinite(own_loss) ? "yes" : "no");
+  for (int r = 0; r < world_.rank_count(); ++r) {
+    if (finite[static_cast<size_t>(r)] == "no") ranks.push_back(r);
   }
+  if (!leads()) return;
+  progress_->finish();
+  const bool all = std::cmp_equal(ranks.size(), world_.rank_count());
+  const std::string losses =
+      ranks.empty()
+          ? ""
+          : fmt::format("; nor is the loss of {}", all ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", ")));
+  fmt::print(stderr, "aliquot: step {} was {}: the gradient of {} (unit {}) is not finite{}.\n", report.step,
+             report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
+             unit_of_parameter(report.first_not_finite), losses);
 }
 
 StepRecord TrainRun::record_of(const StepReport& report, double loss, double seconds) {

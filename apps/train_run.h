@@ -1,6 +1,7 @@
 #pragma once
 // One rank's run of `aliquot train`.
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include "apps/models/parts.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
+#include "apps/spike_guard.h"
 #include "apps/stragglers.h"
 #include "checkpoint/background_saver.h"
 #include "engine/engine.h"
@@ -48,6 +50,12 @@ class TrainRun {
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
+  double loss_of_all(double own, int64_t step);
+  bool skips_spike(double loss);
+  void tell_not_finite(const StepReport& report, double own_loss);
+  bool should_give_up() const { return std::max(not_finite_in_a_row_, spikes_in_a_row_) >= options_.max_skipped; }
+  void refuse_nothing_to_check() const;
+  std::string unit_of_parameter(const std::string& name) const;
   double run_micro_batches();
   double evaluate();
   void write_trace_file();
@@ -90,7 +98,8 @@ class TrainRun {
   int64_t last_step_ = 0;
   int64_t saved_step_ = -1;  // or being saved
   bool last_save_ = false;   // nothing comes after it, so it must succeed
-  int64_t not_finite_in_a_row_ = 0;
+  int64_t not_finite_in_a_row_ = 0, spikes_in_a_row_ = 0;
+  std::optional<SpikeGuard> spikes_;
   std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
 };

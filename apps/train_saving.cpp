@@ -76,6 +76,7 @@ std::map<std::string, Scalar> TrainRun::run_scalars() const {
 
 void TrainRun::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
+  if (options_.check_every > 0) engine_->check_copies();  // what is saved is not what one rank alone believes
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;
   state.scalars["model"] = options_.model;
@@ -83,6 +84,10 @@ void TrainRun::save_checkpoint() {
   if (const ModelShape shape = model_shape(options_); shape.family == ModelFamily::kLlama) {
     state.scalars["context"] = shape.context;
     state.scalars["rotary_factor"] = shape.rotary_factor;
+  }
+  if (spikes_) {
+    const SpikeGuard::Seen& seen = spikes_->seen();
+    state.scalars["losses_seen"] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
   }
   state.scalars.merge(run_scalars());
   const SaveOptions how{.keep_count = static_cast<int>(options_.keep),

@@ -124,6 +124,9 @@ class Engine {
   /// overwritten, adopt() takes over the scalars and lets all ranks go on together.
   State state();
   void adopt(const State& state);
+  /// Between steps: compares what several ranks hold of the same, whole parameters below stage 3, shards with replicas. Throws
+  /// FaultError, the same on all ranks, naming the unit and the rank that differs: memory or arithmetic failed in silence.
+  void check_copies();
   /// A whole parameter, by name, as its fp32 master, on every rank.
   std::vector<float> read(std::string_view parameter);
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "engine/accesses.h"
+#include "engine/copies.h"
 #include "engine/engine.h"
 #include "engine/running.h"
 #include "engine/validate.h"
@@ -229,6 +230,19 @@ void Engine::adopt(const State& state) {
   step_count_ = state.step;
   update_count_ = update_count;
   if (options_.precision.compute == DType::kFloat16) scaler_.restore(scale);
+}
+
+void Engine::check_copies() {
+  Running& run = running("comparing copies");
+  run.require_between_steps("check_copies()");
+  run.come_to_rest();
+  world_.communicator().gather_objects("at rest");  // what others publish here has come too
+  const std::string difference = Copies(*plan_, run.groups, run.memory, run.view).difference();
+  if (difference.empty()) return;
+  throw FaultError(
+      fmt::format("silent corruption, found after step {}: {}; go on from a checkpoint before it, and look at "
+                  "the memory of that machine",
+                  step_count_, difference));
 }
 
 std::vector<float> Engine::read(std::string_view parameter) {

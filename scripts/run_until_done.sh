@@ -13,7 +13,7 @@
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too
 #
-# The command must say --checkpoint-dir. With --global-batch G only numbers of ranks that divide G are used, so that every step takes
+# The command must say --checkpoint-dir. With --global-batch G only numbers of ranks that share it in whole micro-batches are used, so that every step takes
 # the same batch on any of them, and with --reproducible only powers of two, so that it has the same bits.
 # Ends with the command's own code: 0 done; 75 asked to stop, and saved; 1 and 2 (wrong use, cannot be done here), 4 (not
 # finite) and 5 (no checkpoint is good) come again however often it is tried, so they end it at once; any other when it gives up.
@@ -62,6 +62,8 @@ says() { [[ " ${command[*]} " = *" $1 "* || " ${command[*]} " = *" $1="* ]]; }
 
 saved=$(word_after --checkpoint-dir)
 global_batch=$(word_after --global-batch)
+micro_batch=$(word_after --micro-batch)
+micro_batch=${micro_batch:-4}
 if [ -z "$saved" ]; then refuse "the command says no --checkpoint-dir, so nothing could be gone on from"; fi
 if ! says --resume; then command+=(--resume auto); fi
 if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume none, so it would begin anew each time"; fi
@@ -73,7 +75,7 @@ newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null
 fitting() {
   local count=$1
   for (( ; count >= least; --count)); do
-    if [ -n "$global_batch" ] && [ $((global_batch % count)) -ne 0 ]; then continue; fi
+    if [ -n "$global_batch" ] && [ $((global_batch % (count * micro_batch))) -ne 0 ]; then continue; fi
     if says --reproducible && [ $((count & (count - 1))) -ne 0 ]; then continue; fi
     echo "$count"
     return

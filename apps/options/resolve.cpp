@@ -56,6 +56,12 @@ void resolve_batch(TrainOptions& o, int rank_count) {
 }
 
 void check_together(const TrainOptions& o) {
+  if (o.update_in_backward && o.skip_spikes) {
+    throw UsageError(
+        "--skip-spikes looks at the loss before anything is updated, and --update-in-backward has updated by then: "
+        "leave "
+        "one of them out.");
+  }
   if (o.update_in_backward && (o.clip != 0 || o.precision == "fp16")) {
     throw UsageError("--update-in-backward cannot know the global norm in time: it needs --clip 0, and not fp16.");
   }

@@ -147,6 +147,10 @@ void add_reports(OptionTable& t, TrainOptions& o) {
   t.heading("Running");
   t.real("timeout", o.timeout_seconds, {.least = 0.001}, "Seconds until a collective that waits is given up.");
   t.count("max-skipped", o.max_skipped, kFromOne, "Stop after so many steps in a row that were not finite.");
+  t.real("skip-spikes", o.skip_spikes, {.least = 1},
+         "Skip steps whose loss is so many standard deviations above the mean of those before; default never.");
+  t.count("check-every", o.check_every, kFromZero,
+          "Steps between comparisons of what several ranks hold of the same; 0 is never.");
   t.count("seed", o.seed, kFromZero, "What the first weights are drawn from.");
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");
   t.text("deepspeed", "FILE", o.deepspeed, "Take the settings of a DeepSpeed JSON configuration.");

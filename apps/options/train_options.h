@@ -67,7 +67,8 @@ struct TrainOptions : ShapeOptions, OffloadOptions {
   bool quiet = false;
   std::string progress = "auto";
   double timeout_seconds = 600;
-  int64_t max_skipped = 10, digest_every = 0, seed = 1;
+  int64_t max_skipped = 10, digest_every = 0, check_every = 0, seed = 1;
+  std::optional<double> skip_spikes;
   int64_t stragglers_every = 10;
   double straggler_threshold = 1.5;
   bool dry_run = false;

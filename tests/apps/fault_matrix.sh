@@ -174,6 +174,15 @@ spoiled() {
   done
 }
 
+# One bit of a rank's copy: found by comparing.
+flipped() {
+  local world=$1 rank=$2
+  stage "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1
+  stage "$world" "$rank" publish flip 3 --zero-stage 1 --check-every 1
+  stage "$world" "$rank" publish flip 3 --zero-stage 2 --check-every 1
+  stage "$world" "$rank" update flip 3 --replicas 2 --check-every 1
+}
+
 has_mpirun() { command -v mpirun >/dev/null; }
 
 printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome
@@ -191,6 +200,7 @@ case $which in
       every_operation $world 0 kill throw slow:2s slow:0.2s
       every_operation $world 1 kill throw slow:2s slow:0.2s
       spoiled $world 1
+      flipped $world 1
       saving $world 0 kill throw slow:2s slow:0.2s enospc
       saving $world 1 kill throw slow:2s slow:0.2s enospc
     done
@@ -199,6 +209,7 @@ case $which in
       every_operation mpi2 1 kill stop throw slow:2s slow:0.2s
       every_operation mpi4 2 kill stop throw
       spoiled mpi2 1
+      flipped mpi2 1
       saving mpi2 0 kill stop throw enospc
       saving mpi2 1 kill stop throw slow:2s enospc
     fi
@@ -209,6 +220,7 @@ case $which in
     operation threads2 1 backward throw nan
     for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
     saving threads2 1 kill throw enospc
+    stage threads2 1 publish flip 3 --zero-stage 2 --check-every 1
     if has_mpirun; then
       operation mpi2 1 reduce kill stop throw
       operation mpi2 0 forward throw

@@ -72,10 +72,14 @@ ends 0 "starting again on 4 ranks" plays "3\n3\n0" --ranks 8 --least 2 --
 started 3 "4 --resume auto"
 ends 0 "starting again on 8 ranks" plays "3\n3\n0" --ranks 8 --
 echo 7 >"$scratch/available"
-ends 0 "" plays "3\n0" --ranks 8 --least 2 --available "cat $scratch/available" -- --global-batch 24
-started 2 "6 --global-batch 24 --resume auto"
-ends 0 "" plays "0" --ranks 8 --least 2 --available "cat $scratch/available" -- --global-batch 24 --reproducible
-started 1 "4 --global-batch 24 --reproducible"
+ends 0 "" plays "3\n0" --ranks 8 --least 2 --available "cat $scratch/available" -- --micro-batch 1 --global-batch 24
+started 2 "6 --micro-batch 1 --global-batch 24 --resume auto"
+ends 0 "" plays "0" --ranks 8 --least 2 --available "cat $scratch/available" -- --micro-batch 1 --global-batch 24 --reproducible
+started 1 "4 --micro-batch 1 --global-batch 24 --reproducible"
+ends 0 "" plays "0" --ranks 8 -- --micro-batch=2 --global-batch 32
+started 1 "8 --micro-batch=2"
+ends 0 "" plays "0" --ranks 8 --least 1 -- --global-batch 24
+started 1 "6 --global-batch 24"
 ends 3 "no number of ranks from 5 to 7 will do" plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
 ends 1 "is to print a number" plays "0" --available "echo many" --
 

@@ -1,0 +1,150 @@
+// What aliquot train finds by itself: copies that differ, gradients that are not finite, losses that jump.
+#include <cmath>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "apps/spike_guard.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/failing_world.h"
+
+namespace aliquot {
+namespace {
+
+std::vector<std::string> small(std::vector<std::string> more) {
+  std::vector<std::string> words{"train",   "--layers",      "2", "--width",   "32", "--sequence", "32",
+                                 "--quiet", "--micro-batch", "1", "--threads", "1"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+test::CommandResult run(const std::vector<std::string>& more, const std::string& fault = "") {
+  return test::run_program(test::aliquot_program(), small(more),
+                           fault.empty() ? std::vector<std::string>{} : std::vector{"ALIQUOT_FAULT=" + fault});
+}
+
+struct Flip {
+  std::vector<std::string> words;
+  const char *operation, *verdict;
+};
+
+TEST(Corruption, OneFlippedBitIsFoundAndItsRankAndUnitNamed) {
+  const char* most = "of unit h.1 the parameters: those of rank 2 differ from those of ranks 0, 1 and 3;";
+  for (const Flip& flip : {Flip{{"--zero-stage", "0"}, "update", most}, Flip{{"--zero-stage", "1"}, "publish", most},
+                           Flip{{"--zero-stage", "2"}, "publish", most},
+                           Flip{{"--zero-stage", "2", "--precision", "bf16"}, "publish", most},
+                           Flip{{"--zero-stage", "3", "--replicas", "4"}, "update", most},
+                           Flip{{"--zero-stage", "3", "--replicas", "2"},
+                                "update",
+                                "of unit h.1 the parameters: those of rank 0 and of rank 2 differ, and which are right "
+                                "cannot be told;"}}) {
+    std::vector<std::string> words{"--ranks", "4", "--steps", "6", "--check-every", "1"};
+    words.insert(words.end(), flip.words.begin(), flip.words.end());
+    const test::CommandResult result = run(words, std::string("rank=2,step=3,unit=h.1,kind=flip,op=") + flip.operation);
+    EXPECT_EQ(result.code, 3) << result.err;
+    says(result.err, {"silent corruption, found after step 3: ", flip.verdict});
+  }
+}
+
+TEST(Corruption, NothingIsSavedThatOneRankAloneBelieves) {
+  const test::TemporaryDirectory saved;
+  const test::CommandResult result =
+      run({"--ranks", "3", "--zero-stage", "0", "--steps", "8", "--check-every", "1000", "--checkpoint-every", "2",
+           "--save", "blocking", "--checkpoint-dir", saved.path().string()},
+          "rank=1,step=3,op=update,kind=flip");
+  EXPECT_EQ(result.code, 3) << result.err;
+  says(result.err, {"silent corruption, found after step 4: ", "those of rank 1 differ from those of ranks 0 and 2"});
+  EXPECT_TRUE(std::filesystem::exists(saved.path() / "step-00000002"));
+  EXPECT_FALSE(std::filesystem::exists(saved.path() / "step-00000004"));
+}
+
+TEST(Corruption, CopiesOfAnUndisturbedRunAreTheSame) {
+  const test::TemporaryDirectory disk;
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--zero-stage", "0", "--precision", "bf16", "--state", "bf16"},
+        {"--zero-stage", "0", "--optimizer", "muon"},
+        {"--zero-stage", "1", "--optimizer", "adamw8bit"},
+        {"--zero-stage", "2", "--precision", "bf16", "--master", "fp32"},
+        {"--zero-stage", "3", "--replicas", "2", "--offload", "disk:" + disk.path().string(), "--offload-parameters",
+         "disk:" + disk.path().string()},
+        {"--ranks", "1"}}) {
+    std::vector<std::string> words{"--ranks", "4", "--steps", "4"};
+    if (more.front() == "--ranks") words = {"--steps", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    const test::CommandResult plain = run(words);
+    words.insert(words.end(), {"--check-every", "1"});
+    const test::CommandResult checked = run(words);
+    EXPECT_EQ(checked.code, 0) << checked.err;
+    EXPECT_EQ(checked.out, plain.out);
+  }
+}
+
+TEST(Corruption, WhereNothingIsHeldTwiceThatIsSaid) {
+  const test::CommandResult result = run({"--ranks", "2", "--steps", "2", "--check-every", "1"});
+  EXPECT_EQ(result.code, 1);
+  says(result.err, {"at --zero-stage 3 without --replicas no rank holds what another does"});
+}
+
+TEST(NotFinite, IsToldWithParameterAndUnit) {
+  const test::CommandResult result =
+      run({"--ranks", "2", "--steps", "4"}, "rank=1,step=3,op=backward,unit=h.1,kind=nan");
+  EXPECT_EQ(result.code, 0);
+  says(result.err, {"step 3 was skipped: the gradient of h.1.", " (unit h.1) is not finite."});
+}
+
+TEST(NotFinite, EndsTheRunWhenItGoesOn) {
+  const test::CommandResult result =
+      run({"--ranks", "2", "--steps", "20", "--lr", "1e15", "--clip", "0", "--max-skipped", "3"});
+  EXPECT_EQ(result.code, 4);
+  says(result.err, {"nor is the loss of any rank", "3 steps in a row were not finite (--max-skipped)"});
+}
+
+/// `steps` batches that are easy to learn, then one of noise, then easy ones again.
+std::string write_noise_after(const std::filesystem::path& path, int steps) {
+  std::mt19937 random(1);
+  std::string text(static_cast<size_t>(steps * 2 * 32), 'a');
+  for (int i = 0; i < 2 * 32; ++i) text.push_back(static_cast<char>(random() % 256));
+  text.append(40 * 2 * 32 + 1, 'a');
+  std::ofstream(path, std::ios::binary) << text;
+  return path.string();
+}
+
+TEST(Spikes, AreSkippedAndTheRunGoesOnFromACheckpointAsIfItHadNotStopped) {
+  const test::TemporaryDirectory folder;
+  const std::string data = write_noise_after(folder.path() / "data.txt", 60),
+                    saved = (folder.path() / "saved").string();
+  const std::vector<std::string> words{"--ranks",   "2",          "--steps",       "70",     "--lr",
+                                       "1e-2",      "--schedule", "constant",      "--data", data,
+                                       "--shuffle", "off",        "--skip-spikes", "4"};
+  const test::CommandResult whole = run(words);
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  says(whole.err, {"step 61 was skipped: its loss of ", " deviations above the mean, "});
+  EXPECT_EQ(std::count(whole.err.begin(), whole.err.end(), '\n'), 1) << whole.err;
+  std::vector<std::string> part = words;
+  part.insert(part.end(), {"--checkpoint-dir", saved, "--stop-after", "58"});
+  EXPECT_EQ(run(part).code, 0);
+  part = words;
+  part.insert(part.end(), {"--checkpoint-dir", saved, "--resume", "auto"});
+  const test::CommandResult resumed = run(part);
+  EXPECT_EQ(resumed.err, whole.err);
+  EXPECT_EQ(resumed.out, whole.out);
+  EXPECT_EQ(run({"--skip-spikes", "4", "--update-in-backward", "--clip", "0"}).code, 1);
+}
+
+TEST(SpikeGuard, MeasuresByWhatItHasSeen) {
+  SpikeGuard guard(3);
+  for (int i = 0; i < 9; ++i) guard.take(i % 2 == 0 ? 4.0 : 5.0);
+  EXPECT_FALSE(guard.is_spike(1000)) << "too few to compare with";
+  for (int i = 0; i < 100; ++i) guard.take(i % 2 == 0 ? 4.0 : 5.0);
+  EXPECT_NEAR(guard.seen().mean, 4.5, 0.02);
+  EXPECT_NEAR(std::sqrt(guard.seen().variance), 0.5, 0.02);
+  EXPECT_FALSE(guard.is_spike(5.9));
+  EXPECT_TRUE(guard.is_spike(6.2));
+  EXPECT_FALSE(guard.is_spike(-100)) << "a fall is none";
+  EXPECT_FALSE(guard.is_spike(std::nan(""))) << "that is another's to tell";
+  EXPECT_FALSE(guard.is_spike(INFINITY));
+}
+
+}  // namespace
+}  // namespace aliquot
