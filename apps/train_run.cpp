@@ -184,6 +184,7 @@ void TrainRun::step() {
     Json extra;
     if (digest_due) extra["digest"] = weight_digest();
     if (eval_loss) extra["eval_loss"] = *eval_loss;
+    if (options_.precision == "fp16") extra["loss_scale"] = report.loss_scale;
     if (leads()) metrics_->write(json(record, extra));
   }
   if (!options_.metrics.empty() && options_.stragglers_every > 0 && report.step % options_.stragglers_every == 0)

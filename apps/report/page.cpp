@@ -9,6 +9,7 @@
 #include "apps/options/option_table.h"
 #include "apps/report/bars.h"
 #include "apps/report/curves.h"
+#include "apps/report/rank_table.h"
 #include "apps/report/step_charts.h"
 #include "apps/version.h"
 
@@ -98,6 +99,7 @@ std::string curves(const std::vector<ReportRun>& runs) {
                             {"learning rate", "lr", true},
                             {"tokens per second", "tokens_per_second", true}};
   if (has_figure("eval_loss", runs)) all.push_back({"validation loss", "eval_loss", false, true});
+  if (has_figure("loss_scale", runs)) all.push_back({"loss scale", "loss_scale", true});
   for (const Curve& curve : all) text += curve_chart(curve, runs);
   return text + "</div>\n";
 }
@@ -170,6 +172,8 @@ std::string report_page(const std::vector<ReportRun>& runs, const SweepResults& 
         charts("Memory of one step, operation by operation", "its record has no operations.", step_memory_chart, runs);
     page += charts("Lanes of one step", "no step was timed: that takes three steps, and a run that came to its end.",
                    step_lanes_chart, runs);
+    page += charts("Ranks of one step", "its record says nothing of them (--stragglers-every), or there was one rank.",
+                   rank_table, runs);
     page += options(runs);
   }
   if (!sweep.table.empty()) page += "<h2>Memory against model size</h2>\n" + sweep.picture + sweep_table(sweep.table);

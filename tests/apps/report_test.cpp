@@ -91,6 +91,22 @@ TEST(Report, LongRunsAreThinnedAndKeepTheirPeaks) {
   EXPECT_GT(most - least, 100);
 }
 
+TEST(Report, RanksOfAStepAreATable) {
+  ReportRun run = run_of("a", {1.0});
+  EXPECT_NE(report_page({run}, {}).find("its record says nothing of them"), std::string::npos);
+  run.record.stragglers = {{"step", 19},
+                           {"slowest_rank", 1},
+                           {"times_median", 2.5},
+                           {"compute_seconds", {0.2, 0.5}},
+                           {"waiting_seconds", {0.4, 0.1}},
+                           {"communication_seconds", {0.3, "none"}}};
+  const std::string page = report_page({run}, {});
+  EXPECT_EQ(test::xml_problem(page), "");
+  EXPECT_NE(page.find("step 19; rank 1 computed longest, 2.50 times the median"), std::string::npos);
+  EXPECT_NE(page.find("<td class=\"figure\">1</td><td class=\"figure\">0.5</td><td class=\"figure\">0.1</td>"),
+            std::string::npos);
+}
+
 TEST(Report, NamesAndOptionsAreText) {
   ReportRun hostile = run_of("<b>&\"name\"", {1.0});
   hostile.record.run["options"]["model"] = "</table><script>alert(1)</script>";

@@ -79,6 +79,21 @@ TEST(TrainFlags, In16BitsItTakesTheMemoryThatWasPlanned) {
   EXPECT_NE(odd.err.find("give native or widened"), std::string::npos) << odd.err;
 }
 
+TEST(TrainFlags, TheLossScaleIsInTheMetricsWhereThereIsOne) {
+  for (const char* precision : {"fp16", "bf16"}) {
+    test::TemporaryDirectory directory;
+    const std::string metrics = directory.path() / "run.jsonl";
+    digest({"--precision", precision, "--metrics", metrics});
+    std::ifstream file(metrics);
+    int scaled = 0;
+    for (std::string line; std::getline(file, line);) {
+      const Json object = Json::parse(line);
+      if (object.contains("loss_scale")) scaled += object["loss_scale"] == 65536.0;
+    }
+    EXPECT_EQ(scaled, std::string_view(precision) == "fp16" ? 3 : 0);
+  }
+}
+
 TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
   const std::string plain = digest({"--ranks", "2", "--clip", "0"});
   EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--update-in-backward"}), plain);
