@@ -16,5 +16,6 @@ RUN apt-get update && apt-get install -y --no-install-recommends openmpi-bin lib
     && rm -rf /var/lib/apt/lists/* && mkdir -p /run/sshd \
     && sed -i 's/#\?StrictModes .*/StrictModes no/' /etc/ssh/sshd_config && echo "    StrictHostKeyChecking no" >>/etc/ssh/ssh_config
 COPY --from=build /opt/aliquot /opt/aliquot
-ENV PATH=/opt/aliquot/bin:$PATH
+# Where sessions that ssh begins look too.
+RUN ln -s /opt/aliquot/bin/aliquot /usr/local/bin/aliquot
 CMD ["aliquot", "doctor"]

@@ -58,8 +58,8 @@ void write_rates(const MachineRates& rates, const std::string& file) {
   fmt::print("products  {:.0f} GFLOP/s in fp32\n", cost.flops_per_second * 1e-9);
   fmt::print("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
   fmt::print("AdamW     {:.2f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
-  fmt::print("reduces   {:.1f} GB/s from peers, {:.1f} us at least\n", cost.inside_node.bytes_per_second * 1e-9,
-             cost.inside_node.latency_seconds * 1e6);
+  fmt::print("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
+             cost.inside_node.latency_seconds * 1e6, rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
   show_links(rates);
   const std::filesystem::path path = file;
   write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(), machine_text(cost));

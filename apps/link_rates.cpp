@@ -108,7 +108,10 @@ class LinkMeasurement {
   }
 
   LinkCost through(double small, double large) const {
-    const auto bytes = [&](int64_t part_bytes) { return static_cast<double>(meeting_.gathered_bytes(part_bytes)); };
+    const auto bytes = [&](int64_t part_bytes) {
+      const int64_t reduced = meeting_.reduced_bytes(part_bytes / static_cast<int64_t>(sizeof(float)), DType::kFloat32);
+      return static_cast<double>(meeting_.gathered_bytes(part_bytes) + reduced) / 2;
+    };
     LinkCost cost;
     cost.bytes_per_second = (bytes(kLargePart) - bytes(kSmallPart)) / std::max(large - small, 1e-9);
     cost.latency_seconds = std::max(small - bytes(kSmallPart) / cost.bytes_per_second, 1e-6);

@@ -129,6 +129,7 @@ MachineRates measure_machine() {
                if (world.rank() != 0) return;
                rates = {.rank_count = world.rank_count(),
                         .threads_per_rank = rank.thread_count(),
+                        .ranks_on_node = static_cast<int>(world.topology().ranks_of_node(0).size()),
                         .several_nodes = !world.topology().one_node(),
                         .leads = true,
                         .cost = cost};

@@ -7,6 +7,7 @@ namespace aliquot {
 
 struct MachineRates {
   int rank_count = 2, threads_per_rank = 1;  // what was measured: ranks, all at work at once
+  int ranks_on_node = 2;                     // of the first
   bool several_nodes = false;                // and what is between them was measured too
   bool launched = false;                     // as processes, by a launcher
   bool leads = false;                        // this process has the first rank, which is to tell; others have no rates

@@ -87,6 +87,13 @@ bool TrainRun::resume() {
   if (!other.empty())
     fmt::print(stderr, "aliquot: not as in the run that is resumed, so the result differs: {}\n",
                fmt::join(other, ", "));
+  if (options_.quantize == "gradients" || options_.quantize == "both") {
+    fmt::print(
+        stderr,
+        "aliquot: --quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "
+        "little from that of a run that was not interrupted.\n",
+        options_.quantize);
+  }
   if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
   return true;
 }

@@ -68,7 +68,8 @@ std::map<std::string, Scalar> TrainRun::run_scalars() const {
                                            {"optimizer", options_.optimizer},
                                            {"lr", options_.lr},
                                            {"global_batch", *options_.global_batch},
-                                           {"sequence", *options_.sequence}};
+                                           {"sequence", *options_.sequence},
+                                           {"quantize", options_.quantize}};
   if (options_.optimizer == "muon") scalars["muon_lr"] = options_.muon_lr;
   if (options_.momentum) scalars["momentum"] = *options_.momentum;
   return scalars;

@@ -124,9 +124,8 @@ void Engine::initialize_parameters(const Initialize& initialize) {
     const Home* home = running_->homes.holding(states);
     if (states != nullptr && !(home != nullptr && home->starts_cleared()))
       running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
-    if (std::byte* carried = running_->memory.address(Role::kCarried, f); carried != nullptr)
-      running_->view.clear(carried, needed_bytes(*plan_, Role::kCarried, f));
   }
+  running_->forget_carried();
 }
 
 namespace {
@@ -230,6 +229,8 @@ void Engine::adopt(const State& state) {
   step_count_ = state.step;
   update_count_ = update_count;
   if (options_.precision.compute == DType::kFloat16) scaler_.restore(scale);
+  running_->come_to_rest();
+  running_->forget_carried();
 }
 
 void Engine::check_copies() {

@@ -144,13 +144,14 @@ class Pricing {
   /// What a loop reads and writes.
   Price touched(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
 
-  /// From `peers` others, `bytes` of each: of this node, or of others, which all of a node's ranks are sent at once.
+  /// From `peers` others, `bytes` of each: of this node, or of others, which all of a node's ranks are sent at once. All ranks
+  /// meet for either.
   Price from_others(int peers, int64_t bytes, bool across) const {
     if (peers == 0) return {};
     const int64_t all = peers * bytes, crossing = across ? all * on_each_node() * groups() : 0;
     const double seconds = cost_.inside_node.latency_seconds +
                            (across ? 0 : static_cast<double>(all) / cost_.inside_node.bytes_per_second);
-    Price price = move(seconds, crossing, across);
+    Price price = move(seconds, crossing, !replica_.one_node);
     price.bytes = all;
     return price;
   }
@@ -244,8 +245,10 @@ class Pricing {
       const int64_t count = plan_.flats[f].layout.shard_count(), code = encoded_bytes(count / peers);
       int64_t crossing_bytes = 0;
       for (const Meeting& of : crossings_.peers)
-        crossing_bytes += 2 * (code * of.on_node * (of.rank_count - of.on_node));
-      Price one = move(2 * cost_.inside_node.latency_seconds, crossing_bytes, !world_.one_node, 2);
+        crossing_bytes += code * of.on_node * (of.rank_count - of.on_node) + of.gathered_bytes(code);
+      const double inside = 2 * (cost_.inside_node.latency_seconds +
+                                 static_cast<double>(code * (peers - 1)) / cost_.inside_node.bytes_per_second);
+      Price one = move(inside, crossing_bytes, !world_.one_node, 2);
       one.bytes = 2 * code * (peers - 1);
       add(sum, one);
       add(sum, touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));

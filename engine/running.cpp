@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "engine/accesses.h"
 #include "optim/clip.h"
 #include "optim/muon.h"
 
@@ -74,9 +75,24 @@ UpdateSteps Engine::Running::decide(const NormResult& norm) {
             .skipped = (!finite || norm.abandoned_by >= 0) && !engine.options_.update_in_backward,
             .first_not_finite = norm.first_not_finite,
             .abandoned_by = norm.abandoned_by};
-  if (norm.abandoned_by >= 0) return update_steps(std::numeric_limits<double>::quiet_NaN());
-  return update_steps(
-      static_cast<double>(gradient_factor(clip_factor(report.gradient_norm, engine.options_.clip), parts)));
+  const double factor =
+      norm.abandoned_by >= 0
+          ? std::numeric_limits<double>::quiet_NaN()
+          : static_cast<double>(gradient_factor(clip_factor(report.gradient_norm, engine.options_.clip), parts));
+  UpdateSteps steps = update_steps(factor);
+  LossScaler next = engine.scaler_;
+  next.step_done(!finite);
+  // Gradients of a step that is skipped may have been of any size; of another scale they are other numbers.
+  steps.forgets_carried = report.skipped || next.scale() != engine.scaler_.scale();
+  return steps;
+}
+
+void Engine::Running::forget_carried() const {
+  const Plan& plan = *engine.plan_;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (std::byte* carried = memory.address(Role::kCarried, f); carried != nullptr)
+      view.clear(carried, needed_bytes(plan, Role::kCarried, f));
+  }
 }
 
 UpdateSteps Engine::Running::decide_ahead() {

@@ -27,6 +27,8 @@ struct Engine::Running final : StepDecision {
       if (lane) lane->synchronize();
     }
   }
+  /// Between steps: what rounding gradients left is of a state that is no more.
+  void forget_carried() const;
   bool evaluates() const { return active == &evaluator; }
   /// As a checkpoint reaches moments that lie at `at`; null where that address can be followed.
   const PieceAccess* raw_access(const std::byte* at, DType dtype) const;

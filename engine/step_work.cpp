@@ -211,10 +211,9 @@ void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSt
   for (const int32_t f : plan_.matrix_groups[group].flats) updater_.blend(lane, f, steps);
 }
 
-/// Of a step that is skipped nothing is carried on: its gradients may have been of any size.
 void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
   updater_.update(lane, unit, steps);
-  if (std::isfinite(steps.elements.gradient_factor)) return;
+  if (!steps.forgets_carried) return;
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (std::byte* carried = memory_.address(Role::kCarried, f); carried != nullptr)
       kernels_.fill(lane, carried, DType::kUInt8, 0.0f, needed_bytes(plan_, Role::kCarried, f));

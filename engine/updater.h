@@ -14,6 +14,8 @@ namespace aliquot {
 /// What all updates of a step do: of elements, and of whole matrices before and after they are made orthogonal.
 struct UpdateSteps {
   UpdateStep elements, blend, apply;
+  bool forgets_carried =
+      false;  // what rounding gradients left is not for the next step: skipped, or of another loss scale
 };
 
 /// Where every flat's weights, states and segments are, for the fused update. The plan, memory and weights must outlive it.

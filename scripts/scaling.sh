@@ -2,13 +2,14 @@
 # scripts/scaling.sh [ALIQUOT]
 # Writes docs/scaling.md: what a rank holds, as aliquot plan says it, for models of 7, 70, 405 and 1,000 billion parameters on 1 to
 # 16,384 ranks in nodes of 8, at every stage and sharded within a node. ALIQUOT: the program, if it is not to be built.
+called_from=$PWD
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
 case ${1:-} in
   --help | -h) usage && exit ;;
   '') build release aliquot_command || fail 1 "the build failed" && program=build/aliquot ;;
-  *) program=$1 ;;
+  *) program=$(cd "$called_from" && realpath "$1") ;;
 esac
 ranks_list="1 8 64 512 4096 16384"
 
@@ -51,5 +52,6 @@ TEXT
   table "70 billion, 80 units" 70b 80
   table "405 billion, 126 units" 405b 126
   table "A trillion, 128 units" 1000b 128
-} >docs/scaling.md
+} >build/scaling.md
+mv build/scaling.md docs/scaling.md
 echo "written to docs/scaling.md"

@@ -82,7 +82,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
-  if (!o.profile.empty()) cost.uses = read_profile(o.profile);
+  if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
   Outcome outcome{plan(model, policy, topology), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);

@@ -25,18 +25,24 @@ CostModel eight_gpus(double link, double network, double memory, double flops) {
   return cost;
 }
 
-void take(const Json& object, const char* field, double& value, const std::string& path) {
+enum class May : uint8_t { kBeZero, kNotBeZero };
+
+/// Of a rate, 0 would be for ever.
+void take(const Json& object, const char* field, double& value, const std::string& path, May may = May::kNotBeZero) {
   if (!object.contains(field)) return;
-  if (!object[field].is_number() || object[field].get<double>() < 0)
-    throw UsageError(fmt::format("{}: {} is no rate; give a number of 0 or more.", path, field));
-  value = object[field].get<double>();
+  const double given = object[field].is_number() ? object[field].get<double>() : -1;
+  if (!(given >= 0) || (given == 0 && may == May::kNotBeZero)) {
+    throw UsageError(fmt::format("{}: {} is none; give a number {}.", path, field,
+                                 may == May::kBeZero ? "of 0 or more" : "above 0"));
+  }
+  value = given;
 }
 
 void take(const Json& object, const char* field, LinkCost& link, const std::string& path) {
   if (!object.contains(field)) return;
   if (!object[field].is_object()) throw UsageError(fmt::format("{}: {} is no link.", path, field));
   take(object[field], "bytes_per_second", link.bytes_per_second, path);
-  take(object[field], "latency_seconds", link.latency_seconds, path);
+  take(object[field], "latency_seconds", link.latency_seconds, path, May::kBeZero);
 }
 
 /// Links and memory at about nine tenths of what is published of them; arithmetic at what large models come to.
@@ -56,7 +62,7 @@ Machine read_machine(const std::string& path) {
   }
   const Json json = Json::parse(file, nullptr, false);
   if (!json.is_object()) throw UsageError(fmt::format("--machine {}: the file is no JSON object.", path));
-  Machine machine{path, json.value("has_gpus", false), CostModel::typical_host()};
+  Machine machine{path, false, CostModel::typical_host()};
   if (json.contains("like")) {
     const auto like = json["like"].is_string() ? known_machine(json["like"]) : std::nullopt;
     if (!like)
@@ -67,14 +73,17 @@ Machine read_machine(const std::string& path) {
   take(json, "between_nodes", machine.cost.between_nodes, path);
   machine.cost.beside_compute = machine.cost.between_nodes;
   take(json, "beside_compute", machine.cost.beside_compute, path);
-  take(json, "beside_compute_share", machine.cost.beside_compute_share, path);
-  take(json, "cores_per_thread", machine.cost.cores_per_thread, path);
+  take(json, "beside_compute_share", machine.cost.beside_compute_share, path, May::kBeZero);
+  take(json, "cores_per_thread", machine.cost.cores_per_thread, path, May::kBeZero);
   take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
   take(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
   take(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
   take(json, "update_seconds_per_element", machine.cost.update_seconds_per_element, path);
   take(json, "flops_per_second", machine.cost.flops_per_second, path);
-  if (json.contains("has_gpus")) machine.has_gpus = json.value("has_gpus", false);
+  if (json.contains("has_gpus")) {
+    if (!json["has_gpus"].is_boolean()) throw UsageError(fmt::format("{}: has_gpus is true or false.", path));
+    machine.has_gpus = json["has_gpus"];
+  }
   machine.cost.compute_issues = !machine.has_gpus;
   return machine;
 }

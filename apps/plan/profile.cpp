@@ -13,6 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct RecordedRun {
+  Json options;
   Json titles, times;  // of the operations of one step
   std::vector<double> step_seconds;
 };
@@ -24,9 +25,11 @@ RecordedRun read(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, false);
     if (!json.is_object()) throw UsageError(fmt::format("--profile {}: it is no --metrics file.", path));
-    if (json.contains("run")) run.titles = json["run"]["plan"]["step"]["titles"];
-    if (json.contains("step")) run.step_seconds.push_back(json["step_seconds"]);
-    if (json.contains("done")) run.times = json["done"]["step"];
+    // A run that was resumed says all of it anew.
+    if (json.contains("run"))
+      run = {json["run"].at("options"), json["run"].at("plan").at("step").at("titles"), Json(), {}};
+    if (json.contains("step")) run.step_seconds.push_back(json.at("step_seconds"));
+    if (json.contains("done")) run.times = json["done"].at("step");
   }
   return run;
 }
@@ -36,7 +39,7 @@ RecordedRun read(const std::string& path) {
 double to_undisturbed(const RecordedRun& run) {
   std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // the first one warms up
   std::ranges::sort(seconds);
-  return seconds[seconds.size() / 4] / run.times["step_seconds"].get<double>();
+  return seconds[seconds.size() / 4] / run.times.at("step_seconds").get<double>();
 }
 
 std::vector<UseCost> uses_of(const RecordedRun& run) {
@@ -44,9 +47,9 @@ std::vector<UseCost> uses_of(const RecordedRun& run) {
   std::size_t backward = 0;
   const double factor = to_undisturbed(run);
   for (std::size_t id = 0; id < run.titles.size(); ++id) {
-    const std::string title = run.titles[id];
-    const double seconds =
-        factor * (run.times["end_seconds"][id].get<double>() - run.times["start_seconds"][id].get<double>());
+    const std::string title = run.titles.at(id);
+    const double seconds = factor * (run.times.at("end_seconds").at(id).get<double>() -
+                                     run.times.at("start_seconds").at(id).get<double>());
     if (title.starts_with("forward ")) uses.push_back({.forward_seconds = seconds});
     if (title.starts_with("recompute ") || (title.starts_with("backward ") && ++backward > uses.size())) return {};
     if (title.starts_with("backward ")) uses[uses.size() - backward].backward_seconds = seconds;
@@ -56,10 +59,17 @@ std::vector<UseCost> uses_of(const RecordedRun& run) {
 
 }  // namespace
 
-std::vector<UseCost> read_profile(const std::string& path) {
+std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence) {
   std::vector<UseCost> uses;
   try {
     const RecordedRun run = read(path);
+    const auto was = [&](const char* option) { return run.options.at(option).get<int64_t>(); };
+    if (run.options.is_object() &&
+        (was("ranks") != 1 || was("micro-batch") != micro_batch || was("sequence") != sequence)) {
+      throw UsageError(fmt::format(
+          "--profile {}: it is of {} ranks and {} sequences of {} tokens at once; give one of 1 rank and {} of {}.",
+          path, was("ranks"), was("micro-batch"), was("sequence"), micro_batch, sequence));
+    }
     if (run.titles.is_array() && run.times.is_object() && run.step_seconds.size() > 1) uses = uses_of(run);
   } catch (const Json::exception&) {
   }

@@ -13,8 +13,13 @@ constexpr std::array kColumns = {"compute_seconds", "waiting_seconds", "communic
 
 /// Of a record that others may have written: numbers where they are, as many as ranks.
 double seconds_of(const Json& report, const char* column, std::size_t rank) {
-  const Json& values = report.value(column, Json::array());
+  if (!report.contains(column) || !report[column].is_array()) return 0;
+  const Json& values = report[column];
   return rank < values.size() && values[rank].is_number() ? values[rank].get<double>() : 0;
+}
+
+double number(const Json& report, const char* field) {
+  return report.contains(field) && report[field].is_number() ? report[field].get<double>() : 0;
 }
 
 }  // namespace
@@ -23,14 +28,15 @@ std::string rank_table(const ReportRun& run) {
   constexpr std::size_t kMost = 256;
   const Json& report = run.record.stragglers;
   if (!report.is_object()) return "";
-  const std::size_t ranks = report.value(kColumns[0], Json::array()).size();
+  if (!report.contains(kColumns[0]) || !report[kColumns[0]].is_array()) return "";
+  const std::size_t ranks = report[kColumns[0]].size();
   if (ranks < 2) return "";
   std::string text = fmt::format(
       "<p class=\"note\">{}: step {}; rank {} computed longest, {:.2f} times the median.</p>\n<div "
       "class=\"wide\"><table>\n"
       "<tr><th class=\"figure\">rank</th><th class=\"figure\">computes, s</th><th class=\"figure\">waits, s</th>"
       "<th class=\"figure\">communicates, s</th></tr>\n",
-      escaped(run.name), report.value("step", 0), report.value("slowest_rank", 0), report.value("times_median", 1.0));
+      escaped(run.name), number(report, "step"), number(report, "slowest_rank"), number(report, "times_median"));
   for (std::size_t rank = 0; rank < std::min(ranks, kMost); ++rank) {
     text += fmt::format("<tr><td class=\"figure\">{}</td>", rank);
     for (const char* column : kColumns)

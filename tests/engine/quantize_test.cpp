@@ -217,6 +217,75 @@ TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
   }
 }
 
+/// Nor are those of another loss scale.
+TEST(QuantizedGradients, AreForgottenWhenTheLossScaleChanges) {
+  const SaidNodes nodes(1);
+  Settings settings;
+  settings.options = {.zero_stage = 2,
+                      .precision = {.compute = DType::kFloat16},
+                      .quantize_gradients = true,
+                      .loss_scaling = {.initial_scale_power = 12, .loss_scale_window = 2}};
+  settings.steps = 7;
+  settings.nodes = 2;
+  EXPECT_EQ(train_on(2, settings), train_plainly(2, settings));
+}
+
+/// What is adopted goes on as in an engine that has done nothing yet.
+TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
+  for (const int replicas : {1, 2}) {
+    const SaidNodes nodes(1);
+    Settings settings;
+    settings.options = {
+        .zero_stage = 2, .replicas = replicas, .quantize_gradients = true, .optimizer = Sgd{.momentum = 0}};
+    const auto after = [&](int steps_before) {
+      std::vector<float> parameters;
+      World::threads(
+          2,
+          [&](World& world) {
+            Trainee trainee(world, settings);
+            const State fresh = trainee.engine.state();
+            trainee.engine.set_learning_rate(0);
+            for (int step = 0; step < steps_before; ++step) {
+              train_micro_batch(trainee.engine, trainee.model, 5, 0, world.rank());
+              trainee.engine.step();
+            }
+            trainee.engine.adopt(fresh);
+            trainee.engine.set_learning_rate(settings.learning_rate);
+            train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
+            trainee.engine.step();
+            const auto all = read_all(trainee.engine);
+            if (world.rank() == 0) parameters = all;
+          },
+          kHosts);
+      return parameters;
+    };
+    EXPECT_EQ(after(2), after(0)) << replicas;
+  }
+}
+
+/// Two replicas of four nodes: each goes over two.
+TEST(QuantizedGradients, OfReplicasThatSpanNodes) {
+  Settings settings;
+  settings.options = {.replicas = 2, .quantize_weights = true, .quantize_gradients = true};
+  settings.nodes = 2;  // what is rounded is what replicas exchange
+  for (const int on_each : {1, 2}) {
+    const SaidNodes nodes(on_each);
+    EXPECT_EQ(train_on(4 * on_each, settings), train_plainly(4 * on_each, settings)) << on_each;
+  }
+}
+
+TEST(Quantized, FreezingGoesTogetherWithIt) {
+  Settings settings;
+  settings.options = {.quantize_weights = true};
+  std::vector<double> one_node;
+  for (const int on_each : {4, 2, 1}) {
+    const SaidNodes nodes(on_each);
+    const auto seen = freeze_and_evaluate(4, settings);
+    if (one_node.empty()) one_node = seen;
+    EXPECT_EQ(seen, one_node) << on_each;
+  }
+}
+
 TEST(Quantized, WhatDoesNotComposeIsRefused) {
   const auto refused = [](const EngineOptions& options, int ranks, int on_each) -> std::string {
     const SaidNodes nodes(on_each);

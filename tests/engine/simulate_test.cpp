@@ -11,6 +11,7 @@
 #include "engine/clockwork.h"
 #include "engine/trace.h"
 #include "kernels/error.h"
+#include "kernels/kernels.h"
 #include "tests/engine/random_plan.h"
 
 namespace aliquot {
@@ -136,6 +137,10 @@ TEST(Simulate, BytesThatLeaveANodeAreCounted) {
   EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // a node of three is no subtree
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
+  // Four replicas of two ranks on two nodes: of a part, code goes to two peers elsewhere; their sums' once to the other node.
+  const Policy exchanged{.zero_stage = 3, .replica_count = 4, .quantize_gradients = true};
+  EXPECT_EQ(crossing(exchanged, testing::hosts(8, 4)).first,
+            2 * 2 * (2 * 2 * encoded_bytes(256) + 2 * encoded_bytes(256)));
 }
 
 /// Three operations that wait for nothing, one a lane, played; spans of the first step.

@@ -284,7 +284,9 @@ Outcome train_plainly(int rank_count, const Settings& settings) {
              {options.optimizer, settings.learning_rate, ++updates,
               gradient_factor(clip_factor(norm, options.clip), parts)});
     }
+    const double scale = scaler.scale();
     scaler.step_done(!std::isfinite(norm));
+    if (!std::isfinite(norm) || scaler.scale() != scale) carried.assign(carried.size(), zeros());
     outcome.losses.push_back(sums.loss);
     outcome.norms.push_back(norm);
   }

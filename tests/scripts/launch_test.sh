@@ -9,6 +9,7 @@ batch=$top/scripts/slurm/train.sbatch
 mkdir "$scratch/bin"
 cat >"$scratch/bin/srun" <<'TEXT'
 #!/usr/bin/env bash
+echo "srun with ${SRUN_CPUS_PER_TASK:-no} cores a task: $*" >>"$SRUN_LOG"
 while [[ ${1:-} == --* ]]; do shift; done
 "$@" &
 trap 'kill -USR1 $!' USR1
@@ -37,11 +38,13 @@ for _ in $(seq 300); do sleep 0.1; done
 exit 9
 TEXT
 chmod +x "$scratch/bin/srun" "$scratch/bin/scontrol" "$scratch/command"
-export PATH="$scratch/bin:$PATH" SLURM_JOB_ID=17 SCONTROL_LOG=$scratch/asked STARTED=$scratch/started
+export PATH="$scratch/bin:$PATH" SLURM_JOB_ID=17 SCONTROL_LOG=$scratch/asked STARTED=$scratch/started SRUN_LOG=$scratch/srun
+export SLURM_CPUS_PER_TASK=8
 
 expect fail "no command" "$batch"
 expect fail "names no --checkpoint-dir" "$batch" "$scratch/command" "done"
 expect pass "done --checkpoint-dir runs --resume auto" "$batch" "$scratch/command" "done" --checkpoint-dir runs
+expect pass "srun with 8 cores a task: --mpi=pmix --kill-on-bad-exit=1 $scratch/command done" cat "$scratch/srun"
 ended=0
 "$batch" "$scratch/command" broken --checkpoint-dir runs >/dev/null || ended=$?
 expect pass "" test "$ended" -eq 3
@@ -60,9 +63,21 @@ expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 expect pass "job 17 queues again" cat "$scratch/log"
 
+# Told to end by scancel, it saves and does not queue again.
+rm "$scratch/asked" "$STARTED"
+"$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
+for _ in $(seq 200); do
+  if [ -e "$STARTED" ]; then break; fi
+  sleep 0.05
+done
+kill -TERM $!
+ended=0
+wait $! || ended=$?
+expect pass "" test "$ended" -eq 75
+expect fail "" test -e "$scratch/asked"
+
 # A run that saved without being asked (it was told otherwise) does not queue again.
 printf '#!/bin/sh\nexit 75\n' >"$scratch/command"
-rm "$scratch/asked"
 ended=0
 "$batch" "$scratch/command" --checkpoint-dir runs >/dev/null || ended=$?
 expect pass "" test "$ended" -eq 75
@@ -70,7 +85,12 @@ expect fail "" test -e "$scratch/asked"
 
 # Every option that a template gives the program is one of its own; the packages that the image installs are Debian's.
 for file in "$top"/scripts/kubernetes/*.yaml; do
-  if /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+  while read -r script; do
+    expect pass "" test -x "$top/scripts/$script"
+  done < <(grep -oE '/opt/aliquot/scripts/[a-z_.]+' "$file" | sed 's,.*/scripts/,,')
+  if ! /usr/bin/python3 -c 'import yaml' 2>/dev/null; then
+    echo "python3-yaml is missing: ${file##*/} was not parsed"
+  else
     expect pass "" /usr/bin/python3 -c 'import sys, yaml
 for document in yaml.safe_load_all(open(sys.argv[1])):
     assert document["apiVersion"] and document["kind"] and document["metadata"]["name"] and document["spec"]' "$file"
@@ -80,7 +100,10 @@ done
 if [ $# -gt 0 ]; then
   help=$("$1" train --help)
   while read -r option; do
-    expect pass "$option" echo "$help"
+    if ! grep -qE -- "^ *$option( |\$)" <<<"$help"; then
+      echo "job.yaml: $option is none of aliquot train's"
+      failures=$((failures + 1))
+    fi
   done < <(grep -hoE -- '--[a-z]+(-[a-z]+)*' "$top"/scripts/kubernetes/job.yaml | sort -u)
 fi
 exit $((failures > 0))
