@@ -121,25 +121,6 @@ void Accesses::activations(const Operation& operation) {
   touch(Role::kBackward, -1, true);
 }
 
-/// A rank's own part is read by those at its place on other nodes; theirs are written here, and read by this node's.
-void Accesses::refresh(int32_t flat) {
-  add({.role = Role::kParameters, .flat = flat});
-  add({.role = Role::kEncodedShards, .flat = flat, .writes = true});
-  if (!several_nodes_) return;
-  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = true, .after_meeting = true});
-  add({.role = Role::kEncodedShards, .flat = flat, .writes = true, .after_meeting = true});
-}
-
-void Accesses::gather_encoded(int32_t flat) {
-  const bool meets = meets_in_node(plan_);
-  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = meets, .after_meeting = meets});
-  if (meets) {
-    add({.role = Role::kEncodedWhole, .flat = flat, .writes = true});
-    add({.role = Role::kEncodedWhole, .flat = flat});
-  }
-  add({.role = Role::kGathered, .flat = flat, .writes = true});
-}
-
 void Accesses::gather(int32_t flat) {
   if (plan_.policy.quantize_weights) return gather_encoded(flat);
   if (plan_.schedule.view) {
@@ -166,21 +147,6 @@ void Accesses::reduce(OperationId id, int32_t flat) {
   add_up(id, flat);
   if (id == last_reduce_[plan_.flats[flat].unit] && plan_.policy.replica_count == 1)
     add({.role = Role::kSquares, .flat = flat, .writes = true});
-}
-
-/// Within the node first, then between nodes.
-void Accesses::add_up_encoded(int32_t flat) {
-  if (meets_in_node(plan_)) {
-    add({.role = Role::kMet, .flat = flat, .writes = true});
-    add({.role = Role::kMet, .flat = flat});
-  }
-  add({.role = Role::kNodeSums, .flat = flat, .writes = true});
-  change(Role::kCarried, flat);
-  add({.role = Role::kEncodedSums, .flat = flat, .writes = true});
-  add({.role = Role::kEncodedSums, .flat = flat, .by_peers = true, .after_meeting = true});
-  add({.role = Role::kEncodedReceived, .flat = flat, .writes = true});
-  add({.role = Role::kEncodedReceived, .flat = flat});
-  add({.role = Role::kNodeSums, .flat = flat});
 }
 
 /// What was reduced becomes the sum, or is added to it; in levels, to those that waited for it.
