@@ -1,6 +1,7 @@
 // aliquot train --save: in the background or not, the same checkpoints; a disk that is full does not end the run before its end.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
@@ -63,8 +64,10 @@ TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
     }
     EXPECT_NE(result.out.find("step 6/6"), std::string::npos) << result.out;
     // What a failed run leaves is what its ranks were doing, and nothing of a checkpoint.
-    for (const auto& left : std::filesystem::directory_iterator(directory.path() / "run"))
-      EXPECT_TRUE(left.path().filename().string().starts_with("flight-"));
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "run"))
+      left.insert(entry.path().filename().string());
+    EXPECT_EQ(left, (std::set<std::string>{"flight-0.txt", "flight-1.txt"}));
   }
 }
 

@@ -50,29 +50,28 @@ ended=0
 expect pass "" test "$ended" -eq 3
 expect fail "" test -e "$scratch/asked"
 
+# told SIGNAL: sets `ended` to how the script ends when that comes while the command runs.
+told() {
+  rm -f "$STARTED"
+  "$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
+  for _ in $(seq 200); do
+    if [ -e "$STARTED" ]; then break; fi
+    sleep 0.05
+  done
+  kill "-$1" $!
+  ended=0
+  wait $! || ended=$?
+}
+
 # Asked to stop by Slurm, it saves and queues again.
-"$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
-for _ in $(seq 200); do
-  if [ -e "$STARTED" ]; then break; fi
-  sleep 0.05
-done
-kill -USR1 $!
-ended=0
-wait $! || ended=$?
+told USR1
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 expect pass "job 17 queues again" cat "$scratch/log"
 
 # Told to end by scancel, it saves and does not queue again.
-rm "$scratch/asked" "$STARTED"
-"$batch" "$scratch/command" waits --checkpoint-dir runs >"$scratch/log" &
-for _ in $(seq 200); do
-  if [ -e "$STARTED" ]; then break; fi
-  sleep 0.05
-done
-kill -TERM $!
-ended=0
-wait $! || ended=$?
+rm "$scratch/asked"
+told TERM
 expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
 
