@@ -23,17 +23,13 @@ struct Run {
   std::string machine;  // a preset
   std::string words;    // of aliquot plan
   int gpus;
+  nlohmann::json rates = nlohmann::json::object();  // that are others than the preset's
 };
 
 double tokens_per_gpu(const Run& run, double flops_per_second, const std::string& more = "") {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("aliquot-published-{}.json", getpid());
   nlohmann::json machine = {{"like", run.machine}, {"flops_per_second", flops_per_second}};
-  if (run.machine == "dgx-a100" && run.gpus == 384) {  // DGX-2 stands in for none of the presets
-    machine["inside_node"] = {{"bytes_per_second", 1e11}};
-    machine["between_nodes"] = {{"bytes_per_second", 1.1e10}};
-    machine["update_seconds_per_element"] = 28 / 8e11;
-    machine["copy_bytes_per_second"] = 8e11;
-  }
+  machine.update(run.rates);
   std::ofstream(path) << machine;
   const auto plan = nlohmann::json::parse(
       output_of(fmt::format("{} plan --format json --precision bf16 --ranks {} {} {} --machine {}",
@@ -116,7 +112,13 @@ const bool registered = [] {
     return tokens_per_gpu({kA100With175b.machine, kGpt175b, 512}, a100_flops_with_175b()) * 8 * 175e9 * 1e-12;
   });
   add("zeropp_18b_384_v100_speedup_settings_ours", 2.16, [] {
-    const Run run{"dgx-a100", "--params 18b --units 48 --ranks-per-node 16 --sequence 1024", 384};
+    const Run run{"dgx-a100",
+                  "--params 18b --units 48 --ranks-per-node 16 --sequence 1024",
+                  384,
+                  {{"inside_node", {{"bytes_per_second", 1e11}}},
+                   {"between_nodes", {{"bytes_per_second", 1.1e10}}},
+                   {"update_seconds_per_element", 28 / 8e11},
+                   {"copy_bytes_per_second", 8e11}}};
     return tokens_per_gpu(run, 5e13, "--quantize both") / tokens_per_gpu(run, 5e13);
   });
   return true;
