@@ -67,7 +67,7 @@ TEST(Save, ThatFailsIsToldAndTheRunGoesOnToItsEnd) {
     std::set<std::string> left;
     for (const auto& entry : std::filesystem::directory_iterator(directory.path() / "run"))
       left.insert(entry.path().filename().string());
-    EXPECT_EQ(left, (std::set<std::string>{"flight-0.txt", "flight-1.txt"}));
+    EXPECT_EQ(left, (std::set<std::string>{"flight-0000.txt", "flight-0001.txt"}));
   }
 }
 
