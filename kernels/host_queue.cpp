@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "kernels/short_turns.h"
 #include "kernels/start_thread.h"
 
 namespace aliquot {
@@ -63,6 +64,7 @@ void HostQueue::synchronize() {
 
 void HostQueue::work() {
   cancelled_here = &cancelled_;
+  ask_for_short_turns();
   for (uint64_t next = 1; next <= last_; ++next) {
     while (!submitted_.wait(next, kPatienceNanoseconds)) {
     }

@@ -1,6 +1,7 @@
 #include "sharding/handles_mpi.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -60,6 +61,21 @@ void refuse_threading(int provided) {
       "MPI_THREAD_MULTIPLE if your program starts MPI itself, else use an MPI built with thread support");
 }
 
+// Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each of its answers waits until a lane of that
+// rank has the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while the
+// copies for all others stay small. Who has said something of it in the environment is obeyed.
+void send_over_tcp_at_once() {
+  constexpr std::array kSettings{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
+                                 "OMPI_MCA_btl_tcp_max_send_size"};
+  constexpr int kCopiesBytes = 32 << 20, kUsual = 64 << 10, kMost = 1 << 20;
+  const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const auto said = [](const char* setting) { return std::getenv(setting) != nullptr; };
+  if (ranks == nullptr || std::ranges::any_of(kSettings, said)) return;
+  const int limit = std::min(kCopiesBytes / std::max(std::atoi(ranks), 1), kMost);
+  if (limit <= kUsual) return;
+  for (const char* setting : kSettings) setenv(setting, std::to_string(limit).c_str(), 0);
+}
+
 }  // namespace
 
 std::string mpi_error_text(int code) noexcept {
@@ -80,6 +96,7 @@ void start_mpi() {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
     return refuse_threading(provided);
   }
+  send_over_tcp_at_once();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);
@@ -228,12 +245,11 @@ void MpiRequests::cancel() noexcept {
 
 void MpiBackoff::pause() {
   ++round_;
-  if (round_ <= kSpinRounds) return;
-  if (round_ <= kYieldRounds) {
-    std::this_thread::yield();
-  } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+  const auto waited = Clock::now() - began_;
+  if (waited <= kSpin) return;
+  // Sleeping between the pieces of a message costs more than its time: its sender waits for the answer.
+  if (waited <= kAtWork) return std::this_thread::yield();
+  std::this_thread::sleep_for(kNap);
 }
 
 }  // namespace aliquot

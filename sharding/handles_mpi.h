@@ -102,16 +102,19 @@ class MpiRequests {
   std::vector<int> ranks_;
 };
 
-/// Waiting for messages: first in a tight loop, then letting others have the core, then in short sleeps.
+/// Waiting for messages, which only move while somebody asks for them: in a tight loop at first, then letting others have the
+/// core in between, and when it has taken so long that no link is at work any more, in short sleeps.
 class MpiBackoff {
  public:
   void pause();
-  void reset() { round_ = 0; }
   /// True at every round worth a look at slow things: clocks, abort messages.
   bool look_around() const { return round_ % kLookEvery == 0; }
 
  private:
-  static constexpr int kSpinRounds = 200, kYieldRounds = 2000, kLookEvery = 32;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::microseconds kSpin{20}, kAtWork{50'000}, kNap{50};
+  static constexpr int kLookEvery = 32;
+  Clock::time_point began_ = Clock::now();
   int round_ = 0;
 };
 

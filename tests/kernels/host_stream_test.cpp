@@ -5,7 +5,11 @@
 #include <chrono>
 #include <gtest/gtest.h>
 #include <stdexcept>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "kernels/device.h"
@@ -209,6 +213,34 @@ TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
   gather->synchronize();
   reduce->synchronize();
   EXPECT_EQ(value, 3 * kRounds);
+}
+
+// A lane works seldom and must do it at once, beside threads that compute without a pause.
+TEST_F(HostStreams, LanesHaveShortTurnsAndTheRanksPriority) {
+  struct {
+    uint32_t size = 48, policy = 0;
+    uint64_t flags = 0;
+    int32_t nice = 0;
+    uint32_t priority = 0;
+    uint64_t runtime = 0, deadline = 0, period = 0;
+  } own, lanes;
+  int nap = 0;
+  std::thread rank([&] {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 3);  // of this thread alone, on Linux
+    const auto gather = stream(Lane::kGather);
+    host(*gather).run([&] {
+      nap = prctl(PR_GET_TIMERSLACK);
+      syscall(SYS_sched_getattr, 0, &lanes, sizeof(lanes), 0);
+    });
+    gather->synchronize();
+    syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0);
+  });
+  rank.join();
+  EXPECT_EQ(nap, 1);
+  EXPECT_EQ(lanes.nice, 3);
+  if (own.runtime == 0) GTEST_SKIP() << "this system has no turns of different length";
+  EXPECT_EQ(lanes.runtime, 100'000u);
+  EXPECT_GT(own.runtime, lanes.runtime);
 }
 
 }  // namespace

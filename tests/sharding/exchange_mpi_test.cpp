@@ -3,6 +3,7 @@
 
 #include <csetjmp>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
@@ -15,6 +16,29 @@
 
 namespace aliquot {
 namespace {
+
+// As Open MPI itself has it; 0 where it knows no TCP.
+std::size_t tcp_eager_limit() {
+  int provided = 0, index = 0, count = 0;
+  std::size_t limit = 0;
+  MPI_T_cvar_handle handle = nullptr;
+  if (MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return 0;
+  if (MPI_T_cvar_get_index("btl_tcp_eager_limit", &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    MPI_T_cvar_read(handle, &limit);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  return limit;
+}
+
+// The other side's answers would wait for their turn on its cores; but an environment that says otherwise is obeyed.
+TEST(MpiExchangeTest, MessagesOverTcpAreSentWithoutAskingFirst) {
+  const std::size_t limit = tcp_eager_limit();
+  if (limit == 0) GTEST_SKIP() << "this MPI has no TCP of Open MPI's";
+  const char* said = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
+  EXPECT_EQ(limit, said == nullptr ? std::size_t{1} << 20 : std::stoul(said));
+}
 
 TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
   MpiExchange exchange(MPI_COMM_WORLD, 60);
