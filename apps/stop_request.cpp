@@ -16,8 +16,9 @@ std::atomic<int> requested{0};
 sigset_t signals(bool with_terminal) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM}) sigaddset(&set, signal);
-  if (with_terminal) sigaddset(&set, SIGINT);
+  for (const int signal : kStopSignals) {
+    if (signal != SIGINT || with_terminal) sigaddset(&set, signal);
+  }
   return set;
 }
 

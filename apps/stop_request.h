@@ -1,7 +1,13 @@
 #pragma once
 // Being asked to stop, by signal.
 
+#include <array>
+#include <csignal>
+
 namespace aliquot {
+
+/// What asks for a stop; the last ones weigh most.
+inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
 /// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless `launched` (mpirun kills its ranks soon after them), ask
 /// for a stop; a second one ends the process at once. `launched`: at SIGTERM the ranks' records of their last collectives are

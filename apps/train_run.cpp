@@ -1,6 +1,7 @@
 #include "apps/train_run.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
@@ -76,7 +77,8 @@ ExitCode TrainRun::run() {
     step();
     if (should_give_up()) return finish(ExitCode::kNotFinite);
     if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) engine_->check_copies();
-    if (const int signal = anyone_asked_to_stop()) return stop(signal);
+    if (nobody_saves_ && saver_ != nullptr) collect_checkpoint();
+    if (asked_by_ != 0) return stop(asked_by_);
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     if (due && engine_->step_count() < last_step_) save_checkpoint();
   }
@@ -165,10 +167,10 @@ void TrainRun::step() {
   engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
   const double own_loss = run_micro_batches();
   std::optional<double> known;  // before the update where a spike is to be skipped, else beside it
-  if (spikes_) known = loss_of_all(own_loss, engine_->step_count() + 1);
+  if (spikes_) known = agree(own_loss, engine_->step_count() + 1);
   if (spikes_ && skips_spike(*known)) engine_->abandon();
   const StepReport report = engine_->step();
-  const double loss = known ? *known : loss_of_all(own_loss, report.step);
+  const double loss = known ? *known : agree(own_loss, report.step);
   if (spikes_ && !report.skipped) spikes_->take(loss);
   consumed_ += *options_.global_batch;
   if (outside_bytes_ == 0) measure_outside();           // once: everything has been touched now
@@ -198,11 +200,20 @@ void TrainRun::step() {
   if (!finite) tell_not_finite(report, own_loss);
 }
 
-/// The mean over all tokens of the step.
-double TrainRun::loss_of_all(double own, int64_t step) {
-  world_.communicator().all_reduce(*stream_, {&own, 1}, Reduction::kSum, {"loss", step});
+/// The mean loss over all tokens of the step; and by which signal anyone was asked to stop, and whether anyone still saves.
+/// Signals and the ends of saves come to ranks at different times, and must be acted on together. One exchange for all of
+/// it: each waits behind what the step has on the link.
+double TrainRun::agree(double own_loss, int64_t step) {
+  std::array<double, 2 + kStopSignals.size()> said{own_loss, saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
+  const int signal = stop_signal();
+  for (size_t i = 0; i < kStopSignals.size(); ++i) said[2 + i] = signal == kStopSignals[i] ? 1 : 0;
+  world_.communicator().all_reduce(*stream_, said, Reduction::kSum, {"loss", step});
   stream_->synchronize();
-  return own / static_cast<double>(*options_.global_batch * *options_.sequence);
+  nobody_saves_ = said[1] == 0;
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    if (said[2 + i] > 0) asked_by_ = kStopSignals[i];
+  }
+  return said[0] / static_cast<double>(*options_.global_batch * *options_.sequence);
 }
 
 /// The same on all ranks, since the loss is.
@@ -246,16 +257,6 @@ StepRecord TrainRun::record_of(const StepReport& report, double loss, double sec
           .tokens_per_second = static_cast<double>(tokens) / seconds,
           .skipped = report.skipped,
           .memory = options_.metrics.empty() ? MemoryRecord{} : most_memory()};
-}
-
-// One exchange a step for two questions: by which signal anyone was asked to stop, 0 for none, and whether anyone still
-// saves. Signals and the ends of saves come to ranks at different times, and must be acted on together.
-int TrainRun::anyone_asked_to_stop() {
-  double asked[2] = {static_cast<double>(stop_signal()), saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
-  world_.communicator().all_reduce(*stream_, asked, Reduction::kMax, {"stop", engine_->step_count()});
-  stream_->synchronize();
-  if (saver_ != nullptr && asked[1] == 0) collect_checkpoint();
-  return static_cast<int>(asked[0]);
 }
 
 }  // namespace aliquot

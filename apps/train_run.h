@@ -50,7 +50,7 @@ class TrainRun {
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
-  double loss_of_all(double own, int64_t step);
+  double agree(double own_loss, int64_t step);
   bool skips_spike(double loss);
   void tell_not_finite(const StepReport& report, double own_loss);
   bool should_give_up() const { return std::max(not_finite_in_a_row_, spikes_in_a_row_) >= options_.max_skipped; }
@@ -64,7 +64,6 @@ class TrainRun {
   RankMemory planned_memory();
   void measure_outside();
   MemoryRecord most_memory();
-  int anyone_asked_to_stop();
   ExitCode stop(int signal);
   std::map<std::string, Scalar> run_scalars() const;
   void make_engine(bool keeps_logits);
@@ -99,6 +98,8 @@ class TrainRun {
   int64_t saved_step_ = -1;  // or being saved
   bool last_save_ = false;   // nothing comes after it, so it must succeed
   int64_t not_finite_in_a_row_ = 0, spikes_in_a_row_ = 0;
+  int asked_by_ = 0;           // a signal by which some rank was asked to stop; 0: nobody was
+  bool nobody_saves_ = false;  // on any rank
   std::optional<SpikeGuard> spikes_;
   std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
   int64_t outside_bytes_ = 0, system_bytes_ = 0;

@@ -1,6 +1,6 @@
 // What aliquot plan says of a step beside what aliquot train took for it, over emulated nodes of one rank: two models, stages 2
 // and 3, gathers late and ahead, 2 and 4 nodes, fast and slow links. The plan knows the links as aliquot doctor --measure saw
-// them between two nodes, and the model from a run on one rank; none of the runs it is held against. spread is how far the
+// them between those nodes, and the model from a run on one rank; none of the runs it is held against. spread is how far the
 // repeats of a case lie apart; the summary is of the cases with at most 10 %, which a busy machine may leave few of.
 #include <algorithm>
 #include <benchmark/benchmark.h>
@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <unistd.h>
 
@@ -51,10 +52,15 @@ const std::filesystem::path& scratch() {
   return folder.path;
 }
 
-/// A quarter of the steps were no slower: what else runs on the machine makes a step longer, never shorter.
-double undisturbed(std::vector<double> seconds) {
-  std::ranges::sort(seconds);
-  return seconds[seconds.size() / 4];
+/// Of a step. What one leaves under way the next one pays for, so they are taken some at a time; and a quarter of these were
+/// no slower: what else runs on the machine makes a step longer, never shorter.
+double undisturbed(const std::vector<double>& seconds) {
+  constexpr std::ptrdiff_t kAtATime = 4;
+  std::vector<double> means;
+  for (auto first = seconds.begin(); seconds.end() - first >= kAtATime; ++first)
+    means.push_back(std::accumulate(first, first + kAtATime, 0.0) / kAtATime);
+  std::ranges::sort(means);
+  return means[means.size() / 4];
 }
 
 double undisturbed_of(const std::string& metrics) {
@@ -83,20 +89,18 @@ std::string profile_of(const std::string& model_words) {
   return best;
 }
 
-/// Links as measured between two nodes; ranks of more nodes than cores share them.
+/// Links as measured between these nodes; ranks of more nodes than cores share them.
 std::string machine_of(const std::string& rate, int nodes) {
-  static std::map<std::string, nlohmann::json> known;
-  nlohmann::json& machine = known[rate];
-  if (machine.is_null()) {
-    const std::string path = scratch() / ("machine-" + rate);
-    output_of(fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --rate {} {} doctor --measure {} 2>&1",
-                          ALIQUOT_BENCH_CLUSTER, rate, ALIQUOT_BENCH_PROGRAM, path));
-    machine = nlohmann::json::parse(std::ifstream(path));
-  }
-  nlohmann::json shared = machine;
-  shared["cores_per_thread"] = static_cast<double>(std::thread::hardware_concurrency()) / nodes;
-  const std::string path = scratch() / fmt::format("machine-{}-{}.json", rate, nodes);
-  std::ofstream(path) << shared;
+  static std::map<std::pair<std::string, int>, std::string> known;
+  std::string& path = known[{rate, nodes}];
+  if (!path.empty()) return path;
+  path = scratch() / fmt::format("machine-{}-{}.json", rate, nodes);
+  const std::string measured = path + ".measured";
+  output_of(fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --nodes {} --rate {} {} doctor --measure {} 2>&1",
+                        ALIQUOT_BENCH_CLUSTER, nodes, rate, ALIQUOT_BENCH_PROGRAM, measured));
+  nlohmann::json machine = nlohmann::json::parse(std::ifstream(measured));
+  machine["cores_per_thread"] = static_cast<double>(std::thread::hardware_concurrency()) / nodes;
+  std::ofstream(path) << machine;
   return path;
 }
 

@@ -61,19 +61,22 @@ void refuse_threading(int provided) {
       "MPI_THREAD_MULTIPLE if your program starts MPI itself, else use an MPI built with thread support");
 }
 
-// Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each of its answers waits until a lane of that
-// rank has the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while the
-// copies for all others stay small. Who has said something of it in the environment is obeyed.
+// Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each answer waits until a lane of that rank has
+// the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while the copies for all
+// others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute: pieces keep
+// it busy. Who has said something of this in the environment is obeyed.
 void send_over_tcp_at_once() {
-  constexpr std::array kSettings{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
-                                 "OMPI_MCA_btl_tcp_max_send_size"};
-  constexpr int kCopiesBytes = 32 << 20, kUsual = 64 << 10, kMost = 1 << 20;
+  constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
+                               "OMPI_MCA_btl_tcp_max_send_size"};
+  constexpr const char* kFlags = "OMPI_MCA_btl_tcp_flags";
+  constexpr int kCopiesBytes = 32 << 20, kLeast = 128 << 10, kMost = 1 << 20;
   const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
   const auto said = [](const char* setting) { return std::getenv(setting) != nullptr; };
-  if (ranks == nullptr || std::ranges::any_of(kSettings, said)) return;
+  if (ranks == nullptr || said(kFlags) || std::ranges::any_of(kLimits, said)) return;
+  setenv(kFlags, "send,inplace,need-ack,need-csum,hetero-rdma", 0);  // as it comes, without put
   const int limit = std::min(kCopiesBytes / std::max(std::atoi(ranks), 1), kMost);
-  if (limit <= kUsual) return;
-  for (const char* setting : kSettings) setenv(setting, std::to_string(limit).c_str(), 0);
+  if (limit < kLeast) return;
+  for (const char* setting : kLimits) setenv(setting, std::to_string(limit).c_str(), 0);
 }
 
 }  // namespace

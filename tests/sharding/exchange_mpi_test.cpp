@@ -38,6 +38,8 @@ TEST(MpiExchangeTest, MessagesOverTcpAreSentWithoutAskingFirst) {
   if (limit == 0) GTEST_SKIP() << "this MPI has no TCP of Open MPI's";
   const char* said = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
   EXPECT_EQ(limit, said == nullptr ? std::size_t{1} << 20 : std::stoul(said));
+  const char* flags = std::getenv("OMPI_MCA_btl_tcp_flags");
+  EXPECT_EQ(flags != nullptr && std::string_view(flags).find("put") == std::string_view::npos, said == nullptr);
 }
 
 TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
