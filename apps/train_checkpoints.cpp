@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "apps/checkpoints/commands.h"
+#include "apps/quantize_words.h"
 #include "apps/train_run.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
@@ -87,7 +88,7 @@ bool TrainRun::resume() {
   if (!other.empty())
     fmt::print(stderr, "aliquot: not as in the run that is resumed, so the result differs: {}\n",
                fmt::join(other, ", "));
-  if (options_.quantize == "gradients" || options_.quantize == "both") {
+  if (quantized(options_.quantize).gradients) {
     fmt::print(
         stderr,
         "aliquot: --quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "

@@ -1,5 +1,7 @@
 #include "apps/train_settings.h"
 
+#include "apps/quantize_words.h"
+
 namespace aliquot {
 namespace {
 
@@ -60,8 +62,8 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.offload_parameters_to = offload_directory(o.offload_parameters);
   engine.update_in_backward = o.update_in_backward;
   engine.reproducible = o.reproducible;
-  engine.quantize_weights = o.quantize == "weights" || o.quantize == "both";
-  engine.quantize_gradients = o.quantize == "gradients" || o.quantize == "both";
+  engine.quantize_weights = quantized(o.quantize).weights;
+  engine.quantize_gradients = quantized(o.quantize).gradients;
   engine.optimizer = optimizer(o);
   engine.clip = o.clip;
   engine.seed = static_cast<uint64_t>(o.seed);

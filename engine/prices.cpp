@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/accesses.h"
-#include "engine/crossings.h"
+#include "engine/link_prices.h"
 #include "engine/order.h"
 #include "kernels/error.h"
 #include "kernels/kernels.h"
@@ -13,27 +13,10 @@
 namespace aliquot {
 namespace {
 
-/// Whom a collective goes round.
-struct Reach {
-  explicit Reach(const Topology& topology)
-      : rank_count(topology.rank_count()), least_on_a_node(rank_count), one_node(topology.one_node()) {
-    std::vector<int> ranks_of_node(static_cast<std::size_t>(topology.node_count()), 0);
-    for (const int node : topology.node_of_rank) ++ranks_of_node[node];
-    for (const int count : ranks_of_node) least_on_a_node = std::min(least_on_a_node, count);
-  }
-  int rank_count, least_on_a_node;
-  bool one_node;
-};
-
 class Pricing {
  public:
   Pricing(const Plan& plan, const CostModel& cost)
-      : plan_(plan),
-        cost_(cost),
-        replica_(plan.topology),
-        world_(plan.world),
-        crossings_(plan.world, plan.policy.replica_count),
-        copies_(copied_slots(plan.schedule)) {
+      : plan_(plan), cost_(cost), links_(plan, cost), copies_(copied_slots(plan.schedule)) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
       throw UsageError(
           fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
@@ -85,86 +68,22 @@ class Pricing {
     return elements * cost_.samples_per_micro_batch * (forward ? 2 : 4) / cost_.flops_per_second;
   }
 
-  /// One collective: what it takes inside the node, and then, where it crosses, on the node's link. On a host that has no
-  /// core to spare, copying and computing take turns, and what waits for messages waits for its turn.
-  Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const {
-    const auto on = [&](const LinkCost& link) {
-      return crosses ? rounds * link.latency_seconds + static_cast<double>(crossing_bytes) / link.bytes_per_second : 0;
-    };
-    const double link_seconds = on(cost_.between_nodes);
-    Price price{.seconds = inside_seconds + link_seconds,
-                .crossing_bytes = crossing_bytes,
-                .link_seconds = link_seconds - (crosses ? rounds * cost_.between_nodes.latency_seconds : 0)};
-    if (cost_.cores_per_thread == 0 || cost_.cores_per_thread > 1 || price.seconds == 0) return price;
-    price.beside_seconds = 2 * inside_seconds + std::max(on(cost_.beside_compute), link_seconds);
-    price.core_share = (inside_seconds / 2 + link_seconds * cost_.beside_compute_share) / price.seconds;
-    return price;
-  }
-
-  static void add(Price& sum, const Price& one) {
-    const double seconds = sum.seconds + one.seconds;
-    if (seconds > 0) sum.core_share = (sum.core_share * sum.seconds + one.core_share * one.seconds) / seconds;
-    sum.seconds = seconds;
-    sum.beside_seconds += one.beside_seconds;
-    sum.link_seconds += one.link_seconds;
-    sum.bytes += one.bytes;
-    sum.crossing_bytes += one.crossing_bytes;
-  }
-
-  /// All ranks' parts to, or from, all ranks: what comes from other nodes comes once to each node, then goes round in it.
-  Price collective(int64_t part_bytes, int64_t crossing_bytes) const {
-    if (replica_.rank_count == 1) return {};
-    const int64_t bytes = part_bytes * (replica_.rank_count - 1);
-    const double inside =
-        cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
-    Price price = move(inside, crossing_bytes, !replica_.one_node);
-    price.bytes = bytes;
-    return price;
-  }
-
-  int64_t gathered_across(int64_t part_bytes) const {
-    int64_t bytes = 0;
-    for (const Meeting& of : crossings_.replicas) bytes += of.gathered_bytes(part_bytes);
-    return bytes;
-  }
-
   Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
       const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
-      add(sum, collective(part_bytes, gathered_across(part_bytes)));
+      add(sum, links_.collective(part_bytes, links_.gathered_across(part_bytes)));
     }
     return sum;
   }
-
-  int nodes() const { return plan_.topology.node_count(); }
-  int on_each_node() const { return replica_.rank_count / nodes(); }
-
-  /// What a loop reads and writes.
-  Price touched(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
-
-  /// From `peers` others, `bytes` of each: of this node, or of others, which all of a node's ranks are sent at once. All ranks
-  /// meet for either.
-  Price from_others(int peers, int64_t bytes, bool across) const {
-    if (peers == 0) return {};
-    const int64_t all = peers * bytes, crossing = across ? all * on_each_node() * groups() : 0;
-    const double seconds = cost_.inside_node.latency_seconds +
-                           (across ? 0 : static_cast<double>(all) / cost_.inside_node.bytes_per_second);
-    Price price = move(seconds, crossing, !replica_.one_node);
-    price.bytes = all;
-    return price;
-  }
-
-  /// Replicas that share the first node's link.
-  int64_t groups() const { return static_cast<int64_t>(crossings_.replicas.size()); }
 
   Price refresh(UnitId unit) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
-      add(sum, touched(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
-      add(sum, from_others(nodes() - 1, code, true));
+      add(sum, links_.touched(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
+      add(sum, links_.from_others(links_.nodes() - 1, code, true));
     }
     return sum;
   }
@@ -173,9 +92,9 @@ class Pricing {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
-      add(sum, from_others(on_each_node() - 1, nodes() * code, false));
-      add(sum, touched(static_cast<double>(replica_.rank_count *
-                                           (code + shard_bytes(plan_.flats[f], precision().compute)))));
+      add(sum, links_.from_others(links_.on_each_node() - 1, links_.nodes() * code, false));
+      add(sum, links_.touched(static_cast<double>(links_.replica().rank_count *
+                                                  (code + shard_bytes(plan_.flats[f], precision().compute)))));
     }
     return sum;
   }
@@ -184,23 +103,23 @@ class Pricing {
   Price reduce_encoded(const FlatSpec& flat) const {
     const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
     Price sum;
-    if (on_each_node() > 1) {
-      const int64_t met = nodes() * shard_bytes(flat, precision().sent());
-      add(sum, from_others(on_each_node() - 1, met, false));
-      add(sum, touched(static_cast<double>(on_each_node() * met + nodes() * count * 4)));
+    if (links_.on_each_node() > 1) {
+      const int64_t met = links_.nodes() * shard_bytes(flat, precision().sent());
+      add(sum, links_.from_others(links_.on_each_node() - 1, met, false));
+      add(sum, links_.touched(static_cast<double>(links_.on_each_node() * met + links_.nodes() * count * 4)));
     }
-    add(sum, from_others(nodes() - 1, code, true));
+    add(sum, links_.from_others(links_.nodes() - 1, code, true));
     // Sums and what is carried are read, three codes written, one read; sums are written and read.
-    add(sum, touched(static_cast<double>(nodes() * (3 * 4 * count + 5 * code))));
+    add(sum, links_.touched(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
     return sum;
   }
 
   Price reduce_scatter(const FlatSpec& flat) const {
     if (encodes_gradients(plan_)) return reduce_encoded(flat);
     int64_t crossing_bytes = 0;
-    for (const Meeting& of : crossings_.replicas)
+    for (const Meeting& of : links_.crossings().replicas)
       crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), precision().sent());
-    return collective(shard_bytes(flat, precision().sent()), crossing_bytes);
+    return links_.collective(shard_bytes(flat, precision().sent()), crossing_bytes);
   }
 
   Price reduce(const Operation& operation) {
@@ -220,7 +139,7 @@ class Pricing {
       copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));
     }
     reduced_[unit] = true;
-    if (copied > 0) add(price, move(static_cast<double>(copied) / cost_.copy_bytes_per_second, 0, false));
+    if (copied > 0) add(price, links_.move(static_cast<double>(copied) / cost_.copy_bytes_per_second, 0, false));
     return price;
   }
 
@@ -244,14 +163,14 @@ class Pricing {
       if (!plan_.flats[f].trainable) continue;
       const int64_t count = plan_.flats[f].layout.shard_count(), code = encoded_bytes(count / peers);
       int64_t crossing_bytes = 0;
-      for (const Meeting& of : crossings_.peers)
+      for (const Meeting& of : links_.crossings().peers)
         crossing_bytes += code * of.on_node * (of.rank_count - of.on_node) + of.gathered_bytes(code);
       const double inside = 2 * (cost_.inside_node.latency_seconds +
                                  static_cast<double>(code * (peers - 1)) / cost_.inside_node.bytes_per_second);
-      Price one = move(inside, crossing_bytes, !world_.one_node, 2);
+      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, 2);
       one.bytes = 2 * code * (peers - 1);
       add(sum, one);
-      add(sum, touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));
+      add(sum, links_.touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));
     }
     return sum;
   }
@@ -268,13 +187,13 @@ class Pricing {
       const int64_t gathered_bytes =
           part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kSquares, f) / peers;
       int64_t crossing_bytes = 0;
-      for (const Meeting& of : crossings_.peers)
+      for (const Meeting& of : links_.crossings().peers)
         crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
       const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
       constexpr int kRounds = 3;
       const double inside =
           kRounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
-      Price one = move(inside, crossing_bytes, !world_.one_node, kRounds);
+      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, kRounds);
       one.bytes = bytes;
       add(sum, one);
     }
@@ -284,27 +203,28 @@ class Pricing {
   /// Within the replica; and of all ranks a word on whether one abandons the step.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_.flats);
-    Price price = collective(part_bytes, gathered_across(part_bytes));
-    if (plan_.policy.replica_count > 1) add(price, move(cost_.inside_node.latency_seconds, 0, !world_.one_node));
+    Price price = links_.collective(part_bytes, links_.gathered_across(part_bytes));
+    if (plan_.policy.replica_count > 1)
+      add(price, links_.move(cost_.inside_node.latency_seconds, 0, !links_.world().one_node));
     return price;
   }
 
   /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
   /// them, what others made of theirs. The more of the two is what takes time.
   Price pass_matrices(int32_t group) const {
-    if (replica_.rank_count == 1) return {};
+    if (links_.replica().rank_count == 1) return {};
     const MatrixGroup& what = plan_.matrix_groups[group];
     int64_t all = 0;
     for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
-    const double ranks = replica_.rank_count, on_a_node = replica_.least_on_a_node;
+    const double ranks = links_.replica().rank_count, on_a_node = links_.replica().least_on_a_node;
     const double share = static_cast<double>(all) / ranks;
     const double sent = what.in_place ? static_cast<double>(all) : share;
     const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
     const double inside =
         cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
     // A link between nodes carries what all ranks of a node are sent from elsewhere.
-    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(groups());
-    Price price = move(inside, std::llround(received * elsewhere), !replica_.one_node);
+    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(links_.groups());
+    Price price = links_.move(inside, std::llround(received * elsewhere), !links_.replica().one_node);
     price.bytes = std::llround(sent * (ranks - 1) / ranks);
     // What a node sends is its ranks' shards, or what they own; spread evenly over the owners, which it is nearly.
     price.crossing_bytes = std::llround(sent * elsewhere);
@@ -331,8 +251,7 @@ class Pricing {
 
   const Plan& plan_;
   const CostModel& cost_;
-  Reach replica_, world_;
-  Crossings crossings_;
+  LinkPrices links_;
   std::vector<bool> reduced_;                  // by unit, in this step
   std::vector<std::vector<BufferId>> copies_;  // by operation
 };

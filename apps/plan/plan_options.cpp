@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/quantize_words.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -113,8 +114,8 @@ Policy policy_of(const PlanOptions& o, int zero_stage) {
   policy.offload_parameters = offload_kind(o.offload_parameters);
   policy.update_in_backward = o.update_in_backward;
   policy.reproducible = o.reproducible;
-  policy.quantize_weights = o.quantize == "weights" || o.quantize == "both";
-  policy.quantize_gradients = o.quantize == "gradients" || o.quantize == "both";
+  policy.quantize_weights = quantized(o.quantize).weights;
+  policy.quantize_gradients = quantized(o.quantize).gradients;
   take_optimizer(policy, optimizer_of(o.optimizer), parse_dtype(o.state));
   return policy;
 }
