@@ -22,6 +22,8 @@ if(ALIQUOT_COVERAGE)
   target_link_options(aliquot_flags INTERFACE --coverage)
 endif()
 
+include(AliquotHardening)
+
 function(aliquot_room name)
   cmake_parse_arguments(PARSE_ARGV 1 room "" "" "SOURCES;DEPENDS")
   if(room_SOURCES)

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# hardening_test.sh PROGRAM LIBRARY: that a release build's program and shared library are what cmake/AliquotHardening.cmake
+# asks for, read from the files themselves.
+set -euo pipefail
+program=$1 library=$2 failures=0
+if ! command -v readelf >/dev/null; then
+  echo "skipped: readelf is missing"
+  exit 77
+fi
+
+wrong() {
+  echo "$*"
+  failures=$((failures + 1))
+}
+# has FILE WHAT PATTERN OPTIONS...: some line that readelf prints with the options.
+has() {
+  local file=$1 what=$2 pattern=$3
+  shift 3
+  if ! grep -Eq -- "$pattern" <<<"$(readelf -W "$@" "$file")"; then wrong "$file: $what"; fi
+}
+# lacks FILE WHAT PATTERN OPTIONS...
+lacks() {
+  local file=$1 what=$2 pattern=$3
+  shift 3
+  if grep -E -- "$pattern" <<<"$(readelf -W "$@" "$file")"; then wrong "$file: $what"; fi
+}
+
+for file in "$program" "$library"; do
+  has "$file" "is loaded where the linker said, not where there is room" 'Type: +DYN' -h
+  has "$file" "binds functions while it runs" 'BIND_NOW|FLAGS.* NOW' -d
+  has "$file" "leaves the linker's tables writable" '^ +GNU_RELRO ' -l
+  has "$file" "says nothing of its stack" '^ +GNU_STACK ' -l
+  lacks "$file" "has a stack that can be run" '^ +GNU_STACK .* [R ][W ]E ' -l
+  lacks "$file" "has memory that can be written and run" '^ +LOAD .* [R ]WE ' -l
+  lacks "$file" "changes its code when it is loaded" 'TEXTREL' -d
+  has "$file" "has no stack protector" ' __stack_chk_fail' --dyn-syms
+  has "$file" "has no checked copies" ' __[a-z_]+_chk(@|$)' --dyn-syms
+done
+has "$program" "is no position independent program" 'FLAGS_1.*PIE' -d
+exit $((failures > 0))
