@@ -120,6 +120,7 @@ void sum_block(float* out, const TreeSum& sum, int64_t begin, int64_t count) {
   int depth = 0;
   const auto join = [&] {
     --depth;
+    // cppcheck-suppress legacyUninitvar ; joined are levels that a source has filled
     for (int64_t i = 0; i < count; ++i) stack[depth - 1][i] += stack[depth][i];
   };
   for (std::size_t r = 0; r < sum.bases.size(); ++r) {

@@ -61,6 +61,7 @@ struct CopiedMaster {
   float* data;
   uint16_t* copy;
   alignas(64) uint16_t staged[kBlockElements];
+  // cppcheck-suppress uninitMemberVar ; filled block by block
   explicit CopiedMaster(const UpdateRun& run) : data(run.master.whole), copy(static_cast<uint16_t*>(run.master.copy)) {}
   ALIQUOT_HOST_DEVICE float load(int64_t i) const { return data[i]; }
   ALIQUOT_HOST_DEVICE void ahead(int64_t i) const { ask_ahead(data + i); }
@@ -125,6 +126,7 @@ struct Bf16States {
   RandomKey key;
   int64_t global_offset;
   alignas(64) uint32_t noise[kBlockElements];
+  // cppcheck-suppress uninitMemberVar ; noise is drawn when a block begins
   explicit Bf16States(const UpdateRun& run) : key(run.key), global_offset(run.global_offset) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<uint16_t*>(run.states[k]);
   }

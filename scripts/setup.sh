@@ -13,7 +13,7 @@ packages=(build-essential cmake ninja-build git
   libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
 # The formatter's version is pinned: others lay some lines out differently.
-dev_packages=(clang-format-14 clang-tidy-14 shellcheck g++-aarch64-linux-gnu)
+dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)
 
 for argument in "$@"; do
   case $argument in

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # scripts/test.sh [--long] [--with-torch]
 # Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
-# why. --long adds the tests labelled long and the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/).
+# why. --long adds the tests labelled long, the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/), and
+# scripts/analyse.sh where its tools are here.
 # --with-torch installs a LibTorch with apt and adds the tests of what wraps its modules, and comparisons with PyTorch, by the
 # python that ALIQUOT_PYTHON names; where none is named, by one of a virtual environment that is made on first use in the user's
 # cache folder, with torch from PyPI (several GB). With --long those tests are built once more, in build-torch/, against the
@@ -59,13 +60,19 @@ run_sanitized() {
   timed test_seconds run_suite "$preset" "$preset" "${fixed[@]}"
 }
 
+has_analysers() { command -v cppcheck >/dev/null && command -v clang-tidy-14 >/dev/null; }
+
 # What this machine lacks, whether or not a test asked for it.
 lacks() {
   sed -n 's/^\([^|]*\)|no|/  no \1 in this build: /p' build/features.txt
   if ! compgen -G '/dev/nvidia[0-9]*' >/dev/null; then echo "  no GPU here: what runs on one was not run"; fi
   scripts/cluster.sh true 2>&1 | sed -n 's/^cluster.sh: /  /p' || true
   if [ -z "$with_torch" ]; then echo "  LibTorch modules, and comparison with PyTorch: they run with --with-torch"; fi
-  if [ -z "$long" ]; then echo "  long tests and sanitizers: they run with --long"; fi
+  if [ -z "$long" ]; then
+    echo "  long tests, sanitizers, static analysis: they run with --long"
+  elif ! has_analysers; then
+    echo "  static analysis: scripts/setup.sh --dev installs its tools"
+  fi
 }
 
 # compare_with NAME SCRIPT PROGRAM: a script that ends with 77 where the python lacks what it compares with.
@@ -107,6 +114,7 @@ if [ -n "$long" ]; then
   timed test_seconds run_suite long release
   if [ -n "$with_torch" ]; then test_newer_libtorch; fi
   for preset in asan ubsan tsan; do run_sanitized "$preset"; done
+  if has_analysers; then timed test_seconds scripts/analyse.sh || failed+=("static analysis"); fi
 fi
 
 echo

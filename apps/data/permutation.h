@@ -22,7 +22,7 @@ class Permutation {
   uint64_t count_;
   int half_bits_ = 1;
   uint64_t half_mask_ = 1;
-  uint64_t keys_[kRounds];
+  uint64_t keys_[kRounds] = {};
 };
 
 }  // namespace aliquot

@@ -40,13 +40,12 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-Svg::Svg(double width, double height, std::string_view title) {
-  text_ = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n"
-      "<title>{2}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      width, height, escaped(title));
-}
+Svg::Svg(double width, double height, std::string_view title)
+    : text_(
+          fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
+                      "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"12\">\n"
+                      "<title>{2}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+                      width, height, escaped(title))) {}
 
 void Svg::element(std::string_view name, std::string_view attributes, std::string_view style, std::string_view tip) {
   if (tip.empty()) {
