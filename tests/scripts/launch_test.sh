@@ -40,6 +40,7 @@ TEXT
 chmod +x "$scratch/bin/srun" "$scratch/bin/scontrol" "$scratch/command"
 export PATH="$scratch/bin:$PATH" SLURM_JOB_ID=17 SCONTROL_LOG=$scratch/asked STARTED=$scratch/started SRUN_LOG=$scratch/srun
 export SLURM_CPUS_PER_TASK=8
+unset SLURM_SUBMIT_DIR # as from elsewhere
 
 expect fail "no command" "$batch"
 expect fail "names no --checkpoint-dir" "$batch" "$scratch/command" "done"
@@ -74,6 +75,32 @@ rm "$scratch/asked"
 told TERM
 expect pass "" test "$ended" -eq 75
 expect fail "" test -e "$scratch/asked"
+
+# From the top of the tree a run that crashes is started again on the same nodes, until it comes no further; signals get through.
+export SLURM_SUBMIT_DIR=$top ALIQUOT_WAIT=0 ALIQUOT_TRIES=2
+rm -f "$SRUN_LOG"
+cat >"$scratch/once" <<'TEXT'
+#!/usr/bin/env bash
+if [ -e "$STARTED" ]; then exit 0; fi
+touch "$STARTED"
+exit 137
+TEXT
+chmod +x "$scratch/once"
+rm -f "$STARTED"
+expect pass "starting again on 1 ranks" "$batch" "$scratch/once" --checkpoint-dir "$scratch/runs"
+expect pass "" test "$(wc -l <"$SRUN_LOG")" -eq 2
+expect fail "gave up after 2 failures" "$batch" "$scratch/command" broken --checkpoint-dir "$scratch/runs"
+rm -f "$SRUN_LOG"
+expect fail "" "$batch" "$scratch/command" broken --config "$scratch/run.ini"
+expect pass "" test "$(wc -l <"$SRUN_LOG")" -eq 1
+told USR1
+expect pass "" test "$ended" -eq 0
+expect pass "requeue 17" cat "$scratch/asked"
+rm "$scratch/asked"
+told TERM
+expect pass "" test "$ended" -eq 75
+expect fail "" test -e "$scratch/asked"
+unset SLURM_SUBMIT_DIR
 
 # A run that saved without being asked (it was told otherwise) does not queue again.
 printf '#!/bin/sh\nexit 75\n' >"$scratch/command"
