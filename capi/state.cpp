@@ -23,6 +23,10 @@ int aliquot_read(aliquot_engine* engine, const char* parameter, int64_t count, f
   });
 }
 
+int aliquot_check_copies(aliquot_engine* engine) {
+  return guarded([&] { given(engine, "the engine").engine.check_copies(); });
+}
+
 int aliquot_save(aliquot_engine* engine, const char* directory, int keep) {
   return guarded([&] {
     aliquot::Engine& of = given(engine, "the engine").engine;

@@ -183,6 +183,8 @@ int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int traina
 
 /** A whole parameter in fp32, on every rank; `count` is its number of elements. Between steps, as all below. */
 int aliquot_read(aliquot_engine* engine, const char* parameter, int64_t count, float* values);
+/** Compares what several ranks hold of the same. ALIQUOT_FAULT, the same on all, with the unit and the rank that differs. */
+int aliquot_check_copies(aliquot_engine* engine);
 /** To directory/step-STEP; the newest `keep` checkpoints stay, all if it is 0. */
 int aliquot_save(aliquot_engine* engine, const char* directory, int keep);
 /** A checkpoint, by its own path. */

@@ -313,6 +313,25 @@ TEST(Capi, WhatWasSavedIsLoaded) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(Capi, CopiesThatDifferAreTold) {
+  const auto body = [](Rank& rank) {
+    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    rank.passes();
+    ASSERT_DONE(aliquot_step(rank.engine, nullptr));
+    EXPECT_DONE(aliquot_check_copies(rank.engine));
+    // A model that writes where it should read, on one rank.
+    for (int l = 0; l < Chain::kLayers; ++l) {
+      ASSERT_DONE(aliquot_open(rank.engine, ALIQUOT_EVALUATE, 1, &l));
+      if (l == 1 && aliquot_rank(rank.world) == 1) *rank.chain.layers[l].weight += 1;
+      ASSERT_DONE(aliquot_close(rank.engine));
+    }
+    EXPECT_EQ(aliquot_check_copies(rank.engine), ALIQUOT_FAULT);
+    EXPECT_NE(std::string(aliquot_message()).find("layer.1"), std::string::npos) << aliquot_message();
+  };
+  on_ranks(2, body, {{"zero-stage", "0"}});
+  EXPECT_USAGE(aliquot_check_copies(nullptr), "the engine is null");
+}
+
 TEST(Capi, WrongCallsAreTold) {
   on_ranks(1, [](Rank& rank) {
     EXPECT_USAGE(aliquot_micro_batch(rank.engine), "materialize() the engine before");
