@@ -77,9 +77,11 @@ ExitCode TrainRun::run() {
     step();
     if (should_give_up()) return finish(ExitCode::kNotFinite);
     if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) engine_->check_copies();
+    const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
+    // Who was asked meanwhile need not wait for another step, nor save twice.
+    if (due || evaluates()) agree(0, engine_->step_count());
     if (nobody_saves_ && saver_ != nullptr) collect_checkpoint();
     if (asked_by_ != 0) return stop(asked_by_);
-    const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     if (due && engine_->step_count() < last_step_) save_checkpoint();
   }
   save_last_checkpoint();
@@ -179,7 +181,7 @@ void TrainRun::step() {
   const double seconds = now_seconds() - began;
   part_seconds_ = {part_seconds_[1], take_part_seconds()};
   std::optional<double> eval_loss;
-  if (options_.eval_every > 0 && report.step % options_.eval_every == 0) eval_loss = evaluate();
+  if (evaluates()) eval_loss = evaluate();
   const StepRecord record = record_of(report, loss, seconds);
   if (metrics_) {
     const bool digest_due = options_.digest_every > 0 && report.step % options_.digest_every == 0;

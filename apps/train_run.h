@@ -57,6 +57,7 @@ class TrainRun {
   void refuse_nothing_to_check() const;
   std::string unit_of_parameter(const std::string& name) const;
   double run_micro_batches();
+  bool evaluates() const { return options_.eval_every > 0 && engine_->step_count() % options_.eval_every == 0; }
   double evaluate();
   void write_trace_file();
   void report_stragglers();

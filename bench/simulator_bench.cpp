@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ double undisturbed(const std::vector<double>& seconds) {
   std::vector<double> means;
   for (auto first = seconds.begin(); seconds.end() - first >= kAtATime; ++first)
     means.push_back(std::accumulate(first, first + kAtATime, 0.0) / kAtATime);
+  if (means.empty()) throw std::runtime_error("too few steps were measured");
   std::ranges::sort(means);
   return means[means.size() / 4];
 }
@@ -94,14 +96,13 @@ std::string machine_of(const std::string& rate, int nodes) {
   static std::map<std::pair<std::string, int>, std::string> known;
   std::string& path = known[{rate, nodes}];
   if (!path.empty()) return path;
-  path = scratch() / fmt::format("machine-{}-{}.json", rate, nodes);
-  const std::string measured = path + ".measured";
+  const std::string file = scratch() / fmt::format("machine-{}-{}.json", rate, nodes), measured = file + ".measured";
   output_of(fmt::format("OMPI_MCA_orte_leave_session_attached=1 {} --nodes {} --rate {} {} doctor --measure {} 2>&1",
                         ALIQUOT_BENCH_CLUSTER, nodes, rate, ALIQUOT_BENCH_PROGRAM, measured));
   nlohmann::json machine = nlohmann::json::parse(std::ifstream(measured));
   machine["cores_per_thread"] = static_cast<double>(std::thread::hardware_concurrency()) / nodes;
-  std::ofstream(path) << machine;
-  return path;
+  std::ofstream(file) << machine;
+  return path = file;
 }
 
 std::vector<double>& stable_errors() {

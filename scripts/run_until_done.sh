@@ -18,7 +18,8 @@
 # Ends with the command's own code: 0 done; 75 asked to stop, and saved; 1 and 2 (wrong use, cannot be done here), 4 (not
 # finite) and 5 (no checkpoint is good) come again however often it is tried, so they end it at once; any other when it gives up.
 # SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 are passed on, to launchers as SIGUSR1, which they hand to their ranks; nothing is
-# started after one, but with --again after SIGUSR1 and SIGUSR2.
+# started after one, but with --again after SIGUSR1 and SIGUSR2. Where a run crashed all the same, or was being waited for, SIGUSR1 and
+# SIGUSR2 end with 75 if there is a checkpoint.
 set -euo pipefail
 
 say() { printf 'run_until_done.sh: %s\n' "$*" >&2; }
@@ -113,6 +114,15 @@ run() {
   child=
 }
 
+# Whether somebody asked for an end, and not for another start.
+told() { [[ $asked = TERM || $asked = INT ]] || [[ -n $asked && -z $again ]]; }
+# What SIGUSR1 and SIGUSR2 ask for is an end that can be gone on from: by a scheduler that takes the machine away and queues the
+# job again, for which an older checkpoint will do.
+end_as_told() {
+  if [[ $asked = USR* ]] && [ -n "$(newest)" ]; then exit 75; fi
+  exit "$status"
+}
+
 wanted=$ranks failures=0 pause=$first_wait
 while true; do
   if [ -n "$available" ]; then wanted=$(bash -c "$available") || refuse "--available failed: $available"; fi
@@ -127,8 +137,8 @@ while true; do
   run "$count"
   case $status in
     0 | 1 | 2 | 4 | 5) exit "$status" ;;
-    75) if [ -z "$again" ] || [ "$asked" = TERM ] || [ "$asked" = INT ]; then exit 75; fi ;;
-    *) if [ "$asked" = TERM ] || [ "$asked" = INT ]; then exit "$status"; fi ;;
+    75) if [ -z "$again" ] || told; then exit 75; fi ;;
+    *) if told; then end_as_told; fi ;;
   esac
   asked=
   if [ $status -eq 75 ] || [ "$(newest)" != "$before" ]; then
@@ -143,6 +153,6 @@ while true; do
   if [ -z "$available" ] && [ $failures -gt 1 ] && [ $((count / 2)) -ge "$least" ]; then wanted=$((count / 2)); fi
   say "code $status on $count ranks; the newest checkpoint is ${before:-none}$(if [ "$(newest)" != "$before" ]; then echo ", now $(newest)"; fi); waiting $pause s"
   rest "$pause"
-  if [ "$asked" = TERM ] || [ "$asked" = INT ]; then exit "$status"; fi
+  if told; then end_as_told; fi
   pause=$((pause * 2 < 300 ? pause * 2 : 300))
 done

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/error.h"
+#include "sharding/world.h"
 
 namespace aliquot {
 namespace {
@@ -62,20 +63,21 @@ void refuse_threading(int provided) {
 }
 
 // Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each answer waits until a lane of that rank has
-// the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while the copies for all
-// others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute: pieces keep
-// it busy. Who has said something of this in the environment is obeyed.
+// the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while a message's copies
+// for all others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute:
+// pieces keep it busy. All ranks must say the same, so a job of several programs is left alone; and who has said something of
+// this in the environment is obeyed.
 void send_over_tcp_at_once() {
   constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
                                "OMPI_MCA_btl_tcp_max_send_size"};
   constexpr const char* kFlags = "OMPI_MCA_btl_tcp_flags";
   constexpr int kCopiesBytes = 32 << 20, kLeast = 128 << 10, kMost = 1 << 20;
-  const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* programs = std::getenv("OMPI_NUM_APP_CTX");
   const auto said = [](const char* setting) { return std::getenv(setting) != nullptr; };
-  if (ranks == nullptr || said(kFlags) || std::ranges::any_of(kLimits, said)) return;
+  const int limit = std::min(kCopiesBytes / launched_process_count(), kMost);
+  if (limit < kLeast || said(kFlags) || std::ranges::any_of(kLimits, said)) return;
+  if (programs != nullptr && std::string_view(programs) != "1") return;
   setenv(kFlags, "send,inplace,need-ack,need-csum,hetero-rdma", 0);  // as it comes, without put
-  const int limit = std::min(kCopiesBytes / std::max(std::atoi(ranks), 1), kMost);
-  if (limit < kLeast) return;
   for (const char* setting : kLimits) setenv(setting, std::to_string(limit).c_str(), 0);
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdexcept>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -226,7 +227,8 @@ TEST_F(HostStreams, LanesHaveShortTurnsAndTheRanksPriority) {
   } own, lanes;
   int nap = 0;
   std::thread rank([&] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 3);  // of this thread alone, on Linux
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
+                3);  // of this thread alone, on Linux; refused where it was lower
     const auto gather = stream(Lane::kGather);
     host(*gather).run([&] {
       nap = prctl(PR_GET_TIMERSLACK);
@@ -237,8 +239,8 @@ TEST_F(HostStreams, LanesHaveShortTurnsAndTheRanksPriority) {
   });
   rank.join();
   EXPECT_EQ(nap, 1);
-  EXPECT_EQ(lanes.nice, 3);
-  if (own.runtime == 0) GTEST_SKIP() << "this system has no turns of different length";
+  EXPECT_EQ(lanes.nice, own.nice);
+  if (own.runtime == 0 || own.policy != SCHED_OTHER) GTEST_SKIP() << "this system has no turns of different length";
   EXPECT_EQ(lanes.runtime, 100'000u);
   EXPECT_GT(own.runtime, lanes.runtime);
 }

@@ -106,6 +106,41 @@ for fault in kill throw; do
   if ! grep -q "starting again on 2 ranks, from step-00000004" "$scratch/log"; then cat "$scratch/log" && failures=$((failures + 1)); fi
 done
 
+# Nothing is started after a signal where the run crashes on it, or none is there at the time.
+asked() { # SIGNAL CODE CHECKPOINT: what it ends with when a run that is asked crashes, and when it is asked while it waits
+  local status supervisor
+  for when in running waiting; do
+    rm -rf "$saved" "$scratch/starts" "$scratch/log"
+    if [ -n "$3" ]; then mkdir -p "$saved/$3"; fi
+    status=0
+    "${supervise[@]}" --wait 60 -- "$scratch/crash.sh" "$scratch" $when --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+    supervisor=$!
+    for ((round = 0; round < 300; ++round)); do
+      if [ $when = running ] && [ -e "$scratch/starts" ]; then break; fi
+      if grep -qs "waiting 60 s" "$scratch/log"; then break; fi
+      sleep 0.1
+    done
+    kill -s "$1" $supervisor || true
+    wait $supervisor || status=$?
+    if [ $status -ne "$2" ] || [ "$(wc -l <"$scratch/starts")" -ne 1 ]; then
+      echo "SIG$1 while $when: code $status, not $2, after $(wc -l <"$scratch/starts") starts" && cat "$scratch/log"
+      failures=$((failures + 1))
+    fi
+  done
+}
+cat >"$scratch/crash.sh" <<'CRASH'
+#!/usr/bin/env bash
+# Crashes when it is asked to stop, or at once.
+trap 'exit 3' TERM USR1
+echo start >>"$1/starts"
+if [ "$2" = running ]; then while true; do sleep 0.1; done; fi
+exit 3
+CRASH
+chmod +x "$scratch/crash.sh"
+asked TERM 3 step-01
+asked USR1 75 step-01
+asked USR1 3 ""
+
 # Signals reach the run: it saves, and nothing is started after it.
 stopped() { # SIGNAL COMMAND...
   local signal=$1 status=0
