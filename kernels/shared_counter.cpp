@@ -1,6 +1,5 @@
 #include "kernels/shared_counter.h"
 
-#include <bit>
 #include <chrono>
 #include <climits>
 #include <ctime>
@@ -27,11 +26,9 @@ void relax() {
 #endif
 }
 
-// The kernel compares 32 bits: the low half of the number, which changes with every step.
-uint32_t* futex_word(const std::atomic<uint64_t>& value) {
-  static_assert(sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
-  auto* words = reinterpret_cast<uint32_t*>(const_cast<std::atomic<uint64_t>*>(&value));
-  return words + (std::endian::native == std::endian::little ? 0 : 1);
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
+  static_assert(sizeof(word) == sizeof(uint32_t));
+  return syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);
 }
 
 }  // namespace
@@ -39,13 +36,18 @@ uint32_t* futex_word(const std::atomic<uint64_t>& value) {
 void SharedCounter::set_spin_nanoseconds(int64_t nanoseconds) { spin_nanoseconds.store(nanoseconds); }
 
 void SharedCounter::raise_to(uint64_t value) {
-  // Store then look for sleepers; a sleeper counts itself then looks at the value. Sequential consistency on both sides
-  // makes it impossible for both to see the old state.
+  // Store then look for sleepers; a sleeper says so then looks at the value. Sequential consistency on both sides makes it
+  // impossible for both to see the old state.
   value_.store(value, std::memory_order_seq_cst);
-  if (sleeper_count_.load(std::memory_order_seq_cst) != 0) wake();
+  if (somebody_sleeps_.load(std::memory_order_seq_cst) != 0) wake();
 }
 
-void SharedCounter::wake() const { syscall(SYS_futex, futex_word(value_), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+// Whoever takes the word wakes all, so that a sleeper who is slow to come to costs one call and not one a step. They sleep on
+// the word itself: taken between their look at the value and their sleep, it does not let them sleep.
+void SharedCounter::wake() const {
+  if (somebody_sleeps_.exchange(0, std::memory_order_seq_cst) != 0)
+    futex(somebody_sleeps_, FUTEX_WAKE, INT_MAX, nullptr);
+}
 
 bool SharedCounter::wait(uint64_t value, int64_t patience_nanoseconds) const {
   if (reached(value)) return true;
@@ -59,13 +61,11 @@ bool SharedCounter::wait(uint64_t value, int64_t patience_nanoseconds) const {
   }
   const int64_t left = start + patience_nanoseconds - now_nanoseconds();
   if (left <= 0) return reached(value);
-  sleeper_count_.fetch_add(1, std::memory_order_seq_cst);
-  const uint64_t seen = value_.load(std::memory_order_seq_cst);
-  if (seen < value) {
+  somebody_sleeps_.store(1, std::memory_order_seq_cst);
+  if (value_.load(std::memory_order_seq_cst) < value) {
     const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
-    syscall(SYS_futex, futex_word(value_), FUTEX_WAIT, static_cast<uint32_t>(seen), &timeout, nullptr, 0);
+    futex(somebody_sleeps_, FUTEX_WAIT, 1, &timeout);
   }
-  sleeper_count_.fetch_sub(1, std::memory_order_seq_cst);
   return reached(value);
 }
 

@@ -29,7 +29,7 @@ class SharedCounter {
 
  private:
   std::atomic<uint64_t> value_{0};
-  mutable std::atomic<uint32_t> sleeper_count_{0};
+  mutable std::atomic<uint32_t> somebody_sleeps_{0};  // who sets it may be awake again
 };
 
 }  // namespace aliquot
