@@ -18,7 +18,8 @@ if(ALIQUOT_SANITIZE)
   target_link_options(aliquot_flags INTERFACE -fsanitize=${ALIQUOT_SANITIZE})
 endif()
 if(ALIQUOT_COVERAGE)
-  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -O0 -g>)
+  # Threads count at once, and a line that one of them came to must not be lost.
+  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -fprofile-update=atomic -O1 -g>)
   target_link_options(aliquot_flags INTERFACE --coverage)
 endif()
 

@@ -1,0 +1,65 @@
+// Preloaded into tests (LD_PRELOAD) by scripts/coverage.sh: adds a line to the file ALIQUOT_THROW_LOG names for each place that
+// threw, once a process: the test, the program or library, and the place within it. Written at once, so that a process that
+// is killed a moment later has told of it too.
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string_view>
+#include <typeinfo>
+#include <unistd.h>
+
+namespace {
+
+/// ctest names a test only in the report that it is to write.
+std::string_view test_name() {
+  const char* report = std::getenv("GTEST_OUTPUT");
+  if (report == nullptr) return "-";
+  std::string_view name = report;
+  if (const size_t slash = name.rfind('/'); slash != name.npos) name.remove_prefix(slash + 1);
+  return name.substr(0, name.rfind(".xml"));
+}
+
+bool is_new(std::uintptr_t place) {
+  static std::atomic<std::uintptr_t> seen[1024];
+  for (std::atomic<std::uintptr_t>& slot : seen) {
+    std::uintptr_t held = slot.load();
+    if (held == 0 && slot.compare_exchange_strong(held, place)) return true;
+    if (held == place) return false;
+  }
+  return true;  // written twice does no harm
+}
+
+void note(void* place) {
+  const char* path = std::getenv("ALIQUOT_THROW_LOG");
+  Dl_info where;
+  if (path == nullptr || !is_new(reinterpret_cast<std::uintptr_t>(place)) || dladdr(place, &where) == 0) return;
+  char program[4096];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+  program[length > 0 ? length : 0] = '\0';
+  // The program's own name is as it was called, maybe by a path that means nothing elsewhere.
+  const bool is_program =
+      where.dli_fname[0] != '/' || std::string_view(where.dli_fname).find(".so") == std::string_view::npos;
+  const std::string_view test = test_name();
+  char line[8192];
+  const auto offset = reinterpret_cast<std::uintptr_t>(place) - reinterpret_cast<std::uintptr_t>(where.dli_fbase);
+  const int written = std::snprintf(line, sizeof line, "%.*s %s %#lx\n", static_cast<int>(test.size()), test.data(),
+                                    is_program ? program : where.dli_fname, static_cast<unsigned long>(offset));
+  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  if (write(file, line, static_cast<size_t>(written)) < 0) std::perror("ALIQUOT_THROW_LOG");
+  close(file);
+}
+
+}  // namespace
+
+extern "C" [[noreturn]] void __cxa_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
+  using Throw = void (*)(void*, std::type_info*, void (*)(void*));
+  static const auto real = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
+  // One back: the address is of what follows the call, which may belong to the next line.
+  note(static_cast<char*>(__builtin_return_address(0)) - 1);
+  real(exception, type, destroy);
+  std::abort();
+}
