@@ -29,8 +29,8 @@ std::string sweep_one(const Directory& directory, const std::string& name) {
     directory.sync();
     return fmt::format("{} was caught in mid-replacement and is back", (directory.path() / original).string());
   }
-  if (directory.remove(name)) return fmt::format("removed {}, left by a save that was killed", full);
-  return fmt::format("could not remove {}, left by a save that was killed; remove it by hand", full);
+  if (directory.remove(name)) return fmt::format("removed {}, left by a run that was killed", full);
+  return fmt::format("could not remove {}, left by a run that was killed; remove it by hand", full);
 }
 
 }  // namespace
@@ -52,7 +52,8 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& direc
   const auto opened = open_if_there(directory);
   if (!opened) return found;
   for (const std::string& name : opened->names()) {
-    if (const auto step = checkpoint_step(name)) found.push_back({*step, directory / name});
+    const auto step = checkpoint_step(name);
+    if (step && opened->is_directory(name)) found.push_back({*step, directory / name});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
@@ -126,7 +127,8 @@ std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory)
   const auto opened = open_if_there(directory);
   if (!opened) return said;
   for (const std::string& name : opened->names()) {
-    if (name.starts_with(kAttemptPrefix) || name.starts_with(kAsidePrefix)) said.push_back(sweep_one(*opened, name));
+    const bool is_old_checkpoint = name.starts_with(kAsidePrefix) && opened->is_directory(name);
+    if (name.starts_with(kAttemptPrefix) || is_old_checkpoint) said.push_back(sweep_one(*opened, name));
   }
   return said;
 }

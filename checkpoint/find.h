@@ -52,8 +52,8 @@ struct PruneReport {
 /// removed while fewer are good. `keep_count` is 1 or more.
 PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_count);
 
-/// Removes what killed saves left, and puts back a checkpoint that was caught in mid-replacement. Only while nobody
-/// saves into the directory. Returns a sentence for each thing done or left undone.
+/// Removes what killed runs left half written, records of their ranks too, and puts back a checkpoint that was caught in
+/// mid-replacement. Only while nobody saves into the directory. Returns a sentence for each thing done or left undone.
 std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory);
 
 /// How a save's names begin before the commit, and how a checkpoint's that is being replaced does.

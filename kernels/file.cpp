@@ -241,12 +241,14 @@ bool Directory::exists(const std::string& name) const {
 
 std::vector<std::string> Directory::names() const {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path())) {
-    if (entry.symlink_status().type() == std::filesystem::file_type::directory)
-      names.push_back(entry.path().filename());
-  }
+  for (const auto& entry : std::filesystem::directory_iterator(path())) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+bool Directory::is_directory(const std::string& name) const {
+  std::error_code error;
+  return std::filesystem::is_directory(std::filesystem::symlink_status(path() / name, error));
 }
 
 }  // namespace aliquot

@@ -79,7 +79,8 @@ class Directory {
   /// Removes what is named, and all in it. False, with nothing thrown, when that failed; true when there was none.
   bool remove(const std::string& name) const noexcept;
   bool exists(const std::string& name) const;
-  std::vector<std::string> names() const;  // sorted; of directories only
+  std::vector<std::string> names() const;            // sorted, of all that is there
+  bool is_directory(const std::string& name) const;  // itself, and no link to one
 
   const std::filesystem::path& path() const { return file_.path(); }
   int64_t free_bytes() const { return file_.free_bytes(); }

@@ -196,6 +196,16 @@ TEST(Damage, FilesThatAreMissingOrNotWhatTheySeem) {
   });
 }
 
+TEST(Damage, AManifestThatIsTooLargeIsNotRead) {
+  with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
+    const auto size = std::filesystem::file_size(path / "manifest.json");
+    std::filesystem::resize_file(path / "manifest.json", static_cast<uintmax_t>(kManifestBytesLimit) + 1);
+    EXPECT_TRUE(loader.refuses(path));
+    EXPECT_NE(loader.sentence().find("larger than any manifest"), std::string::npos) << loader.sentence();
+    std::filesystem::resize_file(path / "manifest.json", size);
+  });
+}
+
 /// Of another step, and stale: of the same step, as it was saved before.
 TEST(Damage, FilesOfAnotherCheckpoint) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
@@ -247,13 +257,20 @@ TEST(Damage, LeftoversAreSweptAndNothingElse) {
   test::write_file(directory.path() / ".tmp-00000200-0123456789abcdef" / "state.h5", "half");
   std::filesystem::rename(directory.path() / "step-00000090", directory.path() / ".old-step-00000090");
   std::filesystem::create_directories(directory.path() / "step-1");  // not a name of ours
+  // A rank that is killed while it leaves its record.
+  test::write_file(directory.path() / ".tmp-flight-0001.txt-71", "half");
+  for (const char* name : {"flight-0000.txt", "step-00000300", ".old-step-00000300"})
+    test::write_file(directory.path() / name, "a file");
   EXPECT_EQ(list_checkpoints(directory.path()).size(), 1u);
-  EXPECT_EQ(sweep_leftovers(directory.path()).size(), 2u);
+  EXPECT_EQ(sweep_leftovers(directory.path()).size(), 3u);
   EXPECT_EQ(list_checkpoints(directory.path()).size(), 2u);
   EXPECT_EQ(newest_valid(directory.path()).found->step, 100);
   verify(directory.path() / "step-00000090");
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "step-1"));
   EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-00000200-0123456789abcdef"));
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-flight-0001.txt-71"));
+  for (const char* name : {"flight-0000.txt", "step-00000300", ".old-step-00000300"})
+    EXPECT_TRUE(std::filesystem::exists(directory.path() / name)) << name;
 }
 
 }  // namespace
