@@ -11,12 +11,8 @@ namespace {
 constexpr std::string_view kDisk = "disk:";
 
 void set_offload(std::string& value, std::string_view text) {
-  if (text.starts_with(kDisk)) {
-    if (text.size() == kDisk.size()) throw UsageError("disk: wants a directory, as in disk:/scratch.");
-    value = text;
-    return;
-  }
-  value = parse_choice(text, {"none", "host", "disk:DIR"});
+  if (text == kDisk) throw UsageError("disk: wants a directory, as in disk:/scratch.");
+  value = text.starts_with(kDisk) ? std::string(text) : parse_choice(text, {"none", "host", "disk:DIR"});
   if (value == "disk:DIR") throw UsageError("DIR stands for a directory, as in disk:/scratch.");
 }
 
