@@ -13,8 +13,10 @@
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too
 #
-# The command must say --checkpoint-dir. With --global-batch G only numbers of ranks that share it in whole micro-batches are used, so that every step takes
-# the same batch on any of them, and with --reproducible only powers of two, so that it has the same bits.
+# The command must say --checkpoint-dir. Where there may be fewer ranks than N, with --global-batch G only numbers of ranks that
+# share it in whole micro-batches (--micro-batch, else the 4 of aliquot train) are used, so that every step takes the same batch on
+# any of them, and with --reproducible only powers of two, so that it has the same bits; --replicas must divide them. Without
+# --global-batch another number of ranks takes another batch, and that is said.
 # Ends with the command's own code: 0 done; 75 asked to stop, and saved; 1 and 2 (wrong use, cannot be done here), 4 (not
 # finite) and 5 (no checkpoint is good) come again however often it is tried, so they end it at once; any other when it gives up.
 # SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 are passed on, to launchers as SIGUSR1, which they hand to their ranks; nothing is
@@ -64,23 +66,46 @@ says() { [[ " ${command[*]} " = *" $1 "* || " ${command[*]} " = *" $1="* ]]; }
 saved=$(word_after --checkpoint-dir)
 global_batch=$(word_after --global-batch)
 micro_batch=$(word_after --micro-batch)
-micro_batch=${micro_batch:-4}
+accumulate=$(word_after --accumulate)
+replicas=$(word_after --replicas)
 if [ -z "$saved" ]; then refuse "the command says no --checkpoint-dir, so nothing could be gone on from"; fi
 if ! says --resume; then command+=(--resume auto); fi
+if [ "$least" -lt "$ranks" ] && [ -n "$global_batch" ] && [ -z "$micro_batch" ] && { says --deepspeed || says --config; }; then
+  refuse "which numbers of ranks share --global-batch $global_batch depends on a file that is not read here: say --micro-batch in the command, or no --least"
+fi
+micro_batch=${micro_batch:-4} accumulate=${accumulate:-1} replicas=${replicas:-1}
+for number in "${global_batch:-1}" "$micro_batch" "$accumulate" "$replicas"; do
+  if [[ ! $number =~ ^[1-9][0-9]{0,8}$ ]]; then refuse "the command's --global-batch, --micro-batch, --accumulate and --replicas are whole numbers from 1, not '$number'"; fi
+done
 if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume none, so it would begin anew each time"; fi
 
 # The newest checkpoint's name: a start that leaves another one behind came further.
 newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
 
-# fitting COUNT: the most ranks up to that many that the command can be split over.
+# shares COUNT: the command can be split over so many ranks, with the batch that it says.
+shares() {
+  if [ $(($1 % replicas)) -ne 0 ]; then return 1; fi
+  if says --reproducible && [ $(($1 & ($1 - 1))) -ne 0 ]; then return 1; fi
+  if [ -z "$global_batch" ]; then return; fi
+  local at_once=$(($1 * micro_batch))
+  [ $((global_batch % at_once)) -eq 0 ] && { [ "$accumulate" -eq 1 ] || [ $((at_once * accumulate)) -eq "$global_batch" ]; }
+}
+
+# fitting COUNT: the most ranks up to that many that will do. Where there is no choice the command itself knows best, and says so.
 fitting() {
   local count=$1
+  if [ "$least" -eq "$ranks" ] && [ "$count" -eq "$ranks" ]; then echo "$count" && return; fi
   for (( ; count >= least; --count)); do
-    if [ -n "$global_batch" ] && [ $((global_batch % (count * micro_batch))) -ne 0 ]; then continue; fi
-    if says --reproducible && [ $((count & (count - 1))) -ne 0 ]; then continue; fi
-    echo "$count"
-    return
+    if shares "$count"; then echo "$count" && return; fi
   done
+}
+
+# What would have to be shared, for the sentence that nothing will do.
+what_is_shared() {
+  if [ -n "$global_batch" ]; then echo -n " for --global-batch $global_batch in micro-batches of $micro_batch"; fi
+  if [ "$accumulate" -ne 1 ]; then echo -n ", --accumulate $accumulate"; fi
+  if [ "$replicas" -ne 1 ]; then echo -n ", --replicas $replicas"; fi
+  if says --reproducible; then echo -n ", --reproducible"; fi
 }
 
 pass_on() {
@@ -123,16 +148,20 @@ end_as_told() {
   exit "$status"
 }
 
-wanted=$ranks failures=0 pause=$first_wait
+wanted=$ranks failures=0 pause=$first_wait last_count=
 while true; do
   if [ -n "$available" ]; then wanted=$(bash -c "$available") || refuse "--available failed: $available"; fi
   if [ -n "$available" ] && [[ ! $wanted =~ ^[0-9]{1,6}$ ]]; then refuse "--available is to print a number, not '$wanted'"; fi
   count=$(fitting $((wanted < ranks ? wanted : ranks)))
   if [ -z "$count" ]; then
-    say "no number of ranks from $least to $((wanted < ranks ? wanted : ranks)) will do; gave up"
+    say "no number of ranks from $least to $((wanted < ranks ? wanted : ranks)) will do$(what_is_shared); gave up"
     exit 3
   fi
   before=$(newest)
+  if [ -n "$last_count" ] && [ "$count" -ne "$last_count" ] && [ -z "$global_batch" ]; then
+    say "$count ranks instead of $last_count, and the command says no --global-batch: a step may take another batch from here on"
+  fi
+  last_count=$count
   if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from ${before:-the beginning}"; fi
   run "$count"
   case $status in

@@ -5,7 +5,11 @@
 # leaves it alone. It saves every few steps and keeps three checkpoints. Meanwhile the descriptors, threads and memory of each
 # process, files in /dev/shm and in the temporary folder, and the size of the checkpoints are written down; what grew is said
 # at the end, with exit code 1, and all of it drawn. BUILD is a folder that is built already; without it build/ is made.
-# What was seen lies in BUILD/soak-MINUTES: processes.csv, folders.csv, events.csv, soak.svg, log.
+# What was seen lies in BUILD/soak-MINUTES: processes.csv, folders.csv, events.csv, soak.svg, log. A soak that shows nothing fails too: each
+# kind of disturbance must have come, a process of each world lived long enough to be judged, and each turn saved something new.
+# shellcheck source=scripts/runs.sh
+source "$(dirname "$0")/runs.sh"
+own_shared_memory "$@"
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -39,7 +43,7 @@ supervisor='' turn='' starts=0 disturbed=0 kills=0 asks=0 resizes=0 ranks=2
 train=("$program" train --quiet --layers 2 --width 64 --heads 4 --sequence 32 --micro-batch 1 --global-batch 12 --threads 1
   --steps 100000000 --schedule constant --checkpoint-dir "$saved" --checkpoint-every 20 --keep 3 --check-every 50 --zero-stage 2 --timeout 60)
 worlds=(threads)
-if command -v mpirun >/dev/null; then worlds=(mpi threads); else echo "no mpirun here: ranks are threads alone"; fi
+if has_mpi "$program"; then worlds=(mpi threads); else echo "no mpirun here, or a build without MPI: ranks are threads alone"; fi
 
 now() { echo $((($(date +%s%N) - began) / 100000000)); } # tenths of a second
 seconds() { echo "$(($1 / 10)).$(($1 % 10))"; }
@@ -56,12 +60,10 @@ ranks_there() {
   done
 }
 
-# Files of /dev/shm that were not there before, but those that other programs hold.
+# shared_files PROCESS...: names in /dev/shm, and pieces of it that the processes map.
 shared_files() {
-  local file count=0
-  for file in $(comm -13 <(echo "$shared_before") <(ls /dev/shm)); do
-    if [[ $file != aliquot-test-* ]] && ! grep -qs -- "/dev/shm/$file" /proc/[0-9]*/maps; then count=$((count + 1)); fi
-  done
+  local pid file count
+  count=$(shared_names | wc -l)
   for pid in "$@"; do
     # A process that is gone has no maps.
     file=$(grep -cs ' /dev/shm/' "/proc/$pid/maps") || true
@@ -112,14 +114,14 @@ disturb() {
   if [ ${#there[@]} -eq 0 ]; then return; fi
   # By turns, so that a short soak has each of them.
   case $((disturbed++ % 5)) in
-    0) event "kill of a rank" && kill -s KILL "${there[RANDOM % ${#there[@]}]}" 2>/dev/null && kills=$((kills + 1)) ;;
-    1) event USR1 && kill -s USR1 "$supervisor" && asks=$((asks + 1)) ;;
-    2) event "kill of all ranks" && kill -s KILL "${there[@]}" 2>/dev/null && kills=$((kills + 1)) ;;
+    0) kill -s KILL "${there[RANDOM % ${#there[@]}]}" 2>/dev/null && event "kill of a rank" && kills=$((kills + 1)) ;;
+    1) kill -s USR1 "$supervisor" && event USR1 && asks=$((asks + 1)) ;;
+    2) kill -s KILL "${there[@]}" 2>/dev/null && event "kill of all ranks" && kills=$((kills + 1)) ;;
     3) event TERM && stop && start && asks=$((asks + 1)) ;;
     4)
       ranks=$((1 + (ranks + RANDOM % 3) % 4)) # never the same
       echo $ranks >"$results/available"
-      event "$ranks ranks" && kill -s USR1 "$supervisor" && resizes=$((resizes + 1))
+      kill -s USR1 "$supervisor" && event "$ranks ranks" && resizes=$((resizes + 1))
       ;;
   esac || true
 }
@@ -129,7 +131,6 @@ finish() {
   rm -rf "$scratch"
 }
 trap finish EXIT
-shared_before=$(ls /dev/shm)
 echo $ranks >"$results/available"
 echo "seconds,process,world,descriptors,threads,memory KiB" >"$results/processes.csv"
 echo "seconds,temporary files,shared files,checkpoints,checkpoint KiB" >"$results/folders.csv"
@@ -144,6 +145,7 @@ next=20
 for ((number = 0; number < turns; ++number)); do
   turn=${worlds[number % ${#worlds[@]}]}
   event "$turn"
+  before=$(newest)
   start
   while [ "$(now)" -lt $((length * (number + 1))) ]; do
     if ! kill -0 "$supervisor" 2>/dev/null; then
@@ -159,6 +161,7 @@ for ((number = 0; number < turns; ++number)); do
     sleep 0.4
   done
   stop
+  if [[ ! $(newest) > $before ]]; then fail 1 "the turn of $turn until $(seconds "$(now)") s came no further than ${before:-nothing}: $results/log"; fi
 done
 if [ -n "$(ranks_there)" ]; then fail 1 "processes are left: $(ranks_there)"; fi
 sample

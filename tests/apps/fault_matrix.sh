@@ -4,6 +4,9 @@
 # with that exit code, naming rank and operation; the older checkpoint stands and the run that goes on from it has the digest
 # of one that nothing disturbed; no process and no file is left. few: a few dozen in half a minute; all: the whole
 # matrix; nodes: a few over emulated nodes (77 where there can be none).
+# shellcheck source=scripts/runs.sh
+source "$(dirname "$0")/../../scripts/runs.sh"
+own_shared_memory "$@"
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../scripts/expect.sh"
 aliquot=$1 which=${2:-}
@@ -74,11 +77,7 @@ ends_well() {
 # left_nothing: no file in /dev/shm or in the temporary directory, no process.
 left_nothing() {
   local left file
-  left=$(comm -13 <(echo "$shared_before") <(ls /dev/shm))
-  for file in $left; do
-    # Another job of this machine may have come meanwhile; what is ours has no process any more, and no test's name.
-    if [[ $file != aliquot-test-* ]] && ! grep -qs -- "/dev/shm/$file" /proc/[0-9]*/maps; then wrong "left /dev/shm/$file"; fi
-  done
+  for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "left /dev/shm/$file"; done
   # Open MPI keeps an empty folder of its own.
   left=$(find "$TMPDIR" ! -type d)
   if [ -n "$left" ]; then wrong "left $left"; fi
@@ -100,7 +99,7 @@ stage() {
   local world=$1 rank=$2 operation=$3 kind=$4 step=$5 problems=() status=0 code sentence limit began took wanted
   shift 5
   local saved=$scratch/saved-$cases log=$scratch/log shared_before
-  shared_before=$(ls /dev/shm)
+  shared_before=$(shared_names)
   promised "$world" "$rank" "$operation" "$kind" "$step"
   began=$(date +%s%N)
   (
@@ -175,8 +174,6 @@ flipped() {
   stage "$world" "$rank" update flip 3 --replicas 2 --check-every 1
 }
 
-has_mpirun() { command -v mpirun >/dev/null; }
-
 printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome
 case $which in
   nodes)
@@ -196,7 +193,7 @@ case $which in
       saving $world 0 kill throw slow:2s slow:0.2s enospc
       saving $world 1 kill throw slow:2s slow:0.2s enospc
     done
-    if has_mpirun; then
+    if has_mpi "$aliquot"; then
       every_operation mpi2 0 kill throw slow:2s
       every_operation mpi2 1 kill stop throw slow:2s slow:0.2s
       every_operation mpi4 2 kill stop throw
@@ -213,7 +210,7 @@ case $which in
     for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
     saving threads2 1 kill throw enospc
     stage threads2 1 publish flip 3 --zero-stage 2 --check-every 1
-    if has_mpirun; then
+    if has_mpi "$aliquot"; then
       operation mpi2 1 reduce kill stop throw
       operation mpi2 0 forward throw
       saving mpi2 1 kill

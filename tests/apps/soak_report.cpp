@@ -1,5 +1,6 @@
 // soak_report FOLDER: judges what scripts/soak.sh left there (processes.csv, folders.csv, events.csv), prints what grew most,
-// and draws soak.svg. 1 and a sentence for each thing that grew; 2 if nothing lived long enough to be judged.
+// and draws soak.svg. 1 and a sentence for each thing that grew; 2 if too little was seen to say so.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fmt/format.h>
@@ -21,6 +22,7 @@ std::string text_of(const std::string& path) {
 const std::vector<Bound> kOfProcesses = {{.measure = "descriptors", .growth = 2},
                                          {.measure = "threads", .growth = 1},
                                          {.measure = "memory KiB", .growth = 2048, .share = 0.02}};
+constexpr Patience kOfLives = {.warm_up_seconds = 4, .least_seconds = 6};
 // One more checkpoint than are kept while one is written, and its folder; and nothing at all at the end.
 const std::vector<Bound> kOfFolders = {{.measure = "temporary files", .growth = 0, .at_the_end = 0},
                                        {.measure = "shared files", .growth = 0, .at_the_end = 0},
@@ -50,13 +52,15 @@ int report(const std::string& folder) {
   const std::vector<Series> folders = read_series(text_of(folder + "/folders.csv"));
   const std::vector<Event> events = read_events(text_of(folder + "/events.csv"));
   fmt::print("{:<16} {:>8} {:>10} {:>12} {:>12}\n", "", "judged", "longest s", "first third", "last third");
-  const int of_processes = judged_all(processes, kOfProcesses, {.warm_up_seconds = 4, .least_seconds = 6});
+  const int of_processes = judged_all(processes, kOfProcesses, kOfLives);
   const int of_folders = judged_all(folders, kOfFolders, {.warm_up_seconds = 10, .least_seconds = 20});
+  const auto missing = missing_from(events, judge(processes, kOfProcesses[0], kOfLives));
+  for (const std::string& sentence : missing) fmt::print("{}\n", sentence);
   processes.insert(processes.end(), folders.begin(), folders.end());
   std::ofstream picture(folder + "/soak.svg");
   picture << soak_picture(processes, events);
   if (!picture.flush()) throw std::runtime_error(folder + "/soak.svg could not be written");
-  return std::max(of_processes, of_folders);
+  return std::max({of_processes, of_folders, missing.empty() ? 0 : 2});
 }
 
 }  // namespace

@@ -62,6 +62,10 @@ void judge_samples(const Series& series, const Bound& bound, std::vector<std::st
   }
 }
 
+bool is_resize(const Event& event) {
+  return event.what.find_first_not_of("0123456789") > 0 && event.what.ends_with(" ranks");
+}
+
 }  // namespace
 
 std::vector<Series> read_series(const std::string& csv) {
@@ -89,7 +93,7 @@ std::vector<Event> read_events(const std::string& csv) {
 }
 
 Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience patience) {
-  Verdict verdict{bound.measure, 0, 0, 0, 0, {}};
+  Verdict verdict{.measure = bound.measure, .problems = {}, .worlds = {}};
   for (const Series& one : series) {
     if (one.measure != bound.measure) continue;
     judge_samples(one, bound, verdict.problems);
@@ -102,6 +106,7 @@ Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience pa
       if (p.x >= began + patience.warm_up_seconds) warm.push_back(p);
     }
     if (warm.empty() || ended - warm.front().x < patience.least_seconds) continue;
+    verdict.worlds.insert(one.world);
     const auto [before, after] = ends_of(warm);
     if (verdict.judged++ == 0 || after - before > verdict.last - verdict.first)
       verdict.first = before, verdict.last = after;
@@ -111,6 +116,22 @@ Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience pa
           fmt::format("{} grew from {} to {} within {:.0f} s", whose(one), before, after, ended - warm.front().x));
   }
   return verdict;
+}
+
+std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes) {
+  std::vector<std::string> missing;
+  const auto came = [&](std::string_view what) {
+    return std::ranges::find(events, what, &Event::what) != events.end();
+  };
+  for (const char* kind : {"kill of a rank", "kill of all ranks", "USR1", "TERM"}) {
+    if (!came(kind)) missing.push_back(fmt::format("there was no {}", kind));
+  }
+  if (std::ranges::none_of(events, is_resize)) missing.emplace_back("there was no other number of ranks");
+  for (const char* world : {"mpi", "threads"}) {
+    if (came(world) && !of_processes.worlds.contains(world))
+      missing.push_back(fmt::format("no process of {} lived long enough to be judged", world));
+  }
+  return missing;
 }
 
 }  // namespace aliquot::test

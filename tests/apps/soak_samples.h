@@ -1,6 +1,7 @@
 #pragma once
 // What scripts/soak.sh wrote down while a run went on, and whether anything in it grew.
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,16 +39,23 @@ struct Verdict {
   double longest_seconds = 0;         // of those, after warming up
   double first = 0, last = 0;         // medians of the first and the last third, of the one that grew most
   std::vector<std::string> problems;  // a sentence for each series that breaks the bound
+  std::set<std::string> worlds;       // of the series that were judged
 };
 
 Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience patience);
 
-/// Panels under one another, one a measure, lines for processes, and marks along the time for `events` (seconds, what).
+/// What was done to the run, and when.
 struct Event {
   double seconds = 0;
   std::string what;
 };
 std::vector<Event> read_events(const std::string& csv);
+
+/// A soak that shows nothing: a sentence for each kind of disturbance that never came, and for each world that was begun and of
+/// which no process was judged.
+std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes);
+
+/// Panels under one another, one a measure, lines for processes, and marks along the time for the events.
 std::string soak_picture(const std::vector<Series>& series, const std::vector<Event>& events);
 
 }  // namespace aliquot::test

@@ -70,6 +70,31 @@ TEST(SoakJudge, KeepsProcessesApart) {
   EXPECT_EQ(series[2].world, "threads");
 }
 
+TEST(SoakJudge, WantsEachKindOfDisturbance) {
+  const std::vector<std::string> kinds = {"kill of a rank", "kill of all ranks", "USR1", "TERM", "3 ranks"};
+  for (size_t left_out = 0; left_out <= kinds.size(); ++left_out) {
+    std::string csv = "seconds,event\n1,threads\n";
+    for (size_t k = 0; k < kinds.size(); ++k) csv += k == left_out ? "" : fmt::format("2,{}\n", kinds[k]);
+    const auto missing = missing_from(read_events(csv), {.measure = "threads", .problems = {}, .worlds = {"threads"}});
+    ASSERT_EQ(missing.size(), left_out < kinds.size() ? 1u : 0u) << csv;
+    if (left_out + 1 < kinds.size()) {
+      EXPECT_EQ(missing[0], "there was no " + kinds[left_out]);
+    } else if (left_out + 1 == kinds.size()) {
+      EXPECT_EQ(missing[0], "there was no other number of ranks");
+    }
+  }
+}
+
+TEST(SoakJudge, WantsAProcessOfEachWorldThatWasBegun) {
+  const std::vector<Event> events = read_events(
+      "seconds,event\n1,mpi\n2,kill of a rank\n3,kill of all ranks\n4,USR1\n5,TERM\n6,4 ranks\n7,threads\n");
+  const Verdict of_mpi = judged([](int) { return 12; });
+  EXPECT_EQ(of_mpi.worlds, std::set<std::string>{"mpi"});
+  EXPECT_EQ(missing_from(events, of_mpi),
+            std::vector<std::string>{"no process of threads lived long enough to be judged"});
+  EXPECT_TRUE(judged([](int) { return 12; }, {.measure = "descriptors"}, 10).worlds.empty());
+}
+
 TEST(SoakJudge, RefusesWhatIsNoTable) {
   EXPECT_THROW(read_series(""), UsageError);
   EXPECT_THROW(read_series("seconds,threads\n"), UsageError);

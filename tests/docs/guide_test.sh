@@ -21,7 +21,9 @@ inside { print > file }' "$guide"
 
 # printed LISTING: builds the program, runs it, and compares.
 printed() {
-  if [[ $run == *mpirun* ]] && ! command -v mpirun >/dev/null; then echo "not run, there is no mpirun: $run" && return; fi
+  if [[ $run == *mpirun* ]] && ! { command -v mpirun >/dev/null && ldd "$libraries/libaliquot.so" | grep libmpi >"$scratch/mpi"; }; then
+    echo "not run, there is no mpirun, or the build is without MPI: $run" && return
+  fi
   ${CXX:-c++} -std=c++20 -O2 -Wall -Wextra -Werror -ffp-contract=off -I"$headers" "$program" -L"$libraries" -laliquot \
     "-Wl,-rpath,$libraries" "${more[@]}" -o "$scratch/program" || return 1
   (cd "$scratch" && bash -c "$run") >"$scratch/output" 2>&1 || { cat "$scratch/output" && return 1; }

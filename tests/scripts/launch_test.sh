@@ -90,6 +90,9 @@ rm -f "$STARTED"
 expect pass "starting again on 1 ranks" "$batch" "$scratch/once" --checkpoint-dir "$scratch/runs"
 expect pass "" test "$(wc -l <"$SRUN_LOG")" -eq 2
 expect fail "gave up after 2 failures" "$batch" "$scratch/command" broken --checkpoint-dir "$scratch/runs"
+# Whether the tasks that are there share the batch, the command says itself.
+SLURM_NTASKS=4 expect pass "done --checkpoint-dir $scratch/runs --global-batch 6 --resume auto" \
+  "$batch" "$scratch/command" "done" --checkpoint-dir "$scratch/runs" --global-batch 6
 rm -f "$SRUN_LOG"
 expect fail "" "$batch" "$scratch/command" broken --config "$scratch/run.ini"
 expect pass "" test "$(wc -l <"$SRUN_LOG")" -eq 1

@@ -2,6 +2,8 @@
 # run_until_done_test.sh ALIQUOT: that scripts/run_until_done.sh restarts what can be mended, and nothing else.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/expect.sh"
+# shellcheck source=scripts/runs.sh
+source "$top/scripts/runs.sh"
 aliquot=$1
 supervise=("$top/scripts/run_until_done.sh" --wait 0)
 saved=$scratch/saved
@@ -80,7 +82,27 @@ ends 0 "" plays "0" --ranks 8 -- --micro-batch=2 --global-batch 32
 started 1 "8 --micro-batch=2"
 ends 0 "" plays "0" --ranks 8 --least 1 -- --global-batch 24
 started 1 "6 --global-batch 24"
-ends 3 "no number of ranks from 5 to 7 will do" plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
+ends 3 "no number of ranks from 5 to 7 will do for --global-batch 16 in micro-batches of 4; gave up" \
+  plays "0" --ranks 8 --least 5 --available "echo 7" -- --global-batch=16
+ends 0 "" plays "3\n0" --ranks 8 --least 1 --available "echo 7" -- --global-batch 48 --replicas 2
+started 2 "6 --global-batch 48 --replicas 2"
+# Where the number of micro-batches is fixed, no other number of ranks has the same batch.
+echo 8 >"$scratch/available"
+ends 3 "from 1 to 3 will do for --global-batch 64 in micro-batches of 4, --accumulate 2; gave up" \
+  plays "3\n0" --ranks 8 --least 1 --available "cat $scratch/available; echo 3 >$scratch/available" -- --global-batch 64 --accumulate 2
+started 1 "8 --global-batch 64"
+ends 1 "are whole numbers from 1, not 'many'" plays "0" --ranks 8 --least 1 -- --global-batch many
+# Which it is, is not guessed where a file may say it; and where there is no choice, the command is asked.
+ends 1 "say --micro-batch in the command" plays "0" --ranks 8 --least 4 -- --global-batch 24 --deepspeed ds.json
+ends 0 "" plays "0" --ranks 8 --least 4 -- --global-batch 24 --deepspeed ds.json --micro-batch 1
+started 1 "8 --global-batch 24"
+ends 0 "" plays "0" --ranks 8 -- --global-batch 24 --deepspeed ds.json
+started 1 "8 --global-batch 24"
+# Without a global batch, the batch goes with the ranks, and that is said.
+ends 0 "4 ranks instead of 8, and the command says no --global-batch" plays "3\n3\n0" --ranks 8 --least 2 --
+ends 0 "" plays "3\n3\n0" --ranks 8 --least 2 -- --global-batch 32
+started 3 "4 --global-batch 32"
+if grep -q "instead of" "$scratch/log"; then cat "$scratch/log" && failures=$((failures + 1)); fi
 ends 1 "is to print a number" plays "0" --available "echo many" --
 
 # A run that loses half of its ranks in the middle ends with the bits of one that nothing disturbed.
@@ -160,5 +182,5 @@ stopped() { # SIGNAL COMMAND...
 small=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --checkpoint-every 20)
 stopped TERM "${small[@]}"
 stopped USR1 "${small[@]}"
-if command -v mpirun >/dev/null; then stopped TERM mpirun -n 2 "${small[@]}"; fi
+if has_mpi "$aliquot"; then stopped TERM mpirun -n 2 "${small[@]}"; fi
 exit $((failures > 0))
