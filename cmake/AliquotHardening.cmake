@@ -4,7 +4,10 @@ include(CheckCXXCompilerFlag)
 include(CheckLinkerFlag)
 include(CheckPIESupported)
 # Without the check CMake compiles programs as position independent, and leaves it to the compiler whether they are linked so.
-check_pie_supported(LANGUAGES CXX OUTPUT_VARIABLE _why_no_pie)
+# It changes how every program of a project is linked, so it is not for us to ask where we are a part of another's.
+if(PROJECT_IS_TOP_LEVEL)
+  check_pie_supported(LANGUAGES CXX OUTPUT_VARIABLE _why_no_pie)
+endif()
 
 # Sanitizers bring what is stronger, and stand in the way of fortified functions.
 if(NOT ALIQUOT_HARDENING OR ALIQUOT_SANITIZE)

@@ -92,6 +92,7 @@ case $case in
     # more is for the long tests.
     configure_consumer "-DHOW=$case" "-DALIQUOT_TREE=$tree" -DALIQUOT_CUDA=OFF
     if grep -E '^(Boost|dnnl)_DIR:' "$scratch/build/CMakeCache.txt"; then fail "a library needs no such thing"; fi
+    if grep -E '^CMAKE_[A-Z]+_LINK_(NO_)?PIE_SUPPORTED' "$scratch/build/CMakeCache.txt"; then fail "the consumer's own programs are linked otherwise"; fi
     # A header that changes is copied, and what includes it compiled again, in one run: the build knows where copies come from.
     says "$(ninja -C "$scratch/build" -t query aliquot/public/aliquot/engine/engine.h 2>&1 ||
       ninja -C "$scratch/build" -t query _deps/aliquot-build/public/aliquot/engine/engine.h)" "input: CUSTOM_COMMAND"
