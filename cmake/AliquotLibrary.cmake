@@ -30,6 +30,9 @@ if(ALIQUOT_SANITIZE)
 else()
   target_link_options(aliquot_library PRIVATE LINKER:--no-undefined)
 endif()
+if(ALIQUOT_COVERAGE)
+  target_link_options(aliquot_library PRIVATE --coverage)
+endif()
 # Before 1.0 every minor version may change the binary interface.
 set_target_properties(aliquot_library PROPERTIES EXPORT_NAME aliquot OUTPUT_NAME aliquot LINK_DEPENDS "${_map}" VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})

@@ -2,6 +2,12 @@
 #include <gtest/gtest.h>
 
 #include "apps/version.h"
+#include "kernels/device.h"
+#include "kernels/error.h"
+#include "optim/orthogonalize.h"
+#include "optim/update_tables.h"
+#include "sharding/communicator_nccl.h"
+#include "sharding/direct_communicator.h"
 #include "tests/apps/command_line.h"
 
 namespace aliquot {
@@ -37,6 +43,26 @@ TEST(Doctor, NamesThePackageThatBringsALauncher) {
   const std::string missing = line_of(result.out, "missing");
   EXPECT_NE(missing.find("apt install"), std::string::npos) << result.out;
   EXPECT_NE(missing.find("openmpi-bin"), std::string::npos) << result.out;
+}
+
+TEST(Doctor, RefusesWhatItDoesNotKnowAndFilesThatAreThere) {
+  const test::CommandResult unknown = test::run_aliquot({"doctor", "more"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_NE(unknown.err.find("'more' is no option of doctor"), std::string::npos) << unknown.err;
+  const test::CommandResult there = test::run_aliquot({"doctor", "--measure", "/proc/self/status"});
+  EXPECT_EQ(there.code, 1);
+  EXPECT_NE(there.err.find("is there already: remove it"), std::string::npos) << there.err;
+}
+
+TEST(WithoutGpuParts, WhateverNeedsThemIsRefusedWithASentence) {
+  if (cuda_part().is_there) GTEST_SKIP() << "this build has them";
+  const auto host = make_host_device(1);
+  EXPECT_THROW(make_cuda_device(0), UnavailableError);
+  EXPECT_THROW(wrap_cuda_stream(*host, Lane::kCompute, nullptr), UnavailableError);
+  EXPECT_THROW(cuda_direct_parts(1), UnavailableError);
+  EXPECT_THROW(make_nccl_communicator(*host, {}), UnavailableError);
+  EXPECT_THROW(cuda_update_kernels(), UnavailableError);
+  EXPECT_THROW(cuda_matrix_kernels(), UnavailableError);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "apps/models/shape.h"
 #include "apps/options/nearest.h"
 #include "apps/options/train_options.h"
 #include "kernels/error.h"
@@ -89,6 +90,9 @@ TEST(TrainOptions, ComplainInOneLineThatNamesFlagAndRemedy) {
   EXPECT_TRUE(says(complaint({"nano"}), "'nano' belongs to no option"));
   EXPECT_TRUE(says(complaint({"--betas", "0.9"}), "--betas"));
   EXPECT_TRUE(says(complaint({"--offload", "disk:"}), "--offload"));
+  EXPECT_TRUE(says(complaint({"--offload", "disk:DIR"}), "DIR stands for a directory"));
+  EXPECT_TRUE(says(complaint({"--betas", "0.9,1"}), "never forgets"));
+  EXPECT_TRUE(says(complaint({"--trace="}), "--trace"));
   EXPECT_TRUE(says(complaint({"-z"}), "-z"));
   EXPECT_TRUE(says(complaint({"--steps", "5", "--steps", "6"}), "none"));  // the last one wins
 }
@@ -150,6 +154,46 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
   EXPECT_THROW(resolve(crooked, 1, false), UsageError);
   TrainOptions lonely = parsed({"--resume", "auto"});
   EXPECT_THROW(resolve(lonely, 1, false), UsageError);
+}
+
+TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
+  struct Case {
+    std::vector<std::string> arguments;
+    const char* says;
+  };
+  for (const Case& wrong : std::initializer_list<Case>{
+           {{"--global-batch", "32", "--accumulate", "3"}, "--accumulate 3 contradicts --global-batch 32"},
+           {{"--update-in-backward"}, "--update-in-backward cannot know the global norm in time"},
+           {{"--update-in-backward", "--clip", "0", "--skip-spikes", "4"}, "leave one of them out"},
+           {{"--warmup-from", "1"}, "--warmup-from 1 is above --lr"},
+           {{"--min-lr", "1"}, "--min-lr 1 is above --lr"},
+           {{"--warmup", "20", "--steps", "10"}, "--warmup 20 is longer than --steps 10"},
+           {{"--scale-lr", "linear"}, "--scale-lr needs --base-batch"},
+           {{"--base-batch", "8"}, "--scale-lr is none"},
+           {{"--checkpoint-every", "5"}, "--checkpoint-every needs --checkpoint-dir"},
+           {{"--resume", "a", "--init", "b"}, "leave one out"},
+           {{"--eval-every", "5"}, "--eval-every needs --eval-data"},
+           {{"--reproducible", "--accumulate", "2", "--accumulate-into", "full"}, "leave out --accumulate-into full"},
+           {{"--sequence", "100000"}, "longer than the model's context"},
+           {{"--memory-budget", "0"}, "--memory-budget 0: give the bytes"},
+           {{"--kv-heads", "2"}, "leave the flag out"}}) {
+    TrainOptions options = parsed(wrong.arguments);
+    try {
+      resolve(options, 2, false);
+      ADD_FAILURE() << "taken: " << wrong.says;
+    } catch (const UsageError& error) {
+      EXPECT_TRUE(says(error.what(), wrong.says));
+    }
+  }
+}
+
+TEST(ModelShape, RefusesWhatIsNoNumberOfAnything) {
+  for (const int64_t layers : {int64_t{0}, int64_t{-1}, (int64_t{1} << 31) + 1}) {
+    ModelShape shape = find_model_preset("gpt2-nano")->shape;
+    EXPECT_NO_THROW(check(shape));
+    shape.layers = layers;
+    EXPECT_THROW(check(shape), UsageError) << layers;
+  }
 }
 
 TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {

@@ -271,8 +271,29 @@ TEST(Plan, RefusesWithASentence) {
   refuses({"--stages", "1-3"}, "as in 1,3");
   refuses({"--machine", "nowhere"}, "nor a file");
   refuses({"--model", "gpt2-124"}, "gpt2-124m");
+  refuses({"--params", "7b", "--recompute", "block"}, "--recompute block: of --params nothing is known");
+  refuses({"--params", "7b", "--optimizer", "muon"}, "--optimizer muon: of --params no matrices are known");
+  refuses({"--trace", "/nowhere/step.json"}, "--trace /nowhere/step.json: it cannot be written");
   refuses({"--reproducible", "--ranks", "3"}, "powers of two");
   refuses({"--gather", "view", "--ranks", "16", "--ranks-per-node", "8"}, "all ranks on one host");
+}
+
+TEST(Plan, AMachineFileThatSaysNonsenseIsRefused) {
+  test::TemporaryDirectory directory;
+  const std::string path = directory.path() / "machine.json";
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {"[1]", "the file is no JSON object"},
+      {R"({"like": "a-laptop"})", "like is no machine"},
+      {R"({"inside_node": 5})", "inside_node is no link"},
+      {R"({"between_nodes": {"bytes_per_second": 0}})", "bytes_per_second is none; give a number above 0"},
+      {R"({"cores_per_thread": -1})", "cores_per_thread is none; give a number of 0 or more"},
+      {R"({"has_gpus": 8})", "has_gpus is true or false"}};
+  for (const auto& [text, sentence] : cases) {
+    test::write_file(path, text);
+    const CommandResult result = test::run_aliquot({"plan", "--machine", path});
+    EXPECT_EQ(result.code, 1) << text;
+    EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+  }
 }
 
 }  // namespace

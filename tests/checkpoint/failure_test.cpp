@@ -8,6 +8,7 @@
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
+#include "checkpoint/together.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
@@ -246,7 +247,63 @@ TEST(Failure, RanksThatDifferAreToldApart) {
   says("named twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
   says("its path has an empty", [](State& state, int) { state.tensors[0].path = "parameters//w"; });
   says("is taken", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
+  says("text cannot be saved: it holds a NUL", [](State& state, int) { state.scalars["text"] = std::string(1, '\0'); });
+  says("step -1 cannot be saved", [](State& state, int) { state.step = -1; });
   says("is the most", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
+}
+
+TEST(Failure, RanksThatLoadDifferentCheckpointsAreTold) {
+  TemporaryDirectory directory;
+  const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    load(shard.state(), communicator, directory.path() / (communicator.rank() == 0 ? "a" : "b"));
+  });
+  EXPECT_EQ(failures[0], failures[1]);
+  EXPECT_NE(failures[1].find("ranks would load different checkpoints: rank 1 asks for"), std::string::npos)
+      << failures[1];
+}
+
+/// Whatever kind of error one rank has, all have it, with its exit code.
+TEST(Failure, OneRanksErrorIsEveryRanksOfTheSameKind) {
+  for (const ExitCode code :
+       {ExitCode::kUsage, ExitCode::kUnavailable, ExitCode::kFault, ExitCode::kCheckpoint, ExitCode::kNotFinite}) {
+    std::array<ExitCode, 3> codes{};
+    const auto failures = test::on_ranks(3, [&](Communicator& communicator) {
+      try {
+        all_or_none(communicator, [&] {
+          if (communicator.rank() == 1) throw Error(code, "no");
+        });
+      } catch (const Error& error) {
+        codes[static_cast<size_t>(communicator.rank())] = error.exit_code();
+        throw;
+      }
+    });
+    EXPECT_EQ(failures, std::vector<std::string>(3, "rank 1: no"));
+    EXPECT_EQ(codes, (std::array{code, code, code}));
+  }
+}
+
+/// The room is asked for before anything is written.
+TEST(Failure, ADiskWithoutRoomIsToldBeforeAnythingIsWritten) {
+  class FullFileSystem final : public FileSystem {
+   public:
+    int space(int file, struct statvfs* to) override {
+      const int result = FileSystem::space(file, to);
+      to->f_bavail = 0;
+      return result;
+    }
+  } full;
+  TemporaryDirectory directory;
+  const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    shard.fill(1);
+    SaveOptions options;
+    options.file_system = &full;
+    save(shard.state(), communicator, directory.path(), options);
+  });
+  EXPECT_EQ(failures[0], failures[1]);
+  EXPECT_NE(failures[0].find("and 0 B are free: free some"), std::string::npos) << failures[0];
+  EXPECT_TRUE(names_in(directory.path()).empty());
 }
 
 TEST(Failure, AStateThatDoesNotFitIsListedWhole) {

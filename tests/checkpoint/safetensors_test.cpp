@@ -6,6 +6,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <sys/stat.h>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/element_value.h"
@@ -286,6 +287,26 @@ TEST(Weights, ThatDoNotFitAreListedAndNothingIsTouched) {
   for (const char* words : {"a is float32 1x2 there and float32 2 here", "b is missing there", "x is only there"}) {
     EXPECT_NE(failures[0].find(words), std::string::npos) << failures[0];
   }
+}
+
+/// An index is opened like any file of strangers; a type that the model's cannot be made of is named.
+TEST(Weights, ThatCannotBeReadAreRefusedWithASentence) {
+  TemporaryDirectory directory;
+  const auto index = directory.path() / "model.safetensors.index.json";
+  const auto says = [&](const std::filesystem::path& path) {
+    return test::on_ranks(1, [&](Communicator& communicator) {
+      test::Shard shard({{"parameters/a", {1}, DType::kFloat32}}, 1, 0, test::Cut::kBlocks, 9);
+      load_weights(shard.state(), communicator, path);
+    })[0];
+  };
+  EXPECT_NE(says(index).find("cannot open"), std::string::npos) << says(index);
+  ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
+  EXPECT_NE(says(index).find("is no index of weights"), std::string::npos) << says(index);
+  std::filesystem::remove(index);
+  test::write_file(directory.path() / "w.safetensors",
+                   file_of(header("a", R"("dtype":"I64","shape":[1],"data_offsets":[0,8])"), "12345678"));
+  EXPECT_NE(says(directory.path() / "w.safetensors").find("I64"), std::string::npos)
+      << says(directory.path() / "w.safetensors");
 }
 
 TEST(Weights, WhatIsMissingIsZeroWhenAskedFor) {

@@ -8,6 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/page_plan.h"
+#include "checkpoint/snapshot.h"
+#include "checkpoint/tile_parts.h"
+#include "checkpoint/together.h"
 #include "kernels/error.h"
 #include "tests/checkpoint/support.h"
 
@@ -122,6 +126,29 @@ TEST_F(StructureCheck, SurvivesEveryTruncation) {
                                  }),
                  FaultError);
   }
+}
+
+TEST(PagePlan, RefusesExtentsThatDoNotTileWholePages) {
+  const auto plan = [](std::vector<FileExtent> extents) { return plan_pages(extents, 4096); };
+  EXPECT_EQ(plan({{0, 100, 0, 0}, {100, 4096, 1, 0}}).fragments.size(), 1u);
+  EXPECT_THROW(plan({{0, 100, 0, 0}, {200, 4096, 1, 0}}), FaultError);
+  EXPECT_THROW(plan({{0, 100, 0, 0}, {50, 4096, 1, 0}}), FaultError);
+  EXPECT_THROW(plan({{0, 0, 0, 0}, {0, 4096, 1, 0}}), FaultError);
+  EXPECT_THROW(plan({{0, 4096, 0, 0}, {4096, 5000, 1, 0}}), FaultError);
+}
+
+TEST(TileParts, RefusesPartsThatDoNotFillTheFile) {
+  const auto combine = [](const std::vector<TilePart>& parts) {
+    return combine_tiles({to_bytes(std::span<const TilePart>(parts))}, 5000);
+  };
+  EXPECT_EQ(combine({{3000, 2000, 7}, {0, 3000, 9}}).size(), 1u);
+  EXPECT_THROW(combine({{0, 3000, 9}, {3001, 1999, 7}}), FaultError);
+  EXPECT_THROW(combine({{0, 3000, 9}, {2999, 2001, 7}}), FaultError);
+  EXPECT_THROW(combine({{0, 3000, 9}}), FaultError);
+}
+
+TEST(Snapshots, AreRefusedWithASentenceWhereThereIsNoMemory) {
+  EXPECT_THROW(Snapshot(int64_t{1} << 56, nullptr), UnavailableError);
 }
 
 }  // namespace

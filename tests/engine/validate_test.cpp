@@ -1,6 +1,7 @@
 #include "engine/validate.h"
 
 #include <fmt/format.h>
+#include <functional>
 #include <gtest/gtest.h>
 
 #include "kernels/error.h"
@@ -128,10 +129,57 @@ TEST(Validate, NumbersThatNameNothingAreRefused) {
   for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
 }
 
+/// As much of what the planner says against it as `wanted` has, so that they can be compared.
+std::string refusal(const ModelSpec& model, const Policy& policy, std::string_view wanted) {
+  try {
+    plan(model, policy, Topology::one_host(2));
+  } catch (const UsageError& error) {
+    const std::string said = error.what();
+    return said.find(wanted) == said.npos ? said : std::string(wanted);
+  }
+  return "nothing";
+}
+
 TEST(Plan, RefusesAUseThatNamesAUnitTwice) {
   ModelSpec model = chain(2);
   model.uses[1] = {1, 0, 1};
   EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
+}
+
+TEST(Plan, RefusesModelsThatCannotBe) {
+  using Alter = std::function<void(ModelSpec&)>;
+  const std::vector<std::pair<const char*, Alter>> cases = {
+      {"the model declares no unit", [](ModelSpec& model) { model = {}; }},
+      {"two units are both named h.0", [](ModelSpec& model) { model.units[1].name = "h.0"; }},
+      {"two parameters are both named h.0.w",
+       [](ModelSpec& model) { model.units[1].parameters[0].tensor.name = "h.0.w"; }},
+      {"a use of no unit", [](ModelSpec& model) { model.uses[1].clear(); }},
+      {"uses unit 2, but there are 2 units", [](ModelSpec& model) { model.uses[1] = {2}; }},
+      {"unit h.1 is never used", [](ModelSpec& model) { model.uses.pop_back(); }},
+      {"unit h.0 is used 2 times in a pass", [](ModelSpec& model) {
+         model.units[0].gradients = GradientMode::kAssign;
+         model.uses.push_back({0});
+       }}};
+  for (const auto& [sentence, alter] : cases) {
+    ModelSpec model = chain(2);
+    alter(model);
+    EXPECT_EQ(refusal(model, {}, sentence), sentence);
+  }
+}
+
+TEST(Plan, RefusesPoliciesThatCannotBe) {
+  ModelSpec assigning = chain(2);
+  for (UnitSpec& unit : assigning.units) unit.gradients = GradientMode::kAssign;
+  constexpr const char* kAssigns = "unit h.0 assigns its gradients: accumulate into the shard";
+  EXPECT_EQ(refusal(assigning, {.zero_stage = 1, .micro_batch_count = 2}, kAssigns), kAssigns);
+  const std::vector<std::pair<const char*, Policy>> cases = {
+      {"there is no ZeRO stage 4", {.zero_stage = 4}},
+      {"there is no ZeRO stage -1", {.zero_stage = -1}},
+      {"a step needs at least one micro-batch", {.micro_batch_count = 0}},
+      {"prefetch and keep-gathered are counts", {.prefetch = -1}},
+      {"prefetch and keep-gathered are counts", {.keep_gathered = -1}},
+      {"--reproducible takes at most", {.zero_stage = 3, .micro_batch_count = 1 << 30, .reproducible = true}}};
+  for (const auto& [sentence, policy] : cases) EXPECT_EQ(refusal(chain(2), policy, sentence), sentence);
 }
 
 TEST(Plan, RefusesOtherElementTypes) {

@@ -149,6 +149,7 @@ TEST(CustomRule, SaysWhatItKeeps) {
 }
 
 TEST(CustomRule, RefusesWhatWouldBeConfused) {
+  EXPECT_THROW(check(CustomOptimizer{}), UsageError);
   EXPECT_THROW(made<Stateless>(""), UsageError);
   EXPECT_THROW(made<Stateless>("adamw"), UsageError);
   EXPECT_THROW(custom_optimizer<Twice>("twice", 0.1, [](double, int64_t) { return Twice{}; }), UsageError);

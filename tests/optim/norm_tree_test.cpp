@@ -134,6 +134,20 @@ TEST(NormTree, RefusesWhatDoesNotTile) {
   EXPECT_THROW(NormTree({{"a", 1}, {"a", 2}}), std::invalid_argument);
 }
 
+TEST(NormTree, RefusesValuesOfAnotherNumber) {
+  const NormTree tree({{"a", 3}, {"b", 1}});
+  const std::vector<NormSpan> spans{{0, 0, 3, 0}, {1, 0, 1, 3}};
+  const NormParts parts(tree, spans);
+  const NormTotal total(tree, parts.nodes());
+  const std::vector<double> squares(4, 1.0);
+  std::vector<double> values(parts.nodes().size()), too_many(values.size() + 1), of_tensors(3);
+  EXPECT_THROW(parts.sums(squares.data(), too_many), std::invalid_argument);
+  parts.sums(squares.data(), values);
+  EXPECT_THROW(total.finish(too_many), std::invalid_argument);
+  EXPECT_THROW(total.finish(values, of_tensors), std::invalid_argument);
+  EXPECT_EQ(total.finish(values), 4.0);
+}
+
 TEST(NormTree, NothingIsZero) {
   EXPECT_EQ(norm_of(NormTree({}), {}), 0.0);
   EXPECT_EQ(norm_of(NormTree({{"empty", 0}}), {Holder{}}), 0.0);

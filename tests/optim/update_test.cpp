@@ -214,6 +214,8 @@ TEST(Update, RefusesDtypesItDoesNotKnow) {
   shard.point();
   shard.args.master.copy_dtype = DType::kFloat32;
   EXPECT_THROW(shard.step(highest(), AdamW{}, 1), std::logic_error);
+  Shard coded(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32, DType::kUInt8);
+  EXPECT_THROW(coded.step(highest(), Lion{}, 1), std::logic_error);
 }
 
 }  // namespace

@@ -79,6 +79,16 @@ TEST_P(EveryWorldOnce, AGroupMayBeSplitAgain) {
   });
 }
 
+TEST_P(EveryWorldOnce, MoreNumbersThanAreAddedUpAtOnceAreRefused) {
+  run([](World& world) {
+    std::vector<double> values(static_cast<size_t>(Communicator::kSmallCount) + 1, 1.0);
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    EXPECT_THROW(world.communicator().all_reduce(*stream, values, Reduction::kSum, {}), UsageError);
+    EXPECT_THROW(world.sum(values), UsageError);
+    EXPECT_EQ(sum_of_parents(world, world.communicator()), world.rank_count() * (world.rank_count() - 1) / 2.0);
+  });
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int ranks : world_sizes()) {

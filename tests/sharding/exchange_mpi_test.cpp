@@ -62,6 +62,11 @@ TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
   EXPECT_EQ(all[group->rank()], std::to_string(exchange.rank()));
 }
 
+TEST(MpiExchangeTest, ProcessesHoldNoObjectsOfOneAnother) {
+  MpiExchange exchange(MPI_COMM_WORLD, 60);
+  EXPECT_THROW(exchange.all_objects(nullptr), std::logic_error);
+}
+
 TEST(MpiExchangeTest, ColorsMayBeNegative) {
   MpiExchange exchange(MPI_COMM_WORLD, 60);
   const auto group = exchange.split(exchange.rank() % 2 == 0 ? -1 : -2, 0);

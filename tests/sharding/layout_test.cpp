@@ -4,6 +4,7 @@
 #include <random>
 
 #include "kernels/error.h"
+#include "sharding/state.h"
 
 namespace aliquot {
 namespace {
@@ -104,6 +105,12 @@ TEST(FlatLayout, RefusesWhatCannotShareABuffer) {
   EXPECT_THROW(FlatLayout({{"a", {0, -1}}}, 1), UsageError);
   EXPECT_THROW(FlatLayout({{"a", {int64_t{1} << 61}}, {"b", {int64_t{1} << 61}}, {"c", {int64_t{1} << 61}}}, 1),
                UsageError);
+}
+
+TEST(StateTensors, RefuseAShapeThatNoStateCanHold) {
+  for (const auto& shape : {std::vector<int64_t>{-1}, {0, -1}, {int64_t{1} << 40, int64_t{1} << 40}})
+    EXPECT_THROW((StateTensor{"parameters/w", shape, DType::kFloat32, {}}).element_count(), UsageError);
+  EXPECT_EQ((StateTensor{"parameters/w", {3, 5}, DType::kFloat32, {}}).element_count(), 15);
 }
 
 TEST(FlatLayout, NoElementsAreNoneWhateverTheOtherExtents) {

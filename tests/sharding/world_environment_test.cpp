@@ -83,6 +83,12 @@ TEST_F(LauncherTest, ThreadsAreRefusedWhereTheLauncherDoesNotSayHowMany) {
   }
 }
 
+TEST_F(LauncherTest, ChoicesThatContradictEachOtherAreRefused) {
+  EXPECT_THROW(World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kNccl}), UsageError);
+  EXPECT_THROW(World::from_environment({.device = DeviceChoice::kCuda, .kind = WorldChoice::kMpi}), UsageError);
+  EXPECT_THROW(World::threads(0, [](World&) {}), UsageError);
+}
+
 TEST_F(LauncherTest, AWorldMayTakeThePlaceOfAnother) {
   World world = World::from_environment({.device = DeviceChoice::kHost});
   world = World::from_environment({.device = DeviceChoice::kHost});

@@ -55,7 +55,8 @@ void note(void* place) {
 
 }  // namespace
 
-extern "C" [[noreturn]] void __cxa_throw(void* exception, std::type_info* type, void (*destroy)(void*)) {
+extern "C" [[noreturn, gnu::visibility("default")]] void __cxa_throw(void* exception, std::type_info* type,
+                                                                     void (*destroy)(void*)) {
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
   static const auto real = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
   // One back: the address is of what follows the call, which may belong to the next line.
