@@ -3,11 +3,14 @@
 # that many seconds, says something that matches the extended regular expression, and leaves neither a file in /dev/shm
 # nor a process behind. SENTENCE may be empty. What matches ALIQUOT_NOBODY_SAYS, if set, is not said.
 set -u
+# shellcheck source=scripts/runs.sh
+source "$(dirname "$0")/../../scripts/runs.sh"
+own_shared_memory "$@"
 code=$1 limit=$2 sentence=$3
 shift 3
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-before=$(ls /dev/shm)
+before=$(shared_names)
 began=$(date +%s%N)
 timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1
 ended=$?
@@ -26,11 +29,7 @@ if [ -n "${ALIQUOT_NOBODY_SAYS:-}" ] && grep -Eq -- "$ALIQUOT_NOBODY_SAYS" "$log
   complain "somebody said: $ALIQUOT_NOBODY_SAYS"
 fi
 if grep -q 'bytes were touched' "$log"; then complain "data was used"; fi
-left=$(comm -13 <(echo "$before") <(ls /dev/shm))
-# Another job of this machine may have come meanwhile; what is ours has no process any more.
-for file in $left; do
-  grep -qs -- "/dev/shm/$file" /proc/[0-9]*/maps || complain "left /dev/shm/$file"
-done
+for file in $(comm -13 <(echo "$before") <(shared_names)); do complain "left /dev/shm/$file"; done
 killed=$(sed -n 's/^killed at //p' "$log")
 if [ -n "$killed" ]; then
   gone=$(((now - killed) / 1000000))
