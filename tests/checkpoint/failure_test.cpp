@@ -10,6 +10,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/together.h"
 #include "checkpoint/verify.h"
+#include "kernels/file.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
 
@@ -280,6 +281,19 @@ TEST(Failure, OneRanksErrorIsEveryRanksOfTheSameKind) {
     });
     EXPECT_EQ(failures, std::vector<std::string>(3, "rank 1: no"));
     EXPECT_EQ(codes, (std::array{code, code, code}));
+  }
+}
+
+TEST(Failure, AFileThatIsShorterThanItWasIsNamed) {
+  TemporaryDirectory directory;
+  test::write_file(directory.path() / "short", "12345");
+  const File file = Directory::open(FileSystem::system(), directory.path()).open_for_reading("short");
+  std::array<std::byte, 8> bytes{};
+  try {
+    file.read(bytes, 0);
+    FAIL() << "eight bytes of five";
+  } catch (const FaultError& error) {
+    EXPECT_NE(std::string(error.what()).find("short: it ends at byte 5"), std::string::npos) << error.what();
   }
 }
 
