@@ -126,9 +126,12 @@ inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std
   ModuleUnits cut = libtorch::find_called(module, calls);
   const libtorch::Holders holders = libtorch::find_holders(module, cut);
   for (CalledModule& each : cut.called) libtorch::add_units(each, holders, cut);
-  for (const auto& each : module.modules()) {
+  // Without the module itself, which LibTorch hands out only where a shared_ptr holds it: it may well be a local variable.
+  for (const auto& each : module.modules(/*include_self=*/false)) {
     if (const auto* embedding = each->as<torch::nn::Embedding>(); embedding != nullptr)
       cut.tables.insert(embedding->weight.unsafeGetTensorImpl());
+    if (const auto* bag = each->as<torch::nn::EmbeddingBag>(); bag != nullptr)
+      cut.tables.insert(bag->weight.unsafeGetTensorImpl());
   }
   return cut;
 }
