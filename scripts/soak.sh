@@ -80,7 +80,8 @@ sample() {
   for pid in $there; do
     held=$(count_of "/proc/$pid/fd" -mindepth 1)
     threads=$(awk '/^Threads:/ { print $2 }' "/proc/$pid/status" 2>/dev/null) || continue
-    memory=$(awk '/^Pss:/ { print $2 }' "/proc/$pid/smaps_rollup" 2>/dev/null) || continue
+    # Not the pages of files: the system drops those that lie idle and reads them again, and they are no memory that is held.
+    memory=$(awk '/^(Pss_Anon|Pss_Shmem|SwapPss):/ { sum += $2 } END { if (NR) print sum }' "/proc/$pid/smaps_rollup" 2>/dev/null) || continue
     if [ -n "$memory" ] && [ "$held" -gt 0 ]; then echo "$at,$pid,$turn,$held,$threads,$memory" >>"$results/processes.csv"; fi
   done
   kept=$(count_of "$saved" -maxdepth 1 -name 'step-*')
