@@ -73,8 +73,9 @@ settings=("nodes=$nodes" "ranks_per_node=$ranks_per_node" "rate=$rate" "delay=$d
   "called_from=$called_from" "faults=$(printf "%s\n" "${faults[@]}")")
 setpriv --pdeathsig KILL unshare "${namespaces[@]}" scripts/cluster/inside.sh "${settings[@]}" -- "$@" </dev/null &
 inside=$!
-trap 'kill -KILL $inside; exit 143' TERM
-trap 'kill -KILL $inside; exit 130' INT HUP
+# A second signal, such as timeout sends to us and to our group, finds nobody left to kill.
+trap 'kill -KILL $inside 2>/dev/null || true; exit 143' TERM
+trap 'kill -KILL $inside 2>/dev/null || true; exit 130' INT HUP
 status=0
 wait $inside || status=$?
 exit $status
