@@ -2,6 +2,7 @@
 
 #include "kernels/device.h"
 #include "kernels/error.h"
+#include "kernels/machine_memory.h"
 
 namespace aliquot {
 namespace {
@@ -18,5 +19,7 @@ std::unique_ptr<Device> make_cuda_device(int) { throw UnavailableError(kNoCuda);
 std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw UnavailableError(kNoCuda); }
 
 int cuda_device_count() noexcept { return 0; }
+
+int64_t taken_gpu_bytes(Device&) { return 0; }
 
 }  // namespace aliquot

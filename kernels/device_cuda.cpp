@@ -6,6 +6,7 @@
 
 #include "kernels/booking.h"
 #include "kernels/error.h"
+#include "kernels/machine_memory.h"
 #include "kernels/poll_until.h"
 #include "kernels/tell.h"
 
@@ -228,6 +229,12 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
                     ordinal, count));
   }
   return std::make_unique<CudaDevice>(ordinal);
+}
+
+int64_t taken_gpu_bytes(Device& device) {
+  if (device.kind() != DeviceKind::kCuda) return 0;
+  const CudaDevice::Memory memory = cuda_device(device).memory();
+  return memory.total_bytes - memory.free_bytes;
 }
 
 }  // namespace aliquot

@@ -95,31 +95,29 @@ __global__ void decode_blocks(const Decode what, int64_t part_bytes) {
 void encode(Stream& stream, const Encode& what) {
   const int64_t count = what.part_count * what.count;
   if (count == 0) return;
-  const cudaStream_t queue = cuda_stream(stream);
-  const unsigned grid = launch_blocks(count / kLaneElements);
-  const int64_t part_bytes = encoded_bytes(what.count);
-  switch (what.from_dtype) {
-    case DType::kFloat32: encode_blocks<Fp32Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    case DType::kBFloat16: encode_blocks<Bf16Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    case DType::kFloat16: encode_blocks<Fp16Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    default: refuse(what.from_dtype);
-  }
-  check_launch("encode");
+  const auto kernel = [&] {
+    switch (what.from_dtype) {
+      case DType::kFloat32: return encode_blocks<Fp32Element>;
+      case DType::kBFloat16: return encode_blocks<Bf16Element>;
+      case DType::kFloat16: return encode_blocks<Fp16Element>;
+      default: refuse(what.from_dtype);
+    }
+  }();
+  start_kernel(stream, "encode", launch_grid(count / kLaneElements), kernel, what, encoded_bytes(what.count));
 }
 
 void decode(Stream& stream, const Decode& what) {
   const int64_t count = what.part_count * what.count;
   if (count == 0) return;
-  const cudaStream_t queue = cuda_stream(stream);
-  const unsigned grid = launch_blocks(count / kLaneElements);
-  const int64_t part_bytes = encoded_bytes(what.count);
-  switch (what.to_dtype) {
-    case DType::kFloat32: decode_blocks<Fp32Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    case DType::kBFloat16: decode_blocks<Bf16Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    case DType::kFloat16: decode_blocks<Fp16Element><<<grid, kLaunchThreads, 0, queue>>>(what, part_bytes); break;
-    default: refuse(what.to_dtype);
-  }
-  check_launch("decode");
+  const auto kernel = [&] {
+    switch (what.to_dtype) {
+      case DType::kFloat32: return decode_blocks<Fp32Element>;
+      case DType::kBFloat16: return decode_blocks<Bf16Element>;
+      case DType::kFloat16: return decode_blocks<Fp16Element>;
+      default: refuse(what.to_dtype);
+    }
+  }();
+  start_kernel(stream, "decode", launch_grid(count / kLaneElements), kernel, what, encoded_bytes(what.count));
 }
 
 }  // namespace aliquot::cuda

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/device_cuda.h"
+#include "kernels/start_kernel_cuda.h"
 
 namespace aliquot {
 
@@ -27,10 +28,10 @@ inline constexpr int kPackElements = 4;
 inline constexpr int kLaunchThreads = 256;
 
 /// Blocks of threads for so much work; each thread strides through the rest.
-inline unsigned launch_blocks(int64_t thread_count) {
+inline Grid launch_grid(int64_t thread_count) {
   constexpr int64_t kMost = 2048;  // fills every GPU there is
   const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  return {static_cast<unsigned>(blocks < kMost ? blocks : kMost), kLaunchThreads};
 }
 
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }
@@ -61,13 +62,11 @@ __global__ void for_elements(Op op, int64_t head, int64_t pack_count, int64_t co
 template <class Op, class... T>
 void launch_elements(Stream& stream, const char* loop, int64_t count, const Op& op, const T*... at) {
   if (count <= 0) return;
-  const cudaStream_t queue = cuda_stream(stream);
   const int64_t found = elements_before_packs(at...);
   const int64_t head = found < 0 || found > count ? 0 : found;
   const int64_t pack_count = found < 0 ? 0 : (count - head) / kPackElements;
   const int64_t thread_count = pack_count > 0 ? pack_count : count;
-  for_elements<<<launch_blocks(thread_count), kLaunchThreads, 0, queue>>>(op, head, pack_count, count);
-  check_launch(loop);
+  start_kernel(stream, loop, launch_grid(thread_count), for_elements<Op>, op, head, pack_count, count);
 }
 
 }  // namespace aliquot

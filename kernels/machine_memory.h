@@ -13,4 +13,8 @@ int64_t machine_memory_bytes();
 /// long after it was granted. The largest number where the system does not tell.
 int64_t available_memory_bytes();
 
+class Device;
+/// What of a GPU's memory is taken, by all processes, as its driver says; 0 for a host. Throws as the device's other calls.
+int64_t taken_gpu_bytes(Device& device);
+
 }  // namespace aliquot

@@ -62,19 +62,16 @@ void find(Stream& stream, int64_t* first, const void* x, Bits exponent, int64_t 
 
 void block_squares(Stream& stream, double* sums, const float* x, int64_t count) {
   if (count <= 0) return;
-  const cudaStream_t queue = cuda_stream(stream);
   const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
   const bool aligned = elements_before_packs(x) == 0;
-  square_blocks<<<launch_blocks(block_count * kLanes), kLaunchThreads, 0, queue>>>(sums, x, count, aligned);
-  check_launch("block_squares");
+  start_kernel(stream, "block_squares", launch_grid(block_count * kLanes), square_blocks, sums, x, count, aligned);
 }
 
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
   if (dtype == DType::kInt16 || dtype == DType::kUInt8) {
     throw std::logic_error("find_nonfinite does not take " + std::string(name(dtype)));
   }
-  set_count<<<1, 1, 0, cuda_stream(stream)>>>(first, count);
-  check_launch("find_nonfinite");
+  start_kernel(stream, "find_nonfinite", {1, 1}, set_count, first, count);
   switch (dtype) {
     case DType::kFloat64: return find<uint64_t>(stream, first, x, 0x7ff0000000000000u, count);
     case DType::kFloat32: return find<uint32_t>(stream, first, x, 0x7f800000u, count);

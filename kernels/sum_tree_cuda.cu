@@ -107,16 +107,16 @@ __global__ void sum_blocks(const __grid_constant__ SumArguments arguments) {
 
 template <class From>
 void launch(Stream& stream, const SumArguments& arguments) {
-  const cudaStream_t queue = cuda_stream(stream);
   const int64_t block_count = (arguments.count + kBlockElements - 1) / kBlockElements;
-  const unsigned grid = launch_blocks(block_count * kLanes);
-  switch (arguments.source_count) {
-    case 2: sum_blocks<From, 2><<<grid, kLaunchThreads, 0, queue>>>(arguments); break;
-    case 4: sum_blocks<From, 4><<<grid, kLaunchThreads, 0, queue>>>(arguments); break;
-    case 8: sum_blocks<From, 8><<<grid, kLaunchThreads, 0, queue>>>(arguments); break;
-    default: sum_blocks<From, 0><<<grid, kLaunchThreads, 0, queue>>>(arguments); break;
-  }
-  check_launch("sum_tree");
+  const auto kernel = [&] {
+    switch (arguments.source_count) {
+      case 2: return sum_blocks<From, 2>;
+      case 4: return sum_blocks<From, 4>;
+      case 8: return sum_blocks<From, 8>;
+      default: return sum_blocks<From, 0>;
+    }
+  }();
+  start_kernel(stream, "sum_tree", launch_grid(block_count * kLanes), kernel, arguments);
 }
 
 bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16; }

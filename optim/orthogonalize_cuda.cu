@@ -113,8 +113,8 @@ struct ToBf16 {
   }
 };
 
-unsigned tiles(const ConstMatrix& of, int64_t rows, int64_t columns) {
-  return static_cast<unsigned>((of.rows + rows - 1) / rows * ((of.columns + columns - 1) / columns));
+Grid tiles(int64_t rows, int64_t columns, int64_t edge) {
+  return {static_cast<unsigned>((rows + edge - 1) / edge * ((columns + edge - 1) / edge)), kLaunchThreads};
 }
 
 struct CudaMatrixLoops {
@@ -122,14 +122,10 @@ struct CudaMatrixLoops {
   const Kernels& kernels;
 
   void transpose(float* to, const ConstMatrix& from) const {
-    const cudaStream_t queue = cuda_stream(stream);
-    transpose_tiles<<<tiles(from, kTransposeTile, kTransposeTile), kLaunchThreads, 0, queue>>>(to, from);
-    check_launch("transpose");
+    start_kernel(stream, "transpose", tiles(from.rows, from.columns, kTransposeTile), transpose_tiles, to, from);
   }
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
-    const cudaStream_t queue = cuda_stream(stream);
-    multiply_tiles<<<tiles({nullptr, a.rows, b.columns}, kTile, kTile), kLaunchThreads, 0, queue>>>(to, a, b);
-    check_launch("multiply");
+    start_kernel(stream, "multiply", tiles(a.rows, b.columns, kTile), multiply_tiles, to, a, b);
   }
   void copy(float* to, const float* from, int64_t count) const { kernels.copy(stream, to, from, 4 * count); }
   void scale(float* values, float factor, int64_t count) const { kernels.scale(stream, values, factor, count); }
@@ -141,9 +137,8 @@ struct CudaMatrixLoops {
   }
   void normalize(float* values, int64_t count, double* sums, float eps) const {
     kernels.block_squares(stream, sums, values, count);
-    const cudaStream_t queue = cuda_stream(stream);
-    add_pairs<<<1, kLaunchThreads, 0, queue>>>(sums, (count + kBlockElements - 1) / kBlockElements);
-    check_launch("add pairs");
+    start_kernel(stream, "add pairs", {1, kLaunchThreads}, add_pairs, sums,
+                 (count + kBlockElements - 1) / kBlockElements);
     launch_elements(stream, "normalize", count, ByInverseNorm{values, sums, eps}, values);
   }
 };

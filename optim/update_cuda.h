@@ -160,11 +160,9 @@ inline bool packs_everywhere(const UpdateArgs& args) {
 
 template <typename R, typename Gradient, bool kSplit, typename Moment>
 void launch(Stream& stream, const UpdateArgs& args, const UpdateStep& step, const R& rule) {
-  const cudaStream_t queue = cuda_stream(stream);
   const int64_t thread_count = (args.count + kBlockElements - 1) / kBlockElements * kWarpThreads;
-  update_blocks<R, Gradient, kSplit, Moment><<<launch_blocks(thread_count), kLaunchThreads, 0, queue>>>(
-      args, rule, step.gradient_factor, step.seed, step.step, packs_everywhere(args));
-  check_launch("update");
+  start_kernel(stream, "update", launch_grid(thread_count), update_blocks<R, Gradient, kSplit, Moment>, args, rule,
+               step.gradient_factor, step.seed, step.step, packs_everywhere(args));
 }
 
 template <typename R, typename Gradient, bool kSplit>

@@ -113,11 +113,9 @@ __global__ void __launch_bounds__(kLaunchThreads)
 
 template <typename R, typename Gradient, bool kSplit>
 void launch_quantised(Stream& stream, const UpdateArgs& args, const UpdateStep& step, const R& rule) {
-  const cudaStream_t queue = cuda_stream(stream);
   const int64_t thread_count = (args.count + kBlockElements - 1) / kBlockElements * kWarpThreads;
-  update_quantised_blocks<R, Gradient, kSplit><<<launch_blocks(thread_count), kLaunchThreads, 0, queue>>>(
-      args, rule, step.gradient_factor, step.seed, step.step, packs_everywhere(args));
-  check_launch("update in eight bits");
+  start_kernel(stream, "update in eight bits", launch_grid(thread_count), update_quantised_blocks<R, Gradient, kSplit>,
+               args, rule, step.gradient_factor, step.seed, step.step, packs_everywhere(args));
 }
 
 template <typename R>

@@ -1,4 +1,4 @@
-#include "kernels/device_cuda.h"
+#include "kernels/start_kernel_cuda.h"
 #include "tests/kernels/shared_functions_cuda.h"
 
 namespace aliquot {
@@ -12,9 +12,7 @@ __global__ void draw_normals(float* to, RandomKey key, int64_t count) {
 }  // namespace
 
 void draw_normals_cuda(Stream& stream, float* to, RandomKey key, int64_t count) {
-  const cudaStream_t queue = cuda_stream(stream);
-  draw_normals<<<static_cast<unsigned>((count + 255) / 256), 256, 0, queue>>>(to, key, count);
-  check_launch("draw_normals");
+  start_kernel(stream, "draw_normals", {static_cast<unsigned>((count + 255) / 256), 256}, draw_normals, to, key, count);
 }
 
 }  // namespace aliquot

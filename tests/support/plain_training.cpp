@@ -78,7 +78,8 @@ void OwnedTensors::zero_gradients() {
 PlainTraining::PlainTraining(const PlainOptions& options)
     : options_(options),
       pool_(options.threads),
-      model_(make_model(options.shape, options.model, pool_)),
+      loops_(make_host_model_loops(pool_)),
+      model_(make_model(options.shape, options.model, *loops_)),
       tensors_(std::make_unique<OwnedTensors>(*model_, options.seed)),
       activations_(model_->activations()),
       token_count_(options.model.batch *
