@@ -1,4 +1,5 @@
 // aliquot train: from the command line to the digest.
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
@@ -14,6 +15,7 @@
 #include "apps/train_settings.h"
 #include "checkpoint/find.h"
 #include "engine/guard_range.h"
+#include "kernels/device.h"
 #include "kernels/error.h"
 #include "kernels/staged_fault.h"
 
@@ -62,13 +64,18 @@ void check_where_it_writes(const TrainOptions& options) {
   }
 }
 
+/// One a GPU, where they are to be used.
+int ranks_without_launcher(const TrainOptions& options) {
+  const int gpus = options.device == "host" ? 0 : cuda_device_count();
+  return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
+}
+
 // What can be said without knowing the world.
 void check_before_ranks(const TrainOptions& options) {
-  refuse_unfinished(options);
   staged_fault();
   TrainOptions copy = options;
   copy.global_batch.reset();  // whether it divides is known with the ranks
-  resolve(copy, static_cast<int>(options.ranks.value_or(1)), false);
+  resolve(copy, ranks_without_launcher(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {
     throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
@@ -88,7 +95,7 @@ ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data,
     throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
                      std::to_string(world.rank_count()) + ": leave --ranks out.");
   }
-  resolve(options, world.rank_count(), false);
+  resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
   TrainRun run(world, options, data, evaluated);
   if (!options.dry_run) return run.run();
   run.print_plan();
@@ -121,7 +128,7 @@ int run_train(const Arguments& arguments) {
   install_fault_names();
   ExitCode code = ExitCode::kDone;
   World::run(
-      static_cast<int>(options.ranks.value_or(1)),
+      ranks_without_launcher(options),
       [&](World& world) {
         const ExitCode own = train_rank(world, options, *data, evaluated.get());
         if (world.rank() == 0 || launched_process_count() > 1) code = own;

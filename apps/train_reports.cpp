@@ -44,8 +44,26 @@ RankMemory TrainRun::planned_memory() {
   return memory;
 }
 
+// Ranks that share a GPU share what is taken of it beyond all their ledgers.
+void TrainRun::measure_outside_on_gpu() {
+  const Topology& topology = world_.topology();
+  const int own = world_.rank();
+  int64_t held = 0, sharers = 0;
+  const auto said = world_.communicator().gather_objects(std::to_string(world_.device().ledger().held_bytes()));
+  for (int r = 0; r < world_.rank_count(); ++r) {
+    if (topology.node_of_rank[r] != topology.node_of_rank[own] || topology.gpu_of_rank[r] != topology.gpu_of_rank[own])
+      continue;
+    held += std::stoll(said[static_cast<size_t>(r)]);
+    ++sharers;
+  }
+  const int64_t taken_bytes = taken_gpu_bytes(world_.device());
+  system_bytes_ = taken_bytes / sharers;
+  outside_bytes_ = (taken_bytes - held) / sharers;
+}
+
 // Ranks that are threads share what their process holds beyond all their ledgers.
 void TrainRun::measure_outside() {
+  if (on_gpu()) return measure_outside_on_gpu();
   double held = static_cast<double>(world_.device().ledger().held_bytes());
   const bool own_process = launched_process_count() > 1;
   if (!own_process) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/models/make_model.h"
+#include "apps/models/model_loops_cuda.h"
 #include "apps/stop_request.h"
 #include "apps/train_settings.h"
 #include "apps/wrap.h"
@@ -42,7 +43,12 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)),
       straggler_watch_(options.straggler_threshold) {
-  options_.threads = host(*stream_).pool().thread_count();
+  if (on_gpu()) {
+    loops_ = make_cuda_model_loops(world.device());
+  } else {
+    options_.threads = host(*stream_).pool().thread_count();
+    loops_ = make_host_model_loops(host(*stream_).pool());
+  }
   if (evaluated != nullptr) {
     LoaderOptions in_order = loader_options(world, options);
     in_order.shuffle = false;
@@ -63,7 +69,7 @@ void TrainRun::make_engine(bool keeps_logits) {
   ModelOptions model = model_options(options_);
   model.keep_logits = keeps_logits;
   engine_.reset();
-  model_ = make_model(model_shape(options_), model, host(*stream_).pool());
+  model_ = make_model(model_shape(options_), model, *loops_);
   engine_ = std::make_unique<Engine>(world_, engine_options(options_));
   wrap(*engine_, *model_, options_.decay_all);
 }
@@ -106,6 +112,7 @@ void TrainRun::prepare() {
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
   refuse_what_does_not_fit();
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
+  loops_->compute_on(engine_->compute_stream());
   if (!options_.trace.empty() || !options_.metrics.empty()) engine_->record_timelines();
   find_start();
   prepare_saving();
@@ -136,9 +143,8 @@ void TrainRun::refuse_nothing_to_check() const {
 void TrainRun::refuse_what_does_not_fit() {
   const int64_t rank_bytes = std::max(planned_memory().planned_peak_bytes, aliquot::rank_bytes(engine_->plan()));
   const int64_t left = available_memory_bytes();
-  const bool on_host = world_.device().kind() == DeviceKind::kHost;
   std::string complaint;
-  if (on_host && rank_bytes > left / ranks_here()) {
+  if (!on_gpu() && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
         "--micro-batch or --recompute block needs less; aliquot plan says how much.",

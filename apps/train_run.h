@@ -12,6 +12,7 @@
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
 #include "apps/models/model.h"
+#include "apps/models/model_loops.h"
 #include "apps/models/parts.h"
 #include "apps/options/train_options.h"
 #include "apps/progress.h"
@@ -64,6 +65,7 @@ class TrainRun {
   StepRecord record_of(const StepReport& report, double loss, double seconds);
   RankMemory planned_memory();
   void measure_outside();
+  void measure_outside_on_gpu();
   MemoryRecord most_memory();
   ExitCode stop(int signal);
   std::map<std::string, Scalar> run_scalars() const;
@@ -79,10 +81,12 @@ class TrainRun {
   ExitCode finish(ExitCode code);
   std::string weight_digest();
   std::vector<RankMemory> memory_of_ranks();
+  bool on_gpu() const { return world_.device().kind() == DeviceKind::kCuda; }
 
   World& world_;
   TrainOptions options_;
   std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
+  std::unique_ptr<ModelLoops> loops_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   bool keeps_logits_ = true;

@@ -28,7 +28,8 @@ Optimizer optimizer(const TrainOptions& o) {
 
 WorldOptions world_options(const TrainOptions& o) {
   WorldOptions world;
-  world.device = o.device == "auto" || o.device == "host" ? DeviceChoice::kHost : DeviceChoice::kCuda;
+  if (o.device == "host") world.device = DeviceChoice::kHost;
+  if (o.device == "cuda") world.device = DeviceChoice::kCuda;
   if (o.world == "threads") world.kind = WorldChoice::kThreads;
   if (o.world == "mpi") world.kind = WorldChoice::kMpi;
   if (o.world == "nccl") world.kind = WorldChoice::kNccl;

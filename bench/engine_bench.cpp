@@ -28,7 +28,9 @@ ModelShape nano() { return find_model_preset("gpt2-nano")->shape; }
 /// A model with its activations and one batch of tokens.
 struct Subject {
   explicit Subject(Stream& stream)
-      : model(nano(), {.batch = kBatch}, host(stream).pool()), activations(model.activations()) {
+      : loops(make_host_model_loops(host(stream).pool())),
+        model(nano(), {.batch = kBatch}, *loops),
+        activations(model.activations()) {
     model.set_loss_factor(1.0f / static_cast<float>(kBatch * nano().context));
     for (int64_t i = 0; i < kBatch * nano().context; ++i) {
       tokens.push_back(static_cast<int32_t>((i * 37 + i / 11) % nano().vocabulary));
@@ -36,6 +38,7 @@ struct Subject {
     }
     model.set_batch({tokens, targets});
   }
+  std::unique_ptr<ModelLoops> loops;
   Gpt2 model;
   PlainMemory activations;  // of the plain loop alone
   std::vector<int32_t> tokens, targets;

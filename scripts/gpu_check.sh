@@ -2,7 +2,7 @@
 # scripts/gpu_check.sh --pack     on the build machine: builds for one GPU generation and fills .device/
 # scripts/gpu_check.sh [QUICK]    on a machine with a GPU, which needs no compiler, network, MPI, HDF5 or Boost
 # The check runs, in this order: every GPU test; NCCL's suite again with sums in tree order; the CUDA examples against those
-# for hosts; compute-sanitizer over a small part; the benchmarks, which have no GPU cases yet and so measure that machine's
+# for hosts; the command on the GPU; compute-sanitizer over a small part; the benchmarks, which have no GPU cases yet and so measure that machine's
 # processor. With QUICK it leaves out the last two. Results go to $OUT, or build/gpu/: summary.txt, tests.log, sanitizer.log
 # and a JSON file a benchmark. All steps run, whatever becomes of those before; exit 3 if any failed, 2 without a GPU or
 # .device/.
@@ -21,7 +21,8 @@ left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-
 # that have a GPU's version, for comparison.
 programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
   conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
-  examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded kernels_bench optimizer_bench"
+  examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded
+  model_loops_cuda_test aliquot_command kernels_bench optimizer_bench"
 
 pack() {
   cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"
@@ -33,8 +34,8 @@ pack() {
   rm -rf $folder
   mkdir -p $folder/bin $folder/lib
   for name in "${known[@]}"; do
-    program=$(find build-gpu -path "*/$name" -type f -perm -u+x)
-    strip -o "$folder/bin/$(basename "$name")" "$program"
+    program=$(find build-gpu -path "*/${name%_command}" -type f -perm -u+x)
+    strip -o "$folder/bin/$(basename "$program")" "$program"
     for library in $(ldd "$program" | awk '$3 ~ "^/" {print $3}' | grep -Ev "$left_out"); do cp -Ln "$library" $folder/lib/; done
   done
   du -sh $folder
@@ -77,6 +78,7 @@ tests() {
 examples() {
   log=$out/tests.log
   if [ -x $folder/bin/transformer_cuda ]; then step "the CUDA examples" tests/apps/cuda_example_test.sh $folder/bin; fi
+  if [ -x $folder/bin/aliquot ]; then step "aliquot train --device cuda" tests/apps/train_on_gpus.sh $folder/bin/aliquot; fi
 }
 
 sanitize() {

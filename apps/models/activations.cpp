@@ -4,9 +4,10 @@
 
 namespace aliquot {
 
-ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options) {
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads) {
   ThreadPool pool(1);  // nothing is computed
-  return make_model(shape, options, pool)->activations();
+  const auto loops = make_host_model_loops(pool, threads);
+  return make_model(shape, options, *loops)->activations();
 }
 
 }  // namespace aliquot

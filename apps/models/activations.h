@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// As the model of that shape declares it, for as many threads as the options say. Throws UsageError when shape and options
+/// As the model of that shape declares it on a host, for so many threads a rank. Throws UsageError when shape and options
 /// do not fit.
-ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options);
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads);
 
 }  // namespace aliquot

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "apps/models/values.h"
+#include "kernels/host_device.h"
 #include "kernels/thread_pool.h"
 
 namespace aliquot {
@@ -15,9 +16,9 @@ namespace aliquot {
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, head_width = 0, kv_heads = 0;
 
-  int64_t width() const { return heads * head_width; }
-  int64_t kv_width() const { return kv_heads * head_width; }
-  int64_t stride() const { return width() + 2 * kv_width(); }
+  ALIQUOT_HOST_DEVICE int64_t width() const { return heads * head_width; }
+  ALIQUOT_HOST_DEVICE int64_t kv_width() const { return kv_heads * head_width; }
+  ALIQUOT_HOST_DEVICE int64_t stride() const { return width() + 2 * kv_width(); }
 };
 
 /// Queries that share one strip of scores.

@@ -14,7 +14,8 @@ constexpr Initial kOne{Initial::Kind::kOne};
 
 }  // namespace
 
-Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool) : Transformer(shape, options, pool) {
+Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
+    : Transformer(shape, options, loops) {
   declare_units();
   finish_declaring(0);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// GPT-2 on the host: learned positions, pre-norm blocks, GELU by tanh, the table of tokens tied to the head.
+// GPT-2: learned positions, pre-norm blocks, GELU by tanh, the table of tokens tied to the head.
 
 #include <vector>
 
@@ -26,7 +26,7 @@ struct Gpt2Tensors {
 /// Units: wte, wpe, h.0, ..., ln_f. Uses: the same, and wte once more as the head.
 class Gpt2 final : public Transformer {
  public:
-  Gpt2(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
+  Gpt2(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
 
   void forward(int use) override;
   void recompute(int use) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "apps/models/linear_products.h"
 #include "apps/models/parallel.h"
 #include "apps/models/parts.h"
 #include "apps/models/product.h"
@@ -68,8 +69,6 @@ void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns&
 
 namespace {
 
-int64_t stride_of(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
-
 // What is added to a product goes first, so that its sum is rounded once.
 void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
   const TimedPart timed(Part::kElementwise);
@@ -86,45 +85,18 @@ void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const floa
   const TimedPart timed(Part::kProducts);
   const bool starts = l.bias.data != nullptr || residual != nullptr;
   if (starts) begin_linear(pool, l, residual, to);
-  multiply(pool, {.a = {x, l.inputs},
-                  .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
-                  .to = to,
-                  .to_stride = stride_of(l),
-                  .rows = l.rows,
-                  .columns = l.outputs,
-                  .depth = l.inputs,
-                  .add = starts,
-                  .scratch = l.scratch});
+  multiply(pool, forward_product(l, x, to, starts));
 }
 
 void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
   const TimedPart timed(Part::kProducts);
-  multiply(pool, {.a = {from, stride_of(l)},
-                  .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
-                  .to = to,
-                  .to_stride = l.inputs,
-                  .rows = l.rows,
-                  .columns = l.inputs,
-                  .depth = l.outputs,
-                  .add = add,
-                  .scratch = l.scratch});
+  multiply(pool, input_product(l, from, to, add));
 }
 
 void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
                              const LinearGradients& to) {
   const TimedPart timed(Part::kProducts);
-  const Matrix inputs{x, l.inputs}, outputs{from, stride_of(l)};
-  Product product{.a = l.outputs_first ? outputs : inputs,
-                  .b = l.outputs_first ? inputs : outputs,
-                  .to = to.weight,
-                  .to_stride = l.outputs_first ? l.inputs : l.outputs,
-                  .rows = l.outputs_first ? l.outputs : l.inputs,
-                  .columns = l.outputs_first ? l.inputs : l.outputs,
-                  .depth = l.rows,
-                  .add = to.add,
-                  .scratch = l.scratch};
-  product.a.transposed = true;
-  multiply(pool, product);
+  multiply(pool, weight_product(l, x, from, to));
   if (to.bias.data == nullptr) return;
   const TimedPart sums(Part::kElementwise);
   for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <string>
 
-#include "apps/models/rotary_angles.h"
-
 namespace aliquot {
 namespace {
 
@@ -15,8 +13,8 @@ constexpr Initial kOne{Initial::Kind::kOne};
 
 }  // namespace
 
-Llama::Llama(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool)
-    : Transformer(shape, options, pool) {
+Llama::Llama(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
+    : Transformer(shape, options, loops) {
   declare_units();
   finish_declaring(shape_.tied ? 0 : -1);
 }
@@ -101,17 +99,16 @@ Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
 
 // Angles are made anew in every block: that takes a few operations each, and to keep them memory all the time.
 void Llama::turn(Values qkv, bool back) {
-  fill_rotary_angles(shape_, options_.sequence, cosines_, sines_);
-  rotate(pool_,
-         {.batch = options_.batch,
-          .sequence = options_.sequence,
-          .heads = shape_.heads + shape_.kv_heads,
-          .head_width = shape_.head_width(),
-          .stride = attention_shape().stride(),
-          .cosines = cosines_,
-          .sines = sines_,
-          .back = back},
-         qkv);
+  loops_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
+  loops_.rotate({.batch = options_.batch,
+                 .sequence = options_.sequence,
+                 .heads = shape_.heads + shape_.kv_heads,
+                 .head_width = shape_.head_width(),
+                 .stride = attention_shape().stride(),
+                 .cosines = cosines_,
+                 .sines = sines_,
+                 .back = back},
+                qkv);
 }
 
 Transformer::Norm Llama::norm_1(const LlamaBlock& w) const {

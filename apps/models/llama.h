@@ -26,7 +26,7 @@ struct LlamaTensors {
 /// tokens is used once more in its place.
 class Llama final : public Transformer {
  public:
-  Llama(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
+  Llama(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
 
   void forward(int use) override;
   void recompute(int use) override;

@@ -35,8 +35,13 @@ struct LossBuffers {
 };
 
 /// The sum over rows of -log p(target), in double, from first row to last.
-double loss_forward(ThreadPool& pool, const LossShape& shape, ConstValues hidden, ConstValues table,
-                    const int32_t* targets, const LossBuffers& buffers);
+struct LossForward {
+  LossShape shape;
+  ConstValues hidden, table;
+  const int32_t* targets = nullptr;
+  LossBuffers buffers;
+};
+double loss_forward(ThreadPool& pool, const LossForward& a);
 
 /// Gradients of factor * that sum: d_hidden is assigned, in fp32; d_table is written once, tile by tile, or added to.
 /// Overwrites the logits.

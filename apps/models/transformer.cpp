@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <string>
 
-#include "apps/models/product.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 
-Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool)
-    : shape_(shape), options_(options), pool_(pool) {
+Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
+    : shape_(shape), options_(options), loops_(loops) {
   check(shape_);
   if (options_.sequence == 0) options_.sequence = shape_.context;
   if (options_.sequence < 1 || options_.sequence > shape_.context) {
@@ -46,13 +45,13 @@ void Transformer::take_block_scratch(ActivationArena& scratch, int64_t wide_elem
   normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(narrow_);
   rounded_gradient_ = scratch.take(rounds ? stream_elements() : 0, compute);
   wide_ = scratch.take(wide_elements, compute);
-  attention_scratch_ = scratch.take(threads() * attention_scratch_elements(attention_shape(), options_.compute));
+  attention_scratch_ = scratch.take(loops_.attention_scratch_elements(attention_shape(), options_.compute));
   product_scratch_ = take_product_scratch(scratch);
 }
 
 void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
   const LossShape loss = loss_shape();
-  const bool rounds = options_.compute != DType::kFloat32;
+  const bool rounds = loops_.makes_tiles_in_fp32(options_.compute);
   // Tiles that are made again in backward are of no use between.
   loss_.logits = (loss.keep_logits ? kept : scratch).take(loss.logits_elements(), options_.compute);
   loss_.maxima = kept.take(rows());
@@ -64,7 +63,7 @@ void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
 }
 
 float* Transformer::take_product_scratch(ActivationArena& scratch) const {
-  return scratch.take(threads() * product_scratch_elements(options_.compute, options_.gradient_type, bf16_products()));
+  return scratch.take(loops_.product_scratch_elements(options_.compute, options_.gradient_type));
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
@@ -79,7 +78,7 @@ void Transformer::set_batch(const TokenBatch& batch) {
                      " of a micro-batch is " + std::to_string(*bad) + ", and the vocabulary has " +
                      std::to_string(shape_.vocabulary) + " entries: give --vocab, or data made for this model.");
   }
-  batch_ = batch;
+  placed_ = loops_.place(batch);
 }
 
 ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
@@ -102,7 +101,7 @@ AttentionShape Transformer::attention_shape() const {
 
 LossShape Transformer::loss_shape() const { return {rows(), shape_.width, shape_.vocabulary, options_.keep_logits}; }
 
-Embedding Transformer::embedding() const { return {batch_.tokens.data(), rows(), shape_.width, shape_.vocabulary}; }
+Embedding Transformer::embedding() const { return {placed_.tokens, rows(), shape_.width, shape_.vocabulary}; }
 
 Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const {
   return {.weight = weight,
@@ -115,16 +114,16 @@ Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs,
 
 ConstValues Transformer::gradient_for_products() {
   if (options_.compute == DType::kFloat32) return gradient_;
-  convert(pool_, rounded_gradient_, gradient_, stream_elements());
+  loops_.convert(rounded_gradient_, gradient_, stream_elements());
   return rounded_gradient_;
 }
 
 void Transformer::norm_forward(const Norm& norm, Values to) {
-  layer_norm_forward(pool_, {norm.x, norm.weight, norm.bias, norm.mean, norm.rstd, to, rows(), shape_.width});
+  loops_.layer_norm_forward({norm.x, norm.weight, norm.bias, norm.mean, norm.rstd, to, rows(), shape_.width});
 }
 
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
-  layer_norm_backward_weights(pool_, {.x = norm.x,
+  loops_.layer_norm_backward_weights({.x = norm.x,
                                       .mean = norm.mean,
                                       .rstd = norm.rstd,
                                       .from = from,
@@ -133,16 +132,16 @@ void Transformer::norm_backward(const Norm& norm, const float* from, Values d_we
                                       .rows = rows(),
                                       .width = shape_.width,
                                       .add = adds()});
-  layer_norm_backward(pool_, {norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
+  loops_.layer_norm_backward({norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
 }
 
 void Transformer::forward_head(ConstValues table) {
-  loss_sum_ = loss_forward(pool_, loss_shape(), normed_input(), table, batch_.targets.data(), loss_);
+  loops_.loss_forward({loss_shape(), normed_input(), table, placed_.targets, loss_});
 }
 
 void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
-  loss_backward(pool_, {loss_shape(), normed_input(), table, batch_.targets.data(), loss_, loss_factor_, gradient_,
-                        d_table, add});
+  loops_.loss_backward(
+      {loss_shape(), normed_input(), table, placed_.targets, loss_, loss_factor_, gradient_, d_table, add});
 }
 
 }  // namespace aliquot

@@ -1,15 +1,12 @@
 #pragma once
-// What the host models have in common: a stream of rows that units read and write, tokens at its start, a head at its end.
+// What the models have in common: a stream of rows that units read and write, tokens at its start, a head at its end.
 
 #include <vector>
 
 #include "apps/models/activation_arena.h"
-#include "apps/models/attention.h"
-#include "apps/models/layers.h"
-#include "apps/models/loss.h"
 #include "apps/models/model.h"
+#include "apps/models/model_loops.h"
 #include "apps/models/shape.h"
-#include "kernels/thread_pool.h"
 
 namespace aliquot {
 
@@ -22,7 +19,6 @@ struct ModelOptions {
   bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
   DType compute = DType::kFloat32;                      // what parameters are read in, or bf16 or fp16
   DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
-  int threads = 0;                                      // that there is scratch for; 0: as many as the pool has
 };
 
 /// The residual stream and its gradient, statistics, softmax and loss are fp32; what lies between products is of the
@@ -34,12 +30,12 @@ class Transformer : public Model {
   ActivationSpec activations() const override { return activations_; }
   void set_memory(const UseMemory& memory) override;
   void set_batch(const TokenBatch& batch) override;
-  double loss_sum() const override { return loss_sum_; }
+  double loss_sum() const override { return loops_.loss_sum(); }
   void set_loss_factor(float factor) override { loss_factor_ = factor; }
 
  protected:
-  /// Throws UsageError when the shape or the sequence does not fit. The pool must outlive the model.
-  Transformer(const ModelShape& shape, const ModelOptions& options, ThreadPool& pool);
+  /// Throws UsageError when the shape or the sequence does not fit. The loops must outlive the model.
+  Transformer(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
 
   /// Gives every unit a use in turn, and the head the use `head` after them, if that is not a unit of its own (-1); asks
   /// use_of() and take() what they need.
@@ -58,7 +54,6 @@ class Transformer : public Model {
   ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
                      Values& gradient) const;
 
-  int64_t threads() const { return options_.threads > 0 ? options_.threads : pool_.thread_count(); }
   int64_t rows() const { return options_.batch * options_.sequence; }
   int64_t stream_elements() const { return rows() * shape_.width; }
   bool adds() const { return options_.gradients == GradientWrite::kAdd; }
@@ -90,9 +85,9 @@ class Transformer : public Model {
 
   ModelShape shape_;
   ModelOptions options_;
-  ThreadPool& pool_;
+  ModelLoops& loops_;
   std::vector<ModelUnit> units_;
-  TokenBatch batch_;
+  PlacedTokens placed_;
 
   // Of the use at work. Whole rows: of the stream or, to and from the last norm's output, of what is normed; the stream's
   // gradient; scratch.
@@ -112,7 +107,6 @@ class Transformer : public Model {
   LossBuffers loss_;
   Values rounded_gradient_;  // of 16 bits alone
   float* product_scratch_ = nullptr;
-  double loss_sum_ = 0;
   float loss_factor_ = 1.0f;
 };
 

@@ -1,28 +1,11 @@
 // What follows from the options together.
-#include <array>
-#include <string_view>
+#include <string>
 
 #include "apps/options/train_options.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
-
-// The options that this program knows and does not carry out yet, with the values that it does. One line leaves as the
-// work it stands for is done.
-struct Unfinished {
-  std::string_view option;
-  std::string_view works;  // separated by blanks
-};
-constexpr std::array kUnfinished{
-    Unfinished{"device", "auto host"},
-    Unfinished{"world", "auto threads mpi"},
-};
-
-bool works(const Unfinished& unfinished, const std::string& value) {
-  const std::string padded = " " + std::string(unfinished.works) + " ";
-  return padded.find(" " + value + " ") != std::string::npos;
-}
 
 /// What the global batch leaves a rank.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
@@ -117,17 +100,6 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 || o.reproducible ? "shard" : "full";
   resolve_batch(o, rank_count);
   check_together(o);
-}
-
-void refuse_unfinished(const TrainOptions& options) {
-  TrainOptions copy = options;
-  const OptionTable table = train_option_table(copy);
-  for (const Unfinished& unfinished : kUnfinished) {
-    const std::string value = text_of(table.find(unfinished.option)->get());
-    if (works(unfinished, value)) continue;
-    throw UsageError("--" + std::string(unfinished.option) + " " + value + " is not built yet: what works today is " +
-                     std::string(unfinished.works) + ".");
-  }
 }
 
 }  // namespace aliquot

@@ -84,7 +84,4 @@ OptionTable train_option_table(TrainOptions& options);
 /// what depends on it. Throws UsageError, naming the flags, for combinations that make no sense.
 void resolve(TrainOptions& options, int rank_count, bool on_gpu);
 
-/// Throws UsageError for the first option whose value this program does not carry out yet.
-void refuse_unfinished(const TrainOptions& options);
-
 }  // namespace aliquot

@@ -33,9 +33,8 @@ ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
   const ModelOptions options = {.batch = o.micro_batch,
                                 .sequence = o.sequence.value_or(0),
                                 .compute = parse_dtype(o.precision),
-                                .gradient_type = parse_dtype(o.gradients),
-                                .threads = static_cast<int>(o.threads)};
-  model.activations = activations_of(shape, options);
+                                .gradient_type = parse_dtype(o.gradients)};
+  model.activations = activations_of(shape, options, static_cast<int>(o.threads));
   return model;
 }
 

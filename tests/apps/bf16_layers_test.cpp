@@ -242,7 +242,7 @@ TEST_P(Bf16Layers, Loss) {
          tile = zeros<float>(rows * shape.tile_entries()), tile_maxima = zeros<float>(rows * shape.tile_count());
     const LossBuffers buffers{logits.data(), maxima.data(),      log_sums.data(), row_scratch.data(),
                               tile.data(),   tile_maxima.data(), scratch_.data()};
-    const double loss = loss_forward(pool_, shape, hidden.data(), table.data(), targets.data(), buffers);
+    const double loss = loss_forward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers});
     const double reference = reference_loss(widen(hidden), widen(table), targets);
     EXPECT_NEAR(loss, reference, 1e-6 * reference);  // as in fp32
     auto d_hidden = zeros<float>(rows * width), d_table = zeros<float>(entries * width);

@@ -334,7 +334,6 @@ TEST(ScaledRate, FollowsTheEffectiveBatch) {
   parse_arguments(train_option_table(o), {"--lr", "0.1", "--min-lr", "0.01", "--schedule", "linear", "--scale-lr",
                                           "sqrt", "--base-batch", "2", "--global-batch", "32"});
   resolve(o, 2, false);
-  EXPECT_NO_THROW(refuse_unfinished(o));
   EXPECT_DOUBLE_EQ(rate_schedule(o).lr, 0.4);
   EXPECT_DOUBLE_EQ(rate_schedule(o).min_lr, 0.04);
   o.scale_lr = "linear";

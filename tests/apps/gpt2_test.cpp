@@ -11,7 +11,8 @@ namespace {
 
 TEST(Gpt2, DeclaresHuggingFacesNamesAndShapes) {
   ThreadPool pool(1);
-  const Gpt2 model(find_model_preset("gpt2-124m")->shape, {.batch = 1, .sequence = 16}, pool);
+  const auto loops = make_host_model_loops(pool);
+  const Gpt2 model(find_model_preset("gpt2-124m")->shape, {.batch = 1, .sequence = 16}, *loops);
   int64_t parameters = 0;
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const ModelUnit& unit : model.units()) {
@@ -31,13 +32,14 @@ TEST(Gpt2, DeclaresHuggingFacesNamesAndShapes) {
 
 TEST(Gpt2, RefusesWhatDoesNotFit) {
   ThreadPool pool(1);
+  const auto loops = make_host_model_loops(pool);
   const ModelShape nano = find_model_preset("gpt2-nano")->shape;
-  EXPECT_THROW(Gpt2(nano, {.sequence = 129}, pool), UsageError);
-  EXPECT_THROW(Gpt2(nano, {.batch = 0}, pool), UsageError);
+  EXPECT_THROW(Gpt2(nano, {.sequence = 129}, *loops), UsageError);
+  EXPECT_THROW(Gpt2(nano, {.batch = 0}, *loops), UsageError);
   ModelShape crooked = nano;
   crooked.heads = crooked.kv_heads = 3;
-  EXPECT_THROW(Gpt2(crooked, {}, pool), UsageError);
-  Gpt2 model(nano, {.batch = 1, .sequence = 2}, pool);
+  EXPECT_THROW(Gpt2(crooked, {}, *loops), UsageError);
+  Gpt2 model(nano, {.batch = 1, .sequence = 2}, *loops);
   const std::vector<int32_t> good{1, 2}, high{1, 256}, low{-1, 2}, few{1};
   EXPECT_THROW(model.set_batch({high, good}), UsageError);
   EXPECT_THROW(model.set_batch({good, low}), UsageError);

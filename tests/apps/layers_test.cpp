@@ -181,7 +181,7 @@ TEST_P(Layers, LossAgainstDifferences) {
     auto logits = zeros(shape.logits_elements()), maxima = zeros(rows), log_sums = zeros(rows),
          scratch = zeros(2 * rows);
     const LossBuffers buffers{logits.data(), maxima.data(), log_sums.data(), scratch.data(), nullptr, nullptr, nullptr};
-    const double loss = loss_forward(pool_, shape, hidden.data(), table.data(), targets.data(), buffers);
+    const double loss = loss_forward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers});
     const double expected = reference_loss(widen(hidden), widen(table), targets);
     EXPECT_NEAR(loss, expected, 1e-6 * expected);
     auto d_hidden = random_.floats(rows * width), d_table = random_.floats(entries * width);

@@ -22,7 +22,8 @@ struct Declared {
 
 Declared declared(const char* preset) {
   ThreadPool pool(1);
-  const Llama model(find_model_preset(preset)->shape, {.batch = 1, .sequence = 16}, pool);
+  const auto loops = make_host_model_loops(pool);
+  const Llama model(find_model_preset(preset)->shape, {.batch = 1, .sequence = 16}, *loops);
   Declared d;
   d.units = model.units().size();
   d.uses = model.uses().size();
@@ -53,8 +54,9 @@ TEST(Llama, DeclaresHuggingFacesNamesAndShapes) {
 
 TEST(Llama, RefusesHeadsThatCannotBeTurned) {
   ThreadPool pool(1);
+  const auto loops = make_host_model_loops(pool);
   const ModelShape odd{ModelFamily::kLlama, 1, 15, 3, 3, 8, 16, 16};
-  EXPECT_THROW(Llama(odd, {}, pool), UsageError);
+  EXPECT_THROW(Llama(odd, {}, *loops), UsageError);
 }
 
 TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {

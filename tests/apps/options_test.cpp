@@ -196,18 +196,5 @@ TEST(ModelShape, RefusesWhatIsNoNumberOfAnything) {
   }
 }
 
-TEST(TrainOptions, RefusesWhatIsNotBuiltYet) {
-  EXPECT_NO_THROW(refuse_unfinished(parsed({})));
-  EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp16"})));
-  EXPECT_THROW(refuse_unfinished(parsed({"--world", "nccl"})), UsageError);
-  EXPECT_NO_THROW(refuse_unfinished(parsed({"--model", "llama-nano", "--precision", "bf16"})));
-  EXPECT_NO_THROW(refuse_unfinished(parsed({"--precision", "fp32", "--zero-stage", "1"})));
-}
-
-TEST(TrainOptions, EveryUnfinishedOptionIsOfTheTable) {
-  TrainOptions options;
-  EXPECT_NO_THROW(refuse_unfinished(options));  // looks each of them up
-}
-
 }  // namespace
 }  // namespace aliquot::test

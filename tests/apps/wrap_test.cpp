@@ -42,6 +42,7 @@ Outcome train_sharded(const Case& c) {
   World::threads(c.ranks,
                  [&](World& world) {
                    const auto stream = world.device().make_stream(Lane::kCompute);
+                   const auto loops = make_host_model_loops(host(*stream).pool());
                    const bool adds =
                        c.into == AccumulateInto::kFull || (c.into == AccumulateInto::kAuto && c.stage < 2);
                    Gpt2 model(shape_of(c),
@@ -49,7 +50,7 @@ Outcome train_sharded(const Case& c) {
                                .sequence = kSequence,
                                .gradients = adds && c.accumulate > 1 ? GradientWrite::kAdd : GradientWrite::kAssign,
                                .compute = c.compute},
-                              host(*stream).pool());
+                              *loops);
                    Engine engine(world, {.zero_stage = c.stage,
                                          .precision = {.compute = c.compute},
                                          .accumulate = c.accumulate,

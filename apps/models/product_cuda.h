@@ -1,0 +1,33 @@
+#pragma once
+// Matrix products on a GPU, by cuBLASLt.
+
+#include <cstdint>
+#include <memory>
+
+#include "apps/models/product.h"
+#include "kernels/device.h"
+
+namespace aliquot {
+
+/// One rank's products on one GPU. What is found out of a shape stays known, so that it is computed in the same way each time:
+/// the same bits from run to run on the same GPU and cuBLASLt. Sums are fp32, never TF32. Used from one thread.
+class CudaProducts {
+ public:
+  /// That many bytes of `scratch` each product has, wherever it lies.
+  static constexpr int64_t kScratchBytes = int64_t{32} << 20;
+
+  /// Throws UnavailableError where cuBLASLt does not start.
+  CudaProducts();
+  ~CudaProducts();
+  CudaProducts(const CudaProducts&) = delete;
+  CudaProducts& operator=(const CudaProducts&) = delete;
+
+  /// Enqueues it; operands are of one type. Throws UnavailableError where cuBLASLt has no such product.
+  void multiply(Stream& stream, const Product& product);
+
+ private:
+  struct Known;
+  std::unique_ptr<Known> known_;
+};
+
+}  // namespace aliquot

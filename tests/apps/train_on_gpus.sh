@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# train_on_gpus.sh PROGRAM [nccl]: `aliquot train --device cuda` on GPUs, real or pretended: the same weights at every stage, on ranks
+# that share a GPU, after a resume and, with nccl, which wants a GPU a rank, over NCCL; and losses as on a host.
+set -euo pipefail
+program=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+small=(--layers 1 --width 16 --heads 2 --sequence 12 --context 12 --vocab 53 --micro-batch 1 --steps 3 --warmup 0 --lr 0.01 --quiet)
+
+fail() {
+  echo "train_on_gpus.sh: $*" >&2
+  exit 1
+}
+train() { "$program" train "${small[@]}" "$@"; }
+digest() { train --device cuda "$@" | sed -n 's/^digest //p'; }
+losses() { sed -n 's/^{"step":[0-9]*,"loss":\([^,]*\),.*/\1/p' "$1"; }
+
+first=$(digest --ranks 2 --zero-stage 0 --metrics "$folder/gpu.jsonl")
+[ ${#first} -eq 64 ] || fail "no digest: '$first'"
+grep -q '"precision":"bf16"' "$folder/gpu.jsonl" || fail "a GPU does not compute in bf16 unless told otherwise"
+for stage in 1 2 3; do
+  other=$(digest --ranks 2 --zero-stage $stage)
+  [ "$other" = "$first" ] || fail "stage $stage gives $other, stage 0 $first"
+done
+if [ "${2:-}" = nccl ]; then
+  # NCCL's own sums are of an order of its own; these are not.
+  other=$(digest --ranks 2 --zero-stage 3 --world nccl --reproducible)
+  [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "NCCL gives other weights"
+fi
+[ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "three ranks on two GPUs do not run"
+
+digest --ranks 2 --checkpoint-dir "$folder/runs" --stop-after 2 >"$folder/half"
+resumed=$(digest --ranks 2 --checkpoint-dir "$folder/runs" --resume auto)
+[ "$resumed" = "$first" ] || fail "a resumed run gives $resumed, one that was not stopped $first"
+
+train --device cuda --ranks 2 --precision fp32 --metrics "$folder/gpu32.jsonl" >"$folder/gpu32"
+train --device host --ranks 2 --precision fp32 --metrics "$folder/host.jsonl" >"$folder/host"
+paste <(losses "$folder/gpu32.jsonl") <(losses "$folder/host.jsonl") |
+  awk '{ if ($1 < 0.9999 * $2 || $1 > 1.0001 * $2) { print; exit 1 } ++n } END { if (n < 3) exit 1 }' ||
+  fail "losses are not the host's"
