@@ -18,10 +18,12 @@ namespace {
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
+  bool second = false;  // which slots the thread's next exchange takes
 };
 
 struct Warp {
-  alignas(16) std::byte slots[kWarpLanes][kLaneBytes];
+  // Taken in turns: a lane comes to the same ones again only when all have come to those between, and so have read these.
+  alignas(16) std::byte slots[2][kWarpLanes][kLaneBytes];
   std::vector<Runner*> waiting;
   unsigned living = 0;
 };
@@ -58,6 +60,10 @@ class Grid {
 
   void* shared() { return shared_.get(); }
   Warp& own_warp() { return warps_[threadIdx.x / kWarpLanes]; }
+  std::byte (*next_slots())[kLaneBytes] {
+    at_work_->second = !at_work_->second;
+    return own_warp().slots[at_work_->second ? 1 : 0];
+  }
   void wait_in_warp() {
     own_warp().waiting.push_back(at_work_);
     at_work_->fiber->leave();
@@ -97,6 +103,7 @@ class Grid {
   void run_threads(Runner& self) {
     while (next_ < order_.size()) {
       self.thread = order_[next_++];
+      self.second = false;
       threadIdx = dim3(self.thread);
       thread_();
       --living_;
@@ -167,10 +174,10 @@ void wait_for_block() { grid_at_work->wait_in_block(); }
 void wait_for_warp() { grid_at_work->wait_in_warp(); }
 
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes) {
-  Warp& warp = grid_at_work->own_warp();
-  std::memcpy(warp.slots[own_lane()], value, bytes);
+  std::byte(*slots)[kLaneBytes] = grid_at_work->next_slots();
+  std::memcpy(slots[own_lane()], value, bytes);
   wait_for_warp();
-  return warp.slots[0];
+  return slots[0];
 }
 
 }  // namespace aliquot::pretended

@@ -41,7 +41,7 @@ void* shared_memory();
 void wait_for_block();
 void wait_for_warp();
 
-/// `bytes` of every lane of the warp, as they were when all had come here.
+/// `bytes` of every lane of the warp, as they were when all had come here; until the next exchange.
 inline constexpr int kWarpLanes = 32, kLaneBytes = 64;
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes);
 
@@ -50,7 +50,6 @@ T of_lane(const T& value, int lane) {
   static_assert(sizeof(T) <= kLaneBytes);
   T result;
   std::memcpy(&result, exchange_in_warp(&value, sizeof(T)) + lane * kLaneBytes, sizeof(T));
-  wait_for_warp();  // nobody writes the next before all have read
   return result;
 }
 

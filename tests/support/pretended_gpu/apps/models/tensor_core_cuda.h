@@ -43,7 +43,6 @@ void multiply_add(Sums& sums, const LeftWords& left, uint32_t right_low, uint32_
       sums[i] += a * b;
     }
   }
-  pretended::wait_for_warp();
 }
 
 namespace pretended_words {
@@ -64,7 +63,6 @@ inline void load(uint32_t (&words)[4], const uint16_t* row, bool transposed) {
       words[m] |= static_cast<uint32_t>(from[transposed ? down : across]) << (16 * half);
     }
   }
-  pretended::wait_for_warp();
 }
 
 }  // namespace pretended_words
