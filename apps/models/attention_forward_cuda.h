@@ -17,7 +17,7 @@ struct RunningSoftmax {
       for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
     }
     for (int half = 0; half < 2; ++half) {
-      now[half] = max_of_four(now[half]);
+      now[half] = max_of_lanes<kRowLanes>(now[half]);
       before[half] = exp2f(most[half] - now[half]);
       most[half] = now[half];
     }
@@ -27,7 +27,7 @@ struct RunningSoftmax {
         sum[i / 2] += of[i];
       }
     }
-    for (int half = 0; half < 2; ++half) total[half] = total[half] * before[half] + sum_of_four(sum[half]);
+    for (int half = 0; half < 2; ++half) total[half] = total[half] * before[half] + sum_of_lanes<kRowLanes>(sum[half]);
   }
 };
 

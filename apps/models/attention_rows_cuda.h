@@ -53,9 +53,9 @@ __global__ void attend_rows(const AttentionForward a) {
     for (int64_t first = 0; first <= query; first += kLanes) {
       const int64_t key = first + warp_lane();
       const float score = key <= query ? dot<E, E>(q, qkv + at.key(s, key), s.head_width) * score_scale(s) : -INFINITY;
-      const float now = fmaxf(most, max_of_warp(score));
+      const float now = fmaxf(most, max_of_lanes(score));
       const float probability = expf(score - now), before = expf(most - now);
-      total = total * before + sum_of_warp(probability);
+      total = total * before + sum_of_lanes(probability);
       most = now;
       sum.scale(before);
       for (int j = 0; j < kLanes; ++j) {
@@ -77,7 +77,7 @@ __global__ void sum_deltas(const AttentionBackward a) {
     const int64_t row = HeadPlace(s, i / s.sequence).output(s, i % s.sequence);
     float sum = 0.0f;
     for (int64_t c = warp_lane(); c < s.head_width; c += kLanes) sum += E::load(output[row + c]) * a.from[row + c];
-    sum = sum_of_warp(sum);
+    sum = sum_of_lanes(sum);
     if (warp_lane() == 0) a.scratch[i] = sum;
   }
 }

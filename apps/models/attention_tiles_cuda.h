@@ -124,15 +124,8 @@ __device__ inline int row_of(int i) {
 }
 __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() % 4) + i % 2; }
 
-/// Over the four lanes that share a row of a product.
-__device__ inline float sum_of_four(float value) {
-  for (int apart = 2; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
-  return value;
-}
-__device__ inline float max_of_four(float value) {
-  for (int apart = 2; apart > 0; apart /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, apart));
-  return value;
-}
+/// Lanes that share a row of a product.
+inline constexpr int kRowLanes = 4;
 
 /// A warp's 16 rows, times a factor a row, to rows of a head.
 template <class E, int kWidth>

@@ -42,13 +42,17 @@ __device__ void store_floats(typename Element::Storage* at, const Pack<float, kC
   store_pack(at, pack);
 }
 
-/// The same sum, in every lane of the warp.
-__device__ inline float sum_of_warp(float value) {
-  for (int apart = 16; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
+/// Over groups of neighbouring lanes, the whole warp unless said; the same in every lane of a group.
+template <int kLaneCount = 32>
+__device__ float sum_of_lanes(float value) {
+  for (int apart = kLaneCount / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
   return value;
 }
-__device__ inline float max_of_warp(float value) {
-  for (int apart = 16; apart > 0; apart /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, apart));
+template <int kLaneCount = 32>
+__device__ float max_of_lanes(float value) {
+  for (int apart = kLaneCount / 2; apart > 0; apart /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, apart));
+  }
   return value;
 }
 

@@ -20,11 +20,11 @@ __global__ void take_rows(const LogitTile tile, const RunningRows rows, const in
     const float* x = static_cast<const float*>(tile.logits.data) + row * tile.stride;
     float tile_most = -INFINITY;
     for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) tile_most = fmaxf(tile_most, x[c]);
-    tile_most = max_of_warp(tile_most);
+    tile_most = max_of_lanes(tile_most);
     const float before = rows.maxima[row], most = fmaxf(before, tile_most);
     float sum = 0.0f;
     for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) sum += x[c] == -INFINITY ? 0.0f : expf(x[c] - most);
-    sum = sum_of_warp(sum);  // all lanes have read rows.maxima
+    sum = sum_of_lanes(sum);  // all lanes have read rows.maxima
     if (warp_lane() != 0) continue;
     rows.sums[row] = (rows.sums[row] == 0.0f ? 0.0f : rows.sums[row] * expf(before - most)) + sum;
     rows.maxima[row] = most;

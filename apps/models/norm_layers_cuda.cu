@@ -15,7 +15,7 @@ template <class Term>
 __device__ float sum_of_row(int64_t width, const Term& term) {
   float sum = 0.0f;
   for (int64_t c = warp_lane(); c < width; c += kLanes) sum += term(c);
-  return sum_of_warp(sum);
+  return sum_of_lanes(sum);
 }
 
 template <class E>
