@@ -122,6 +122,35 @@ TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
   EXPECT_FALSE(std::filesystem::exists(at("in")));
 }
 
+/// Weights from outside do not say how their rows are cut into heads.
+TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
+  const auto refused = [&](const char* from, const std::vector<std::string>& more, std::string_view sentence) {
+    std::vector<std::string> words{"checkpoint", "export", at(from), "--out", at("again")};
+    words.insert(words.end(), more.begin(), more.end());
+    const CommandResult result = run_aliquot(words);
+    EXPECT_EQ(result.code, 1) << result.out;
+    EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(at("again")));
+  };
+  train("run");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("back")}).code, 0);
+  refused("back", {}, "does not say how many heads its 2 layers of width 128 have: give --heads N.");
+  refused("back", {"--heads", "3"}, "--heads 3 does not divide the width 128.");
+  ASSERT_EQ(run_aliquot({"train", "--quiet", "--model", "llama-nano", "--layers", "2", "--threads", "1", "--steps", "1",
+                         "--checkpoint-dir", at("llama")})
+                .code,
+            0);
+  refused("llama", {"--heads", "1"}, "--heads 1 makes heads of 128 elements, and keys have 64: give another number.");
+  // Resumed from, they tell nothing of the run either.
+  const CommandResult resumed =
+      run_aliquot({"train", "--quiet", "--layers", "2", "--heads", "8", "--resume", at("back")});
+  EXPECT_EQ(resumed.code, 1);
+  EXPECT_NE(resumed.err.find("it was not written by aliquot train: start from its weights with --init."),
+            std::string::npos)
+      << resumed.err;
+}
+
 TEST_F(Exchange, WeightsThatDoNotFitEndTheRunWithASentence) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);

@@ -116,6 +116,8 @@ TEST_F(Explain, RefusesWhatIsNoRecord) {
   std::ofstream(other) << "something else\n";
   says(refused({other}), {"is no flight record of a rank: line 1: it does not begin as one."});
   says(refused({other + ".gone"}), {"there is no such file"});
+  std::filesystem::resize_file(other, (1 << 20) + 1);
+  says(refused({other}), {"it is too long for a flight record."});
   const test::TemporaryDirectory empty;
   says(refused({empty.path().string()}), {"no flight-RANK.txt lies there"});
 }

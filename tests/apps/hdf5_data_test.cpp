@@ -68,5 +68,33 @@ TEST(Hdf5Tokens, WhatIsNoTokensFileIsRefused) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
+/// Every place in a file where `from` stands as eight bytes holds `to` then.
+void replace_everywhere(const std::string& path, int64_t from, int64_t to) {
+  std::ifstream read(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(read), {}};
+  const auto as_bytes = [](int64_t value) { return std::string(reinterpret_cast<const char*>(&value), sizeof value); };
+  int count = 0;
+  for (size_t at = bytes.find(as_bytes(from)); at != std::string::npos;
+       at = bytes.find(as_bytes(from), at + 8), ++count)
+    bytes.replace(at, 8, as_bytes(to));
+  EXPECT_GT(count, 0) << "no " << from << " in " << path;
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+/// A header that tells of more tokens than the file is long is a lie that mapped memory would pay for with a fault.
+TEST(Hdf5Tokens, MoreTokensThanTheFileHasAreRefused) {
+  const std::vector<int64_t> tokens(12'347, 1);
+  const TokensFile file("tokens", H5T_STD_U16LE, tokens);
+  replace_everywhere(file.path(), 12'347, 9'000'001);
+  replace_everywhere(file.path(), 2 * 12'347, 2 * 9'000'001);
+  try {
+    open_token_source(file.path());
+    FAIL() << "taken";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 ("--data " + file.path() + ": the file is shorter than its tokens; it is cut short.").c_str());
+  }
+}
+
 }  // namespace
 }  // namespace aliquot::test

@@ -243,6 +243,9 @@ TEST(Plan, TakesWhatTheModelTookFromAProfile) {
     EXPECT_NE(result.err.find(sentence), std::string::npos) << result.err;
   };
   refuses(with_profile("3"), "uses are priced");
+  std::vector<std::string> other_batch = with_profile("2");
+  other_batch.insert(other_batch.end(), {"--micro-batch", "3"});
+  refuses(other_batch, "tokens at once; give one of 1 rank and 3 of ");
   refuses({"--profile", "/no/such"}, "cannot be read");
   std::ofstream(path) << "no metrics\n";
   refuses(with_profile("2"), "no --metrics file");

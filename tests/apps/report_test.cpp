@@ -190,6 +190,10 @@ TEST(Report, MistakesAreSentences) {
   const auto odd = directory.path() / "odd.jsonl";
   std::ofstream(odd) << R"({"run":{"options":{},"plan":{"memory":3},"world":{}}})"
                      << "\n{\"step\":1}\n";
+  const auto empty = directory.path() / "empty";
+  std::filesystem::create_directory(empty);
+  std::ofstream(empty / "sweep.csv").flush();
+  std::ofstream(empty / "memory.svg").flush();
   const std::string out = (directory.path() / "page.html").string();
   for (const std::vector<std::string>& words : {std::vector<std::string>{"report"},
                                                 {"report", "/no/such.jsonl"},
@@ -197,6 +201,7 @@ TEST(Report, MistakesAreSentences) {
                                                 {"report", steps.string()},
                                                 {"report", odd.string()},
                                                 {"report", "--sweep", directory.path().string()},
+                                                {"report", "--sweep", empty.string()},
                                                 {"report", "--colour", "red"}}) {
     std::vector<std::string> all = words;
     all.insert(all.end(), {"--out", out});
@@ -206,6 +211,15 @@ TEST(Report, MistakesAreSentences) {
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
     EXPECT_FALSE(std::filesystem::exists(out));
   }
+  const auto run = directory.path() / "run.jsonl";
+  ASSERT_EQ(test::run_aliquot(
+                {"train", "--quiet", "--layers", "1", "--threads", "1", "--steps", "1", "--metrics", run.string()})
+                .code,
+            0);
+  const CommandResult nowhere = test::run_aliquot({"report", run.string(), "--out", "/no/such/page.html"});
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written; give another."), std::string::npos)
+      << nowhere.err;
 }
 
 }  // namespace

@@ -52,6 +52,8 @@ TEST(Metrics, AppendsOrBeginsAnew) {
   EXPECT_EQ(line_count(), 1);
   std::filesystem::remove(path);
   EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kAnew), UsageError);
+  MetricsFile full("/dev/full", MetricsFile::Mode::kAppend);
+  EXPECT_THROW(full.write(json(DoneRecord{})), FaultError);
 }
 
 TEST(Digest, IsThatOfSortedLines) {

@@ -6,11 +6,15 @@
 #include <iterator>
 #include <map>
 #include <sstream>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <thread>
 
 #include "apps/sweep/child_process.h"
+#include "kernels/error.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/refused_call.h"
 #include "tests/support/well_formed.h"
 
 namespace aliquot {
@@ -148,6 +152,51 @@ TEST(Sweep, MistakesAreSentences) {
     EXPECT_TRUE(result.err.starts_with("aliquot: ")) << result.err;
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   }
+  std::filesystem::create_directories(directory.path() / "taken" / "sweep.csv");
+  const CommandResult taken = sweep(directory.path() / "taken", {"--ranks", "1", "--stages", "0"});
+  EXPECT_EQ(taken.code, 1);
+  EXPECT_NE(taken.err.find("sweep.csv cannot be written there; give another directory."), std::string::npos)
+      << taken.err;
+}
+
+/// A table that takes its heading and no row: whoever read it went away.
+TEST(Sweep, ATableThatCannotBeWrittenOnEndsIt) {
+  test::TemporaryDirectory directory;
+  const auto table_of = directory.path() / "sweep.csv";
+  ASSERT_EQ(mkfifo(table_of.c_str(), 0600), 0);
+  const CommandResult result = test::run_program(
+      "/bin/sh", {"-c",
+                  "trap '' PIPE; head -n 1 \"$1/sweep.csv\" & exec \"$0\" sweep --out \"$1\" --ranks 1 "
+                  "--stages 0 --layers 1 --width 32 --threads 1",
+                  test::aliquot_program(), directory.path().string()});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_NE(result.err.find("sweep.csv could not be written: is the disk full?"), std::string::npos) << result.err;
+}
+
+TEST(ChildProcess, WithNowhereToWriteIsNotStarted) {
+  try {
+    ChildProcess({"/bin/true"}, "/no/such/said.txt");
+    FAIL();
+  } catch (const FaultError& error) {
+    EXPECT_STREQ(error.what(), "/no/such/said.txt: the file cannot be written: No such file or directory.");
+  }
+}
+
+/// In a process that the system lets start no other.
+[[noreturn]] void start_where_none_starts() {
+  try {
+    if (!test::refuse_call(SYS_clone, EAGAIN)) std::exit(9);
+    ChildProcess({"/bin/true"}, "/dev/null");
+  } catch (const FaultError& error) {
+    std::fputs(error.what(), stderr);
+    std::exit(3);
+  }
+  std::exit(0);
+}
+
+TEST(ChildProcessDeathTest, TheSystemsRefusalIsTold) {
+  EXPECT_EXIT(start_where_none_starts(), testing::ExitedWithCode(3),
+              "/bin/true cannot be started: Resource temporarily unavailable\\.");
 }
 
 /// Asked to stop, it stops its run, and leaves what there is.

@@ -339,6 +339,10 @@ TEST(Capi, WrongCallsAreTold) {
     EXPECT_USAGE(aliquot_assigns_gradients(rank.engine, 9), "there is no unit 9: there are 3");
     EXPECT_USAGE(aliquot_add_unit(rank.engine, nullptr, nullptr), "a unit's name is null");
     EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the function of initial values is null");
+    const int none = 0;
+    EXPECT_USAGE(aliquot_declare_order(rank.engine, 1, &none, &none), "use 0 is of 0 units");
+    EXPECT_USAGE(aliquot_declare_activations(rank.engine, 0, nullptr, 0, nullptr, nullptr),
+                 "activations are declared for as many uses as there are");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "the parameter w has no shape");
     ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));

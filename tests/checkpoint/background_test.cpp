@@ -12,6 +12,7 @@
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/scarce_memory.h"
 
 namespace aliquot {
 namespace {
@@ -203,6 +204,12 @@ TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
   });
   EXPECT_EQ(failures[0], "");
   EXPECT_EQ(list_checkpoints(directory_.path()).size(), 3u) << "destruction waits for the save in flight";
+}
+
+TEST(StagingRingDeathTest, SaysThatThereIsNoMemory) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+  EXPECT_EXIT(end_in_scarce_memory(0, [] { StagingRing ring(nullptr); }), testing::ExitedWithCode(2),
+              "there is no memory for a checkpoint's staging \\(4 MiB\\); free some");
 }
 
 TEST(StreamCopy, IsMemcpyAtEveryLengthAndAlignment) {

@@ -4,12 +4,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
 #include <sys/stat.h>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/element_value.h"
+#include "checkpoint/export_weights.h"
 #include "checkpoint/weights.h"
 #include "kernels/error.h"
 #include "tests/checkpoint/support.h"
@@ -307,6 +309,29 @@ TEST(Weights, ThatCannotBeReadAreRefusedWithASentence) {
                    file_of(header("a", R"("dtype":"I64","shape":[1],"data_offsets":[0,8])"), "12345678"));
   EXPECT_NE(says(directory.path() / "w.safetensors").find("I64"), std::string::npos)
       << says(directory.path() / "w.safetensors");
+}
+
+TEST(Export, WhatCannotBeWrittenIsRefusedWithASentence) {
+  TemporaryDirectory directory;
+  const auto says = [&](const char* tensor, DType dtype, const std::filesystem::path& to) -> std::string {
+    const auto saved = directory.path() / fmt::format("of {} {}", name(dtype), tensor);
+    if (!std::filesystem::exists(saved)) test::save_test_state(saved, {{fmt::format("{}/a", tensor), {3}, dtype}}, 1);
+    try {
+      export_weights(CheckpointReader(saved / "step-00000100"), to, "w.safetensors", DType::kBFloat16);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto out = directory.path() / "out";
+  EXPECT_EQ(says("parameters", DType::kFloat32, out), "");
+  EXPECT_EQ(says("parameters", DType::kFloat32, out),
+            (out / "w.safetensors").string() + " is there already: remove it, or write elsewhere");
+  const auto nothing = directory.path() / "nothing";
+  EXPECT_EQ(says("parameters", DType::kUInt8, nothing), "tensor parameters/a is uint8 and cannot become bfloat16");
+  EXPECT_EQ(says("optimizer", DType::kFloat32, nothing), "the checkpoint has no parameters to export");
+  EXPECT_FALSE(std::filesystem::exists(nothing));
+  EXPECT_NE(says("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot make "), std::string::npos);
 }
 
 TEST(Weights, WhatIsMissingIsZeroWhenAskedFor) {

@@ -1,8 +1,12 @@
 // Steps and evaluations that an exception leaves, calls that come at the wrong time, and engines that take turns.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 
+#include "engine/all_or_none.h"
+#include "engine/guard_range.h"
 #include "kernels/device_adversarial.h"
 #include "tests/engine/small_model.h"
 
@@ -233,9 +237,60 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
         State state = engine.state();
         state.step = world.rank();
         EXPECT_THROW(engine.adopt(state), UsageError);
+        state.scalars["update_count"] = 0.5;
+        EXPECT_THROW(engine.adopt(state), UsageError) << "no whole number";
+        EXPECT_THROW(engine.compute_on(world.device().make_stream(Lane::kGather)), UsageError);
       },
       kHosts);
 }
+
+/// A rank that is gone is told at every call, and not taken for one that may come yet.
+TEST(Misuse, AnEngineWhoseRanksLostOneAnotherSaysSo) {
+  std::vector<std::string> said;
+  EXPECT_THROW(World::threads(
+                   2,
+                   [&](World& world) {
+                     Trainee trainee(world, {});
+                     if (world.rank() == 1) throw std::runtime_error("the machine is gone");
+                     for (int call = 0; call < 2; ++call) {
+                       try {
+                         train_micro_batch(trainee.engine, trainee.model, 0, 0, 0);
+                         trainee.engine.step();
+                       } catch (const FaultError& error) {
+                         said.emplace_back(error.what());
+                       }
+                     }
+                   },
+                   kHosts),
+               FaultError);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_NE(said[0].find("the machine is gone"), std::string::npos) << said[0];
+  EXPECT_EQ(said[1], "this engine's ranks have lost one another: make a new one");
+}
+
+/// What one rank cannot set up is told on all, with that rank's sentence.
+TEST(AllOrNone, OneRanksFailureIsEverybodys) {
+  std::mutex mutex;
+  std::map<int, std::string> said;
+  World::threads(
+      3,
+      [&](World& world) {
+        try {
+          all_or_none(world, [&] {
+            if (world.rank() == 1) throw FaultError("the disk is gone");
+          });
+        } catch (const Error& error) {
+          const std::lock_guard lock(mutex);
+          said[world.rank()] = error.what();
+        }
+        all_or_none(world, [] {});
+      },
+      kHosts);
+  EXPECT_EQ(said, (std::map<int, std::string>{
+                      {0, "rank 1: the disk is gone"}, {1, "the disk is gone"}, {2, "rank 1: the disk is gone"}}));
+}
+
+TEST(GuardRange, SaysThatThereAreNoAddresses) { EXPECT_THROW(GuardRange({{"w", int64_t{1} << 50}}), UnavailableError); }
 
 /// Two engines side by side, whose steps take turns in every way.
 TEST(Engines, TakeTurns) {

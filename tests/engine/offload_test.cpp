@@ -10,6 +10,7 @@
 #include "kernels/error.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/scarce_memory.h"
 
 namespace aliquot {
 namespace {
@@ -310,6 +311,21 @@ TEST(DiskHome, AFullDiskSaysSoAtOnce) {
   } catch (const FaultError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.00 MiB for"));
   }
+}
+
+TEST(DiskHome, MoreThanCanBeNamedIsNotToBeHad) {
+  EXPECT_THROW(make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), int64_t{1} << 50),
+               UnavailableError);
+}
+
+TEST(DiskHomeDeathTest, SaysThatThereIsNoMemoryToReachItBy) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+  const auto store = [] {
+    const auto home = make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), 8 << 20);
+    static const std::vector<std::byte> values(8 << 20);
+    end_in_scarce_memory(0, [&] { home->store(home->base(), values.data(), 8 << 20); });
+  };
+  EXPECT_EXIT(store(), testing::ExitedWithCode(2), "the host has no [0-9]* bytes to reach offloaded state by");
 }
 
 TEST(DiskHome, AReadThatFailsReachesWhoeverWaitsForIt) {

@@ -78,21 +78,10 @@ TEST(ThreadPool, SeveralLanesMayUseItAtOnce) {
   EXPECT_EQ(sum, 2 * 2000 * 64);
 }
 
-/// In a process that gets few threads: ends with 2 and the sentence, having ended the threads it got.
-[[noreturn]] void make_too_many_threads() {
-  if (!limit_memory(int64_t{200} << 20)) std::exit(9);
-  try {
-    ThreadPool pool(1000);
-  } catch (const UnavailableError& error) {
-    std::fputs(error.what(), stderr);
-    std::exit(2);
-  }
-  std::exit(0);
-}
-
 TEST(ThreadPoolDeathTest, SaysThatAThreadIsNotToBeHad) {
   if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
-  EXPECT_EXIT(make_too_many_threads(), testing::ExitedWithCode(2),
+  // It ends the threads it got.
+  EXPECT_EXIT(end_in_scarce_memory(int64_t{200} << 20, [] { ThreadPool pool(1000); }), testing::ExitedWithCode(2),
               "the system gives no thread for computing: .*; use fewer");
 }
 

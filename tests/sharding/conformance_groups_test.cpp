@@ -2,6 +2,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "kernels/error.h"
 #include "tests/sharding/conformance.h"
 
 namespace aliquot::conformance {
@@ -18,6 +19,18 @@ TEST_P(EveryWorldOnce, ObjectsOfAnyLengthAreGathered) {
         EXPECT_EQ(all[r], std::string(r % 2 == 0 ? most : most / 3, static_cast<char>('a' + r)));
       }
     }
+  });
+}
+
+TEST_P(EveryWorldOnce, MoreMemoryThanThereIsIsRefusedOnEveryRank) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    EXPECT_THROW(ranks.allocate(int64_t{1} << 50, Category::kSlots, "far too much"), UnavailableError);
+    // It is refused, and nothing else has changed.
+    const auto some = ranks.allocate(4096, Category::kSlots, "enough");
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    ranks.barrier(*stream, {"after"});
+    stream->synchronize();
   });
 }
 

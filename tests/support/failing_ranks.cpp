@@ -7,8 +7,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <linux/capability.h>
 #include <map>
 #include <string>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -171,6 +174,17 @@ void goes_on(World& world) {
 
 void goes_well(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
 
+void tells_too_much(World& world) {
+  world.communicator().gather_objects(std::string(world.rank() == 1 ? std::size_t{1} << 30 : 1, 'x'));
+}
+
+/// What stands to be done before there is a world: nobody may open this process's files in /proc, not even root's ranks.
+void hide_files() {
+  const __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capset, &header, none) != 0 || prctl(PR_SET_DUMPABLE, 0) != 0) std::perror("hide_files");
+}
+
 int run(const std::string& how, double timeout_seconds) {
   const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
                                                        {"misses_set_up", misses_set_up},
@@ -189,7 +203,10 @@ int run(const std::string& how, double timeout_seconds) {
                                                        {"differ_in_count", differ_in_count},
                                                        {"differ_in_operation", differ_in_operation},
                                                        {"goes_on", goes_on},
-                                                       {"goes_well", goes_well}};
+                                                       {"goes_well", goes_well},
+                                                       {"tells_too_much", tells_too_much},
+                                                       {"hides_its_files", goes_well}};
+  if (how == "hides_its_files") hide_files();
   try {
     World::run(1, all.at(how), {.device = DeviceChoice::kHost, .timeout_seconds = timeout_seconds});
     return 0;

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "kernels/error.h"
 
 namespace aliquot {
 
@@ -25,6 +28,21 @@ inline bool limit_memory(int64_t spare_bytes) {
   const auto limit = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + spare_bytes);
   const rlimit both{limit, limit};
   return read && setrlimit(RLIMIT_AS, &both) == 0;
+}
+
+/// Ends the process, after `body` in so little memory: with 2 and the sentence if it found something not to be had, as it should.
+template <typename Body>
+[[noreturn]] void end_in_scarce_memory(int64_t spare_bytes, const Body& body) {
+  if (!limit_memory(spare_bytes)) std::exit(9);
+  try {
+    body();
+  } catch (const UnavailableError& error) {
+    std::fputs(error.what(), stderr);
+    std::exit(2);
+  } catch (const std::exception& error) {
+    std::fputs(error.what(), stderr);
+  }
+  std::exit(0);
 }
 
 }  // namespace aliquot
