@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/test.sh [--long] [--with-torch]
 # Installs what is missing, builds in build/, and runs every test this machine can run; says at the end what it skipped and
-# why. --long adds the tests labelled long, the whole suite under the sanitizers (build-asan/, build-ubsan/, build-tsan/), and
-# scripts/analyse.sh where its tools are here.
+# why. --long adds the tests labelled long, the whole suite under the sanitizers (build-asan/, which looks for undefined
+# behaviour too, and build-tsan/), and scripts/analyse.sh where its tools are here.
 # --with-torch installs a LibTorch with apt and adds the tests of what wraps its modules, and comparisons with PyTorch, by the
 # python that ALIQUOT_PYTHON names; where none is named, by one of a virtual environment that is made on first use in the user's
 # cache folder, with torch from PyPI (several GB). With --long those tests are built once more, in build-torch/, against the
@@ -113,7 +113,7 @@ if [ -n "$with_torch" ]; then timed test_seconds compare_with_torch; fi
 if [ -n "$long" ]; then
   timed test_seconds run_suite long release
   if [ -n "$with_torch" ]; then test_newer_libtorch; fi
-  for preset in asan ubsan tsan; do run_sanitized "$preset"; done
+  for preset in asan tsan; do run_sanitized "$preset"; done
   if has_analysers; then timed test_seconds scripts/analyse.sh || failed+=("static analysis"); fi
 fi
 

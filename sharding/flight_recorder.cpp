@@ -123,8 +123,12 @@ void FlightRecorder::write(std::string_view why) noexcept {
   if (directory_.empty() || written_.exchange(true)) return;
   try {
     const std::string text = flight_text(record(why));
-    const std::string name = flight_file_name(rank_), half = fmt::format(".tmp-{}-{}", name, ::getpid());
+    const std::string name = flight_file_name(rank_), halves = fmt::format(".tmp-{}-", name);
+    const std::string half = fmt::format("{}{}", halves, ::getpid());
     const Directory directory = Directory::open(FileSystem::system(), directory_);
+    for (const std::string& old : directory.names()) {
+      if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
+    }
     File file = directory.create(half);
     file.write(std::as_bytes(std::span(text)), 0);
     file.close();

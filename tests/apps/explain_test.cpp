@@ -5,6 +5,7 @@
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <set>
 #include <thread>
 
 #include "sharding/flight_recorder.h"
@@ -48,6 +49,20 @@ TEST_F(Explain, SaysWhichRankCameWithAnotherCount) {
         "Ranks went apart at collective #3 of the gather lane: ranks 0, 1 and 3 came with all-gather of 4096 "
         "bytes in place (h.1, step 3), rank 2 with all-gather of 2048 bytes in place (h.1, step 3): another "
         "count.\n"});
+}
+
+/// A rank that was killed as it wrote leaves half a record: what that rank leaves next is all there is.
+TEST_F(Explain, HalfARecordIsGoneWithTheNextOne) {
+  test::write_file(directory_.path() / ".tmp-flight-0001.txt-4711", "half");
+  test::write_file(directory_.path() / ".tmp-flight-0021.txt-4711", "another rank's");
+  fail(2, [](World& world) {
+    if (world.rank() == 1) throw FaultError("the machine is gone");
+    barrier(world, Lane::kReduce, {"h.1", 7});
+  });
+  std::set<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path()))
+    left.insert(entry.path().filename().string());
+  EXPECT_EQ(left, (std::set<std::string>{"flight-0000.txt", "flight-0001.txt", ".tmp-flight-0021.txt-4711"}));
 }
 
 TEST_F(Explain, SaysWhichRankNeverCame) {
