@@ -6,8 +6,8 @@
 
 namespace aliquot {
 
-/// As the model of that shape declares it on a host, for so many threads a rank. Throws UsageError when shape and options
-/// do not fit.
-ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, int threads);
+/// As the model of that shape declares it on a device of that kind; `threads`: a rank's on a host, each of which has scratch.
+/// Throws UsageError when shape and options do not fit.
+ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, DeviceKind device, int threads);
 
 }  // namespace aliquot

@@ -69,4 +69,7 @@ class ModelLoops {
 /// On the threads of a pool, which must outlive it. `threads`: that there is scratch for; 0: as many as the pool has.
 std::unique_ptr<ModelLoops> make_host_model_loops(ThreadPool& pool, int threads = 0);
 
+/// The host's with the scratch of a GPU: to plan for one that is not here.
+std::unique_ptr<ModelLoops> make_planned_gpu_model_loops(ThreadPool& pool);
+
 }  // namespace aliquot

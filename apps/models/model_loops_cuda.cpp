@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "apps/models/gpu_scratch.h"
 #include "apps/models/layers_cuda.h"
 #include "apps/models/linear_products.h"
 #include "apps/models/loss_tiles.h"
@@ -183,10 +184,10 @@ class CudaModelLoops final : public ModelLoops {
   }
 
   int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
-    return shape.batch * shape.heads * shape.sequence;  // deltas
+    return gpu_attention_scratch_elements(shape);
   }
   int64_t product_scratch_elements(DType, DType) const override {
-    return CudaProducts::kScratchBytes / element_bytes(DType::kFloat32);
+    return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
   }
   bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "apps/models/gpu_scratch.h"
 #include "apps/models/model_loops.h"
 #include "apps/models/product.h"
 #include "apps/models/rotary_angles.h"
@@ -7,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-class HostModelLoops final : public ModelLoops {
+class HostModelLoops : public ModelLoops {
  public:
   HostModelLoops(ThreadPool& pool, int threads) : pool_(pool), threads_(threads > 0 ? threads : pool.thread_count()) {}
 
@@ -75,10 +76,25 @@ class HostModelLoops final : public ModelLoops {
   double loss_sum_ = 0;
 };
 
+class PlannedGpuModelLoops final : public HostModelLoops {
+ public:
+  using HostModelLoops::HostModelLoops;
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
+    return gpu_attention_scratch_elements(shape);
+  }
+  int64_t product_scratch_elements(DType, DType) const override {
+    return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<ModelLoops> make_host_model_loops(ThreadPool& pool, int threads) {
   return std::make_unique<HostModelLoops>(pool, threads);
+}
+
+std::unique_ptr<ModelLoops> make_planned_gpu_model_loops(ThreadPool& pool) {
+  return std::make_unique<PlannedGpuModelLoops>(pool, 1);
 }
 
 }  // namespace aliquot

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "apps/models/cublaslt_cuda.h"
+#include "apps/models/gpu_scratch.h"
 #include "kernels/device_cuda.h"
 #include "kernels/error.h"
 
@@ -92,7 +93,7 @@ OwnedPreference preference_of(const Key& key) {
   cublasLtMatmulPreference_t made = nullptr;
   check_products(cublaslt().create_preference(&made), "choosing a product");
   OwnedPreference preference(made);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(CudaProducts::kScratchBytes));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGpuProductScratchBytes));
   // A sum that is cut along the depth is put together in one order, not as parts happen to come.
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
          static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -153,7 +154,7 @@ void CudaProducts::multiply(Stream& stream, const Product& p) {
   check_products(
       cublaslt().multiply(known_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),
                           p.a.data.data, plan.second.get(), &kept, p.to.data, plan.to.get(), p.to.data, plan.to.get(),
-                          &plan.algorithm, p.scratch, static_cast<size_t>(kScratchBytes), queue),
+                          &plan.algorithm, p.scratch, static_cast<size_t>(kGpuProductScratchBytes), queue),
       in_words(p));
 }
 

@@ -13,10 +13,7 @@ namespace aliquot {
 /// the same bits from run to run on the same GPU and cuBLASLt. Sums are fp32, never TF32. Used from one thread.
 class CudaProducts {
  public:
-  /// That many bytes of `scratch` each product has, wherever it lies.
-  static constexpr int64_t kScratchBytes = int64_t{32} << 20;
-
-  /// Throws UnavailableError where cuBLASLt does not start.
+  /// Each product has kGpuProductScratchBytes of `scratch`, wherever it lies. Throws UnavailableError where cuBLASLt does not start.
   CudaProducts();
   ~CudaProducts();
   CudaProducts(const CudaProducts&) = delete;

@@ -28,18 +28,19 @@ struct Outcome {
   std::optional<int64_t> largest;
 };
 
-ModelSpec model_of(const PlanOptions& o, const ModelShape& shape) {
+ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
   ModelSpec model = parameters_of(shape);
   const ModelOptions options = {.batch = o.micro_batch,
                                 .sequence = o.sequence.value_or(0),
                                 .compute = parse_dtype(o.precision),
                                 .gradient_type = parse_dtype(o.gradients)};
-  model.activations = activations_of(shape, options, static_cast<int>(o.threads));
+  const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
+  model.activations = activations_of(shape, options, device, static_cast<int>(o.threads));
   return model;
 }
 
-ModelSpec model_of(const PlanOptions& o) {
-  if (!o.params) return model_of(o, model_shape(o));
+ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
+  if (!o.params) return model_of(o, machine, model_shape(o));
   if (o.names_a_shape())
     throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
   if (o.recompute == "block")
@@ -50,17 +51,18 @@ ModelSpec model_of(const PlanOptions& o) {
 }
 
 /// The same kind of model with more layers, or more parameters in as many units.
-ModelSpec scaled(const PlanOptions& o, int64_t scale) {
+ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   if (o.params) return equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
   shape.layers = scale;
-  return model_of(o, shape);
+  return model_of(o, machine, shape);
 }
 
 /// The largest that fits, in parameters; 0 if not even the smallest does. More never needs less, so halving finds it.
-int64_t largest_that_fits(const PlanOptions& o, const Policy& policy, const Topology& topology) {
+int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Policy& policy) {
+  const Topology topology = topology_of(o, machine.has_gpus);
   const auto fits = [&](int64_t scale) {
-    return rank_bytes(plan(scaled(o, scale), policy, topology)) <= *o.device_memory;
+    return rank_bytes(plan(scaled(o, machine, scale), policy, topology)) <= *o.device_memory;
   };
   const int64_t most = o.params ? 100'000'000 : 10'000;
   int64_t fit = 0, next = 1;
@@ -70,23 +72,22 @@ int64_t largest_that_fits(const PlanOptions& o, const Policy& policy, const Topo
     (fits(middle) ? low : high) = middle;
     fit = low;
   }
-  return fit == 0 ? 0 : parameter_count(scaled(o, fit));
+  return fit == 0 ? 0 : parameter_count(scaled(o, machine, fit));
 }
 
 Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   const Policy policy = policy_of(o, stage);
-  const Topology topology = topology_of(o, machine.has_gpus);
-  const ModelSpec model = model_of(o);
+  const ModelSpec model = model_of(o, machine);
   CostModel cost = machine.cost;
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  Outcome outcome{plan(model, policy, topology), {}, {}, parameter_count(model), 0, {}};
+  Outcome outcome{plan(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.accumulate * o.ranks);
-  if (o.device_memory) outcome.largest = largest_that_fits(o, policy, topology);
+  if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
   return outcome;
 }
 
@@ -171,7 +172,9 @@ int run_plan(const Arguments& arguments) {
         "aliquot plan [--option value ...]\n\n"
         "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
         "nothing.\n"
-        "Activations are those of the host's models; of --params they are not known, and not counted.\n\n{}",
+        "Activations are those of the command's models on a host, or on GPUs where the machine has them; of --params "
+        "they "
+        "are\nnot known, and not counted.\n\n{}",
         table.help());
     return 0;
   }

@@ -5,7 +5,8 @@ set -euo pipefail
 program=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-small=(--layers 1 --width 16 --heads 2 --sequence 12 --context 12 --vocab 53 --micro-batch 1 --steps 3 --warmup 0 --lr 0.01 --quiet)
+shape=(--layers 1 --width 16 --heads 2 --sequence 12 --context 12 --vocab 53 --micro-batch 1)
+small=("${shape[@]}" --steps 3 --warmup 0 --lr 0.01 --quiet)
 
 fail() {
   echo "train_on_gpus.sh: $*" >&2
@@ -28,6 +29,15 @@ if [ "${2:-}" = nccl ]; then
   [ "$other" = "$(digest --ranks 2 --zero-stage 3 --reproducible)" ] || fail "NCCL gives other weights"
 fi
 [ -n "$(digest --ranks 3 --zero-stage 3)" ] || fail "three ranks on two GPUs do not run"
+
+# What is planned for GPUs where there are none is what they measure.
+for stage in 0 3; do
+  train --device cuda --ranks 2 --zero-stage $stage --metrics "$folder/memory.jsonl" >"$folder/said"
+  measured=$(sed -n 's/.*"measured_peak":\([0-9]*\).*/\1/p' "$folder/memory.jsonl")
+  planned=$("$program" plan "${shape[@]}" --ranks 2 --stages $stage --precision bf16 --machine dgx-h100 --format json |
+    sed -n 's/.*"peak": \([0-9]*\).*/\1/p')
+  [ "$planned" = "$measured" ] || fail "stage $stage was planned to take $planned bytes, and takes $measured"
+done
 
 digest --ranks 2 --checkpoint-dir "$folder/runs" --stop-after 2 >"$folder/half"
 resumed=$(digest --ranks 2 --checkpoint-dir "$folder/runs" --resume auto)
