@@ -317,7 +317,7 @@ TEST(Export, WhatCannotBeWrittenIsRefusedWithASentence) {
     const auto saved = directory.path() / fmt::format("of {} {}", name(dtype), tensor);
     if (!std::filesystem::exists(saved)) test::save_test_state(saved, {{fmt::format("{}/a", tensor), {3}, dtype}}, 1);
     try {
-      export_weights(CheckpointReader(saved / "step-00000100"), to, "w.safetensors", DType::kBFloat16);
+      export_weights(open_verified(saved / "step-00000100"), to, "w.safetensors", DType::kBFloat16);
     } catch (const Error& error) {
       return error.what();
     }
