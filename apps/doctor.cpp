@@ -7,6 +7,7 @@
 #include "apps/machine_rates.h"
 #include "apps/machine_report.h"
 #include "apps/options/option_table.h"
+#include "apps/options/values.h"
 #include "apps/plan/machine.h"
 #include "checkpoint/export_weights.h"
 #include "kernels/error.h"
@@ -15,7 +16,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kHelp =
-    "aliquot doctor [--measure FILE | --explain FILE...]\n\n"
+    "aliquot doctor [--measure FILE [--device host|cuda] | --explain FILE...]\n\n"
     "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
     "and\n"
     "  what would add it. Started by mpirun over several nodes, --measure takes the links between them too.\n\n";
@@ -52,17 +53,21 @@ void show_links(const MachineRates& rates) {
 
 void write_rates(const MachineRates& rates, const std::string& file) {
   const CostModel& cost = rates.cost;
-  fmt::print(
-      "\nof one of {} ranks with {} thread{} each, all at work; other work on this machine shows in the figures:\n",
-      rates.rank_count, rates.threads_per_rank, rates.threads_per_rank == 1 ? "" : "s");
-  fmt::print("products  {:.0f} GFLOP/s in fp32\n", cost.flops_per_second * 1e-9);
+  const std::string each = rates.has_gpus ? std::string("on a GPU each")
+                                          : fmt::format("with {} thread{} each", rates.threads_per_rank,
+                                                        rates.threads_per_rank == 1 ? "" : "s");
+  fmt::print("\nof one of {} ranks {}, all at work; other work on this machine shows in the figures:\n",
+             rates.rank_count, each);
+  fmt::print("products  {:.0f} GFLOP/s in {}\n", cost.flops_per_second * 1e-9, rates.has_gpus ? "bf16" : "fp32");
   fmt::print("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
-  fmt::print("AdamW     {:.2f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
+  if (rates.has_gpus) fmt::print("from host {:.1f} GB/s\n", cost.host_bytes_per_second * 1e-9);
+  fmt::print("AdamW     {:.3f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
   fmt::print("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
              cost.inside_node.latency_seconds * 1e6, rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
   show_links(rates);
   const std::filesystem::path path = file;
-  write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(), machine_text(cost));
+  write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
+                   machine_text(cost, rates.has_gpus));
   fmt::print("written to {}: aliquot plan --machine {}\n", file, file);
 }
 
@@ -76,10 +81,11 @@ int explain_flights(const std::string& first, const std::vector<std::string>& mo
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  std::string measure, flight;
+  std::string measure, flight, device = "auto";
   OptionTable table;
   table.text("measure", "FILE", measure,
              "Time copies, collectives and matrix products, and write the machine file that plan --machine reads.");
+  table.choice("device", device, {"auto", "host", "cuda"}, "What to measure; auto: GPUs where there are any.");
   table.text("explain", "FILE...", flight,
              "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
   if (wants_help(arguments)) {
@@ -94,7 +100,7 @@ int run_doctor(const Arguments& arguments) {
   MachineRates rates;
   if (!measure.empty()) {
     refuse_to_replace(measure);
-    rates = measure_machine();
+    rates = measure_machine(parse_device(device));
     if (!rates.leads) return 0;  // of the ranks that a launcher started, one tells
   }
   if (!rates.launched) show_machine();  // what it starts to look around would count as one of the ranks

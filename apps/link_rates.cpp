@@ -27,7 +27,7 @@ class LinkMeasurement {
         ranks_(world.communicator()),
         lane_(world.device().make_stream(Lane::kGather)),
         whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
-        sums_(kLargePart / sizeof(float)),
+        sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
         compute_(compute),
         meeting_(Crossings(ranks_.topology(), 1).replicas.front()) {}
 
@@ -46,7 +46,9 @@ class LinkMeasurement {
   void move(int64_t part_bytes) {
     ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
     const int64_t count = part_bytes / static_cast<int64_t>(sizeof(float));
-    ranks_.reduce_scatter(*lane_, {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count}, {"measuring"});
+    ranks_.reduce_scatter(*lane_,
+                          {.from = {&whole_, 0}, .to = reinterpret_cast<float*>(sums_.data()), .part_count = count},
+                          {"measuring"});
   }
 
   void meet() {
@@ -124,7 +126,7 @@ class LinkMeasurement {
   Communicator& ranks_;
   std::unique_ptr<Stream> lane_;
   SymmetricBuffer whole_;
-  std::vector<float> sums_;
+  Buffer sums_;
   const std::function<void()>& compute_;
   Meeting meeting_;
 };

@@ -14,7 +14,7 @@ struct LinkRates {
   double compute_share = 0;  // that computing loses meanwhile
 };
 
-/// `compute` is a piece of what a rank computes, a millisecond or so long. Takes seconds; the slower the link, the more.
+/// `compute` is a piece of what a rank computes, a millisecond or so long, over when it returns. Takes seconds; the slower the link, the more.
 LinkRates measure_links(World& world, const std::function<void()>& compute);
 
 }  // namespace aliquot

@@ -27,9 +27,7 @@ Optimizer optimizer(const TrainOptions& o) {
 }  // namespace
 
 WorldOptions world_options(const TrainOptions& o) {
-  WorldOptions world;
-  if (o.device == "host") world.device = DeviceChoice::kHost;
-  if (o.device == "cuda") world.device = DeviceChoice::kCuda;
+  WorldOptions world{.device = parse_device(o.device)};
   if (o.world == "threads") world.kind = WorldChoice::kThreads;
   if (o.world == "mpi") world.kind = WorldChoice::kMpi;
   if (o.world == "nccl") world.kind = WorldChoice::kNccl;

@@ -146,6 +146,13 @@ DType parse_dtype(std::string_view text) {
   refuse(text, "fp32, bf16 or fp16");
 }
 
+DeviceChoice parse_device(std::string_view text) {
+  if (text == "auto") return DeviceChoice::kAuto;
+  if (text == "host") return DeviceChoice::kHost;
+  if (text == "cuda") return DeviceChoice::kCuda;
+  refuse(text, "auto, host or cuda");
+}
+
 std::string exact_text(double value) { return exact(value); }
 std::string exact_text(float value) { return exact(value); }
 

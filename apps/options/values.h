@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/dtype.h"
+#include "sharding/world.h"
 
 namespace aliquot {
 
@@ -41,6 +42,9 @@ bool parse_switch(std::string_view text);
 
 /// What options call fp32, bf16 and fp16.
 DType parse_dtype(std::string_view text);
+
+/// "auto", "host" or "cuda".
+DeviceChoice parse_device(std::string_view text);
 
 /// The shortest text that reads back to the same bits, as JSON takes it; "null" for what is not finite.
 std::string exact_text(double value);

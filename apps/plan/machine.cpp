@@ -94,8 +94,8 @@ nlohmann::ordered_json json(const LinkCost& link) {
 
 }  // namespace
 
-std::string machine_text(const CostModel& cost) {
-  const nlohmann::ordered_json file{{"has_gpus", false},
+std::string machine_text(const CostModel& cost, bool has_gpus) {
+  const nlohmann::ordered_json file{{"has_gpus", has_gpus},
                                     {"inside_node", json(cost.inside_node)},
                                     {"between_nodes", json(cost.between_nodes)},
                                     {"beside_compute", json(cost.beside_compute)},

@@ -4,6 +4,7 @@
 
 #include "apps/models/make_model.h"
 #include "apps/models/model_loops_cuda.h"
+#include "apps/rank_rates.h"
 #include "apps/wrap.h"
 #include "engine/engine.h"
 #include "kernels/host_stream.h"
@@ -95,6 +96,29 @@ void expect_like_host(const Outcome& got, const Setting& setting) {
   ASSERT_EQ(got.losses.size(), host.losses.size());
   for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], host.losses[i], within * host.losses[i]);
   EXPECT_LT(host.losses.back(), host.losses.front());
+}
+
+/// What these take is nothing to go by; that all is taken, on GPUs, is.
+TEST(RankRates, OfGpusAreMeasured) {
+  for (const int ranks : {1, 2}) {
+    World::threads(ranks,
+                   [&](World& world) {
+                     const CostModel typical = CostModel::typical_gpu();
+                     const CostModel cost = measure_rank(
+                         world, {.elements = 8192, .rows = 16, .columns = 32, .depth = 16, .repeats = 2, .rounds = 2});
+                     for (const double rate : {cost.copy_bytes_per_second / typical.copy_bytes_per_second,
+                                               cost.host_bytes_per_second / typical.host_bytes_per_second,
+                                               cost.flops_per_second / typical.flops_per_second,
+                                               typical.update_seconds_per_element / cost.update_seconds_per_element}) {
+                       EXPECT_GT(rate, 0);
+                       EXPECT_LT(rate, 1) << "as fast as a GPU";
+                     }
+                     EXPECT_EQ(cost.inside_node.bytes_per_second != typical.inside_node.bytes_per_second, ranks > 1);
+                     EXPECT_EQ(cost.cores_per_thread, 0);
+                     EXPECT_FALSE(cost.compute_issues);
+                   },
+                   {.device = DeviceChoice::kCuda, .threads_per_rank = 1, .timeout_seconds = 60});
+  }
 }
 
 class ModelsOnPretendedGpus : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
