@@ -1,6 +1,7 @@
 #include "apps/stop_request.h"
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <initializer_list>
 #include <thread>
@@ -34,10 +35,23 @@ sigset_t signals(bool with_terminal) {
   _exit(exit_code_of_signal(SIGTERM));
 }
 
-void take_signals(sigset_t set, bool launched) {
-  for (int signal = 0; sigwait(&set, &signal) == 0;) {
-    if (launched && signal == SIGTERM) end_by_launcher();
-    if (requested.exchange(signal) != 0) _exit(exit_code_of_signal(signal));
+/// SIGUSR1 and SIGUSR2 ask, however often: who supervises a run passes on what its ranks were sent too.
+bool only_asks(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
+
+void take_signals(sigset_t set, StartedBy by) {
+  constexpr timespec kPatience{.tv_sec = 20, .tv_nsec = 0};
+  for (bool leaves_record = false;;) {
+    const int signal = leaves_record ? sigtimedwait(&set, nullptr, &kPatience) : sigwaitinfo(&set, nullptr);
+    if (signal < 0 && errno != EAGAIN) continue;
+    if (signal < 0) {
+      write_flights("told to end by the launcher (SIGTERM) 20 s before, and its step is not over");
+      leaves_record = false;
+      continue;
+    }
+    if (by == StartedBy::kMpirun && signal == SIGTERM) end_by_launcher();
+    int first = 0;
+    if (!requested.compare_exchange_strong(first, signal) && !only_asks(signal)) _exit(exit_code_of_signal(signal));
+    leaves_record = leaves_record || (by == StartedBy::kSrun && signal == SIGTERM);
   }
 }
 
@@ -45,10 +59,10 @@ void take_signals(sigset_t set, bool launched) {
 
 // A thread of their own takes the signals, and all others have them blocked. A handler would run on the stack of whoever
 // computes, and oneDNN's matrix products keep values below the stack pointer: what returned to them was another's memory.
-void listen_for_stop(bool launched) {
-  const sigset_t set = signals(!launched);
+void listen_for_stop(StartedBy by) {
+  const sigset_t set = signals(by != StartedBy::kMpirun);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::thread(take_signals, set, launched).detach();
+  std::thread(take_signals, set, by).detach();
 }
 
 int stop_signal() noexcept { return requested; }

@@ -4,16 +4,18 @@
 #include <array>
 #include <csignal>
 
+#include "sharding/launcher.h"
+
 namespace aliquot {
 
 /// What asks for a stop; the last ones weigh most.
 inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
-/// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless `launched` (mpirun kills its ranks soon after them), ask
-/// for a stop; a second one ends the process at once. `launched`: at SIGTERM the ranks' records of their last collectives are
-/// written, and the process ends. No thread made after this is ever interrupted by them. Once, from the
-/// main thread, before there are others.
-void listen_for_stop(bool launched);
+/// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless mpirun started it, ask for a stop; a second signal that is
+/// SIGTERM or SIGINT ends the process at once. The ranks' records of their last collectives are written at SIGTERM by mpirun, and
+/// the process ends; by srun, where the process has not ended 20 s after it. No thread made after this is ever interrupted by
+/// them. Once, from the main thread, before there are others.
+void listen_for_stop(StartedBy by);
 /// The signal by which somebody asked this process; 0: nobody did. The ranks agree among themselves.
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }

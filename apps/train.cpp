@@ -124,7 +124,7 @@ int run_train(const Arguments& arguments) {
     if (is_first_process()) throw;
     return static_cast<int>(error.exit_code());
   }
-  listen_for_stop(launched_process_count() > 1);
+  listen_for_stop(started_by());
   install_fault_names();
   ExitCode code = ExitCode::kDone;
   World::run(

@@ -48,11 +48,24 @@ void tell_changes(const LoadReport& report) {
 
 }  // namespace
 
-void TrainRun::find_start() {
+// What others left is swept by one that knows that nobody is at work there.
+void TrainRun::claim_directory() {
+  std::string problem;
   if (!options_.checkpoint_dir.empty() && leads()) {
-    for (const std::string& done : sweep_leftovers(options_.checkpoint_dir)) fmt::print(stderr, "aliquot: {}\n", done);
+    try {
+      claim_.emplace(options_.checkpoint_dir);
+      for (const std::string& done : sweep_leftovers(options_.checkpoint_dir))
+        fmt::print(stderr, "aliquot: {}\n", done);
+    } catch (const UnavailableError& error) {
+      problem = error.what();
+    }
   }
-  world_.communicator().gather_objects("swept");
+  problem = world_.communicator().gather_objects(problem).front();
+  if (!problem.empty()) throw UnavailableError(problem);
+}
+
+void TrainRun::find_start() {
+  claim_directory();
   const bool resumed = options_.resume != "none" && resume();
   if (!resumed && !options_.init.empty()) start_from_weights();
   if (options_.resume != "none") begin_metrics(resumed);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "apps/data/loader.h"
+#include "apps/directory_claim.h"
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
 #include "apps/models/model.h"
@@ -47,6 +48,7 @@ class TrainRun {
   int64_t ranks_here() const;
   void refuse_what_does_not_fit();
   void find_start();
+  void claim_directory();
   bool resume();
   void start_from_weights();
   void begin_metrics(bool append);
@@ -95,6 +97,7 @@ class TrainRun {
   RateSchedule rates_;
   std::optional<MetricsFile> metrics_;
   StragglerWatch straggler_watch_;
+  std::optional<DirectoryClaim> claim_;  // of the first rank, as long as the run is
   std::optional<Progress> progress_;
   bool snapshots_ = false;                  // checkpoints are written while training goes on
   std::unique_ptr<BackgroundSaver> saver_;  // then

@@ -7,8 +7,8 @@
 #
 #   --ranks N          ranks to start with (1)
 #   --least M          the fewest to go on with (N)
-#   --available CMD    prints how many can be started now; asked before each start. Without it there are N, and half as many
-#                      whenever two starts in a row ended without a new checkpoint, down to M
+#   --available CMD    prints how many can be started now; asked before each start, and again later where they are too few. Without
+#                      it there are N, and half as many whenever two starts in a row ended without a new checkpoint, down to M
 #   --tries K          gives up after so many failures in a row without a new checkpoint (5)
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too
@@ -17,14 +17,16 @@
 # share it in whole micro-batches (--micro-batch, else the 4 of aliquot train) are used, so that every step takes the same batch on
 # any of them, and with --reproducible only powers of two, so that it has the same bits; --replicas must divide them. Without
 # --global-batch another number of ranks takes another batch, and that is said.
-# Ends with the command's own code: 0 done; 75 asked to stop, and saved; 1 and 2 (wrong use, cannot be done here), 4 (not
-# finite) and 5 (no checkpoint is good) come again however often it is tried, so they end it at once; any other when it gives up.
-# SIGTERM, SIGINT, SIGUSR1 and SIGUSR2 are passed on, to launchers as SIGUSR1, which they hand to their ranks; nothing is
-# started after one, but with --again after SIGUSR1 and SIGUSR2. Where a run crashed all the same, or was being waited for, SIGUSR1 and
-# SIGUSR2 end with 75 if there is a checkpoint.
+# Ends with the command's own code: 0 done; 75 asked to stop, and saved; 4 (not finite) comes again however often it is tried, so
+# it ends at once, and so do 1 and 2 (wrong use, cannot be done here) and 5 (no checkpoint is good) until a start has left a
+# checkpoint: what worked once may be mended by itself. Any other code when it gives up.
+# SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on once, to aliquot and to launchers as SIGUSR1, which they hand to their
+# ranks; nothing is started after one, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that
+# what a terminal or timeout sends to all reaches it through here alone. Where a run crashed all the same, or was being waited for,
+# SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
 set -euo pipefail
 
-say() { printf 'run_until_done.sh: %s\n' "$*" >&2; }
+say() { printf 'run_until_done.sh: %s\n' "$*" >&2 || true; } # a terminal may be gone
 refuse() {
   say "$*"
   exit 1
@@ -33,7 +35,9 @@ whole() { # OPTION VALUE LEAST
   if [[ ! ${2:-} =~ ^[0-9]{1,6}$ ]] || [ "$2" -lt "$3" ]; then refuse "$1 takes a whole number from $3, not '${2:-}' (see --help)"; fi
 }
 
-ranks=1 least='' available='' tries=5 first_wait=1 again='' child='' asked=''
+ranks=1 least='' available='' tries=5 first_wait=1 again=''
+# What signals ask for: an end, or an end that can be gone on from; and when which was passed on last.
+ended='' paused='' child='' passed='' passed_at=-9
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
@@ -41,7 +45,11 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --least) whole "$1" "${2:-}" 1 && least=$2 && shift 2 ;;
     --tries) whole "$1" "${2:-}" 1 && tries=$2 && shift 2 ;;
     --wait) whole "$1" "${2:-}" 0 && first_wait=$2 && shift 2 ;;
-    --available) available=${2:-} && shift 2 ;;
+    --available)
+      available=${2:-}
+      if [ -z "$available" ] || [ "$available" = -- ]; then refuse "--available takes a command that prints a number (see --help)"; fi
+      shift 2
+      ;;
     --again) again=1 && shift ;;
     *) refuse "unknown option $1; the command comes after -- (see --help)" ;;
   esac
@@ -79,8 +87,11 @@ for number in "${global_batch:-1}" "$micro_batch" "$accumulate" "$replicas"; do
 done
 if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume none, so it would begin anew each time"; fi
 
-# The newest checkpoint's name: a start that leaves another one behind came further.
-newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
+# The checkpoint that was written last, with what tells it from one of that name before: a start that leaves another one behind came
+# further. Its step may be less than that of one that is no good, which stays where it is.
+newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n | tail -n 1; }
+# name_of CHECKPOINT WORDS: its name; where there is none, the words.
+name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
 
 # shares COUNT: the command can be split over so many ranks, with the batch that it says.
 shares() {
@@ -108,15 +119,27 @@ what_is_shared() {
   if says --reproducible; then echo -n ", --reproducible"; fi
 }
 
+# What is asked for in a way that saves. Twice within a moment is once: timeout tells its child and then the child's group.
 pass_on() {
-  asked=$1
-  local signal=$1
-  case ${command[0]##*/} in mpirun | mpiexec | orterun | srun) signal=USR1 ;; esac
-  if [ -n "$child" ]; then kill -s "$signal" "$child" 2>/dev/null || true; fi
+  local signal=$1 name
+  if [ "$passed" = "$signal" ] && [ $((SECONDS - passed_at)) -lt 2 ]; then return; fi
+  passed=$signal passed_at=$SECONDS
+  for name in "${command[0]##*/}" "$(cat "/proc/$child/comm" 2>/dev/null || true)"; do
+    case $name in aliquot | mpirun | mpiexec | orterun | srun) signal=USR1 ;; esac
+  done
+  kill -s "$signal" "$child" 2>/dev/null || true
 }
-for signal in TERM INT USR1 USR2; do
+# on_signal NAME: a run that is just starting is told once it has a number.
+on_signal() {
+  case $1 in
+    USR1 | USR2) paused=$1 ;;
+    *) ended=$1 ;;
+  esac
+  if [ -n "$child" ]; then pass_on "$1"; fi
+}
+for signal in TERM INT HUP USR1 USR2; do
   # shellcheck disable=SC2064 # the signal's name is meant now
-  trap "pass_on $signal" "$signal"
+  trap "on_signal $signal" "$signal"
 done
 
 # rest SECONDS: in a way that a signal ends.
@@ -127,8 +150,12 @@ rest() {
 
 # run COUNT: sets `status`.
 run() {
-  "${command[@]//'{ranks}'/$1}" &
+  passed=
+  set -m # a group of its own
+  "${command[@]//'{ranks}'/$1}" </dev/null &
   child=$!
+  set +m
+  if [ -n "$ended$paused" ]; then pass_on "${ended:-$paused}"; fi
   status=0
   wait "$child" || status=$?
   # A signal of ours ends the wait, not the command.
@@ -140,48 +167,73 @@ run() {
 }
 
 # Whether somebody asked for an end, and not for another start.
-told() { [[ $asked = TERM || $asked = INT ]] || [[ -n $asked && -z $again ]]; }
+told() { [ -n "$ended" ] || { [ -n "$paused" ] && [ -z "$again" ]; }; }
 # What SIGUSR1 and SIGUSR2 ask for is an end that can be gone on from: by a scheduler that takes the machine away and queues the
 # job again, for which an older checkpoint will do.
 end_as_told() {
-  if [[ $asked = USR* ]] && [ -n "$(newest)" ]; then exit 75; fi
-  exit "$status"
+  if [ -z "$ended" ] && [ -n "$(newest)" ]; then exit 75; fi
+  exit "${status:-$((128 + $(kill -l "${ended:-$paused}")))}"
 }
 
-wanted=$ranks failures=0 pause=$first_wait last_count=
-while true; do
-  if [ -n "$available" ]; then wanted=$(bash -c "$available") || refuse "--available failed: $available"; fi
-  if [ -n "$available" ] && [[ ! $wanted =~ ^[0-9]{1,6}$ ]]; then refuse "--available is to print a number, not '$wanted'"; fi
-  count=$(fitting $((wanted < ranks ? wanted : ranks)))
-  if [ -z "$count" ]; then
-    say "no number of ranks from $least to $((wanted < ranks ? wanted : ranks)) will do$(what_is_shared); gave up"
-    exit 3
+# ask_available: sets `wanted`, and `wrong` where it cannot be told.
+ask_available() {
+  wrong=
+  if [ -z "$available" ]; then return; fi
+  wanted=$(bash -c "$available") || wrong="--available failed: $available"
+  if [ -z "$wrong" ] && [[ ! $wanted =~ ^[0-9]{1,6}$ ]]; then wrong="--available is to print a number, not '$wanted'"; fi
+  if [ -n "$wrong" ] && [ -z "$status" ]; then refuse "$wrong"; fi
+  if [ -z "$wrong" ]; then wanted=$((10#$wanted)); fi
+}
+
+# fail_once WHY CODE: waits, longer each time, or gives up.
+fail_once() {
+  failures=$((failures + 1))
+  if [ $failures -ge "$tries" ]; then
+    say "$1; gave up after $failures failures in a row with no checkpoint newer than $(name_of "$before" "the beginning")"
+    exit "$2"
   fi
-  before=$(newest)
+  say "$1; waiting $pause s"
+  rest "$pause"
+  if told; then end_as_told; fi
+  pause=$((pause * 2 < 300 ? pause * 2 : 300))
+}
+
+wanted=$ranks failures=0 pause=$first_wait last_count='' status='' came_further=''
+before=$(newest)
+while true; do
+  ask_available
+  if told; then end_as_told; fi
+  if [ -n "$wrong" ]; then
+    fail_once "$wrong" 3
+    continue
+  fi
+  most=$((wanted < ranks ? wanted : ranks))
+  count=$(fitting "$most")
+  if [ -z "$count" ]; then
+    nothing="no number of ranks from $least to $most will do$(what_is_shared)"
+    if [ -z "$available" ]; then say "$nothing; gave up" && exit 3; fi
+    fail_once "$nothing" 3
+    continue
+  fi
   if [ -n "$last_count" ] && [ "$count" -ne "$last_count" ] && [ -z "$global_batch" ]; then
     say "$count ranks instead of $last_count, and the command says no --global-batch: a step may take another batch from here on"
   fi
   last_count=$count
-  if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from ${before:-the beginning}"; fi
+  if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from $(name_of "$(newest)" "the beginning")"; fi
+  before=$(newest)
   run "$count"
+  now=$(newest)
+  if [ "$now" != "$before" ]; then came_further=1; fi
   case $status in
-    0 | 1 | 2 | 4 | 5) exit "$status" ;;
+    0 | 4) exit "$status" ;;
+    1 | 2 | 5) if [ -z "$came_further" ]; then say "code $status, which another try would not mend" && exit "$status"; fi ;;
     75) if [ -z "$again" ] || told; then exit 75; fi ;;
-    *) if told; then end_as_told; fi ;;
   esac
-  asked=
-  if [ $status -eq 75 ] || [ "$(newest)" != "$before" ]; then
-    failures=0 pause=$first_wait
-    if [ $status -eq 75 ]; then continue; fi
-  fi
-  failures=$((failures + 1))
-  if [ $failures -ge "$tries" ]; then
-    say "gave up after $failures failures in a row with no checkpoint newer than ${before:-the beginning}; the last ended with code $status"
-    exit "$status"
-  fi
-  if [ -z "$available" ] && [ $failures -gt 1 ] && [ $((count / 2)) -ge "$least" ]; then wanted=$((count / 2)); fi
-  say "code $status on $count ranks; the newest checkpoint is ${before:-none}$(if [ "$(newest)" != "$before" ]; then echo ", now $(newest)"; fi); waiting $pause s"
-  rest "$pause"
   if told; then end_as_told; fi
-  pause=$((pause * 2 < 300 ? pause * 2 : 300))
+  paused=
+  if [ $status -eq 75 ] || [ "$now" != "$before" ]; then failures=0 pause=$first_wait; fi
+  if [ $status -eq 75 ]; then continue; fi
+  before=$now
+  if [ -z "$available" ] && [ $failures -gt 0 ] && [ -n "$(fitting $((count / 2)))" ]; then wanted=$((count / 2)); fi
+  fail_once "code $status on $count ranks; the newest checkpoint is $(name_of "$now" none)" "$status"
 done

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
+#include "sharding/launcher.h"
 #include "sharding/world.h"
 #include "sharding/world_parts.h"
 
@@ -28,6 +29,9 @@ Launch find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
                                  std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
                                  std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
+  // srun may speak as an mpiexec would; one that started its daemons with srun counts more than those.
+  if (const int count = number_in("PMI_SIZE"); count > 0 && count == number_in("SLURM_STEP_NUM_TASKS"))
+    return {"srun", count};
   for (const auto& [name, variable] : kSizes) {
     if (const int count = number_in(variable); count > 0) return {std::string(name), count};
   }
@@ -45,6 +49,12 @@ Launch find_launcher() {
 std::string Launch::text() const {
   if (process_count > 0) return fmt::format("{} started {} processes", by, process_count);
   return by + " started this process as one of a number that it does not say";
+}
+
+StartedBy started_by() {
+  const Launch launcher = find_launcher();
+  if (launcher.process_count == 1) return StartedBy::kItself;
+  return launcher.by == "srun" ? StartedBy::kSrun : StartedBy::kMpirun;
 }
 
 int launched_process_count() { return std::max(1, find_launcher().process_count); }

@@ -191,7 +191,7 @@ int run_sweep(const Arguments& arguments) {
     shape.model = model;
     model_shape(shape);  // says at once what does not fit together
   }
-  listen_for_stop(false);
+  listen_for_stop(StartedBy::kItself);
   return Sweep(options).run();
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "apps/directory_claim.h"
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
@@ -154,6 +155,23 @@ TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
   EXPECT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_NE(resumed.err.find("lr (there 0.0003, here 0.001)"), std::string::npos) << resumed.err;
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
+}
+
+/// Two at once would sweep, replace and prune each other's checkpoints.
+TEST(Save, ADirectoryIsOneRunsAtATime) {
+  test::TemporaryDirectory directory;
+  const auto half = directory.path() / ".tmp-00000002-7";
+  std::filesystem::create_directory(half);
+  const std::vector<std::string> words = training(directory.path(), "blocking");
+  {
+    const DirectoryClaim other(directory.path());
+    const CommandResult refused = test::run_aliquot(words);
+    EXPECT_EQ(refused.code, 2) << refused.err;
+    EXPECT_NE(refused.err.find("another run saves there; wait until it has ended"), std::string::npos) << refused.err;
+    EXPECT_TRUE(std::filesystem::exists(half)) << "what may be the other's was swept";
+  }
+  EXPECT_EQ(test::run_aliquot(words).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(half));
 }
 
 TEST(Save, AFinishedRunIsToldAgainAndABadOneIsExit5) {

@@ -104,7 +104,7 @@ TEST_F(Stop, ASecondSignalEndsItAtOnce) {
 TEST(StopRequest, InterruptsNoThreadThatComputes) {
   EXPECT_EXIT(
       {
-        listen_for_stop(false);
+        listen_for_stop(StartedBy::kItself);
         int blocked = 0;
         std::thread([&blocked] {
           sigset_t mask;
@@ -118,6 +118,29 @@ TEST(StopRequest, InterruptsNoThreadThatComputes) {
         _exit(blocked == 4 && action.sa_handler == SIG_DFL && stop_signal() == SIGTERM ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
+}
+
+/// Who passes a signal on does not know whether the ranks were sent it too.
+TEST_F(Stop, AskedTwiceBySigusr1ItSavesAllTheSame) {
+  ChildProcess child(train({"--ranks", "2", "--steps", "1000000", "--checkpoint-dir", checkpoints()}),
+                     directory_.path() / "said.txt");
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.ended_within(0.01)) << said();
+  child.send(SIGTERM);
+  for (int i = 0; i < 3; ++i) child.send(SIGUSR1);
+  EXPECT_TRUE(child.ended_within(60));
+  EXPECT_EQ(child.ending().code, 75) << said();
+}
+
+/// Slurm's srun leaves its tasks time to save after SIGTERM, and mpirun none.
+TEST(StopRequest, BySigtermIsOneUnderSrunAndTheEndUnderMpirun) {
+  const auto terminated = [](StartedBy by) {
+    listen_for_stop(by);
+    kill(getpid(), SIGTERM);
+    while (!stop_requested()) std::this_thread::sleep_for(1ms);
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(terminated(StartedBy::kSrun), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(terminated(StartedBy::kMpirun), testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST_F(Stop, MpirunPassesTheUsersSignalOn) {

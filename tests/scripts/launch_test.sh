@@ -13,6 +13,7 @@ echo "srun with ${SRUN_CPUS_PER_TASK:-no} cores a task: $*" >>"$SRUN_LOG"
 while [[ ${1:-} == --* ]]; do shift; done
 "$@" &
 trap 'kill -USR1 $!' USR1
+trap 'kill $!' TERM # as scancel does
 status=0
 while :; do
   wait $!

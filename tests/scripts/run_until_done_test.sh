@@ -62,10 +62,29 @@ for code in 0 1 2 4 5 75; do
 done
 ends 0 "" plays "75\n75\n0" --again --
 started 3 "--resume auto"
+# What worked once may be mended by itself, whatever it says: a machine that was out of memory for a moment, a disk that was away.
+for code in 1 2 5; do
+  ends 0 "starting again on 1 ranks, from step-01" plays "3 01\n$code\n0" --
+  started 3 ""
+done
+ends 4 "" plays "3 01\n4\n0" --
+# A newer step that is no good, and stays where it is, hides none that comes after it; nor does one that is written anew.
+cat >"$scratch/bad.sh" <<'BAD'
+#!/usr/bin/env bash
+mkdir -p "$3/step-200"
+touch -d yesterday "$3/step-200"
+exec "$(dirname "$0")/play.sh" "$@"
+BAD
+chmod +x "$scratch/bad.sh"
+rm -rf "$saved" "$scratch/starts"
+printf '3 110\n3 120\n3 130\n3 140\n0\n' >"$scratch/plan"
+ends 0 "the newest checkpoint is step-140" "${supervise[@]}" --ranks 8 --least 1 --tries 2 -- \
+  "$scratch/bad.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" --global-batch 32
+started 5 "8 --global-batch 32"
 # Crashes that come further go on for ever; those that do not are given up.
 ends 0 "starting again on 1 ranks, from step-03" plays "3 01\n137 02\n3 03\n139 04\n0" --tries 2 --
 started 5 ""
-ends 137 "gave up after 4 failures in a row with no checkpoint newer than step-01; the last ended with code 137" \
+ends 137 "code 137 on 1 ranks; the newest checkpoint is step-01; gave up after 4 failures in a row with no checkpoint newer than step-01" \
   plays "3 01\n3\n137\n137\n0" --tries 4 --
 started 4 ""
 
@@ -103,7 +122,29 @@ ends 0 "4 ranks instead of 8, and the command says no --global-batch" plays "3\n
 ends 0 "" plays "3\n3\n0" --ranks 8 --least 2 -- --global-batch 32
 started 3 "4 --global-batch 32"
 if grep -q "instead of" "$scratch/log"; then cat "$scratch/log" && failures=$((failures + 1)); fi
+# Nor is half a number taken that the batch cannot be split over: a crash or two do not end a run that has ranks.
+ends 0 "starting again on 9 ranks" plays "3\n3\n3\n0" --ranks 9 --least 4 -- --global-batch 36
+started 4 "9 --global-batch 36"
 ends 1 "is to print a number" plays "0" --available "echo many" --
+ends 1 "--available failed: exit 4" plays "0" --available "exit 4" --
+ends 1 "--available takes a command" plays "0" --available --
+# Later, what cannot be told or is too little for a moment is asked again.
+cat >"$scratch/moods" <<'MOODS'
+#!/usr/bin/env bash
+# The n-th time, the n-th word.
+echo >>"$1.asked"
+word=$(sed -n "$(wc -l <"$1.asked")p" "$1")
+if [ "$word" = fails ]; then exit 4; fi
+echo "$word"
+MOODS
+chmod +x "$scratch/moods"
+printf '08\nfails\nmany\n0\n4\n' >"$scratch/words"
+ends 0 "no number of ranks from 4 to 0 will do for --global-batch 32 in micro-batches of 4; waiting" plays "3\n0" --ranks 8 --least 4 --available "$scratch/moods $scratch/words" -- --global-batch 32
+started 2 "4 --global-batch 32"
+rm -f "$scratch/words.asked"
+printf '8\nfails\nfails\n' >"$scratch/words"
+ends 3 "--available failed: $scratch/moods $scratch/words; gave up after 3 failures" \
+  plays "3" --tries 3 --ranks 8 --available "$scratch/moods $scratch/words" --
 
 # A run that loses half of its ranks in the middle ends with the bits of one that nothing disturbed.
 train=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 8 --reproducible --global-batch 8)
@@ -163,15 +204,32 @@ asked TERM 3 step-01
 asked USR1 75 step-01
 asked USR1 3 ""
 
+# A signal that comes while the ranks are still being counted starts none.
+rm -rf "$saved" "$scratch/starts"
+status=0
+"${supervise[@]}" --available "touch $scratch/counting; sleep 2; echo 1" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 \
+  >"$scratch/log" 2>&1 &
+supervisor=$!
+for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/counting" ]; then break; fi; sleep 0.1; done
+kill $supervisor
+wait $supervisor || status=$?
+if [ $status -ne 143 ] || [ -e "$scratch/starts" ]; then
+  echo "SIGTERM while ranks were counted: code $status, not 143, or a start" && cat "$scratch/log"
+  failures=$((failures + 1))
+fi
+
 # Signals reach the run: it saves, and nothing is started after it.
-stopped() { # SIGNAL COMMAND...
-  local signal=$1 status=0
+stopped() { # SIGNAL [--group] COMMAND...: --group: as a terminal does it, or timeout, to the group and its leader
+  local signal=$1 status=0 group=
   shift
+  if [ "$1" = --group ]; then group=1 && shift; fi
   rm -rf "$saved"
-  "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+  # A shell has what it starts beside itself ignore SIGINT.
+  setsid env --default-signal=INT "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
   local supervisor=$!
   for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
   kill -s "$signal" $supervisor || true
+  if [ -n "$group" ]; then kill -s "$signal" -- "-$supervisor" || true; fi
   wait $supervisor || status=$?
   if [ $status -ne 75 ]; then
     echo "SIG$signal ended $* with code $status, not 75" && cat "$scratch/log"
@@ -182,5 +240,12 @@ stopped() { # SIGNAL COMMAND...
 small=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --checkpoint-every 20)
 stopped TERM "${small[@]}"
 stopped USR1 "${small[@]}"
-if has_mpi "$aliquot"; then stopped TERM mpirun -n 2 "${small[@]}"; fi
+stopped INT --group "${small[@]}"
+stopped TERM --group "${small[@]}"
+stopped HUP "${small[@]}"
+stopped USR1 --group env LANG=C "${small[@]}"
+if has_mpi "$aliquot"; then
+  stopped TERM mpirun -n 2 "${small[@]}"
+  stopped INT --group mpirun -n 2 "${small[@]}"
+fi
 exit $((failures > 0))

@@ -44,6 +44,21 @@ TEST_F(LauncherTest, SrunSaysHowMany) {
   EXPECT_EQ(launched_process_count(), 3);
 }
 
+TEST_F(LauncherTest, WhoStartedItIsToldApart) {
+  EXPECT_EQ(started_by(), StartedBy::kItself);
+  set("SLURM_JOB_ID", "7");
+  set("SLURM_STEP_ID", "0");
+  set("SLURM_STEP_NUM_TASKS", "3");
+  EXPECT_EQ(started_by(), StartedBy::kSrun);
+  set("PMI_SIZE", "3");
+  EXPECT_EQ(started_by(), StartedBy::kSrun) << "srun --mpi=pmi2";
+  EXPECT_EQ(launched_process_count(), 3);
+  set("PMI_SIZE", "12");
+  EXPECT_EQ(started_by(), StartedBy::kMpirun) << "an mpiexec whose daemons srun started";
+  set("OMPI_COMM_WORLD_SIZE", "16");
+  EXPECT_EQ(started_by(), StartedBy::kMpirun);
+}
+
 TEST_F(LauncherTest, ABatchScriptIsNotOneOfItsTasks) {
   set("SLURM_JOB_ID", "7");
   set("SLURM_NTASKS", "8");
