@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "apps/ranks_text.h"
+
 namespace aliquot {
 
 RankSeconds RankSeconds::of(const Timeline& step) {
@@ -17,8 +19,8 @@ StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks) {
   report.slowest = static_cast<int>(std::ranges::max_element(compute) - compute.begin());
   const double most = compute[report.slowest];
   std::ranges::sort(compute);
-  const double median = compute[(compute.size() - 1) / 2];
-  report.times_median = median > 0 ? most / median : 1;
+  report.median_seconds = compute[(compute.size() - 1) / 2];
+  report.times_median = report.median_seconds > 0 ? most / report.median_seconds : 1;
   return report;
 }
 
@@ -38,17 +40,28 @@ Json json(const StragglerReport& report) {
             {"communication_seconds", communication}}}};
 }
 
-std::optional<std::string> StragglerWatch::sentence(const StragglerReport& report) {
+std::vector<int> StragglerWatch::count(const StragglerReport& report) {
   constexpr int kReports = 3;
-  const bool slow = report.ranks.size() > 1 && report.times_median > threshold_;
-  if (!slow || report.slowest != rank_) in_a_row_ = 0;
-  rank_ = slow ? report.slowest : -1;
-  if (!slow || ++in_a_row_ != kReports) return std::nullopt;
+  std::vector<int> slow;
+  in_a_row_.resize(report.ranks.size());
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const bool is_slow = report.median_seconds > 0 && report.ranks[rank].compute / report.median_seconds > threshold_;
+    in_a_row_[rank] = is_slow ? in_a_row_[rank] + 1 : 0;
+    if (in_a_row_[rank] == kReports) slow.push_back(static_cast<int>(rank));
+  }
+  return slow;
+}
+
+std::optional<std::string> StragglerWatch::sentence(const StragglerReport& report) {
+  const std::vector<int> slow = count(report);
+  if (slow.empty()) return std::nullopt;
+  double most = 0;
+  for (const int rank : slow) most = std::max(most, report.ranks[static_cast<size_t>(rank)].compute);
+  const bool one = slow.size() == 1;
   return fmt::format(
-      "rank {} computes {:.2f} times as long as the median rank ({:.4g} s of step {}), and the others wait for it: "
-      "look at "
-      "its node.",
-      report.slowest, report.times_median, report.ranks[report.slowest].compute, report.step);
+      "{} {} {:.2f} times as long as the median rank ({:.4g} s of step {}), and the others wait for {}: look at {}.",
+      ranks_text(slow), one ? "computes" : "compute up to", most / report.median_seconds, most, report.step,
+      one ? "it" : "them", one ? "its node" : "their nodes");
 }
 
 }  // namespace aliquot

@@ -23,25 +23,28 @@ struct RankSeconds {
 struct StragglerReport {
   int64_t step = 0;
   std::vector<RankSeconds> ranks;
-  int slowest = 0;          // by compute
-  double times_median = 1;  // its compute, of the median rank's
+  int slowest = 0;            // by compute
+  double median_seconds = 0;  // that the median rank computed
+  double times_median = 1;    // what the slowest computed, of that
 };
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks);
 
 /// {"stragglers": {"step": .., "slowest_rank": .., "times_median": .., "compute_seconds": [..], ..}}
 Json json(const StragglerReport& report);
 
-/// Names a rank when it was the slowest, by more than `threshold` times the median, in three reports that follow one another:
-/// one slow step is nobody's fault. Says it once until another rank, or none, is slow.
+/// Names the ranks that computed more than `threshold` times as long as the median rank in three reports that follow one another,
+/// several in one sentence: one slow step is nobody's fault. Says it of a rank once, until it was not slow.
 class StragglerWatch {
  public:
   explicit StragglerWatch(double threshold) : threshold_(threshold) {}
   std::optional<std::string> sentence(const StragglerReport& report);
 
  private:
+  /// The ranks whose third report in a row this is.
+  std::vector<int> count(const StragglerReport& report);
+
   double threshold_;
-  int rank_ = -1;
-  int in_a_row_ = 0;
+  std::vector<int> in_a_row_;  // by rank: a node's ranks are slow together, and which of them is slowest changes
 };
 
 }  // namespace aliquot

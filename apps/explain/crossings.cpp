@@ -31,15 +31,6 @@ double waited_seconds(const FlightEntry& entry, const FlightRecord& record) {
   return (entry.ended < 0 ? record.written : entry.ended) - entry.begun;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
-}
-
 std::string operation_text(const FlightEntry& entry) { return entry.what.text() + label_text(entry.unit, entry.step); }
 
 }  // namespace aliquot

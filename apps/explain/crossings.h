@@ -25,9 +25,6 @@ std::vector<Crossing> crossings_of(const std::vector<FlightRecord>& records);
 /// Seconds that a rank had waited in it when it ended, or when the record was written; negative: it never began.
 double waited_seconds(const FlightEntry& entry, const FlightRecord& record);
 
-/// "rank 1", "ranks 0, 2 and 3".
-std::string ranks_text(const std::vector<int>& ranks);
-
 /// "reduce-scatter of 256 float32 (h.1, step 3)".
 std::string operation_text(const FlightEntry& entry);
 

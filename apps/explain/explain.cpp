@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/explain/crossings.h"
+#include "apps/ranks_text.h"
 
 namespace aliquot {
 namespace {

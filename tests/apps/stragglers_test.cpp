@@ -1,8 +1,10 @@
 #include "apps/stragglers.h"
 
+#include <algorithm>
 #include <fstream>
 #include <gtest/gtest.h>
 
+#include "apps/ranks_text.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 
@@ -41,6 +43,44 @@ TEST(Stragglers, OneSlowStepIsNobodysFault) {
   ASSERT_TRUE(sentence);
   EXPECT_NE(sentence->find("rank 1 computes 2.00 times"), std::string::npos) << *sentence;
   EXPECT_FALSE(watch.sentence(report_of(90, {1, 2, 1})));  // it was said
+}
+
+/// Half of a run's ranks share a slow node: another of them is the slowest in each report.
+TEST(Stragglers, RanksOfASlowNodeAreNamedTogether) {
+  StragglerWatch watch(1.5);
+  const auto report = [](int64_t step, size_t slowest) {
+    std::vector<double> compute(16, 1.0);
+    std::fill(compute.begin() + 8, compute.end(), 2.0);
+    compute[slowest] = 2.5;
+    return report_of(step, compute);
+  };
+  EXPECT_FALSE(watch.sentence(report(10, 8)));
+  EXPECT_FALSE(watch.sentence(report(20, 15)));
+  const auto sentence = watch.sentence(report(30, 11));
+  ASSERT_TRUE(sentence);
+  EXPECT_EQ(*sentence,
+            "ranks 8 to 15 compute up to 2.50 times as long as the median rank (2.5 s of step 30), and the others wait "
+            "for them: look at their nodes.");
+  EXPECT_FALSE(watch.sentence(report(40, 9)));  // it was said
+}
+
+TEST(Stragglers, ARankThatBecomesSlowLaterIsNamedAlone) {
+  StragglerWatch watch(1.5);
+  EXPECT_FALSE(watch.sentence(report_of(10, {1, 1, 1, 1, 2})));
+  EXPECT_FALSE(watch.sentence(report_of(20, {1, 3, 1, 1, 2})));
+  EXPECT_EQ(watch.sentence(report_of(30, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 4 computes 2.00 times ");
+  EXPECT_EQ(watch.sentence(report_of(40, {1, 3, 1, 1, 2})).value_or("").substr(0, 27), "rank 1 computes 3.00 times ");
+  EXPECT_FALSE(watch.sentence(report_of(50, {1, 1, 1, 1, 2})));
+  EXPECT_FALSE(watch.sentence(report_of(60, {1, 3, 1, 1, 2})));  // counts from one again
+}
+
+TEST(RanksText, NamesRunsByTheirEnds) {
+  EXPECT_EQ(ranks_text({1}), "rank 1");
+  EXPECT_EQ(ranks_text({0, 1}), "ranks 0 and 1");
+  EXPECT_EQ(ranks_text({0, 1, 2}), "ranks 0 to 2");
+  EXPECT_EQ(ranks_text({0, 1, 3}), "ranks 0, 1 and 3");
+  EXPECT_EQ(ranks_text({0, 3, 8, 9, 10, 11}), "ranks 0, 3 and 8 to 11");
+  EXPECT_EQ(ranks_text({2, 1, 0}), "ranks 2, 1 and 0");
 }
 
 /// A rank whose products know no wide vectors.
