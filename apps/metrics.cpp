@@ -1,8 +1,22 @@
 #include "apps/metrics.h"
 
+#include <filesystem>
+
 #include "kernels/error.h"
 
 namespace aliquot {
+namespace {
+
+/// Whether its last line was cut off. What is no file in a folder, a pipe say, is not looked at.
+bool ends_in_mid_line(const std::string& path) {
+  std::error_code failed;
+  if (!std::filesystem::is_regular_file(path, failed)) return false;
+  std::ifstream file(path, std::ios::binary);
+  char last = '\n';
+  return file.seekg(-1, std::ios::end) && file.get(last) && last != '\n';
+}
+
+}  // namespace
 
 Json json(const BytesByCategory& bytes) {
   Json object = Json::object();
@@ -45,6 +59,8 @@ MetricsFile::MetricsFile(std::string path, Mode mode)
     : path_(std::move(path)), file_(path_, mode == Mode::kAnew ? std::ios::trunc : std::ios::app) {
   if (!file_)
     throw UsageError("--metrics " + path_ + ": the file cannot be written; give another, or make its directory.");
+  // A run that was killed as it wrote left half a line, which what follows must not stand on.
+  if (mode == Mode::kAppend && ends_in_mid_line(path_)) file_ << '\n';
 }
 
 void MetricsFile::write(const Json& object) {

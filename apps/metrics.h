@@ -45,7 +45,7 @@ Json json(const BytesByCategory& bytes);
 Json json(const StepRecord& record, const Json& extra = nullptr);
 Json json(const DoneRecord& record);
 
-/// Appends lines to a file, each complete when write() returns. Numbers read back to the same bits; what is not finite is
+/// Appends lines to a file, each complete when write() returns, and the first on a line of its own. Numbers read back to the same bits; what is not finite is
 /// null. Rank 0's. Throws UsageError when the file cannot be opened and FaultError when it cannot be written.
 class MetricsFile {
  public:

@@ -1,8 +1,10 @@
 #include "apps/run_record.h"
 
 #include <fmt/format.h>
+#include <fstream>
 #include <map>
 
+#include "apps/metrics_lines.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -17,16 +19,7 @@ RunRecord read_run_record(const std::string& path) {
   if (!file) throw UsageError(path + ": the file cannot be read; give one that aliquot train --metrics wrote.");
   RunRecord record{.path = path, .run = {}, .steps = {}, .done = {}, .stragglers = {}};
   std::map<int64_t, Json> steps;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    const bool whole = !file.eof();
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json object = Json::parse(line, nullptr, false);
-    const bool known = object.is_object() && (object.contains("run") || object.contains("done") ||
-                                              object.contains("stragglers") || is_step(object));
-    if (!known && !whole && number > 1) break;
-    if (!known) throw UsageError(fmt::format("{}:{}: this is no line of aliquot train --metrics.", path, number));
+  const int bad_line = read_metrics_lines(file, [&](const Json& object) {
     if (object.contains("run")) {
       record.run = object["run"];
       record.done = nullptr;  // it goes on
@@ -34,10 +27,14 @@ RunRecord read_run_record(const std::string& path) {
       record.done = object["done"];
     } else if (object.contains("stragglers")) {
       record.stragglers = object["stragglers"];
-    } else {
+    } else if (is_step(object)) {
       steps[object["step"].get<int64_t>()] = object;
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
+  if (bad_line > 0) throw UsageError(fmt::format("{}:{}: this is no line of aliquot train --metrics.", path, bad_line));
   for (auto& [step, object] : steps) record.steps.push_back(std::move(object));
   return record;
 }

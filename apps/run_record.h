@@ -18,8 +18,8 @@ struct RunRecord {
   Json stragglers;          // the last report; null where there is none
 };
 
-/// A last line that was cut off in mid-write is left out. Throws UsageError, naming the file and the line, for what is no
-/// record of a run.
+/// Lines that were cut off in mid-write are left out, as read_metrics_lines() does. Throws UsageError, naming the file and the
+/// line, for what is no record of a run.
 RunRecord read_run_record(const std::string& path);
 
 }  // namespace aliquot

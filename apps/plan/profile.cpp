@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "apps/metrics_lines.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
-
-using Json = nlohmann::json;
 
 struct RecordedRun {
   Json options;
@@ -22,15 +20,15 @@ RecordedRun read(const std::string& path) {
   RecordedRun run;
   std::ifstream file(path);
   if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
-  for (std::string line; std::getline(file, line);) {
-    const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) throw UsageError(fmt::format("--profile {}: it is no --metrics file.", path));
+  const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
     // A run that was resumed says all of it anew.
     if (json.contains("run"))
       run = {json["run"].at("options"), json["run"].at("plan").at("step").at("titles"), Json(), {}};
     if (json.contains("step")) run.step_seconds.push_back(json.at("step_seconds"));
     if (json.contains("done")) run.times = json["done"].at("step");
-  }
+    return true;
+  });
+  if (bad_line > 0) throw UsageError(fmt::format("--profile {}: it is no --metrics file.", path));
   return run;
 }
 

@@ -7,7 +7,9 @@
 #include "apps/digest.h"
 #include "apps/memory_table.h"
 #include "apps/metrics.h"
+#include "apps/plan/profile.h"
 #include "apps/progress.h"
+#include "apps/run_record.h"
 #include "kernels/error.h"
 
 namespace aliquot::test {
@@ -54,6 +56,75 @@ TEST(Metrics, AppendsOrBeginsAnew) {
   EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kAnew), UsageError);
   MetricsFile full("/dev/full", MetricsFile::Mode::kAppend);
   EXPECT_THROW(full.write(json(DoneRecord{})), FaultError);
+}
+
+/// What read_run_record() makes of a file of that text: its steps, or the line that it refuses.
+std::string record_of(const std::string& path, const std::string& text) {
+  std::ofstream(path) << text;
+  try {
+    std::string steps;
+    for (const Json& step : read_run_record(path).steps) steps += step["step"].dump() + ' ';
+    return steps;
+  } catch (const UsageError& error) {
+    return std::string(error.what()).substr(path.size());
+  }
+}
+
+/// A run was killed as it wrote, and went on from its checkpoint.
+TEST(Metrics, GoOnAfterALineThatWasCutOff) {
+  const std::string path = testing::TempDir() + "aliquot_cut_metrics.jsonl";
+  const std::string before = "{\"run\":{\"version\":1}}\n{\"step\":1}\n";
+  for (const std::string cut : {"", "{", "{\"step\":2,\"lo", "{\"step\":2}\n{\"stragglers\":{\"st"}) {
+    std::ofstream(path) << before << cut;
+    MetricsFile file(path, MetricsFile::Mode::kAppend);
+    file.write({{"run", {{"version", 2}}}});
+    file.write({{"step", 2}});
+    const RunRecord record = read_run_record(path);
+    EXPECT_EQ(record.run["version"], 2) << cut;
+    EXPECT_EQ(record.steps.size(), 2u) << cut;
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(Metrics, WhatWasCutOffIsLeftOutAndNothingElse) {
+  const std::string path = testing::TempDir() + "aliquot_read_metrics.jsonl";
+  const std::string run = "{\"run\":{}}\n", step = "{\"step\":1}\n", cut = "{\"step\":2,\"lo";
+  const std::string no_line = ": this is no line of aliquot train --metrics.";
+  EXPECT_EQ(record_of(path, run + step + cut), "1 ");
+  EXPECT_EQ(record_of(path, run + step + cut + "\n"), "1 ");
+  EXPECT_EQ(record_of(path, run + cut + "\n\n" + run + step), "1 ");
+  EXPECT_EQ(record_of(path, run + cut + "\n{\"ru\n{\"run\":{\"ver\n" + run + step), "1 ");  // killed again and again
+  EXPECT_EQ(record_of(path, "{\"ru\n" + run + step), "1 ");
+  EXPECT_EQ(record_of(path, cut), ":1" + no_line);
+  EXPECT_EQ(record_of(path, run + cut + "\n" + step), ":2" + no_line);
+  EXPECT_EQ(record_of(path, run + cut + "\n" + cut + "\n" + run), ":2" + no_line);
+  EXPECT_EQ(record_of(path, run + step + "nonsense\n"), ":3" + no_line);
+  EXPECT_EQ(record_of(path, run + "nonsense\n" + run), ":2" + no_line);
+  EXPECT_EQ(record_of(path, run + "{\"other\":1}\n" + run), ":2" + no_line);
+  EXPECT_EQ(record_of(path, run + "[1]\n" + run), ":2" + no_line);
+  std::filesystem::remove(path);
+}
+
+TEST(Profile, IsReadFromARunThatWasKilledAsItWrote) {
+  const std::string path = testing::TempDir() + "aliquot_profile.jsonl";
+  const std::string run = R"({"run":{"options":{"ranks":1,"micro-batch":4,"sequence":8},)"
+                          R"("plan":{"step":{"titles":["forward a","backward a"]}}}})"
+                          "\n";
+  const std::string rest =
+      R"({"step":1,"step_seconds":9.0})"
+      "\n"
+      R"({"step":2,"step_seconds":2.0})"
+      "\n"
+      R"({"done":{"step":{"start_seconds":[0.0,0.25],"end_seconds":[0.25,1.0],"step_seconds":1.0}}})"
+      "\n";
+  std::ofstream(path) << run << "{\"step\":1,\"step_sec\n" << run << rest;
+  const auto uses = read_profile(path, 4, 8);
+  ASSERT_EQ(uses.size(), 1u);
+  EXPECT_EQ(uses[0].forward_seconds, 0.5);
+  EXPECT_EQ(uses[0].backward_seconds, 1.5);
+  std::ofstream(path) << run << "nonsense\n" << run << rest;
+  EXPECT_THROW(read_profile(path, 4, 8), UsageError);
+  std::filesystem::remove(path);
 }
 
 TEST(Digest, IsThatOfSortedLines) {
