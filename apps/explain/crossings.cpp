@@ -1,21 +1,50 @@
 #include "apps/explain/crossings.h"
 
-#include <fmt/format.h>
+#include <tuple>
 
 namespace aliquot {
+namespace {
+
+using Members = const std::vector<int>*;
+
+struct ByContent {
+  bool operator()(Members a, Members b) const { return *a < *b; }
+};
+
+/// Ranks number groups as they come; what two ranks share is the members, and the how-manieth group of them it is. Members may be
+/// many, and collectives that name them too: they are never copied.
+class Groups {
+ public:
+  /// What the record's groups are called for all ranks.
+  std::vector<int> of(const FlightRecord& record) {
+    std::map<Members, size_t, ByContent> met;
+    std::vector<int> groups;
+    for (const std::vector<int>& members : record.groups) {
+      std::vector<int>& alike = alike_[&members];
+      const size_t ordinal = met[&members]++;
+      if (ordinal == alike.size()) alike.push_back(count_++);
+      groups.push_back(alike[ordinal]);
+    }
+    return groups;
+  }
+
+ private:
+  std::map<Members, std::vector<int>, ByContent> alike_;
+  int count_ = 0;
+};
+
+}  // namespace
 
 std::vector<Crossing> crossings_of(const std::vector<FlightRecord>& records) {
-  // Ranks number groups as they come; what two ranks share is the members, and the how-manieth group of them it is.
-  using Place = std::tuple<std::vector<int>, int, Lane, uint64_t>;
-  std::map<Place, Crossing> crossings;
+  Groups groups;
+  std::map<std::tuple<int, Lane, uint64_t>, Crossing> crossings;
   for (const FlightRecord& record : records) {
-    std::map<std::vector<int>, int> made;
-    std::vector<int> ordinals;
-    for (const std::vector<int>& members : record.groups) ordinals.push_back(made[members]++);
+    const std::vector<int> called = groups.of(record);
     for (const FlightEntry& entry : record.entries) {
-      const std::vector<int>& members = record.groups[static_cast<size_t>(entry.group)];
-      Crossing& crossing = crossings[{members, ordinals[static_cast<size_t>(entry.group)], entry.lane, entry.sequence}];
-      crossing.members = members;
+      const auto number = static_cast<size_t>(entry.group);
+      Crossing& crossing = crossings[{called[number], entry.lane, entry.sequence}];
+      crossing.group = called[number];
+      crossing.members = &record.groups[number];
       crossing.lane = entry.lane;
       crossing.sequence = entry.sequence;
       crossing.by_rank[record.rank] = &entry;

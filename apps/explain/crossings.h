@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "sharding/flight_file.h"
@@ -13,13 +12,14 @@ namespace aliquot {
 
 /// The `sequence`-th collective of one lane of one group, as each rank noted it.
 struct Crossing {
-  std::vector<int> members;  // the group's, by their ranks in the world
+  int group = 0;                              // the same for all ranks
+  const std::vector<int>* members = nullptr;  // the group's, by their ranks in the world
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;
   std::map<int, const FlightEntry*> by_rank;  // of those that issued it
 };
 
-/// In an order in which those of one lane of one group stand together, by sequence. The records outlive it.
+/// Those of one lane of one group stand together, by sequence. They point into the records, which outlive them.
 std::vector<Crossing> crossings_of(const std::vector<FlightRecord>& records);
 
 /// Seconds that a rank had waited in it when it ended, or when the record was written; negative: it never began.

@@ -2,24 +2,14 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <optional>
+#include <map>
 #include <set>
 
-#include "apps/explain/crossings.h"
+#include "apps/explain/waits.h"
 #include "apps/ranks_text.h"
 
 namespace aliquot {
 namespace {
-
-/// Everything that is known of the run, by rank.
-struct Evidence {
-  std::vector<FlightRecord> records;
-  std::map<int, const FlightRecord*> by_rank;
-  std::vector<Crossing> crossings;
-
-  const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
-  bool has(int rank) const { return by_rank.contains(rank); }
-};
 
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed(); }
 
@@ -62,52 +52,18 @@ std::string different_operations(const Evidence& evidence) {
   return text + ".\n";
 }
 
-/// What somebody waits in, and for whom; late are those who came when the others had given up.
-struct Wait {
-  const Crossing* crossing = nullptr;
-  std::vector<int> waiting, missing, late;
-};
-
-/// The first of each lane of each group that ranks have come to and not ended: what lies behind it was never meant to be
-/// reached by those who gave up there. Missing are the members who have not come.
-std::vector<Wait> waits_of(const Evidence& evidence) {
-  std::vector<Wait> waits;
-  const Crossing* stuck = nullptr;
-  for (const Crossing& crossing : evidence.crossings) {
-    if (stuck != nullptr && stuck->members == crossing.members && stuck->lane == crossing.lane) continue;
-    Wait wait{&crossing, {}, {}, {}};
-    for (const int member : crossing.members) {
-      const auto found = crossing.by_rank.find(member);
-      if (found == crossing.by_rank.end() || found->second->begun < 0) {
-        wait.missing.push_back(member);
-      } else if (found->second->ended < 0) {
-        wait.waiting.push_back(member);
-      } else {
-        wait.late.push_back(member);
-      }
-    }
-    if (wait.waiting.empty()) continue;
-    stuck = &crossing;
-    if (!wait.missing.empty() || !wait.late.empty()) waits.push_back(std::move(wait));
-  }
-  return waits;
-}
-
 /// The rank's last collective in that lane of that group before the one it is missing from.
 const FlightEntry* last_before(const Evidence& evidence, const Crossing& missed, int rank) {
   const FlightEntry* last = nullptr;
   for (const Crossing& crossing : evidence.crossings) {
     const auto found = crossing.by_rank.find(rank);
-    if (crossing.lane != missed.lane || crossing.members != missed.members || found == crossing.by_rank.end()) continue;
-    if (found->second->begun >= 0 && crossing.sequence < missed.sequence) last = found->second;
+    if (crossing.lane != missed.lane || crossing.group != missed.group || found == crossing.by_rank.end()) continue;
+    if (evidence.came_to(*found->second) && crossing.sequence < missed.sequence) last = found->second;
   }
   return last;
 }
 
 std::string of_missing(const Evidence& evidence, const Wait& wait, int rank) {
-  if (!evidence.has(rank))
-    return fmt::format("  rank {} left no record: it was killed, or its node is gone, or its file is elsewhere.\n",
-                       rank);
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.crossing, rank);
@@ -119,39 +75,70 @@ std::string of_missing(const Evidence& evidence, const Wait& wait, int rank) {
   return text + ".\n";
 }
 
-/// Who is missing and waits for nobody is the one that the others wait for in the end.
-std::string missing_ranks(const Evidence& evidence) {
-  const std::vector<Wait> waits = waits_of(evidence);
+std::string of_ranks_without_records(const std::vector<int>& ranks) {
+  if (ranks.empty()) return {};
+  const bool one = ranks.size() == 1;
+  return fmt::format("  {} left no record: {} killed, or {} gone, or {} elsewhere.\n", ranks_text(ranks),
+                     one ? "it was" : "they were", one ? "its node is" : "their nodes are",
+                     one ? "its file is" : "their files are");
+}
+
+/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)".
+std::string where(const Wait& wait) {
+  return fmt::format("collective #{} of the {} lane, {}", wait.crossing->sequence, name(wait.crossing->lane),
+                     operation_text(*wait.crossing->by_rank.at(wait.waiting.front())));
+}
+
+std::string never_came(const Evidence& evidence, const Wait& wait, const std::vector<int>& ranks) {
+  std::string text = fmt::format("{} never came to {}, {} {} {}.\n", ranks_text(ranks), where(wait),
+                                 evidence.timed ? "where" : "which", ranks_text(wait.waiting),
+                                 evidence.timed ? "waited" : "had issued");
+  text.front() = 'R';
+  std::vector<int> without_records;
+  for (const int rank : ranks) {
+    if (evidence.has(rank)) {
+      text += of_missing(evidence, wait, rank);
+    } else {
+      without_records.push_back(rank);
+    }
+  }
+  return text + of_ranks_without_records(without_records);
+}
+
+std::string came_late(const Wait& wait) {
+  std::string text = fmt::format("{} came to {}, when {} had given up.\n", ranks_text(wait.late), where(wait),
+                                 ranks_text(wait.waiting));
+  text.front() = 'R';
+  return text;
+}
+
+/// Who is missing and waits for nobody is the one that the others wait for in the end. Without times a rank may wait unseen, and
+/// who left no record comes first.
+std::string never_came(const Evidence& evidence, const std::vector<Wait>& waits) {
   std::set<int> waiting;
   for (const Wait& wait : waits) waiting.insert(wait.waiting.begin(), wait.waiting.end());
-  for (const Wait& wait : waits) {
-    std::vector<int> roots;
-    std::ranges::copy_if(wait.missing, std::back_inserter(roots), [&](int rank) { return !waiting.contains(rank); });
-    if (roots.empty()) continue;
-    const FlightEntry& entry = *wait.crossing->by_rank.at(wait.waiting.front());
-    std::string text = fmt::format("{} never came to collective #{} of the {} lane, {}, where {} waited.\n",
-                                   ranks_text(roots), wait.crossing->sequence, name(wait.crossing->lane),
-                                   operation_text(entry), ranks_text(wait.waiting));
-    text.front() = 'R';
-    for (const int rank : roots) text += of_missing(evidence, wait, rank);
-    return text;
+  const auto is_gone = [&](int rank) { return !evidence.has(rank); };
+  for (const bool gone_first : {true, false}) {
+    if (gone_first && evidence.timed) continue;
+    for (const Wait& wait : waits) {
+      std::vector<int> roots;
+      std::ranges::copy_if(wait.missing, std::back_inserter(roots), [&](int rank) { return !waiting.contains(rank); });
+      if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty()) return never_came(evidence, wait, roots);
+    }
   }
-  for (const Wait& wait : waits) {
-    if (!wait.missing.empty()) continue;
-    std::string text =
-        fmt::format("{} came to collective #{} of the {} lane, {}, when {} had given up.\n", ranks_text(wait.late),
-                    wait.crossing->sequence, name(wait.crossing->lane),
-                    operation_text(*wait.crossing->by_rank.at(wait.late.front())), ranks_text(wait.waiting));
-    text.front() = 'R';
-    return text;
-  }
+  return {};
+}
+
+std::string missing_ranks(const Evidence& evidence) {
+  const std::vector<Wait> waits = waits_of(evidence);
   if (waits.empty()) return {};
-  std::string text = "Ranks wait for one another in a circle:\n";
+  if (std::string text = never_came(evidence, waits); !text.empty()) return text;
   for (const Wait& wait : waits) {
-    text += fmt::format("  {} in #{} of the {} lane, {}, for {}.\n", ranks_text(wait.waiting), wait.crossing->sequence,
-                        name(wait.crossing->lane), operation_text(*wait.crossing->by_rank.at(wait.waiting.front())),
-                        ranks_text(wait.missing));
+    if (wait.missing.empty()) return came_late(wait);
   }
+  std::string text = "Ranks wait for one another in a circle:\n";
+  for (const Wait& wait : waits)
+    text += fmt::format("  {} in {}, for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
   return text;
 }
 
@@ -163,7 +150,7 @@ struct Lateness {
 };
 
 void add_lateness(const Evidence& evidence, const Crossing& crossing, std::map<int, Lateness>& late) {
-  if (crossing.members.size() < 2 || crossing.by_rank.size() < crossing.members.size()) return;
+  if (crossing.members->size() < 2 || crossing.by_rank.size() < crossing.members->size()) return;
   int last = -1;
   double least = 0, most = 0;
   for (const auto& [rank, entry] : crossing.by_rank) {
@@ -203,30 +190,31 @@ std::string slow_ranks(const Evidence& evidence) {
   return text;
 }
 
+std::string of_last_collective(const Evidence& evidence, const FlightRecord& record) {
+  const FlightEntry* last = nullptr;
+  for (const FlightEntry& entry : record.entries) {
+    if (evidence.came_to(entry)) last = &entry;
+  }
+  if (last == nullptr) return {};
+  return fmt::format("  last {} {}, #{} of the {} lane, {:.1f} s before this{}\n", evidence.timed ? "began" : "issued",
+                     operation_text(*last), last->sequence, name(last->lane),
+                     record.written - (evidence.timed ? last->begun : last->issued),
+                     evidence.timed && last->ended < 0 ? ", and had not ended it" : "");
+}
+
 /// `said`: whose sentence it repeats, or itself.
-std::string line_of(const FlightRecord& record, int said) {
+std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
   const std::string why = record.why.empty() ? "says nothing" : record.why;
   std::string text = fmt::format("\nrank {}: {}\n", record.rank,
                                  said == record.rank ? why : fmt::format("says what rank {} says", said));
   if (!record.place.empty()) text += fmt::format("  was at {}\n", record.place);
-  const FlightEntry* last = nullptr;
-  for (const FlightEntry& entry : record.entries) {
-    if (entry.begun >= 0) last = &entry;
-  }
-  if (last == nullptr) return text;
-  return text + fmt::format("  last began {}, #{} of the {} lane, {:.1f} s before this{}\n", operation_text(*last),
-                            last->sequence, name(last->lane), record.written - last->begun,
-                            last->ended < 0 ? ", and had not ended it" : "");
+  return text + of_last_collective(evidence, record);
 }
 
 }  // namespace
 
 std::string explain(std::vector<FlightRecord> records) {
-  Evidence evidence;
-  evidence.records = std::move(records);
-  std::ranges::sort(evidence.records, {}, &FlightRecord::rank);
-  for (const FlightRecord& record : evidence.records) evidence.by_rank[record.rank] = &record;
-  evidence.crossings = crossings_of(evidence.records);
+  const Evidence evidence(std::move(records));
   const int rank_count = evidence.records.front().rank_count;
   std::string text = fmt::format("{} of {} ranks left a record.\n", evidence.records.size(), rank_count);
   std::string found = different_operations(evidence);
@@ -235,7 +223,7 @@ std::string explain(std::vector<FlightRecord> records) {
   text += found.empty() ? "All that is recorded went alike on all of them: what each said is below.\n" : found;
   std::map<std::string, int> said;
   for (const FlightRecord& record : evidence.records)
-    text += line_of(record, said.try_emplace(record.why, record.rank).first->second);
+    text += line_of(evidence, record, said.try_emplace(record.why, record.rank).first->second);
   return text;
 }
 

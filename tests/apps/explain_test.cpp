@@ -1,10 +1,12 @@
 // What ranks leave behind when something fails, and what aliquot doctor --explain makes of it: three desyncs, staged.
 #include "apps/explain/explain.h"
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
+#include <map>
 #include <set>
 #include <thread>
 
@@ -135,6 +137,99 @@ TEST_F(Explain, RefusesWhatIsNoRecord) {
   says(refused({other}), {"it is too long for a flight record."});
   const test::TemporaryDirectory empty;
   says(refused({empty.path().string()}), {"no flight-RANK.txt lies there"});
+}
+
+/// A rank on a GPU, where collectives are noted when they are issued, and never when they begin or end.
+class GpuRank {
+ public:
+  explicit GpuRank(int rank) : recorder_(rank, 3, "0123", "") {}
+  int add_group(std::vector<int> members) { return recorder_.add_group(std::move(members)); }
+  /// So many barriers, one after the other.
+  void issue(Lane lane, int count, int group = 0) {
+    for (int i = 0; i < count; ++i) {
+      const uint64_t sequence = ++issued_[{group, lane}];
+      const Label label{"h.1", static_cast<int64_t>(sequence)};
+      recorder_.issue(group, lane, sequence, describe_barrier(label), label);
+    }
+  }
+  FlightRecorder& recorder() { return recorder_; }
+  FlightRecord record() const { return recorder_.record("told to end"); }
+
+ private:
+  FlightRecorder recorder_;
+  std::map<std::pair<int, Lane>, uint64_t> issued_;
+};
+
+class ExplainOnGpus : public testing::Test {
+ protected:
+  ExplainOnGpus() {
+    for (GpuRank* rank : {&ranks_[0], &ranks_[1], &ranks_[2]}) rank->add_group({0, 1, 2});
+  }
+  void all_issue(Lane lane, int count) {
+    for (GpuRank& rank : ranks_) rank.issue(lane, count);
+  }
+  std::string explained() const { return explain({ranks_[0].record(), ranks_[1].record(), ranks_[2].record()}); }
+
+  std::array<GpuRank, 3> ranks_{GpuRank(0), GpuRank(1), GpuRank(2)};
+};
+
+TEST_F(ExplainOnGpus, WhoIssuedLessNeverCame) {
+  all_issue(Lane::kGather, 3);
+  all_issue(Lane::kReduce, 3);
+  all_issue(Lane::kGather, 1);
+  ranks_[1].recorder().note_place("backward h.0");
+  for (const int rank : {0, 2}) ranks_[static_cast<size_t>(rank)].issue(Lane::kReduce, 1);
+  ranks_[0].issue(Lane::kGather, 1);  // between nodes nobody waits before the GPU does
+  says(
+      explained(),
+      {"Rank 1 never came to collective #4 of the reduce lane, barrier (h.1, step 4), which ranks 0 and 2 had issued.\n"
+       "  rank 1 had last come to #3 there, barrier (h.1, step 3); its own thread was at backward h.0.\n",
+       "  last issued barrier (h.1, step 4), #4 of the gather lane, "});
+}
+
+TEST_F(ExplainOnGpus, WhoLeftNoRecordIsNamed) {
+  all_issue(Lane::kCompute, 1);
+  all_issue(Lane::kGather, 4);
+  ranks_[2].issue(Lane::kReduce, 1);
+  says(
+      explain({ranks_[0].record(), ranks_[2].record()}),
+      {"Rank 1 never came to collective #4 of the gather lane, barrier (h.1, step 4), which ranks 0 and 2 had issued.\n"
+       "  rank 1 left no record: it was killed, or its node is gone, or its file is elsewhere.\n"});
+  says(
+      explain({ranks_[2].record()}),
+      {"Ranks 0 and 1 never came to collective #1 of the reduce lane, barrier (h.1, step 1), which rank 2 had issued.\n"
+       "  ranks 0 and 1 left no record: they were killed, or their nodes are gone, or their files are elsewhere.\n"});
+}
+
+/// What one rank has forgotten already and another has not, both came to.
+TEST_F(ExplainOnGpus, WhatIsForgottenIsNotMissed) {
+  all_issue(Lane::kCompute, 2);
+  all_issue(Lane::kGather, 254);
+  ranks_[1].issue(Lane::kGather, 2);
+  ranks_[2].issue(Lane::kGather, 2);
+  const std::string text = explained();
+  says(text, {"Rank 0 never came to collective #255 of the gather lane", "which ranks 1 and 2 had issued"});
+  EXPECT_EQ(text.find("of the compute lane"), std::string::npos) << text;
+  ranks_[0].issue(Lane::kGather, 2);
+  for (const int rank : {0, 1}) ranks_[static_cast<size_t>(rank)].issue(Lane::kExchange, 1);
+  says(explained(), {"Rank 2 never came to collective #1 of the exchange lane"});
+}
+
+TEST_F(ExplainOnGpus, WhoMissesAnotherIsNotTheOneThatIsMissed) {
+  const int pair = ranks_[0].add_group({0, 1}), replicas = ranks_[0].add_group({0, 2});
+  ranks_[1].add_group({0, 1});
+  ranks_[2].issue(Lane::kReduce, 1, ranks_[2].add_group({0, 2}));
+  ranks_[0].issue(Lane::kGather, 1, pair);
+  EXPECT_NE(pair, replicas);
+  says(explained(),
+       {"Rank 1 never came to collective #1 of the gather lane, barrier (h.1, step 1), which rank 0 had issued.\n"
+        "  rank 1 had come to none there before.\n"});
+}
+
+TEST_F(ExplainOnGpus, RanksThatIssuedAlikeAreSaidTo) {
+  all_issue(Lane::kGather, 300);
+  all_issue(Lane::kReduce, 3);
+  says(explained(), {"All that is recorded went alike on all of them"});
 }
 
 TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {

@@ -1,0 +1,21 @@
+#include "apps/explain/evidence.h"
+
+#include <algorithm>
+
+namespace aliquot {
+namespace {
+
+bool has_times(const FlightRecord& record) {
+  return std::ranges::any_of(record.entries, [](const FlightEntry& entry) { return entry.begun >= 0; });
+}
+
+}  // namespace
+
+Evidence::Evidence(std::vector<FlightRecord> flights)
+    : records(std::move(flights)), timed(std::ranges::any_of(records, has_times)) {
+  std::ranges::sort(records, {}, &FlightRecord::rank);
+  for (const FlightRecord& record : records) by_rank[record.rank] = &record;
+  crossings = crossings_of(records);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,30 @@
+#pragma once
+// All that is known of a run that failed.
+
+#include <map>
+#include <vector>
+
+#include "apps/explain/crossings.h"
+#include "sharding/flight_file.h"
+
+namespace aliquot {
+
+/// The records of a run's ranks, one or more, a rank each, and what follows from them. Points into itself.
+struct Evidence {
+  explicit Evidence(std::vector<FlightRecord> flights);
+  Evidence(const Evidence&) = delete;
+  Evidence& operator=(const Evidence&) = delete;
+
+  const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
+  bool has(int rank) const { return by_rank.contains(rank); }
+  /// Whether the rank that noted it came to it, as far as that is known.
+  bool came_to(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
+
+  std::vector<FlightRecord> records;  // by rank
+  std::map<int, const FlightRecord*> by_rank;
+  std::vector<Crossing> crossings;
+  bool
+      timed;  // streams noted when they began and ended collectives; a GPU's do not, and who issued them is all that is known
+};
+
+}  // namespace aliquot
