@@ -90,6 +90,15 @@ class Reader {
     return value;
   }
 
+  std::string utc(std::string_view text) const {
+    constexpr std::string_view kForm = "0000-00-00T00:00:00Z";
+    const auto fits = [](char letter, char form) {
+      return form == '0' ? letter >= '0' && letter <= '9' : letter == form;
+    };
+    if (!std::ranges::equal(text, kForm, fits)) fail("a date and time in UTC was expected");
+    return std::string(text);
+  }
+
   void set(std::string_view name, std::string_view value) {
     if (name == "run") {
       record_.run = value;
@@ -103,6 +112,8 @@ class Reader {
       record_.place = value;
     } else if (name == "written") {
       record_.written = time(value);
+    } else if (name == "utc") {
+      record_.written_utc = utc(value);
     } else if (name == "group") {
       std::vector<int>& members = record_.groups.emplace_back();
       for (const std::string_view member : words_of(value, ' ')) members.push_back(number(member, 0, kMostRanks - 1));
@@ -144,6 +155,7 @@ std::string flight_text(const FlightRecord& record) {
   std::string text =
       fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle, plain(record.run),
                   record.rank, record.rank_count, plain(record.why), plain(record.place), seconds(record.written));
+  if (!record.written_utc.empty()) text += fmt::format("utc\t{}\n", record.written_utc);
   for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
   text += fmt::format("{}\n", kColumns);
   for (const FlightEntry& entry : record.entries) {

@@ -29,6 +29,7 @@ struct FlightRecord {
   std::string why;                       // the sentence that the rank ended with
   std::string place;                     // where its own thread was, if that is known
   double written = 0;                    // when, on the same clock
+  std::string written_utc;               // when, for people: "2026-11-22T03:00:12Z"; empty in records of before
   std::vector<std::vector<int>> groups;  // by number: the members' ranks in the world
   std::vector<FlightEntry> entries;      // in the order of their numbers
 };

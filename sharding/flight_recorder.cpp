@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <span>
 #include <unistd.h>
@@ -96,6 +98,7 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   record.rank_count = rank_count_;
   record.why = why;
   record.written = seconds(now_nanoseconds());
+  record.written_utc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   {
     const std::lock_guard lock(mutex_);
     record.place = place_;

@@ -202,6 +202,33 @@ std::string of_last_collective(const Evidence& evidence, const FlightRecord& rec
                      evidence.timed && last->ended < 0 ? ", and had not ended it" : "");
 }
 
+/// "2026-11-22T03:00:12Z", as people write it.
+std::string date_text(std::string utc) {
+  std::ranges::replace(utc, 'T', ' ');
+  return utc.substr(0, utc.size() - 1) + " UTC";
+}
+
+/// When the records were written, by the clocks of their nodes; nothing where none says it.
+std::string when_written(const Evidence& evidence) {
+  std::set<std::string> times;
+  for (const FlightRecord& record : evidence.records) {
+    if (!record.written_utc.empty()) times.insert(record.written_utc);
+  }
+  if (times.empty()) return {};
+  if (times.size() == 1) return ", at " + date_text(*times.begin());
+  return fmt::format(", from {} to {}", date_text(*times.begin()), date_text(*times.rbegin()));
+}
+
+std::string who_left_records(const Evidence& evidence) {
+  const int rank_count = evidence.records.front().rank_count;
+  std::vector<int> none;
+  for (int rank = 0; rank < rank_count; ++rank) {
+    if (!evidence.has(rank)) none.push_back(rank);
+  }
+  return fmt::format("{} of {} ranks left a record{}{}.\n", evidence.records.size(), rank_count, when_written(evidence),
+                     none.empty() ? "" : fmt::format("; {} left none", ranks_text(none)));
+}
+
 /// `said`: whose sentence it repeats, or itself.
 std::string line_of(const Evidence& evidence, const FlightRecord& record, int said) {
   const std::string why = record.why.empty() ? "says nothing" : record.why;
@@ -215,8 +242,7 @@ std::string line_of(const Evidence& evidence, const FlightRecord& record, int sa
 
 std::string explain(std::vector<FlightRecord> records) {
   const Evidence evidence(std::move(records));
-  const int rank_count = evidence.records.front().rank_count;
-  std::string text = fmt::format("{} of {} ranks left a record.\n", evidence.records.size(), rank_count);
+  std::string text = who_left_records(evidence);
   std::string found = different_operations(evidence);
   if (found.empty()) found = missing_ranks(evidence);
   found += slow_ranks(evidence);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -46,11 +47,14 @@ TEST_F(Explain, SaysWhichRankCameWithAnotherCount) {
     }
     stream->synchronize();
   });
-  says(explained(),
-       {"4 of 4 ranks left a record.\n"
-        "Ranks went apart at collective #3 of the gather lane: ranks 0, 1 and 3 came with all-gather of 4096 "
-        "bytes in place (h.1, step 3), rank 2 with all-gather of 2048 bytes in place (h.1, step 3): another "
-        "count.\n"});
+  const std::string text = explained();
+  EXPECT_TRUE(std::regex_search(text, std::regex("^4 of 4 ranks left a record, (at|from) [0-9]{4}-[0-9]{2}-[0-9]{2} "
+                                                 "[0-9:]{8} UTC[^\n]*\\.\n")))
+      << text;
+  says(text, {".\n"
+              "Ranks went apart at collective #3 of the gather lane: ranks 0, 1 and 3 came with all-gather of 4096 "
+              "bytes in place (h.1, step 3), rank 2 with all-gather of 2048 bytes in place (h.1, step 3): another "
+              "count.\n"});
 }
 
 /// A rank that was killed as it wrote leaves half a record: what that rank leaves next is all there is.
@@ -230,6 +234,33 @@ TEST_F(ExplainOnGpus, RanksThatIssuedAlikeAreSaidTo) {
   all_issue(Lane::kGather, 300);
   all_issue(Lane::kReduce, 3);
   says(explained(), {"All that is recorded went alike on all of them"});
+}
+
+TEST(FlightFile, SaysWhenItWasWritten) {
+  const auto record_of = [](int rank, const std::string& written_utc) {
+    FlightRecord record = FlightRecorder(rank, 4, "0123", "").record("");
+    EXPECT_TRUE(std::regex_match(record.written_utc, std::regex("20[0-9-]{8}T[0-9:]{8}Z"))) << record.written_utc;
+    record.written_utc = written_utc;
+    const std::string text = flight_text(record);
+    EXPECT_EQ(flight_text(parse_flight(text, "it")), text);
+    return parse_flight(text, "it");
+  };
+  const std::string three = "2026-11-22T03:00:12Z", later = "2026-11-22T03:00:14Z";
+  const auto first_line = [](std::vector<FlightRecord> records) {
+    const std::string text = explain(std::move(records));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(first_line({record_of(0, three), record_of(1, three), record_of(2, ""), record_of(3, three)}),
+            "4 of 4 ranks left a record, at 2026-11-22 03:00:12 UTC.");
+  EXPECT_EQ(
+      first_line({record_of(0, later), record_of(2, three)}),
+      "2 of 4 ranks left a record, from 2026-11-22 03:00:12 UTC to 2026-11-22 03:00:14 UTC; ranks 1 and 3 left none.");
+  EXPECT_EQ(first_line({record_of(1, "")}), "1 of 4 ranks left a record; ranks 0, 2 and 3 left none.");
+  for (const std::string bad : {"", "today", "2026-11-22T03:00:12", "2026-11-22T03:00:12+01:00"}) {
+    std::string text = flight_text(record_of(0, three));
+    text.replace(text.find(three), three.size(), bad);
+    EXPECT_THROW(parse_flight(text, "it"), UsageError) << bad;
+  }
 }
 
 TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
