@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <span>
 #include <unistd.h>
+#include <utility>
 
 #include "kernels/file.h"
 #include "kernels/tell.h"
@@ -122,24 +123,44 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   return record;
 }
 
-void FlightRecorder::write(std::string_view why) noexcept {
-  if (directory_.empty() || written_.exchange(true)) return;
+std::string FlightRecorder::taken(std::string_view why) {
+  const std::lock_guard lock(taking_);
+  if (taken_.empty()) taken_ = flight_text(record(why));
+  return taken_;
+}
+
+void FlightRecorder::take(std::string_view why) noexcept {
+  if (directory_.empty()) return;
   try {
-    const std::string text = flight_text(record(why));
-    const std::string name = flight_file_name(rank_), halves = fmt::format(".tmp-{}-", name);
-    const std::string half = fmt::format("{}{}", halves, ::getpid());
-    const Directory directory = Directory::open(FileSystem::system(), directory_);
-    for (const std::string& old : directory.names()) {
-      if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
-    }
-    File file = directory.create(half);
-    file.write(std::as_bytes(std::span(text)), 0);
-    file.close();
-    directory.remove(name);  // of a run before
-    directory.rename(half, name);
+    (void)taken(why);
+  } catch (const std::exception&) {  // no memory: write() tries again, and tells
+  }
+}
+
+void FlightRecorder::write(std::string_view why) noexcept {
+  if (directory_.empty()) return;
+  // Who comes second may be about to end the process, and a record that is being written must be whole by then.
+  const std::lock_guard lock(writing_);
+  if (std::exchange(written_, true)) return;
+  try {
+    write_file(taken(why));
   } catch (const std::exception& error) {
     tell("rank {} cannot leave a record of its last collectives: {}", rank_, error.what());
   }
+}
+
+void FlightRecorder::write_file(const std::string& text) const {
+  const std::string name = flight_file_name(rank_), halves = fmt::format(".tmp-{}-", name);
+  const std::string half = fmt::format("{}{}", halves, ::getpid());
+  const Directory directory = Directory::open(FileSystem::system(), directory_);
+  for (const std::string& old : directory.names()) {
+    if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
+  }
+  File file = directory.create(half);
+  file.write(std::as_bytes(std::span(text)), 0);
+  file.close();
+  directory.remove(name);  // of a run before
+  directory.rename(half, name);
 }
 
 }  // namespace aliquot

@@ -43,8 +43,10 @@ class FlightRecorder {
   void note_place(std::string_view place);
 
   FlightRecord record(std::string_view why) const;
-  /// Writes the record to flight-RANK.txt in the directory, at the first call alone. What goes wrong is told to the log
-  /// sink, never thrown.
+  /// Keeps what write() is to write: the rank failed for this reason, now. The first stays. In memory, at once.
+  void take(std::string_view why) noexcept;
+  /// Writes the record to flight-RANK.txt in the directory, at the first call alone: what was taken, or is now. Who calls while
+  /// it is being written waits until it is. What goes wrong is told to the log sink, never thrown.
   void write(std::string_view why) noexcept;
 
  private:
@@ -57,6 +59,8 @@ class FlightRecorder {
     SharedText unit{};
   };
   Slot& slot(uint64_t number) { return slots_[number % kDepth]; }
+  std::string taken(std::string_view why);
+  void write_file(const std::string& text) const;
 
   int rank_, rank_count_;
   std::string run_, directory_;
@@ -65,7 +69,10 @@ class FlightRecorder {
   mutable std::mutex mutex_;  // of the two below
   std::vector<std::vector<int>> groups_;
   std::string place_;
-  std::atomic<bool> written_{false};
+  std::mutex taking_;  // of the text
+  std::string taken_;
+  std::mutex writing_;  // of the file
+  bool written_ = false;
 };
 
 /// Has every recorder of this process write, for an end that no rank can tell of: a signal.

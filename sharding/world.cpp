@@ -84,8 +84,14 @@ World World::noted(World made, std::shared_ptr<FlightRecorder> flight) {
   return made;
 }
 
-void leave_record(World& world) noexcept {
-  if (world.flight() != nullptr) world.flight()->write(failure_text(world.rank()));
+// The others are told before anything is written: they wait for this rank, and a file system may hang. What the record says is
+// fixed before that, so that it is of this failure whoever comes to write it: ranks that were told end soon, and over MPI they end
+// this one too if it has not come to its end kExitPatience later, by a signal that lets the command finish its file.
+void abort_with_record(World& world) noexcept {
+  const std::string why = failure_text(world.rank());
+  if (world.flight() != nullptr) world.flight()->take(why);
+  world.communicator().abort(why);
+  if (world.flight() != nullptr) world.flight()->write(why);
 }
 
 Topology threads_topology(int rank_count) {
@@ -136,10 +142,8 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
       body(*world);
     } catch (...) {
       failure.keep(std::current_exception());
-      const std::string why = failure_text(rank);
-      if (world) leave_record(*world);
-      if (world) world->communicator().abort(why);
-      abort(*hub, why);
+      abort(*hub, failure_text(rank));
+      if (world) abort_with_record(*world);
     }
   };
   std::vector<std::thread> ranks;

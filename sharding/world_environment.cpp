@@ -79,8 +79,7 @@ void World::run(int rank_count, const std::function<void(World&)>& body, const W
   try {
     body(world);
   } catch (...) {
-    leave_record(world);
-    world.communicator().abort(failure_text(world.rank()));
+    abort_with_record(world);
     throw;
   }
 }

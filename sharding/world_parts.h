@@ -15,8 +15,8 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
 /// then on collectives are noted, and work that fails on a lane is told to all. Collective.
 World meet_when_made(World made, const WorldOptions& options);
 
-/// Leaves the record of the rank's last collectives, of the exception that is being handled.
-void leave_record(World& world) noexcept;
+/// Of the exception that is being handled: makes all ranks leave, and leaves the record of this one's last collectives.
+void abort_with_record(World& world) noexcept;
 
 /// Of ranks that are threads of this process, none with a GPU.
 Topology threads_topology(int rank_count);

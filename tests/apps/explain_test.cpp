@@ -2,6 +2,7 @@
 #include "apps/explain/explain.h"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "kernels/log.h"
 #include "sharding/flight_recorder.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -234,6 +236,51 @@ TEST_F(ExplainOnGpus, RanksThatIssuedAlikeAreSaidTo) {
   all_issue(Lane::kGather, 300);
   all_issue(Lane::kReduce, 3);
   says(explained(), {"All that is recorded went alike on all of them"});
+}
+
+/// Others that were told end soon, and then the launcher ends this rank: what it says is still of its own failure.
+TEST(FlightFile, SaysWhatWasTakenFirst) {
+  const test::TemporaryDirectory directory;
+  FlightRecorder recorder(1, 2, "0123", directory.path().string());
+  const int group = recorder.add_group({0, 1});
+  recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
+  recorder.note_place("backward h.1");
+  recorder.take("rank 1 failed: the disk is gone");
+  recorder.issue(group, Lane::kReduce, 2, describe_barrier({"h.2"}), {"h.2"});
+  write_flights("told to end by the launcher");
+  recorder.write("rank 1 failed: the disk is gone");
+  const std::vector<FlightRecord> records = read_flights({directory.path()});
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].why, "rank 1 failed: the disk is gone");
+  EXPECT_EQ(records[0].place, "backward h.1");
+  EXPECT_EQ(records[0].entries.size(), 1u);
+}
+
+std::atomic<bool> writing{false}, let_go{false};
+
+/// Stands for a file system that takes its time.
+void write_slowly(std::string_view) noexcept {
+  writing = true;
+  while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// A signal may end the process as soon as its records are said to be written.
+TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
+  const LogSink before = set_log_sink(write_slowly);
+  FlightRecorder recorder(1, 2, "0123", "/no/such/folder");
+  std::thread first([&] { recorder.write("rank 1 failed"); });
+  while (!writing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::atomic<bool> back{false};
+  std::thread second([&] {
+    write_flights("told to end by the launcher");
+    back = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(back);
+  let_go = true;
+  first.join();
+  second.join();
+  set_log_sink(before);
 }
 
 TEST(FlightFile, SaysWhenItWasWritten) {

@@ -1,4 +1,5 @@
 // What ranks say and do when one of them fails, in the threads world. Under mpirun a script does the same to processes.
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <thread>
 
 #include "kernels/error.h"
+#include "kernels/log.h"
 #include "sharding/world.h"
 #include "tests/support/failing_world.h"
 #include "tests/support/scarce_memory.h"
@@ -54,6 +56,34 @@ TEST(Failures, TheOthersAreToldWhichRankFailed) {
       },
       20);
   says(said, {"rank 1 failed: the disk is gone"});
+}
+
+std::atomic<bool> other_has_left{false}, other_left_first{false};
+
+/// Stands for a file system that hangs: rank 1 is back when the other has left, or after a while.
+void hang_in_the_file_system(std::string_view sentence) noexcept {
+  if (!sentence.starts_with("rank 1 cannot leave a record")) return;
+  const auto deadline = Clock::now() + std::chrono::seconds(3);
+  while (!other_has_left && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  other_left_first = other_has_left.load();
+}
+
+TEST(Failures, TheOthersAreToldBeforeARecordIsWritten) {
+  const LogSink before = set_log_sink(hang_in_the_file_system);
+  const auto body = [](World& world) {
+    if (world.rank() == 1) throw std::runtime_error("the disk is gone");
+    try {
+      barrier(world, Lane::kGather, {});
+    } catch (const CommunicationError&) {
+      other_has_left = true;
+      throw;
+    }
+  };
+  const WorldOptions options{
+      .device = DeviceChoice::kHost, .timeout_seconds = 20, .flight_directory = "/no/such/folder"};
+  EXPECT_THROW(World::threads(2, body, options), std::runtime_error);
+  set_log_sink(before);
+  EXPECT_TRUE(other_left_first);
 }
 
 TEST(Failures, ThrowingWithWorkQueuedOnAStreamDoesNotHang) {
