@@ -14,7 +14,7 @@ namespace aliquot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPatience = std::chrono::seconds(5), kBetweenLooks = std::chrono::milliseconds(50);
+constexpr std::chrono::milliseconds kPatience{5000}, kBetweenLooks{50};
 
 bool another_has_it(int descriptor) { return flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK; }
 

@@ -146,6 +146,7 @@ class RankRates {
   }
   void product() {
     const Linear linear{.weight = values(1),
+                        .bias = {},
                         .rows = sizes_.rows,
                         .inputs = sizes_.depth,
                         .outputs = sizes_.columns,

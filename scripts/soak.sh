@@ -137,24 +137,30 @@ echo "seconds,process,world,descriptors,threads,memory KiB" >"$results/processes
 echo "seconds,temporary files,shared files,checkpoints,checkpoint KiB" >"$results/folders.csv"
 echo "seconds,event" >"$results/events.csv"
 
-# Turns of half a minute in a short soak, of five minutes at most in a long one; an even number of them.
+# Turns, an even number: where each ends and until when it is disturbed, in tenths of a second. A short soak disturbs the first half of
+# each; a long one has two that are disturbed throughout and two of twice that length that are hardly, so that a process lives long
+# enough for a slow leak to show.
 whole=$((minutes * 600))
-turns=$((minutes < 10 ? 2 : 2 * ((minutes + 9) / 10)))
-length=$((whole / turns))
+if [ "$minutes" -lt 10 ]; then
+  ends=($((whole / 2)) "$whole") calms=($((whole / 4)) $((whole * 3 / 4)))
+else
+  ends=($((whole / 6)) $((whole / 3)) $((whole * 2 / 3)) "$whole")
+  calms=($((whole / 6 - 200)) $((whole / 3 - 200)) $((whole / 3 + 200)) $((whole * 2 / 3 + 200)))
+fi
 began=$(date +%s%N)
 next=20
-for ((number = 0; number < turns; ++number)); do
+for number in "${!ends[@]}"; do
   turn=${worlds[number % ${#worlds[@]}]}
   event "$turn"
   before=$(newest)
   start
-  while [ "$(now)" -lt $((length * (number + 1))) ]; do
+  while [ "$(now)" -lt "${ends[number]}" ]; do
     if ! kill -0 "$supervisor" 2>/dev/null; then
       tail -n 20 "$results/log" >&2
       fail 1 "the supervisor gave up at $(seconds "$(now)") s: $results/log"
     fi
     at=$(now)
-    if [ $((at - length * number)) -lt $((length / 2)) ] && [ "$at" -ge $next ]; then
+    if [ "$at" -lt "${calms[number]}" ] && [ "$at" -ge $next ]; then
       disturb
       next=$(($(now) + 10 + RANDOM % 15))
     fi

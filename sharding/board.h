@@ -28,7 +28,7 @@ struct alignas(64) LaneBoard {
   SharedCounter progress;  // what it published
   /// The collective that it has come to but has first to find ranks of other nodes for; 0 where there are none.
   std::atomic<uint64_t> came{0};
-  std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{};
+  std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{}, marks{};
   std::atomic<int64_t> step{0};
   SharedText what{};
 };

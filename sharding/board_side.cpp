@@ -24,6 +24,7 @@ void BoardSide::arrive(Lane lane, uint64_t sequence, const OperationDescription&
   own.step.store(label.step, std::memory_order_relaxed);
   board_.rank(options_.rank).last_lane.store(static_cast<uint32_t>(lane), std::memory_order_relaxed);
   own.descriptions[sequence % LaneBoard::kDescriptionDepth].store(what.packed(), std::memory_order_relaxed);
+  own.marks[sequence % LaneBoard::kDescriptionDepth].store(what.mark, std::memory_order_relaxed);
   own.arrived.raise_to(sequence);
 }
 
@@ -68,8 +69,9 @@ void Everybody::compare(int rank) const {
   const SignalsOptions& options = side->options();
   if (!is_arrival || rank == options.rank) return;
   const LaneBoard& theirs = side->board().lane(rank, lane);
-  const uint64_t packed = theirs.descriptions[value % LaneBoard::kDescriptionDepth].load(std::memory_order_relaxed);
-  if (packed == what.packed()) return;
+  const uint64_t place = value % LaneBoard::kDescriptionDepth;
+  const uint64_t packed = theirs.descriptions[place].load(std::memory_order_relaxed);
+  if (packed == what.packed() && theirs.marks[place].load(std::memory_order_relaxed) == what.mark) return;
   // It cannot get past this one either, so its label is that of this one.
   const std::string why =
       disagreement(lane, value, {options.name_of(options.rank), what, label_text(label.what, label.step)},

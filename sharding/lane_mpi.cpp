@@ -15,7 +15,10 @@ MpiLane::MpiLane(Parts parts, const NodePlan& plan)
       heard_before_(plan.served.size()) {}
 
 void MpiLane::agree(const Collective& collective) {
-  own_ = {.sequence = collective.sequence, .packed = collective.what.packed(), .step = collective.label.step};
+  own_ = {.sequence = collective.sequence,
+          .packed = collective.what.packed(),
+          .mark = collective.what.mark,
+          .step = collective.label.step};
   collective.label.what.copy(own_.what.data(), own_.what.size());
   heard_before_ = heard_;
   for (std::size_t i = 0; i < plan_.served.size(); ++i) {
@@ -78,7 +81,7 @@ std::string MpiLane::missing(const std::vector<int>& ranks) const {
 void MpiLane::compare(const Collective& collective) const {
   for (std::size_t i = 0; i < heard_.size(); ++i) {
     const Header& theirs = heard_[i];
-    if (theirs.sequence == own_.sequence && theirs.packed == own_.packed) continue;
+    if (theirs.sequence == own_.sequence && theirs.packed == own_.packed && theirs.mark == own_.mark) continue;
     const std::string_view label(theirs.what.data(), theirs.what.size());
     fail(disagreement(collective.lane, collective.sequence,
                       {name_of(plan_.rank), collective.what, label_text(collective.label.what, collective.label.step)},

@@ -55,7 +55,7 @@ class MpiLane {
  private:
   static constexpr int kHeaderTag = 1, kDataTag = 2;
   struct Header {
-    uint64_t sequence = 0, packed = 0;
+    uint64_t sequence = 0, packed = 0, mark = 0;
     int64_t step = -1;
     std::array<char, 40> what{};  // the label, cut off
   };

@@ -9,8 +9,8 @@ namespace {
 
 using Kind = OperationDescription::Kind;
 
-// kind: 4 bits, dtype: 4, detail: 8, mark: 8, count: 40. A terabyte a message will do.
-constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kMarkShift = 40;
+// kind: 4 bits, dtype: 4, detail: 8, of the mark: 8, count: 40. A terabyte a message will do.
+constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kMarkShift = 40, kKeptMarkShift = 56;
 constexpr uint64_t kCountMask = (uint64_t{1} << kMarkShift) - 1;
 
 uint64_t mix(uint64_t hash, uint64_t word) {
@@ -19,11 +19,11 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 }
 
 // The step is left out: the same collective may be labelled with another one by a rank that counts from elsewhere.
-uint8_t mark_of(Label label, std::initializer_list<int64_t> offsets) {
+uint64_t mark_of(Label label, std::initializer_list<int64_t> offsets) {
   uint64_t hash = label.what.size();
   for (const char letter : label.what) hash = mix(hash, static_cast<unsigned char>(letter));
   for (const int64_t offset : offsets) hash = mix(hash, static_cast<uint64_t>(offset));
-  return static_cast<uint8_t>(hash >> 56);
+  return hash;
 }
 
 std::string_view word_for(Reduction reduction) {
@@ -39,7 +39,7 @@ std::string_view word_for(Reduction reduction) {
 
 uint64_t OperationDescription::packed() const {
   return static_cast<uint64_t>(kind) << kKindShift | static_cast<uint64_t>(dtype) << kDtypeShift |
-         static_cast<uint64_t>(detail) << kDetailShift | static_cast<uint64_t>(mark) << kMarkShift |
+         static_cast<uint64_t>(detail) << kDetailShift | mark >> kKeptMarkShift << kMarkShift |
          (static_cast<uint64_t>(count) & kCountMask);
 }
 
@@ -47,7 +47,7 @@ OperationDescription OperationDescription::unpack(uint64_t packed) {
   return {.kind = static_cast<Kind>(packed >> kKindShift),
           .dtype = static_cast<DType>(packed >> kDtypeShift & 0xF),
           .detail = static_cast<uint8_t>(packed >> kDetailShift & 0xFF),
-          .mark = static_cast<uint8_t>(packed >> kMarkShift & 0xFF),
+          .mark = (packed >> kMarkShift & 0xFF) << kKeptMarkShift,
           .count = static_cast<int64_t>(packed & kCountMask)};
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a collective is, in 64 bits and in words.
+// What a collective is, in two numbers and in words.
 
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// What a collective is, so that ranks that disagree find out before a byte is read. Packed into the 64 bits that travel
-/// with each arrival. Made by the functions below, the same way in every communicator.
+/// What a collective is, so that ranks that disagree find out before a byte is read. It travels with each arrival, packed and
+/// with its mark. Made by the functions below, the same way in every communicator.
 struct OperationDescription {
   enum class Kind : uint8_t {
     kNone,
@@ -26,10 +26,10 @@ struct OperationDescription {
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
   uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place or a transfer back
-  uint8_t mark = 0;    // of what it is for and where in its buffers: differs, but for one time in 256, where these do
+  uint64_t mark = 0;   // of what it is for and where in its buffers: another where one of these is another
   int64_t count = 0;   // elements, or bytes where the operation moves bytes
 
-  uint64_t packed() const;
+  uint64_t packed() const;  // with the highest 8 bits of the mark, which is what records keep of it
   static OperationDescription unpack(uint64_t packed);
   std::string text() const;  // "reduce-scatter of 4096 float32"
 };

@@ -107,6 +107,10 @@ class CudaModelLoops final : public ModelLoops {
   }
 
   void linear_forward(const Linear& l, ConstValues x, const float* residual, Values to) override {
+    if (l.bias.data != nullptr && residual == nullptr) {
+      const Product product = forward_product(l, x, to, false);
+      if (products_.adds_bias(product, l.bias)) return products_.multiply(*stream_, product, l.bias);
+    }
     const bool starts = l.bias.data != nullptr || residual != nullptr;
     // What is added to a product goes first, so that its sum is rounded once.
     if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs});

@@ -40,14 +40,14 @@ cudaDataType_t data_type(DType type) {
 
 /// As alike as two products must be to be computed alike. Alignment in bytes, 16 at most, which their shapes decide: arrays
 /// themselves are aligned to more.
-using Key = std::array<int64_t, 13>;
+using Key = std::array<int64_t, 14>;
 
 int64_t alignment(const void* data, int64_t stride, DType type) {
   const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)) | stride * element_bytes(type) | 16;
   return bits & -bits;
 }
 
-Key key_of(const Product& p) {
+Key key_of(const Product& p, ConstValues bias) {
   return {p.rows,
           p.columns,
           p.depth,
@@ -60,15 +60,9 @@ Key key_of(const Product& p) {
           static_cast<int64_t>(p.to.type),
           alignment(p.a.data.data, p.a.stride, p.a.data.type),
           alignment(p.b.data.data, p.b.stride, p.b.data.type),
-          alignment(p.to.data, p.to_stride, p.to.type)};
+          alignment(p.to.data, p.to_stride, p.to.type),
+          bias.data == nullptr ? 0 : alignment(bias.data, 0, bias.type)};
 }
-
-/// cuBLASLt's matrices stand column after column, so that ours are theirs transposed, and to^T = b^T a^T is computed.
-struct Plan {
-  OwnedProduct product;
-  OwnedLayout first, second, to;
-  cublasLtMatmulAlgo_t algorithm{};
-};
 
 OwnedLayout layout(const Matrix& m, int64_t rows, int64_t columns) {
   cublasLtMatrixLayout_t made = nullptr;
@@ -79,9 +73,13 @@ OwnedLayout layout(const Matrix& m, int64_t rows, int64_t columns) {
   return OwnedLayout(made);
 }
 
+template <class Value>
+void set(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, Value value) {
+  check_products(cublaslt().set_product(product.get(), which, &value, sizeof value), "describing a product");
+}
+
 void set_transposed(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, bool transposed) {
-  const cublasOperation_t operation = transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  check_products(cublaslt().set_product(product.get(), which, &operation, sizeof operation), "describing a product");
+  set(product, which, transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
 }
 
 template <class Value>
@@ -109,32 +107,48 @@ std::string in_words(const Product& p) {
          std::to_string(p.rows) + " x " + std::to_string(p.depth) + " x " + std::to_string(p.columns);
 }
 
-Plan plan_of(cublasLtHandle_t library, const Product& p, const Key& key) {
-  Plan plan;
-  cublasLtMatmulDesc_t made = nullptr;
-  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  plan.product.reset(made);
-  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed);
-  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed);
-  plan.first = layout(p.b, p.depth, p.columns);
-  plan.second = layout(p.a, p.rows, p.depth);
-  plan.to = layout({p.to, p.to_stride}, p.rows, p.columns);
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  check_products(cublaslt().find_algorithm(library, plan.product.get(), plan.first.get(), plan.second.get(),
-                                           plan.to.get(), plan.to.get(), preference_of(key).get(), 1, &found, &count),
-                 in_words(p));
-  if (count == 0) throw UnavailableError(in_words(p) + ": cuBLASLt has none");
-  plan.algorithm = found.algo;
-  return plan;
-}
-
 }  // namespace
+
+/// cuBLASLt's matrices stand column after column, so that ours are theirs transposed, and to^T = b^T a^T is computed.
+struct CudaProducts::Plan {
+  OwnedProduct product;
+  OwnedLayout first, second, to;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;  // cuBLASLt has it
+};
 
 struct CudaProducts::Known {
   OwnedLibrary library;
   std::map<Key, Plan> plans;
 };
+
+const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bias) {
+  const Key key = key_of(p, bias);
+  const auto [at, is_new] = known_->plans.try_emplace(key);
+  Plan& plan = at->second;
+  if (!is_new) return plan.found ? &plan : nullptr;
+  cublasLtMatmulDesc_t made = nullptr;
+  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  plan.product.reset(made);
+  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed);
+  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed);
+  if (bias.data != nullptr) {
+    set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+  }
+  plan.first = layout(p.b, p.depth, p.columns);
+  plan.second = layout(p.a, p.rows, p.depth);
+  plan.to = layout({p.to, p.to_stride}, p.rows, p.columns);
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status =
+      cublaslt().find_algorithm(known_->library.get(), plan.product.get(), plan.first.get(), plan.second.get(),
+                                plan.to.get(), plan.to.get(), preference_of(key).get(), 1, &found, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, in_words(p));
+  plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0;
+  plan.algorithm = found.algo;
+  return plan.found ? &plan : nullptr;
+}
 
 CudaProducts::CudaProducts() : known_(std::make_unique<Known>()) {
   cublasLtHandle_t library = nullptr;
@@ -144,12 +158,16 @@ CudaProducts::CudaProducts() : known_(std::make_unique<Known>()) {
 
 CudaProducts::~CudaProducts() = default;
 
-void CudaProducts::multiply(Stream& stream, const Product& p) {
+bool CudaProducts::adds_bias(const Product& p, ConstValues bias) {
+  return bias.type == p.to.type && plan_of(p, bias) != nullptr;
+}
+
+void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) {
   const cudaStream_t queue = cuda_stream(stream);
-  const Key key = key_of(p);
-  auto at = known_->plans.find(key);
-  if (at == known_->plans.end()) at = known_->plans.emplace(key, plan_of(known_->library.get(), p, key)).first;
-  const Plan& plan = at->second;
+  const Plan* known = plan_of(p, bias);
+  if (known == nullptr) throw UnavailableError(in_words(p) + ": cuBLASLt has none");
+  const Plan& plan = *known;
+  if (bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
   const float factor = p.factor, kept = p.add ? 1.0f : 0.0f;
   check_products(
       cublaslt().multiply(known_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),

@@ -20,10 +20,17 @@ class CudaProducts {
   CudaProducts& operator=(const CudaProducts&) = delete;
 
   /// Enqueues it; operands are of one type. Throws UnavailableError where cuBLASLt has no such product.
-  void multiply(Stream& stream, const Product& product);
+  void multiply(Stream& stream, const Product& product) { multiply(stream, product, nullptr); }
+  /// And adds `bias`, of the result's type, to each row before it is rounded; what is there is not added to then. Only where
+  /// adds_bias().
+  void multiply(Stream& stream, const Product& product, ConstValues bias);
+  /// Whether cuBLASLt has such a product that adds a bias as it goes.
+  bool adds_bias(const Product& product, ConstValues bias);
 
  private:
+  struct Plan;
   struct Known;
+  const Plan* plan_of(const Product& product, ConstValues bias);
   std::unique_ptr<Known> known_;
 };
 

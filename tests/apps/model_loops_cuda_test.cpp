@@ -201,6 +201,33 @@ TEST_P(ModelLoopsOnGpu, Linear) {
   }
 }
 
+/// A product may add the bias itself; which one is not remembered with its shape.
+TEST_P(ModelLoopsOnGpu, LinearWithABiasAlone) {
+  for (const int64_t outputs : {24, 64}) {
+    SCOPED_TRACE(outputs);
+    const int64_t rows = 33, inputs = 40;
+    Array x = random(rows * inputs, type()), weight = random(inputs * outputs, type(), 0.3f);
+    Array scratch = product_scratch();
+    for (int turn = 0; turn < 2; ++turn) {
+      Array bias = random(outputs, type()), to = random(rows * outputs, type());
+      const auto run = [&](ModelLoops& loops, auto at, auto values) {
+        const Linear linear{.weight = values(weight),
+                            .bias = values(bias),
+                            .rows = rows,
+                            .inputs = inputs,
+                            .outputs = outputs,
+                            .scratch = at(scratch)};
+        loops.linear_forward(linear, values(x), nullptr, values(to));
+      };
+      run(
+          *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+      run(
+          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+      EXPECT_TRUE(to.alike()) << "turn " << turn;
+    }
+  }
+}
+
 TEST_P(ModelLoopsOnGpu, ElementsThatStandAlone) {
   const int64_t count = 4099;
   Array x = random(count, type(), 6), y = zeros(count, type()), g = random(count, type());

@@ -219,17 +219,18 @@ if [ $status -ne 143 ] || [ -e "$scratch/starts" ]; then
 fi
 
 # Signals reach the run: it saves, and nothing is started after it.
-stopped() { # SIGNAL [--group] COMMAND...: --group: as a terminal does it, or timeout, to the group and its leader
-  local signal=$1 status=0 group=
+stopped() { # SIGNAL [--group|--all] COMMAND...: as a terminal does it, or timeout, to the group and its leader; as systemd, to all there are
+  local signal=$1 status=0 whom=
   shift
-  if [ "$1" = --group ]; then group=1 && shift; fi
+  if [[ $1 = --* ]]; then whom=$1 && shift; fi
   rm -rf "$saved"
   # A shell has what it starts beside itself ignore SIGINT.
   setsid env --default-signal=INT "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
   local supervisor=$!
   for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
   kill -s "$signal" $supervisor || true
-  if [ -n "$group" ]; then kill -s "$signal" -- "-$supervisor" || true; fi
+  if [ "$whom" = --group ]; then kill -s "$signal" -- "-$supervisor" || true; fi
+  if [ "$whom" = --all ]; then pkill -"$signal" -f -- "^$aliquot train .*$saved" || true; fi
   wait $supervisor || status=$?
   if [ $status -ne 75 ]; then
     echo "SIG$signal ended $* with code $status, not 75" && cat "$scratch/log"
@@ -243,6 +244,7 @@ stopped USR1 "${small[@]}"
 stopped INT --group "${small[@]}"
 stopped TERM --group "${small[@]}"
 stopped HUP "${small[@]}"
+stopped TERM --all "${small[@]}"
 stopped USR1 --group env LANG=C "${small[@]}"
 if has_mpi "$aliquot"; then
   stopped TERM mpirun -n 2 "${small[@]}"

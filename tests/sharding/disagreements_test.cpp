@@ -4,6 +4,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 
+#include "sharding/operation_description.h"
 #include "tests/support/failing_world.h"
 
 namespace aliquot {
@@ -88,6 +89,24 @@ TEST(Disagreements, RanksThatGatherDifferentUnitsAreTold) {
     stream.synchronize();
   });
   says(message, {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
+}
+
+/// Two units that what records keep does not tell apart.
+TEST(Disagreements, NoTwoUnitsOfADeepModelPassForOneAnother) {
+  const auto packed = [](const std::string& unit) {
+    return describe_all_gather_in_place({nullptr, 0}, 4096, {unit, 3}).packed();
+  };
+  std::string alike;
+  for (int unit = 1; unit < 2000 && alike.empty(); ++unit) {
+    if (packed("h." + std::to_string(unit)) == packed("h.0")) alike = "h." + std::to_string(unit);
+  }
+  ASSERT_FALSE(alike.empty());
+  const auto message = disagreement_of([&](Communicator& ranks, Stream& stream, int rank) {
+    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {rank == 0 ? "h.0" : alike, 3});
+    stream.synchronize();
+  });
+  says(message, {"disagree", "(h.0, step 3)", alike});
 }
 
 TEST(Disagreements, RanksThatGatherFromDifferentPlacesAreTold) {

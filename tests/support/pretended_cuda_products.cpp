@@ -11,6 +11,8 @@ namespace {
 
 struct Description {
   bool transposed[2] = {};
+  bool adds_bias = false;
+  const void* bias = nullptr;
 };
 struct Layout {
   cudaDataType type;
@@ -70,11 +72,20 @@ cublasStatus_t destroy_product(cublasLtMatmulDesc_t handle) {
 }
 cublasStatus_t set_product(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t which, const void* value,
                            size_t size_bytes) {
-  cublasOperation_t operation = CUBLAS_OP_N;
-  if (size_bytes != sizeof operation) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(&operation, value, sizeof operation);
+  if (size_bytes != (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void*) : sizeof(int32_t)))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (which == CUBLASLT_MATMUL_DESC_BIAS_POINTER) {
+    std::memcpy(&of(handle).bias, value, sizeof(void*));
+    return CUBLAS_STATUS_SUCCESS;
+  }
+  int32_t number = 0;
+  std::memcpy(&number, value, sizeof number);
+  if (which == CUBLASLT_MATMUL_DESC_EPILOGUE && number == CUBLASLT_EPILOGUE_BIAS) {
+    of(handle).adds_bias = true;
+    return CUBLAS_STATUS_SUCCESS;
+  }
   if (which != CUBLASLT_MATMUL_DESC_TRANSA && which != CUBLASLT_MATMUL_DESC_TRANSB) return CUBLAS_STATUS_NOT_SUPPORTED;
-  of(handle).transposed[which == CUBLASLT_MATMUL_DESC_TRANSB] = operation == CUBLAS_OP_T;
+  of(handle).transposed[which == CUBLASLT_MATMUL_DESC_TRANSB] = number == CUBLAS_OP_T;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -102,13 +113,15 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// What no GPU has either: operands of two types, or 16-bit results of another 16 bits.
-cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t a,
+/// What no GPU has either: operands of two types, or 16-bit results of another 16 bits. And, so that who
+/// asks has to go another way at times, a bias for rows of 48 or more.
+cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* result, int* count) {
   *count = 0;
   if (of(a).type != of(b).type || (of(d).type != CUDA_R_32F && of(d).type != of(a).type))
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (of(description).adds_bias && of(d).rows >= 48) return CUBLAS_STATUS_SUCCESS;
   *result = {};
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
@@ -135,7 +148,9 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
         float sum = 0;
         for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
         // What is there is not read where nothing of it is kept.
-        put(to, d, row, column, factor * sum + (kept == 0 ? 0.0f : kept * get(to, d, row, column)));
+        const float more = kept == 0 ? 0.0f : kept * get(to, d, row, column);
+        const float bias = how.adds_bias ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
+        put(to, d, row, column, factor * sum + more + bias);
       }
     }
   });
