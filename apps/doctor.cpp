@@ -74,7 +74,9 @@ void write_rates(const MachineRates& rates, const std::string& file) {
 int explain_flights(const std::string& first, const std::vector<std::string>& more) {
   std::vector<std::filesystem::path> places{first};
   places.insert(places.end(), more.begin(), more.end());
-  fmt::print("{}", explain(read_flights(places)));
+  Flights flights = read_flights(places);
+  for (const std::string& sentence : flights.left_out) fmt::print("{}\n", sentence);
+  fmt::print("{}", explain(std::move(flights.records)));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 #include <span>
 
 #include "kernels/error.h"
@@ -16,15 +17,8 @@ constexpr std::string_view kTitle = "aliquot flight record 1";
 constexpr std::string_view kColumns =
     "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
 constexpr int kMostRanks = 1 << 20;
+constexpr std::size_t kMostGroups = 1 << 14;
 constexpr std::size_t kEntryWords = 12;
-
-/// On one line, between tabs.
-std::string plain(std::string_view text) {
-  std::string line(text);
-  std::ranges::replace_if(
-      line, [](char letter) { return static_cast<unsigned char>(letter) < ' '; }, ' ');
-  return line;
-}
 
 std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
 
@@ -56,6 +50,7 @@ class Reader {
         fail("this line is of no kind");
       }
     }
+    require_all_said();
     return std::move(record_);
   }
 
@@ -100,26 +95,44 @@ class Reader {
   }
 
   void set(std::string_view name, std::string_view value) {
+    if (name == "group") return add_group(value);
+    if (!said_.insert(name).second) fail("this was said before");
     if (name == "run") {
-      record_.run = value;
+      record_.run = without_controls(value);
     } else if (name == "rank") {
       record_.rank = number(value, 0, kMostRanks - 1);
     } else if (name == "ranks") {
-      record_.rank_count = number(value, 1, kMostRanks);
+      record_.rank_count = number(value, record_.rank + 1, kMostRanks);
     } else if (name == "why") {
-      record_.why = value;
+      record_.why = without_controls(value);
     } else if (name == "place") {
-      record_.place = value;
+      record_.place = without_controls(value);
     } else if (name == "written") {
       record_.written = time(value);
     } else if (name == "utc") {
       record_.written_utc = utc(value);
-    } else if (name == "group") {
-      std::vector<int>& members = record_.groups.emplace_back();
-      for (const std::string_view member : words_of(value, ' ')) members.push_back(number(member, 0, kMostRanks - 1));
     } else {
       fail("this line is of no kind");
     }
+    if (said_.contains("ranks") && !said_.contains("rank")) fail("the rank comes before the number of ranks");
+  }
+
+  void require_all_said() const {
+    for (const std::string_view name : {"run", "rank", "ranks"}) {
+      if (!said_.contains(name)) fail(fmt::format("it ends without a line of its {}", name));
+    }
+  }
+
+  void add_group(std::string_view value) {
+    if (!said_.contains("ranks")) fail("a group comes after the number of ranks");
+    if (record_.groups.size() == kMostGroups) fail("there are too many groups");
+    std::vector<int>& members = record_.groups.emplace_back();
+    for (const std::string_view member : words_of(value, ' '))
+      members.push_back(number(member, 0, record_.rank_count - 1));
+    std::vector<int> sorted = members;
+    std::ranges::sort(sorted);
+    if (std::ranges::adjacent_find(sorted) != sorted.end()) fail("a group has a rank twice");
+    if (!std::ranges::binary_search(sorted, record_.rank)) fail("a group is without the rank that noted it");
   }
 
   Lane lane(std::string_view text) const {
@@ -130,14 +143,17 @@ class Reader {
   }
 
   void add_entry(std::span<const std::string_view> words) {
+    if (record_.entries.size() == kMostFlightEntries) fail("there are more collectives than a rank keeps");
+    const uint64_t before = record_.entries.empty() ? 0 : record_.entries.back().number;
     FlightEntry& entry = record_.entries.emplace_back();
     entry.number = number<uint64_t>(words[1], 1, UINT64_MAX);
+    if (entry.number <= before) fail("collectives come in the order of their numbers");
     entry.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
     entry.lane = lane(words[3]);
     entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
     entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
     if (words[5] != entry.what.text()) fail("the operation is not what its packed form says");
-    entry.unit = words[7];
+    entry.unit = without_controls(words[7]);
     entry.step = number<int64_t>(words[8], -1, INT64_MAX);
     entry.issued = time(words[9]);
     entry.begun = time(words[10]);
@@ -146,22 +162,36 @@ class Reader {
 
   std::string_view rest_, source_;
   int line_ = 0;
+  std::set<std::string_view> said_;  // of the lines that come once
   FlightRecord record_;
 };
 
 }  // namespace
 
+// Terminals obey the control characters of ASCII, and those of Latin 1, which UTF-8 has as two bytes.
+std::string without_controls(std::string_view text) {
+  std::string line(text);
+  const auto byte = [&line](std::size_t at) { return static_cast<unsigned char>(line[at]); };
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (byte(i) < ' ' || byte(i) == 0x7F) line[i] = ' ';
+    if (byte(i) != 0xC2 || i + 1 == line.size() || byte(i + 1) < 0x80 || byte(i + 1) > 0x9F) continue;
+    line[i] = line[i + 1] = ' ';
+  }
+  return line;
+}
+
 std::string flight_text(const FlightRecord& record) {
-  std::string text =
-      fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle, plain(record.run),
-                  record.rank, record.rank_count, plain(record.why), plain(record.place), seconds(record.written));
+  std::string text = fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle,
+                                 without_controls(record.run), record.rank, record.rank_count,
+                                 without_controls(record.why), without_controls(record.place), seconds(record.written));
   if (!record.written_utc.empty()) text += fmt::format("utc\t{}\n", record.written_utc);
   for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
   text += fmt::format("{}\n", kColumns);
   for (const FlightEntry& entry : record.entries) {
     text += fmt::format("collective\t{}\t{}\t{}\t{}\t{}\t{:016x}\t{}\t{}\t{}\t{}\t{}\n", entry.number, entry.group,
-                        name(entry.lane), entry.sequence, entry.what.text(), entry.what.packed(), plain(entry.unit),
-                        entry.step, seconds(entry.issued), seconds(entry.begun), seconds(entry.ended));
+                        name(entry.lane), entry.sequence, entry.what.text(), entry.what.packed(),
+                        without_controls(entry.unit), entry.step, seconds(entry.issued), seconds(entry.begun),
+                        seconds(entry.ended));
   }
   return text;
 }

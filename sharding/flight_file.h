@@ -1,6 +1,7 @@
 #pragma once
 // What a rank leaves behind when something fails: a file that people and `aliquot doctor --explain` read.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ struct FlightEntry {
   double issued = -1, begun = -1, ended = -1;
 };
 
+/// A rank keeps so many of the last.
+inline constexpr std::size_t kMostFlightEntries = 256;
+
 struct FlightRecord {
   std::string run;  // the same in the files of one run
   int rank = 0, rank_count = 1;
@@ -30,14 +34,18 @@ struct FlightRecord {
   std::string place;                     // where its own thread was, if that is known
   double written = 0;                    // when, on the same clock
   std::string written_utc;               // when, for people: "2026-11-22T03:00:12Z"; empty in records of before
-  std::vector<std::vector<int>> groups;  // by number: the members' ranks in the world
-  std::vector<FlightEntry> entries;      // in the order of their numbers
+  std::vector<std::vector<int>> groups;  // by number: the members' ranks in the world, this one's among them
+  std::vector<FlightEntry> entries;      // in the order of their numbers, at most kMostFlightEntries
 };
+
+/// `text` as it may stand on a line of a file and of a terminal: control characters are spaces.
+std::string without_controls(std::string_view text);
 
 /// A line of its own for each thing, words between tabs.
 std::string flight_text(const FlightRecord& record);
 
-/// Throws UsageError, naming `source`, for anything that flight_text() does not write.
+/// The record holds what is said above, whoever wrote the text. Throws UsageError, naming `source`, for anything that
+/// flight_text() does not write; control characters in names and sentences become spaces.
 FlightRecord parse_flight(std::string_view text, std::string_view source);
 
 }  // namespace aliquot

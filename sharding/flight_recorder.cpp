@@ -100,11 +100,6 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   record.why = why;
   record.written = seconds(now_nanoseconds());
   record.written_utc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  {
-    const std::lock_guard lock(mutex_);
-    record.place = place_;
-    record.groups = groups_;
-  }
   for (const Slot& slot : slots_) {
     const uint64_t number = slot.number.load(std::memory_order_acquire);
     if (number == 0) continue;
@@ -120,6 +115,9 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
                               .ended = seconds(slot.ended)});
   }
   std::ranges::sort(record.entries, {}, &FlightEntry::number);
+  const std::lock_guard lock(mutex_);
+  record.place = place_;
+  record.groups = groups_;  // after the entries, which name no group that is not among them
   return record;
 }
 

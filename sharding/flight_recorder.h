@@ -21,7 +21,7 @@ namespace aliquot {
 /// thread, but where it is said otherwise. While it lives, write_flights() reaches it.
 class FlightRecorder {
  public:
-  static constexpr std::size_t kDepth = 256;
+  static constexpr std::size_t kDepth = kMostFlightEntries;
 
   /// `run` is the same on all ranks, and other in another run. Nothing is ever written where `directory` is empty.
   FlightRecorder(int rank, int rank_count, std::string run, std::string directory);

@@ -13,8 +13,13 @@ namespace aliquot {
 /// a rank each; of ranks without one, that is said too.
 std::string explain(std::vector<FlightRecord> records);
 
-/// Reads the files, and those of directories; where several runs left some, those of the newest. Throws UsageError for what
-/// cannot be read or is no record.
-std::vector<FlightRecord> read_flights(const std::vector<std::filesystem::path>& places);
+struct Flights {
+  std::vector<FlightRecord> records;  // one or more, of one run, a rank each
+  std::vector<std::string> left_out;  // a sentence for each file of a directory that is no record
+};
+
+/// Reads the files, and those of directories, whoever wrote them; where several runs left some, those of the newest. Throws
+/// UsageError for a file that cannot be read or is no record; of directories, where no file is one.
+Flights read_flights(const std::vector<std::filesystem::path>& places);
 
 }  // namespace aliquot

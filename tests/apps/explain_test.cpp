@@ -2,7 +2,6 @@
 #include "apps/explain/explain.h"
 
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -10,9 +9,9 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sys/stat.h>
 #include <thread>
 
-#include "kernels/log.h"
 #include "sharding/flight_recorder.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -145,6 +144,32 @@ TEST_F(Explain, RefusesWhatIsNoRecord) {
   says(refused({empty.path().string()}), {"no flight-RANK.txt lies there"});
 }
 
+/// A folder of strangers: a pipe, a link, nonsense, and a name that a terminal would obey.
+TEST_F(Explain, WhatIsNoRecordIsLeftOut) {
+  fail(2, [](World& world) {
+    if (world.rank() == 1) throw FaultError("the machine is gone");
+    barrier(world, Lane::kReduce, {"h.1", 7});
+  });
+  const std::filesystem::path pipe = directory_.path() / "flight-0007.txt";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  test::write_file(directory_.path() / "flight-0008.txt", "something else\n");
+  std::filesystem::create_symlink("flight-0000.txt", directory_.path() / "flight-0009.txt");
+  test::write_file(directory_.path() / "flight-\x1b[2J.txt", "something else\n");
+  const std::string text = explained();
+  says(text, {"flight-0007.txt: it is no regular file. It is left out.\n",
+              "flight-0008.txt is no flight record of a rank: line 1: it does not begin as one. It is left out.\n",
+              "flight-0009.txt: cannot open ", "flight- [2J.txt is no flight record", "2 of 2 ranks left a record",
+              "rank 1 failed: the machine is gone"});
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  const test::CommandResult named = test::run_aliquot({"doctor", "--explain", pipe.string()});
+  EXPECT_EQ(named.code, 1);
+  says(named.err, {"flight-0007.txt: it is no regular file."});
+  for (const char* record : {"flight-0000.txt", "flight-0001.txt"}) std::filesystem::remove(directory_.path() / record);
+  const test::CommandResult none = test::run_aliquot({"doctor", "--explain", directory_.path().string()});
+  EXPECT_EQ(none.code, 1);
+  says(none.err, {"flight- [2J.txt is no flight record of a rank: line 1"});
+}
+
 /// A rank on a GPU, where collectives are noted when they are issued, and never when they begin or end.
 class GpuRank {
  public:
@@ -236,113 +261,6 @@ TEST_F(ExplainOnGpus, RanksThatIssuedAlikeAreSaidTo) {
   all_issue(Lane::kGather, 300);
   all_issue(Lane::kReduce, 3);
   says(explained(), {"All that is recorded went alike on all of them"});
-}
-
-/// Others that were told end soon, and then the launcher ends this rank: what it says is still of its own failure.
-TEST(FlightFile, SaysWhatWasTakenFirst) {
-  const test::TemporaryDirectory directory;
-  FlightRecorder recorder(1, 2, "0123", directory.path().string());
-  const int group = recorder.add_group({0, 1});
-  recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
-  recorder.note_place("backward h.1");
-  recorder.take("rank 1 failed: the disk is gone");
-  recorder.issue(group, Lane::kReduce, 2, describe_barrier({"h.2"}), {"h.2"});
-  write_flights("told to end by the launcher");
-  recorder.write("rank 1 failed: the disk is gone");
-  const std::vector<FlightRecord> records = read_flights({directory.path()});
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0].why, "rank 1 failed: the disk is gone");
-  EXPECT_EQ(records[0].place, "backward h.1");
-  EXPECT_EQ(records[0].entries.size(), 1u);
-}
-
-std::atomic<bool> writing{false}, let_go{false};
-
-/// Stands for a file system that takes its time.
-void write_slowly(std::string_view) noexcept {
-  writing = true;
-  while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-/// A signal may end the process as soon as its records are said to be written.
-TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
-  const LogSink before = set_log_sink(write_slowly);
-  FlightRecorder recorder(1, 2, "0123", "/no/such/folder");
-  std::thread first([&] { recorder.write("rank 1 failed"); });
-  while (!writing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::atomic<bool> back{false};
-  std::thread second([&] {
-    write_flights("told to end by the launcher");
-    back = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(back);
-  let_go = true;
-  first.join();
-  second.join();
-  set_log_sink(before);
-}
-
-TEST(FlightFile, SaysWhenItWasWritten) {
-  const auto record_of = [](int rank, const std::string& written_utc) {
-    FlightRecord record = FlightRecorder(rank, 4, "0123", "").record("");
-    EXPECT_TRUE(std::regex_match(record.written_utc, std::regex("20[0-9-]{8}T[0-9:]{8}Z"))) << record.written_utc;
-    record.written_utc = written_utc;
-    const std::string text = flight_text(record);
-    EXPECT_EQ(flight_text(parse_flight(text, "it")), text);
-    return parse_flight(text, "it");
-  };
-  const std::string three = "2026-11-22T03:00:12Z", later = "2026-11-22T03:00:14Z";
-  const auto first_line = [](std::vector<FlightRecord> records) {
-    const std::string text = explain(std::move(records));
-    return text.substr(0, text.find('\n'));
-  };
-  EXPECT_EQ(first_line({record_of(0, three), record_of(1, three), record_of(2, ""), record_of(3, three)}),
-            "4 of 4 ranks left a record, at 2026-11-22 03:00:12 UTC.");
-  EXPECT_EQ(
-      first_line({record_of(0, later), record_of(2, three)}),
-      "2 of 4 ranks left a record, from 2026-11-22 03:00:12 UTC to 2026-11-22 03:00:14 UTC; ranks 1 and 3 left none.");
-  EXPECT_EQ(first_line({record_of(1, "")}), "1 of 4 ranks left a record; ranks 0, 2 and 3 left none.");
-  for (const std::string bad : {"", "today", "2026-11-22T03:00:12", "2026-11-22T03:00:12+01:00"}) {
-    std::string text = flight_text(record_of(0, three));
-    text.replace(text.find(three), three.size(), bad);
-    EXPECT_THROW(parse_flight(text, "it"), UsageError) << bad;
-  }
-}
-
-TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
-  FlightRecorder recorder(1, 2, "0123", "");
-  const int group = recorder.add_group({0, 1});
-  for (int i = 1; i <= 300; ++i) {
-    const OperationDescription what{.kind = OperationDescription::Kind::kReduceScatter, .mark = 7, .count = i};
-    const uint64_t number = recorder.issue(group, Lane::kReduce, static_cast<uint64_t>(i), what, {"h.1\tx\n", i});
-    recorder.begin(number);
-    if (i < 300) recorder.end(number);
-  }
-  recorder.note_place("backward h.1");
-  const FlightRecord record = recorder.record("a rank\nfailed");
-  EXPECT_EQ(record.entries.size(), FlightRecorder::kDepth);
-  EXPECT_EQ(record.entries.front().sequence, 45u);
-  EXPECT_LT(record.entries.back().ended, 0);
-  const std::string text = flight_text(record);
-  const FlightRecord again = parse_flight(text, "it");
-  EXPECT_EQ(flight_text(again), text);
-  EXPECT_EQ(again.why, "a rank failed");
-  EXPECT_EQ(again.entries.back().unit, "h.1 x ");
-  // Cut anywhere, or with any byte another, it is read or refused with a sentence.
-  int refused = 0;
-  for (std::size_t at = 0; at < std::min<std::size_t>(text.size(), 2000); ++at) {
-    for (const std::string& bad : {text.substr(0, at), text.substr(0, at) + '\x01' + text.substr(at + 1),
-                                   text.substr(0, at) + '9' + text.substr(at + 1)}) {
-      try {
-        explain({parse_flight(bad, "it")});
-      } catch (const UsageError& error) {
-        ++refused;
-        EXPECT_TRUE(std::string_view(error.what()).starts_with("it is no flight record")) << error.what();
-      }
-    }
-  }
-  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

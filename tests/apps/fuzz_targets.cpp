@@ -1,10 +1,12 @@
-// The reader of DeepSpeed configurations, given any bytes.
+// The readers of DeepSpeed configurations and of flight records, given any bytes.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
+#include "apps/explain/explain.h"
 #include "apps/options/deepspeed.h"
 #include "kernels/error.h"
 #include "tests/support/fuzz_target.h"
@@ -58,6 +60,52 @@ std::vector<std::string> deepspeed_seeds() {
       "{} // nothing"};
 }
 
+void run_flight(std::string_view input) {
+  try {
+    const FlightRecord record = parse_flight(input, "it");
+    require(record.entries.size() <= kMostFlightEntries, "more collectives than a rank keeps");
+    const std::string text = flight_text(record);
+    require(flight_text(parse_flight(text, "it")) == text, "a record that reads back as another");
+    const std::string words = explain({record});
+    const auto is_control = [](char letter) { return static_cast<unsigned char>(letter) < ' ' && letter != '\n'; };
+    require(std::ranges::none_of(words, is_control), "what a terminal would obey");
+  } catch (const UsageError& error) {
+    require(std::string_view(error.what()).starts_with("it is no flight record"),
+            "an error that does not name the file");
+  }
+}
+
+/// Of a host's rank, that waits in its last collective, and of a GPU's, that has no times.
+std::vector<std::string> flight_seeds() {
+  std::vector<std::string> seeds;
+  for (const bool timed : {true, false}) {
+    FlightRecord record;
+    record.run = "0123";
+    record.rank = 1;
+    record.rank_count = 3;
+    record.why = "rank 2 failed";
+    record.place = "backward h.1";
+    record.written = 12.5;
+    record.written_utc = "2026-11-22T03:00:12Z";
+    record.groups = {{0, 1, 2}, {1, 2}};
+    for (const uint64_t number : {uint64_t{1}, uint64_t{2}, uint64_t{3}}) {
+      FlightEntry entry;
+      entry.number = entry.sequence = number;
+      entry.group = number == 3 ? 1 : 0;
+      entry.lane = Lane::kReduce;
+      entry.unit = "h.1";
+      entry.what = {.kind = OperationDescription::Kind::kReduceScatter, .dtype = DType::kFloat32, .count = 4096};
+      entry.step = 7;
+      entry.issued = static_cast<double>(number);
+      if (timed) entry.begun = entry.issued;
+      if (timed && number < 3) entry.ended = entry.issued + 0.5;
+      record.entries.push_back(entry);
+    }
+    seeds.push_back(flight_text(record));
+  }
+  return seeds;
+}
+
 }  // namespace
 
 std::span<const FuzzTarget> fuzz_targets() {
@@ -66,7 +114,12 @@ std::span<const FuzzTarget> fuzz_targets() {
        run_deepspeed,
        deepspeed_seeds,
        {"\"zero_optimization\":{", "\"stage\":", "\"optimizer\":{\"type\":\"", "\"params\":{", "\"enabled\":true",
-        "\"auto\"", "null", "1e999", "-9223372036854775809", "[[[[", "{\"a\":{\"a\":", "\\ud800", "/*", "NaN"}}};
+        "\"auto\"", "null", "1e999", "-9223372036854775809", "[[[[", "{\"a\":{\"a\":", "\\ud800", "/*", "NaN"}},
+      {"flight",
+       run_flight,
+       flight_seeds,
+       {"collective\t", "group\t", "rank\t", "ranks\t", "run\t", "why\t", "utc\t", "gather", "barrier", "-", "inf",
+        "1e308", "18446744073709551615", "1048576", "0000000000000000"}}};
   return targets;
 }
 

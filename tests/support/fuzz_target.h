@@ -28,7 +28,7 @@ inline void require(bool holds, const char* what) {
 }
 
 /// Those of one room's tests: tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index, tests/apps/ has
-/// deepspeed.
+/// deepspeed and flight.
 std::span<const FuzzTarget> fuzz_targets();
 
 }  // namespace aliquot::test

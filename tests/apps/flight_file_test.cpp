@@ -1,0 +1,195 @@
+// What a flight record's file says, when it is written, and what is read of it.
+#include <atomic>
+#include <gtest/gtest.h>
+#include <regex>
+#include <thread>
+
+#include "apps/explain/crossings.h"
+#include "apps/explain/explain.h"
+#include "kernels/error.h"
+#include "kernels/log.h"
+#include "sharding/flight_recorder.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/failing_world.h"
+
+namespace aliquot {
+namespace {
+
+/// Others that were told end soon, and then the launcher ends this rank: what it says is still of its own failure.
+TEST(FlightFile, SaysWhatWasTakenFirst) {
+  const test::TemporaryDirectory directory;
+  FlightRecorder recorder(1, 2, "0123", directory.path().string());
+  const int group = recorder.add_group({0, 1});
+  recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
+  recorder.note_place("backward h.1");
+  recorder.take("rank 1 failed: the disk is gone");
+  recorder.issue(group, Lane::kReduce, 2, describe_barrier({"h.2"}), {"h.2"});
+  write_flights("told to end by the launcher");
+  recorder.write("rank 1 failed: the disk is gone");
+  const std::vector<FlightRecord> records = read_flights({directory.path()}).records;
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].why, "rank 1 failed: the disk is gone");
+  EXPECT_EQ(records[0].place, "backward h.1");
+  EXPECT_EQ(records[0].entries.size(), 1u);
+}
+
+std::atomic<bool> writing{false}, let_go{false};
+
+/// Stands for a file system that takes its time.
+void write_slowly(std::string_view) noexcept {
+  writing = true;
+  while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// A signal may end the process as soon as its records are said to be written.
+TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
+  const LogSink before = set_log_sink(write_slowly);
+  FlightRecorder recorder(1, 2, "0123", "/no/such/folder");
+  std::thread first([&] { recorder.write("rank 1 failed"); });
+  while (!writing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::atomic<bool> back{false};
+  std::thread second([&] {
+    write_flights("told to end by the launcher");
+    back = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(back);
+  let_go = true;
+  first.join();
+  second.join();
+  set_log_sink(before);
+}
+
+TEST(FlightFile, SaysWhenItWasWritten) {
+  const auto record_of = [](int rank, const std::string& written_utc) {
+    FlightRecord record = FlightRecorder(rank, 4, "0123", "").record("");
+    EXPECT_TRUE(std::regex_match(record.written_utc, std::regex("20[0-9-]{8}T[0-9:]{8}Z"))) << record.written_utc;
+    record.written_utc = written_utc;
+    const std::string text = flight_text(record);
+    EXPECT_EQ(flight_text(parse_flight(text, "it")), text);
+    return parse_flight(text, "it");
+  };
+  const std::string three = "2026-11-22T03:00:12Z", later = "2026-11-22T03:00:14Z";
+  const auto first_line = [](std::vector<FlightRecord> records) {
+    const std::string text = explain(std::move(records));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(first_line({record_of(0, three), record_of(1, three), record_of(2, ""), record_of(3, three)}),
+            "4 of 4 ranks left a record, at 2026-11-22 03:00:12 UTC.");
+  EXPECT_EQ(
+      first_line({record_of(0, later), record_of(2, three)}),
+      "2 of 4 ranks left a record, from 2026-11-22 03:00:12 UTC to 2026-11-22 03:00:14 UTC; ranks 1 and 3 left none.");
+  EXPECT_EQ(first_line({record_of(1, "")}), "1 of 4 ranks left a record; ranks 0, 2 and 3 left none.");
+  for (const std::string bad : {"", "today", "2026-11-22T03:00:12", "2026-11-22T03:00:12+01:00"}) {
+    std::string text = flight_text(record_of(0, three));
+    text.replace(text.find(three), three.size(), bad);
+    EXPECT_THROW(parse_flight(text, "it"), UsageError) << bad;
+  }
+}
+
+/// Of rank 1 of three, with two collectives.
+std::string small_flight() {
+  FlightRecorder recorder(1, 3, "0123", "");
+  const int group = recorder.add_group({0, 1, 2});
+  for (const uint64_t sequence : {1, 2})
+    recorder.issue(group, Lane::kReduce, sequence, describe_barrier({"h.1"}), {"h.1"});
+  return flight_text(recorder.record("rank 2 failed"));
+}
+
+std::string with(std::string text, std::string_view old, std::string_view other) {
+  const std::size_t at = text.find(old);
+  EXPECT_NE(at, std::string::npos) << old;
+  return text.replace(at, old.size(), other);
+}
+
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_flight(text, "it");
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST(FlightFile, RefusesWhatNoRankWrites) {
+  const std::string text = small_flight();
+  EXPECT_EQ(refusal_of(text), "nothing");
+  const auto refused = [&text](std::string_view old, std::string_view other, std::string_view why) {
+    says(refusal_of(with(text, old, other)), {why});
+  };
+  refused("ranks\t3", "ranks\t1", "a number was expected");
+  refused("rank\t1\n", "rank\t1\nrank\t1\n", "this was said before");
+  refused("rank\t1\n", "", "the rank comes before the number of ranks");
+  refused("ranks\t3\n", "", "a group comes after the number of ranks");
+  refused("0 1 2", "0 1 3", "a number was expected");
+  refused("0 1 2", "0 1 1", "a group has a rank twice");
+  refused("0 1 2", "0 2", "a group is without the rank that noted it");
+  refused("collective\t2", "collective\t1", "collectives come in the order of their numbers");
+  says(refusal_of(text.substr(0, text.find("rank\t"))), {"it ends without a line of its rank"});
+}
+
+TEST(FlightFile, RefusesMoreThanARankKeeps) {
+  std::string text = small_flight();
+  const std::string last = text.substr(text.find("collective\t2\t"));
+  for (int number = 3; number <= 256; ++number) text += with(last, "\t2\t", "\t" + std::to_string(number) + "\t");
+  EXPECT_EQ(refusal_of(text), "nothing");
+  says(refusal_of(text + with(last, "\t2\t", "\t257\t")), {"there are more collectives than a rank keeps"});
+  std::string groups;
+  for (int i = 0; i < (1 << 14); ++i) groups += "group\t1\n";
+  says(refusal_of(with(small_flight(), "group", groups + "group")), {"there are too many groups"});
+}
+
+/// A group may be large, and every collective names it.
+TEST(FlightFile, MembersAreNotCopiedForEachCollective) {
+  const std::vector<FlightRecord> records{parse_flight(small_flight(), "it")};
+  const std::vector<Crossing> crossings = crossings_of(records);
+  ASSERT_EQ(crossings.size(), 2u);
+  for (const Crossing& crossing : crossings) EXPECT_EQ(crossing.members, &records[0].groups[0]);
+}
+
+TEST(FlightFile, NothingInItReachesTheTerminalAsACommand) {
+  const std::string text = with(with(small_flight(), "rank 2 failed", "red\x1b[31m \x7f\xc2\x9b!"), "h.1", "h.\x1b");
+  const FlightRecord record = parse_flight(text, "it");
+  EXPECT_EQ(record.why, "red [31m    !");
+  EXPECT_EQ(record.entries[0].unit, "h. ");
+  EXPECT_EQ(explain({record}).find('\x1b'), std::string::npos);
+  EXPECT_EQ(without_controls("Größe \xc2\xa0€"), "Größe \xc2\xa0€");
+}
+
+TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
+  FlightRecorder recorder(1, 2, "0123", "");
+  const int group = recorder.add_group({0, 1});
+  for (int i = 1; i <= 300; ++i) {
+    const OperationDescription what{.kind = OperationDescription::Kind::kReduceScatter, .mark = 7, .count = i};
+    const uint64_t number = recorder.issue(group, Lane::kReduce, static_cast<uint64_t>(i), what, {"h.1\tx\n", i});
+    recorder.begin(number);
+    if (i < 300) recorder.end(number);
+  }
+  recorder.note_place("backward h.1");
+  const FlightRecord record = recorder.record("a rank\nfailed");
+  EXPECT_EQ(record.entries.size(), FlightRecorder::kDepth);
+  EXPECT_EQ(record.entries.front().sequence, 45u);
+  EXPECT_LT(record.entries.back().ended, 0);
+  const std::string text = flight_text(record);
+  const FlightRecord again = parse_flight(text, "it");
+  EXPECT_EQ(flight_text(again), text);
+  EXPECT_EQ(again.why, "a rank failed");
+  EXPECT_EQ(again.entries.back().unit, "h.1 x ");
+  // Cut anywhere, or with any byte another, it is read or refused with a sentence.
+  int refused = 0;
+  for (std::size_t at = 0; at < std::min<std::size_t>(text.size(), 2000); ++at) {
+    for (const std::string& bad : {text.substr(0, at), text.substr(0, at) + '\x01' + text.substr(at + 1),
+                                   text.substr(0, at) + '9' + text.substr(at + 1)}) {
+      try {
+        explain({parse_flight(bad, "it")});
+      } catch (const UsageError& error) {
+        ++refused;
+        EXPECT_TRUE(std::string_view(error.what()).starts_with("it is no flight record")) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+}  // namespace
+}  // namespace aliquot
