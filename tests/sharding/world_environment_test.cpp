@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 
+#include "sharding/launcher.h"
 #include "sharding/world.h"
 
 namespace aliquot {
