@@ -11,7 +11,8 @@
 namespace aliquot {
 namespace {
 
-bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed(); }
+/// Records keep 8 bits of an operation's mark, and the unit by its name.
+bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {
   if (a.what.kind != b.what.kind) return "another operation";

@@ -170,6 +170,21 @@ TEST_F(Explain, WhatIsNoRecordIsLeftOut) {
   says(none.err, {"flight- [2J.txt is no flight record of a rank: line 1"});
 }
 
+/// Two units that are told apart by their names alone: of an operation's mark records keep 8 bits.
+TEST(ExplainUnits, OfTheSameMarkAreTwo) {
+  const auto gather = [](std::string_view unit) { return describe_all_gather_in_place({nullptr, 0}, 4096, {unit, 3}); };
+  std::string alike = "h.1";
+  for (int unit = 1; gather(alike).packed() != gather("h.0").packed(); ++unit) alike = fmt::format("h.{}", unit);
+  FlightRecorder first(0, 2, "0123", ""), second(1, 2, "0123", "");
+  std::vector<FlightRecord> records;
+  for (FlightRecorder* recorder : {&first, &second}) {
+    const std::string unit = recorder == &first ? "h.0" : alike;
+    recorder->begin(recorder->issue(recorder->add_group({0, 1}), Lane::kGather, 1, gather(unit), {unit, 3}));
+    records.push_back(recorder->record("disagreed"));
+  }
+  says(explain(records), {"(h.0, step 3)", alike + ", step 3): another unit."});
+}
+
 /// A rank on a GPU, where collectives are noted when they are issued, and never when they begin or end.
 class GpuRank {
  public:
