@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <iterator>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "sharding/flight_recorder.h"
+#include "sharding/operation_description.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
