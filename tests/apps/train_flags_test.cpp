@@ -270,14 +270,14 @@ TEST(TrainFlags, TraceHasEveryRankAndLane) {
   EXPECT_EQ(of_rank[0], of_rank[1]);
 }
 
-/// An update in backward cannot be skipped; a run that is lost all the same ends as one that skips.
 TEST(TrainFlags, ATraceThatCannotBeWrittenIsAFault) {
-  const CommandResult result = test::run_aliquot(
+  const test::CommandResult result = test::run_aliquot(
       {"train", "--quiet", "--layers", "1", "--threads", "1", "--steps", "4", "--trace", "/dev/full"});
   EXPECT_EQ(result.code, 3);
   EXPECT_NE(result.err.find("--trace /dev/full: it could not be written."), std::string::npos) << result.err;
 }
 
+/// An update in backward cannot be skipped; a run that is lost all the same ends as one that skips.
 TEST(TrainFlags, ARunThatIsNotFiniteEndsWithFour) {
   for (const bool in_backward : {false, true}) {
     std::vector<std::string> words = {"train", "--ranks", "2",      "--layers", "1",       "--steps",       "25",
