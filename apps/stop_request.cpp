@@ -35,12 +35,13 @@ sigset_t signals(bool with_terminal) {
   _exit(exit_code_of_signal(SIGTERM));
 }
 
-/// SIGUSR1 and SIGUSR2 ask, however often: who supervises a run passes on what its ranks were sent too.
-bool only_asks(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
+/// SIGUSR1 and SIGUSR2 only ask, however often and before or after another: who supervises a run passes on what its ranks were
+/// sent too.
+bool insists(int signal) { return signal == SIGTERM || signal == SIGINT; }
 
 void take_signals(sigset_t set, StartedBy by) {
   constexpr timespec kPatience{.tv_sec = 20, .tv_nsec = 0};
-  for (bool leaves_record = false;;) {
+  for (bool leaves_record = false, insisted = false;;) {
     const int signal = leaves_record ? sigtimedwait(&set, nullptr, &kPatience) : sigwaitinfo(&set, nullptr);
     if (signal < 0 && errno != EAGAIN) continue;
     if (signal < 0) {
@@ -49,8 +50,10 @@ void take_signals(sigset_t set, StartedBy by) {
       continue;
     }
     if (by == StartedBy::kMpirun && signal == SIGTERM) end_by_launcher();
-    int first = 0;
-    if (!requested.compare_exchange_strong(first, signal) && !only_asks(signal)) _exit(exit_code_of_signal(signal));
+    if (insisted && insists(signal)) _exit(exit_code_of_signal(signal));
+    insisted = insisted || insists(signal);
+    int nobody = 0;
+    requested.compare_exchange_strong(nobody, signal);
     leaves_record = leaves_record || (by == StartedBy::kSrun && signal == SIGTERM);
   }
 }

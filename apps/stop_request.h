@@ -11,8 +11,8 @@ namespace aliquot {
 /// What asks for a stop; the last ones weigh most.
 inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 
-/// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless mpirun started it, ask for a stop; a second signal that is
-/// SIGTERM or SIGINT ends the process at once. The ranks' records of their last collectives are written at SIGTERM by mpirun, and
+/// From now on SIGUSR1 and SIGUSR2, and SIGTERM and SIGINT unless mpirun started it, ask for a stop; a second SIGTERM or
+/// SIGINT ends the process at once. The ranks' records of their last collectives are written at SIGTERM by mpirun, and
 /// the process ends; by srun, where the process has not ended 20 s after it. No thread made after this is ever interrupted by
 /// them. Once, from the main thread, before there are others.
 void listen_for_stop(StartedBy by);

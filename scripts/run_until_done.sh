@@ -120,14 +120,16 @@ what_is_shared() {
 }
 
 # What is asked for in a way that saves. Twice within a moment is once: timeout tells its child and then the child's group.
+# Runs in the middle of anything, so it has no variables of its own: bash mixes them up with those of what it interrupts.
 pass_on() {
-  local signal=$1 name
-  if [ "$passed" = "$signal" ] && [ $((SECONDS - passed_at)) -lt 2 ]; then return; fi
-  passed=$signal passed_at=$SECONDS
-  for name in "${command[0]##*/}" "$(cat "/proc/$child/comm" 2>/dev/null || true)"; do
-    case $name in aliquot | mpirun | mpiexec | orterun | srun) signal=USR1 ;; esac
-  done
-  kill -s "$signal" "$child" 2>/dev/null || true
+  if [ "$passed" = "$1" ] && [ $((SECONDS - passed_at)) -lt 2 ]; then return; fi
+  passed=$1 passed_at=$SECONDS
+  read -r started 2>/dev/null <"/proc/$child/comm" || started=
+  case ${command[0]##*/} in aliquot | mpirun | mpiexec | orterun | srun) started=${command[0]##*/} ;; esac
+  case $started in
+    aliquot | mpirun | mpiexec | orterun | srun) kill -s USR1 "$child" 2>/dev/null || true ;;
+    *) kill -s "$1" "$child" 2>/dev/null || true ;;
+  esac
 }
 # on_signal NAME: a run that is just starting is told once it has a number.
 on_signal() {
