@@ -1,11 +1,9 @@
 // Steps and evaluations that an exception leaves, calls that come at the wrong time, and engines that take turns.
-#include <chrono>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <mutex>
 #include <stdexcept>
-#include <thread>
 
 #include "engine/all_or_none.h"
 #include "engine/guard_range.h"
@@ -244,42 +242,6 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
         EXPECT_THROW(engine.compute_on(world.device().make_stream(Lane::kGather)), UsageError);
       },
       kHosts);
-}
-
-/// A rank goes while another computes: what the closing of that scope found is told by the next call, and by those after it.
-TEST(Misuse, AnEngineWhoseRanksLostOneAnotherSaysSo) {
-  std::vector<std::string> said;
-  const auto go = [&](World& world) {
-    Trainee trainee(world, {});
-    auto& [model, engine] = trainee;
-    auto& units = engine.units();
-    const auto pass = engine.micro_batch();
-    for (int use = 0; use < kUses; ++use) {
-      auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
-      model.forward(use, testing_model::samples(0, 0, world.rank()));
-    }
-    for (int use = kUses - 1; use >= 0 && said.empty(); --use) {
-      try {
-        auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
-        if (world.rank() == 1) throw std::runtime_error("the machine is gone");
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-        model.backward(use);
-      } catch (const FaultError& error) {
-        said.emplace_back(error.what());
-      }
-    }
-    for (int call = 0; call < 2; ++call) {
-      try {
-        engine.step();
-      } catch (const FaultError& error) {
-        said.emplace_back(error.what());
-      }
-    }
-  };
-  EXPECT_THROW(World::threads(2, go, kHosts), std::runtime_error);
-  ASSERT_GE(said.size(), 2u);
-  EXPECT_NE(said.front().find("the machine is gone"), std::string::npos) << said.front();
-  EXPECT_EQ(said.back(), "this engine's ranks have lost one another: make a new one");
 }
 
 /// What one rank cannot set up is told on all, with that rank's sentence.
