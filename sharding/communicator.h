@@ -73,7 +73,7 @@ enum class Reduction : uint8_t { kSum, kMax, kMin };
 /// stay alive, and `from` unchanged, until the work has finished on *every* rank, which publish() and await() tell.
 /// Used from the rank's own thread. Throws CommunicationError (from the call, or through the stream that the work runs
 /// on) naming operation, sequence number and the ranks that are missing or differ; nothing was read from a peer that
-/// differs. After an error only abort() and destruction are allowed.
+/// differs, but over NCCL between nodes, where nothing is compared. After an error only abort() and destruction are allowed.
 /// The order of addition is the aligned binary tree over ranks, partial sums in fp32, in every world but NCCL, whose own it
 /// is unless in_tree_order is asked for.
 class Communicator {
