@@ -20,7 +20,7 @@
 # Ends with the command's own code: 0 done; 75 asked to stop, and saved; 4 (not finite) comes again however often it is tried, so
 # it ends at once, and so do 1 and 2 (wrong use, cannot be done here) and 5 (no checkpoint is good) until a start has left a
 # checkpoint: what worked once may be mended by itself. Any other code when it gives up.
-# SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on once, to aliquot and to launchers as SIGUSR1, which they hand to their
+# SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, to aliquot and to launchers as SIGUSR1, which they hand to their
 # ranks; nothing is started after one, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that
 # what a terminal or timeout sends to all reaches it through here alone. Where a run crashed all the same, or was being waited for,
 # SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
@@ -36,8 +36,8 @@ whole() { # OPTION VALUE LEAST
 }
 
 ranks=1 least='' available='' tries=5 first_wait=1 again=''
-# What signals ask for: an end, or an end that can be gone on from; and when which was passed on last.
-ended='' paused='' child='' passed='' passed_at=-9
+# What signals ask for: an end, or an end that can be gone on from; and by which the command is told.
+ended='' paused='' told_by='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
@@ -119,52 +119,46 @@ what_is_shared() {
   if says --reproducible; then echo -n ", --reproducible"; fi
 }
 
-# What is asked for in a way that saves. Twice within a moment is once: timeout tells its child and then the child's group.
-# Runs in the middle of anything, so it has no variables of its own: bash mixes them up with those of what it interrupts.
-pass_on() {
-  if [ "$passed" = "$1" ] && [ $((SECONDS - passed_at)) -lt 2 ]; then return; fi
-  passed=$1 passed_at=$SECONDS
-  read -r started 2>/dev/null <"/proc/$child/comm" || started=
-  case ${command[0]##*/} in aliquot | mpirun | mpiexec | orterun | srun) started=${command[0]##*/} ;; esac
-  case $started in
-    aliquot | mpirun | mpiexec | orterun | srun) kill -s USR1 "$child" 2>/dev/null || true ;;
-    *) kill -s "$1" "$child" 2>/dev/null || true ;;
+# What the command is told by: aliquot and launchers by the signal that saves.
+program=
+for word in "${command[@]}"; do
+  case $word in
+    env | *=*) ;;
+    *) program=${word##*/} && break ;;
   esac
-}
-# on_signal NAME: a run that is just starting is told once it has a number.
-on_signal() {
-  case $1 in
-    USR1 | USR2) paused=$1 ;;
-    *) ended=$1 ;;
-  esac
-  if [ -n "$child" ]; then pass_on "$1"; fi
-}
+done
+# A second signal ends a trap of bash's in its middle, and what it called: so there is next to nothing in one. A run that is just
+# starting is told once it has a number.
 for signal in TERM INT HUP USR1 USR2; do
-  # shellcheck disable=SC2064 # the signal's name is meant now
-  trap "on_signal $signal" "$signal"
+  sent=$signal asks=ended
+  case $program in aliquot | mpirun | mpiexec | orterun | srun) sent=USR1 ;; esac
+  case $signal in USR1 | USR2) asks=paused ;; esac
+  # shellcheck disable=SC2064 # the signals' names are meant now
+  trap "$asks=$signal told_by=$sent; kill -s $sent \"\$child\" 2>/dev/null || :" "$signal"
 done
 
 # rest SECONDS: in a way that a signal ends.
 rest() {
+  set +e
   sleep "$1" &
-  wait $! || true
+  wait $!
+  set -e
 }
 
 # run COUNT: sets `status`.
 run() {
-  passed=
   set -m # a group of its own
   "${command[@]//'{ranks}'/$1}" </dev/null &
   child=$!
   set +m
-  if [ -n "$ended$paused" ]; then pass_on "${ended:-$paused}"; fi
-  status=0
-  wait "$child" || status=$?
-  # A signal of ours ends the wait, not the command.
-  while kill -0 "$child" 2>/dev/null; do
-    status=0
-    wait "$child" || status=$?
-  done
+  if [ -n "$ended$paused" ]; then kill -s "$told_by" "$child" 2>/dev/null || true; fi
+  # A signal of ours ends the wait, not the command; two at once leave bash in doubt whether failing is allowed here.
+  set +e
+  wait "$child"
+  while kill -0 "$child" 2>/dev/null; do wait "$child"; done
+  wait "$child" # says once more how it ended
+  status=$?
+  set -e
   child=
 }
 
