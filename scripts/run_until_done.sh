@@ -7,8 +7,8 @@
 #
 #   --ranks N          ranks to start with (1)
 #   --least M          the fewest to go on with (N)
-#   --available CMD    prints how many can be started now; asked before each start, and again later where they are too few. Without
-#                      it there are N, and half as many whenever two starts in a row ended without a new checkpoint, down to M
+#   --available CMD    prints how many can be started now; asked before each start, and again later where they are too few, 20 x K
+#                      times at most. Without it there are N, and half as many whenever two starts in a row ended without a new checkpoint, down to M
 #   --tries K          gives up after so many failures in a row without a new checkpoint (5)
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too
@@ -20,8 +20,9 @@
 # Ends with the command's own code: 0 done; 75 asked to stop, and saved; 4 (not finite) comes again however often it is tried, so
 # it ends at once, and so do 1 and 2 (wrong use, cannot be done here) and 5 (no checkpoint is good) until a start has left a
 # checkpoint: what worked once may be mended by itself. Any other code when it gives up.
-# SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, to aliquot and to launchers as SIGUSR1, which they hand to their
-# ranks; nothing is started after one, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that
+# SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, to aliquot and to launchers (mpirun, mpiexec, srun) as SIGUSR1, which
+# they hand to their ranks, and a second SIGTERM or SIGINT two seconds later as SIGTERM; SIGQUIT kills the command. It is told by SIGTERM
+# that its supervisor died. Nothing is started after one, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that
 # what a terminal or timeout sends to all reaches it through here alone. Where a run crashed all the same, or was being waited for,
 # SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
 set -euo pipefail
@@ -37,7 +38,7 @@ whole() { # OPTION VALUE LEAST
 
 ranks=1 least='' available='' tries=5 first_wait=1 again=''
 # What signals ask for: an end, or an end that can be gone on from; and by which the command is told.
-ended='' paused='' told_by='' child=''
+ended='' paused='' told_by='' first='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
@@ -89,8 +90,9 @@ if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume n
 
 # The checkpoint that was written last, with what tells it from one of that name before: a start that leaves another one behind came
 # further. Its step may be less than that of one that is no good, which stays where it is.
-newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n | tail -n 1; }
+newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n | tail -n 1; }
 # name_of CHECKPOINT WORDS: its name; where there is none, the words.
+if ! find / -maxdepth 0 -printf '' 2>/dev/null; then refuse "this machine's find has no -printf, by which checkpoints are told apart: install GNU findutils"; fi
 name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
 
 # shares COUNT: the command can be split over so many ranks, with the batch that it says.
@@ -120,37 +122,57 @@ what_is_shared() {
 }
 
 # What the command is told by: aliquot and launchers by the signal that saves.
-program=
+sent=
 for word in "${command[@]}"; do
-  case $word in
-    env | *=*) ;;
-    *) program=${word##*/} && break ;;
+  case ${word##*/} in
+    aliquot | mpirun* | mpiexec* | orterun | prterun | srun) sent=USR1 && break ;;
+    --checkpoint-dir*) break ;;
   esac
 done
 # A second signal ends a trap of bash's in its middle, and what it called: so there is next to nothing in one. A run that is just
-# starting is told once it has a number.
-for signal in TERM INT HUP USR1 USR2; do
-  sent=$signal asks=ended
-  case $program in aliquot | mpirun | mpiexec | orterun | srun) sent=USR1 ;; esac
-  case $signal in USR1 | USR2) asks=paused ;; esac
+# starting is told once it is there. Who insists, two seconds later, is passed on as such.
+for signal in USR1 USR2; do
   # shellcheck disable=SC2064 # the signals' names are meant now
-  trap "$asks=$signal told_by=$sent; kill -s $sent \"\$child\" 2>/dev/null || :" "$signal"
+  trap "paused=$signal told_by=${sent:-$signal}; kill -s ${sent:-$signal} \"\$child\" 2>/dev/null || :" "$signal"
 done
+for signal in TERM INT HUP; do
+  # shellcheck disable=SC2064
+  trap "ended=$signal told_by=${sent:-$signal} first=\${first:-\$SECONDS}; kill -s ${sent:-$signal} \"\$child\" 2>/dev/null || :
+    [ \$((SECONDS - first)) -lt 2 ] || kill -s TERM \"\$child\" 2>/dev/null || :" "$signal"
+done
+trap 'ended=QUIT told_by=KILL; kill -s KILL -- "-$child" 2>/dev/null || :' QUIT
 
 # rest SECONDS: in a way that a signal ends.
 rest() {
   set +e
-  sleep "$1" &
+  sleep "$1" >/dev/null 2>&1 &
   wait $!
+  kill $! 2>/dev/null
   set -e
 }
+
+own_name=$(cat /proc/$$/comm)
+# Until the child is the command, and not a shell about to be it, which swallows signals.
+until_started() {
+  local is round
+  for ((round = 0; round < 300; ++round)); do
+    read -r is 2>/dev/null <"/proc/$child/comm" || return 0
+    if [ "$is" != "$own_name" ]; then return; fi
+    sleep 0.01
+  done
+}
+
+# Who loses its supervisor, killed say, is asked to end: a run that nobody knows of would keep others out of its directory.
+with_parent=()
+if command -v setpriv >/dev/null && setpriv --pdeathsig TERM true 2>/dev/null; then with_parent=(setpriv --pdeathsig TERM); fi
 
 # run COUNT: sets `status`.
 run() {
   set -m # a group of its own
-  "${command[@]//'{ranks}'/$1}" </dev/null &
+  "${with_parent[@]}" "${command[@]//'{ranks}'/$1}" </dev/null &
   child=$!
   set +m
+  until_started
   if [ -n "$ended$paused" ]; then kill -s "$told_by" "$child" 2>/dev/null || true; fi
   # A signal of ours ends the wait, not the command; two at once leave bash in doubt whether failing is allowed here.
   set +e
@@ -188,19 +210,31 @@ fail_once() {
     say "$1; gave up after $failures failures in a row with no checkpoint newer than $(name_of "$before" "the beginning")"
     exit "$2"
   fi
+  pause_for "$1"
+}
+
+# wait_for_ranks WHY: there may be enough later; a node takes minutes to come back.
+wait_for_ranks() {
+  asked_for_ranks=$((asked_for_ranks + 1))
+  if [ $asked_for_ranks -ge $((tries * 20)) ]; then say "$1; gave up after it was asked $asked_for_ranks times in a row" && exit 3; fi
+  pause_for "$1"
+}
+
+# pause_for WHY
+pause_for() {
   say "$1; waiting $pause s"
   rest "$pause"
   if told; then end_as_told; fi
   pause=$((pause * 2 < 300 ? pause * 2 : 300))
 }
 
-wanted=$ranks failures=0 pause=$first_wait last_count='' status='' came_further=''
+wanted=$ranks failures=0 asked_for_ranks=0 pause=$first_wait last_count='' status='' came_further=''
 before=$(newest)
 while true; do
   ask_available
   if told; then end_as_told; fi
   if [ -n "$wrong" ]; then
-    fail_once "$wrong" 3
+    wait_for_ranks "$wrong"
     continue
   fi
   most=$((wanted < ranks ? wanted : ranks))
@@ -208,15 +242,18 @@ while true; do
   if [ -z "$count" ]; then
     nothing="no number of ranks from $least to $most will do$(what_is_shared)"
     if [ -z "$available" ]; then say "$nothing; gave up" && exit 3; fi
-    fail_once "$nothing" 3
+    wait_for_ranks "$nothing"
     continue
   fi
+  asked_for_ranks=0
   if [ -n "$last_count" ] && [ "$count" -ne "$last_count" ] && [ -z "$global_batch" ]; then
     say "$count ranks instead of $last_count, and the command says no --global-batch: a step may take another batch from here on"
   fi
   last_count=$count
   if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from $(name_of "$(newest)" "the beginning")"; fi
   before=$(newest)
+  if told; then end_as_told; fi
+  paused=
   run "$count"
   now=$(newest)
   if [ "$now" != "$before" ]; then came_further=1; fi

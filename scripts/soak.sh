@@ -50,7 +50,7 @@ seconds() { echo "$(($1 / 10)).$(($1 % 10))"; }
 event() { echo "$(seconds "$(now)"),$*" >>"$results/events.csv"; }
 # count_of WORDS...: how many files find finds; some go while it looks.
 count_of() { { find "$@" 2>/dev/null || true; } | wc -l; }
-newest() { { find "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
+newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%f\n' 2>/dev/null || true; } | sort | tail -n 1; }
 
 # ranks_there: the processes of the program that train into our folder.
 ranks_there() {

@@ -189,9 +189,9 @@ TEST(ChildProcess, WithNowhereToWriteIsNotStarted) {
     ChildProcess({"/bin/true"}, "/dev/null");
   } catch (const FaultError& error) {
     std::fputs(error.what(), stderr);
-    std::exit(3);
+    std::_Exit(3);  // what looks for leaks at an exit wants to start something too
   }
-  std::exit(0);
+  std::_Exit(0);
 }
 
 TEST(ChildProcessDeathTest, TheSystemsRefusalIsTold) {

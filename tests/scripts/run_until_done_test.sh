@@ -142,9 +142,9 @@ printf '08\nfails\nmany\n0\n4\n' >"$scratch/words"
 ends 0 "no number of ranks from 4 to 0 will do for --global-batch 32 in micro-batches of 4; waiting" plays "3\n0" --ranks 8 --least 4 --available "$scratch/moods $scratch/words" -- --global-batch 32
 started 2 "4 --global-batch 32"
 rm -f "$scratch/words.asked"
-printf '8\nfails\nfails\n' >"$scratch/words"
-ends 3 "--available failed: $scratch/moods $scratch/words; gave up after 3 failures" \
-  plays "3" --tries 3 --ranks 8 --available "$scratch/moods $scratch/words" --
+{ echo 8 && printf 'fails\n%.0s' {1..50}; } >"$scratch/words"
+ends 3 "--available failed: $scratch/moods $scratch/words; gave up after it was asked 40 times in a row" \
+  plays "3" --tries 2 --ranks 8 --available "$scratch/moods $scratch/words" --
 
 # A run that loses half of its ranks in the middle ends with the bits of one that nothing disturbed.
 train=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 8 --reproducible --global-batch 8)
@@ -204,6 +204,14 @@ asked TERM 3 step-01
 asked USR1 75 step-01
 asked USR1 3 ""
 
+cat >"$scratch/once_more.sh" <<'MORE'
+#!/usr/bin/env bash
+if [ -e "$2/step-02" ]; then exit 0; fi
+mkdir -p "$2/step-02"
+exit 3
+MORE
+chmod +x "$scratch/once_more.sh"
+
 # A signal that comes while the ranks are still being counted starts none.
 rm -rf "$saved" "$scratch/starts"
 status=0
@@ -218,15 +226,46 @@ if [ $status -ne 143 ] || [ -e "$scratch/starts" ]; then
   failures=$((failures + 1))
 fi
 
+# A signal that comes as a run is started, or is about to be, is not lost on the shell that starts it. A folder by another name is looked
+# into all the same.
+mkdir -p "$scratch/slow" "$scratch/real"
+ln -sfn "$scratch/real" "$scratch/link"
+printf '#!/usr/bin/env bash\nsleep 0.2\nexec %s "$@"\n' "$(command -v find)" >"$scratch/slow/find"
+chmod +x "$scratch/slow/find"
+cat >"$scratch/asked.sh" <<'ASKED'
+#!/usr/bin/env bash
+# Goes on until it is asked to stop.
+trap 'exit 75' TERM USR1
+mkdir -p "$2/step-01"
+for ((round = 0; round < 100; ++round)); do sleep 0.1; done
+exit 9
+ASKED
+chmod +x "$scratch/asked.sh"
+for after in 0.25 0.45 0.55 0.65 0.85; do
+  status=0
+  PATH=$scratch/slow:$PATH "${supervise[@]}" -- "$scratch/asked.sh" --checkpoint-dir "$scratch/link" >"$scratch/log" 2>&1 &
+  supervisor=$!
+  sleep $after
+  kill -s USR1 $supervisor
+  wait $supervisor || status=$?
+  if [ $status -ne 75 ] && [ $status -ne 138 ]; then
+    echo "SIGUSR1 $after s after the start: code $status" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+done
+ends 0 "the newest checkpoint is step-02" "${supervise[@]}" -- "$scratch/once_more.sh" --checkpoint-dir "$scratch/link"
+
 # Signals reach the run: it saves, and nothing is started after it.
 stopped() { # SIGNAL [--group|--all] COMMAND...: as a terminal does it, or timeout, to the group and its leader; as systemd, to all there are
   local signal=$1 status=0 whom=
   shift
   if [[ $1 = --* ]]; then whom=$1 && shift; fi
   rm -rf "$saved"
-  # A shell has what it starts beside itself ignore SIGINT.
-  setsid env --default-signal=INT "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+  # Without job control a shell has what it starts beside itself ignore SIGINT, and in its own group.
+  set -m
+  "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
   local supervisor=$!
+  set +m
   for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
   kill -s "$signal" $supervisor || true
   if [ "$whom" = --group ]; then kill -s "$signal" -- "-$supervisor" || true; fi
