@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/check.sh [--fix] [--tidy | --tidy-all]
-# The house's rules, the same by hand and in CI: format, include directions, lengths, public headers and what
+# The house's rules, the same by hand and in CI: format, include directions, lengths, names of types, public headers and what
 # docs/api.md says of them, nothing that ties the project to one
 # machine, and shellcheck over the scripts. --fix formats in place. By hand alone, not in CI, because a source takes 10 to 30
 # seconds: --tidy adds clang-tidy over the sources that differ from the branch main, --tidy-all over all of them.
@@ -78,6 +78,7 @@ if need clang-format-14 format; then
 fi
 rule "include directions" scripts/check_layers.sh
 rule lengths scripts/check_lengths.sh
+rule "names of types" scripts/check_types.sh
 rule "public headers" scripts/check_public.sh
 rule "docs/api.md" scripts/check_api.sh
 rule "no place but this tree" no_places

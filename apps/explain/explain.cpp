@@ -64,7 +64,7 @@ const FlightEntry* last_before(const Evidence& evidence, const Crossing& missed,
   return last;
 }
 
-std::string of_missing(const Evidence& evidence, const Wait& wait, int rank) {
+std::string of_missing(const Evidence& evidence, const UnendedCrossing& wait, int rank) {
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
   const FlightEntry* last = last_before(evidence, *wait.crossing, rank);
@@ -85,12 +85,12 @@ std::string of_ranks_without_records(const std::vector<int>& ranks) {
 }
 
 /// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)".
-std::string where(const Wait& wait) {
+std::string where(const UnendedCrossing& wait) {
   return fmt::format("collective #{} of the {} lane, {}", wait.crossing->sequence, name(wait.crossing->lane),
                      operation_text(*wait.crossing->by_rank.at(wait.waiting.front())));
 }
 
-std::string never_came(const Evidence& evidence, const Wait& wait, const std::vector<int>& ranks) {
+std::string never_came(const Evidence& evidence, const UnendedCrossing& wait, const std::vector<int>& ranks) {
   std::string text = fmt::format("{} never came to {}, {} {} {}.\n", ranks_text(ranks), where(wait),
                                  evidence.timed ? "where" : "which", ranks_text(wait.waiting),
                                  evidence.timed ? "waited" : "had issued");
@@ -106,7 +106,7 @@ std::string never_came(const Evidence& evidence, const Wait& wait, const std::ve
   return text + of_ranks_without_records(without_records);
 }
 
-std::string came_late(const Wait& wait) {
+std::string came_late(const UnendedCrossing& wait) {
   std::string text = fmt::format("{} came to {}, when {} had given up.\n", ranks_text(wait.late), where(wait),
                                  ranks_text(wait.waiting));
   text.front() = 'R';
@@ -115,13 +115,13 @@ std::string came_late(const Wait& wait) {
 
 /// Who is missing and waits for nobody is the one that the others wait for in the end. Without times a rank may wait unseen, and
 /// who left no record comes first.
-std::string never_came(const Evidence& evidence, const std::vector<Wait>& waits) {
+std::string never_came(const Evidence& evidence, const std::vector<UnendedCrossing>& waits) {
   std::set<int> waiting;
-  for (const Wait& wait : waits) waiting.insert(wait.waiting.begin(), wait.waiting.end());
+  for (const UnendedCrossing& wait : waits) waiting.insert(wait.waiting.begin(), wait.waiting.end());
   const auto is_gone = [&](int rank) { return !evidence.has(rank); };
   for (const bool gone_first : {true, false}) {
     if (gone_first && evidence.timed) continue;
-    for (const Wait& wait : waits) {
+    for (const UnendedCrossing& wait : waits) {
       std::vector<int> roots;
       std::ranges::copy_if(wait.missing, std::back_inserter(roots), [&](int rank) { return !waiting.contains(rank); });
       if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty()) return never_came(evidence, wait, roots);
@@ -131,14 +131,14 @@ std::string never_came(const Evidence& evidence, const std::vector<Wait>& waits)
 }
 
 std::string missing_ranks(const Evidence& evidence) {
-  const std::vector<Wait> waits = waits_of(evidence);
+  const std::vector<UnendedCrossing> waits = waits_of(evidence);
   if (waits.empty()) return {};
   if (std::string text = never_came(evidence, waits); !text.empty()) return text;
-  for (const Wait& wait : waits) {
+  for (const UnendedCrossing& wait : waits) {
     if (wait.missing.empty()) return came_late(wait);
   }
   std::string text = "Ranks wait for one another in a circle:\n";
-  for (const Wait& wait : waits)
+  for (const UnendedCrossing& wait : waits)
     text += fmt::format("  {} in {}, for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
   return text;
 }

@@ -8,8 +8,8 @@ namespace aliquot {
 namespace {
 
 /// Where streams noted when they came and left.
-Wait wait_by_times(const Crossing& crossing) {
-  Wait wait{&crossing, {}, {}, {}};
+UnendedCrossing wait_by_times(const Crossing& crossing) {
+  UnendedCrossing wait{&crossing, {}, {}, {}};
   for (const int member : *crossing.members) {
     const auto found = crossing.by_rank.find(member);
     if (found == crossing.by_rank.end() || found->second->begun < 0) {
@@ -31,8 +31,8 @@ class IssueOrder {
     }
   }
 
-  Wait wait(const Crossing& crossing) const {
-    Wait wait{&crossing, {}, {}, {}};
+  UnendedCrossing wait(const Crossing& crossing) const {
+    UnendedCrossing wait{&crossing, {}, {}, {}};
     for (const int member : *crossing.members) {
       if (!crossing.by_rank.contains(member) && never_issued(crossing, member)) wait.missing.push_back(member);
     }
@@ -72,17 +72,17 @@ class IssueOrder {
   std::map<std::tuple<int, int, Lane>, uint64_t> last_;  // the sequence that each rank came to, by group and lane
 };
 
-uint64_t place(const Wait& wait) { return wait.crossing->by_rank.begin()->second->number; }
+uint64_t place(const UnendedCrossing& wait) { return wait.crossing->by_rank.begin()->second->number; }
 
 }  // namespace
 
-std::vector<Wait> waits_of(const Evidence& evidence) {
+std::vector<UnendedCrossing> waits_of(const Evidence& evidence) {
   const IssueOrder order(evidence);
-  std::vector<Wait> waits;
+  std::vector<UnendedCrossing> waits;
   const Crossing* stuck = nullptr;
   for (const Crossing& crossing : evidence.crossings) {
     if (stuck != nullptr && stuck->group == crossing.group && stuck->lane == crossing.lane) continue;
-    Wait wait = evidence.timed ? wait_by_times(crossing) : order.wait(crossing);
+    UnendedCrossing wait = evidence.timed ? wait_by_times(crossing) : order.wait(crossing);
     if (wait.waiting.empty()) continue;
     stuck = &crossing;
     if (!wait.missing.empty() || !wait.late.empty()) waits.push_back(std::move(wait));
