@@ -10,6 +10,7 @@ for folder in kernels sharding optim checkpoint engine capi libtorch apps includ
   if [ -d "$folder" ]; then folders+=("$folder"); fi
 done
 
+# shellcheck disable=SC2016 # awk's own
 find "${folders[@]}" -path apps/examples -prune -o -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print |
   LC_ALL=C sort | xargs awk '
 FNR == 1 { hidden = 0; space = "" }
