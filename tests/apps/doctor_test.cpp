@@ -1,6 +1,7 @@
 // aliquot doctor: what it looks at, and that what is missing comes with what would add it.
 #include <gtest/gtest.h>
 
+#include "apps/models/model_loops_cuda.h"
 #include "apps/version.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
@@ -63,6 +64,7 @@ TEST(WithoutGpuParts, WhateverNeedsThemIsRefusedWithASentence) {
   EXPECT_THROW(make_nccl_communicator(*host, {}), UnavailableError);
   EXPECT_THROW(cuda_update_kernels(), UnavailableError);
   EXPECT_THROW(cuda_matrix_kernels(), UnavailableError);
+  EXPECT_THROW(make_cuda_model_loops(*host), UnavailableError);
 }
 
 }  // namespace

@@ -202,6 +202,7 @@ TEST(Report, MistakesAreSentences) {
                                                 {"report", odd.string()},
                                                 {"report", "--sweep", directory.path().string()},
                                                 {"report", "--sweep", empty.string()},
+                                                {"report", "--sweep", ""},
                                                 {"report", "--colour", "red"}}) {
     std::vector<std::string> all = words;
     all.insert(all.end(), {"--out", out});

@@ -159,6 +159,14 @@ TEST(Sweep, MistakesAreSentences) {
       << taken.err;
 }
 
+TEST(Sweep, APictureThatCannotBeWrittenIsAFault) {
+  test::TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.path() / "memory.svg");
+  const CommandResult result = sweep(directory.path(), {"--ranks", "1", "--stages", "0", "--steps", "1"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_NE(result.err.find("memory.svg: it could not be written: is the disk full?"), std::string::npos) << result.err;
+}
+
 /// A table that takes its heading and no row: whoever read it went away.
 TEST(Sweep, ATableThatCannotBeWrittenOnEndsIt) {
   test::TemporaryDirectory directory;

@@ -305,6 +305,9 @@ TEST(Weights, ThatCannotBeReadAreRefusedWithASentence) {
   ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
   EXPECT_NE(says(index).find("is no index of weights"), std::string::npos) << says(index);
   std::filesystem::remove(index);
+  ASSERT_EQ(::mknod(index.c_str(), S_IFSOCK | 0600, 0), 0);  // which nobody opens
+  EXPECT_NE(says(index).find("cannot open"), std::string::npos) << says(index);
+  std::filesystem::remove(index);
   test::write_file(directory.path() / "w.safetensors",
                    file_of(header("a", R"("dtype":"I64","shape":[1],"data_offsets":[0,8])"), "12345678"));
   EXPECT_NE(says(directory.path() / "w.safetensors").find("I64"), std::string::npos)
