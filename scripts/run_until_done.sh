@@ -8,7 +8,8 @@
 #   --ranks N          ranks to start with (1)
 #   --least M          the fewest to go on with (N)
 #   --available CMD    prints how many can be started now; asked before each start, and again later where they are too few, 20 x K
-#                      times at most. Without it there are N, and half as many whenever two starts in a row ended without a new checkpoint, down to M
+#                      times at most. Without it there are N, and half as many whenever two starts in a row ended without a new
+#                      checkpoint, down to M
 #   --tries K          gives up after so many failures in a row without a new checkpoint (5)
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too
@@ -21,10 +22,10 @@
 # it ends at once, and so do 1 and 2 (wrong use, cannot be done here) and 5 (no checkpoint is good) until a start has left a
 # checkpoint: what worked once may be mended by itself. Any other code when it gives up.
 # SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, to aliquot and to launchers (mpirun, mpiexec, srun) as SIGUSR1, which
-# they hand to their ranks, and a second SIGTERM or SIGINT two seconds later as SIGTERM; SIGQUIT kills the command. It is told by SIGTERM
-# that its supervisor died. Nothing is started after one, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that
-# what a terminal or timeout sends to all reaches it through here alone. Where a run crashed all the same, or was being waited for,
-# SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
+# they hand to their ranks; a second SIGTERM, SIGINT or SIGHUP two seconds later as SIGTERM too. SIGQUIT kills the command. After a
+# signal nothing is started, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that what a
+# terminal or timeout sends to all reaches it through here alone; that its supervisor died it is told by SIGTERM. Where a run crashed
+# all the same, or was being waited for, SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
 set -euo pipefail
 
 say() { printf 'run_until_done.sh: %s\n' "$*" >&2 || true; } # a terminal may be gone
@@ -253,7 +254,7 @@ while true; do
   if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from $(name_of "$(newest)" "the beginning")"; fi
   before=$(newest)
   if told; then end_as_told; fi
-  paused=
+  if [ -n "$again" ]; then paused=; fi # without --again one that comes just now is not to be forgotten
   run "$count"
   now=$(newest)
   if [ "$now" != "$before" ]; then came_further=1; fi
@@ -263,7 +264,7 @@ while true; do
     75) if [ -z "$again" ] || told; then exit 75; fi ;;
   esac
   if told; then end_as_told; fi
-  paused=
+  if [ -n "$again" ]; then paused=; fi
   if [ $status -eq 75 ] || [ "$now" != "$before" ]; then failures=0 pause=$first_wait; fi
   if [ $status -eq 75 ]; then continue; fi
   before=$now

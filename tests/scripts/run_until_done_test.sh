@@ -5,6 +5,7 @@ source "$(dirname "$0")/expect.sh"
 # shellcheck source=scripts/runs.sh
 source "$top/scripts/runs.sh"
 aliquot=$1
+for tool in pgrep pkill; do command -v $tool >/dev/null || { echo "$tool is missing: install procps" && exit 1; }; done
 supervise=("$top/scripts/run_until_done.sh" --wait 0)
 saved=$scratch/saved
 
