@@ -1,7 +1,7 @@
 #pragma once
 // A CUDA runtime that only pretends, so that the host side of GPU ranks runs, is tested and is sanitized where there is no
 // GPU: streams are threads that dawdle at random, events are real, GPU memory is host memory. Linked before the real one. The
-// test program says how many GPUs there are: PRETENDED_GPUS.
+// test program says how many GPUs there are (aliquot_pretend).
 
 #include <cuda_runtime_api.h>
 #include <functional>

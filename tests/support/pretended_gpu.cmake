@@ -1,11 +1,14 @@
 # GPUs that only pretend, so that what GPU ranks do runs, is tested and is sanitized where there is none.
 
 # aliquot_pretend(TARGET GPUS): the CUDA runtime is pretended_cuda.cpp, with so many GPUs. Beside it a target links the kernels it needs:
-# pretended_kernels, pretended_optim; and the host side of the rooms it tests.
+# pretended_kernels, pretended_optim; pretended_nccl; and the host side of the rooms it tests.
 function(aliquot_pretend target gpus)
-  target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/pretended_cuda.cpp")
-  target_compile_definitions(${target} PRIVATE PRETENDED_GPUS=${gpus})
-  target_link_libraries(${target} PRIVATE CUDA::cudart_static)
+  if(NOT TARGET pretended_runtime_${gpus})
+    add_library(pretended_runtime_${gpus} OBJECT "${PROJECT_SOURCE_DIR}/tests/support/pretended_cuda.cpp")
+    target_compile_definitions(pretended_runtime_${gpus} PRIVATE PRETENDED_GPUS=${gpus})
+    target_link_libraries(pretended_runtime_${gpus} PRIVATE aliquot_flags PUBLIC CUDA::cudart_static)
+  endif()
+  target_link_libraries(${target} PRIVATE pretended_runtime_${gpus})
 endfunction()
 
 # aliquot_pretended_sources(TARGET FILE.cu...): those files, compiled as C++ with what pretended_cuda_grid.h says a kernel finds.
@@ -28,6 +31,9 @@ function(aliquot_pretended_kernels folder)
   aliquot_pretended_sources(pretended_${name} ${sources})
   target_link_libraries(pretended_${name} PRIVATE aliquot_flags CUDA::cudart_static fmt::fmt)
 endfunction()
+
+add_library(pretended_nccl OBJECT support/pretended_nccl.cpp)
+target_link_libraries(pretended_nccl PRIVATE aliquot_flags CUDA::cudart_static PUBLIC NCCL::nccl)
 
 aliquot_pretended_kernels(kernels)
 target_sources(pretended_kernels PRIVATE support/pretended_cuda_grid.cpp support/pretended_fiber.cpp)
