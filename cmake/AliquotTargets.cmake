@@ -14,13 +14,21 @@ if(ALIQUOT_WARNINGS_AS_ERRORS)
 endif()
 if(ALIQUOT_SANITIZE)
   target_compile_options(aliquot_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ALIQUOT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g>)
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ALIQUOT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
   target_link_options(aliquot_flags INTERFACE -fsanitize=${ALIQUOT_SANITIZE})
 endif()
 if(ALIQUOT_COVERAGE)
   # Threads count at once, and a line that one of them came to must not be lost.
   target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -fprofile-update=atomic -O1 -g>)
   target_link_options(aliquot_flags INTERFACE --coverage)
+endif()
+
+# What loops over elements are compiled with. A build that looks for faults is not waited for there, and instrumented the compiler
+# takes minutes for each of their files.
+if(ALIQUOT_SANITIZE OR ALIQUOT_COVERAGE)
+  set(ALIQUOT_LOOP_LEVEL -O1)
+else()
+  set(ALIQUOT_LOOP_LEVEL -O3)
 endif()
 
 include(AliquotHardening)
