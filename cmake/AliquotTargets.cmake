@@ -19,7 +19,7 @@ if(ALIQUOT_SANITIZE)
 endif()
 if(ALIQUOT_COVERAGE)
   # Threads count at once, and a line that one of them came to must not be lost.
-  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -fprofile-update=atomic -O1 -g>)
+  target_compile_options(aliquot_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--coverage -fprofile-update=atomic -O1 -g1>)
   target_link_options(aliquot_flags INTERFACE --coverage)
 endif()
 
