@@ -55,6 +55,9 @@ void note(void* place) {
 
 }  // namespace
 
+// In a build that is sanitized too, it comes before the sanitizer's own library, and that may be.
+extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() { return "verify_asan_link_order=0"; }
+
 extern "C" [[noreturn, gnu::visibility("default")]] void __cxa_throw(void* exception, std::type_info* type,
                                                                      void (*destroy)(void*)) {
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
