@@ -9,6 +9,7 @@
 #include "apps/options/option_table.h"
 #include "apps/options/values.h"
 #include "apps/plan/machine.h"
+#include "apps/say.h"
 #include "checkpoint/export_weights.h"
 #include "kernels/error.h"
 
@@ -23,32 +24,32 @@ constexpr std::string_view kHelp =
 
 void show_machine() {
   const MachineReport report = report_machine();
-  for (const auto& [what, text] : report.lines) fmt::print("{:<9} {}\n", what, text);
-  if (report.missing.empty()) fmt::print("missing   nothing\n");
-  for (const std::string& missing : report.missing) fmt::print("missing   {}\n", missing);
+  for (const auto& [what, text] : report.lines) say("{:<9} {}\n", what, text);
+  if (report.missing.empty()) say("missing   nothing\n");
+  for (const std::string& missing : report.missing) say("missing   {}\n", missing);
 }
 
 void refuse_to_replace(const std::string& file) {
-  if (std::filesystem::exists(file))
+  std::error_code unseen;  // what cannot be seen cannot be written either, and that is told then
+  if (std::filesystem::exists(file, unseen))
     throw UsageError("--measure " + file + " is there already: remove it, or write elsewhere.");
 }
 
 void show_links(const MachineRates& rates) {
   const CostModel& cost = rates.cost;
   const auto line = [](const char* what, const LinkCost& link) {
-    fmt::print("{}{:.3f} GB/s between nodes, {:.0f} us at least\n", what, link.bytes_per_second * 1e-9,
-               link.latency_seconds * 1e6);
+    say("{}{:.3f} GB/s between nodes, {:.0f} us at least\n", what, link.bytes_per_second * 1e-9,
+        link.latency_seconds * 1e6);
   };
   if (!rates.several_nodes) {
-    fmt::print(
-        "(links between nodes cannot be measured on one: {:.1f} GB/s and {:.0f} us are assumed; start this with "
+    say("(links between nodes cannot be measured on one: {:.1f} GB/s and {:.0f} us are assumed; start this with "
         "mpirun over several, or change them there)\n",
         cost.between_nodes.bytes_per_second * 1e-9, cost.between_nodes.latency_seconds * 1e6);
     return;
   }
   line("links     ", cost.between_nodes);
   line("          while ranks compute: ", cost.beside_compute);
-  fmt::print("          which they then do {:.0f} % slower\n", 100 * cost.beside_compute_share);
+  say("          which they then do {:.0f} % slower\n", 100 * cost.beside_compute_share);
 }
 
 void write_rates(const MachineRates& rates, const std::string& file) {
@@ -56,27 +57,27 @@ void write_rates(const MachineRates& rates, const std::string& file) {
   const std::string each = rates.has_gpus ? std::string("on a GPU each")
                                           : fmt::format("with {} thread{} each", rates.threads_per_rank,
                                                         rates.threads_per_rank == 1 ? "" : "s");
-  fmt::print("\nof one of {} ranks {}, all at work; other work on this machine shows in the figures:\n",
-             rates.rank_count, each);
-  fmt::print("products  {:.0f} GFLOP/s in {}\n", cost.flops_per_second * 1e-9, rates.has_gpus ? "bf16" : "fp32");
-  fmt::print("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
-  if (rates.has_gpus) fmt::print("from host {:.1f} GB/s\n", cost.host_bytes_per_second * 1e-9);
-  fmt::print("AdamW     {:.3f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
-  fmt::print("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
-             cost.inside_node.latency_seconds * 1e6, rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
+  say("\nof one of {} ranks {}, all at work; other work on this machine shows in the figures:\n", rates.rank_count,
+      each);
+  say("products  {:.0f} GFLOP/s in {}\n", cost.flops_per_second * 1e-9, rates.has_gpus ? "bf16" : "fp32");
+  say("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
+  if (rates.has_gpus) say("from host {:.1f} GB/s\n", cost.host_bytes_per_second * 1e-9);
+  say("AdamW     {:.3f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
+  say("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
+      cost.inside_node.latency_seconds * 1e6, rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
   show_links(rates);
   const std::filesystem::path path = file;
   write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
                    machine_text(cost, rates.has_gpus));
-  fmt::print("written to {}: aliquot plan --machine {}\n", file, file);
+  say("written to {}: aliquot plan --machine {}\n", file, file);
 }
 
 int explain_flights(const std::string& first, const std::vector<std::string>& more) {
   std::vector<std::filesystem::path> places{first};
   places.insert(places.end(), more.begin(), more.end());
   Flights flights = read_flights(places);
-  for (const std::string& sentence : flights.left_out) fmt::print("{}\n", sentence);
-  fmt::print("{}", explain(std::move(flights.records)));
+  for (const std::string& sentence : flights.left_out) say("{}\n", sentence);
+  say("{}", explain(std::move(flights.records)));
   return 0;
 }
 
@@ -91,7 +92,7 @@ int run_doctor(const Arguments& arguments) {
   table.text("explain", "FILE...", flight,
              "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
   if (wants_help(arguments)) {
-    fmt::print("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, table.help());
     return 0;
   }
   Arguments flags = arguments;

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/options/nearest.h"
+#include "apps/say.h"
 #include "apps/version.h"
 #include "kernels/error.h"
 #include "kernels/log.h"
@@ -46,11 +47,11 @@ std::string help() {
 
 int dispatch(const Arguments& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    fmt::print(words.empty() ? stderr : stdout, "{}", help());
+    say_text(words.empty() ? stderr : stdout, help());
     return static_cast<int>(words.empty() ? ExitCode::kUsage : ExitCode::kDone);
   }
   if (words[0] == "--version") {
-    fmt::print("aliquot {}\n", version());
+    say("aliquot {}\n", version());
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -60,8 +61,21 @@ int dispatch(const Arguments& words) {
 }
 
 int fail(ExitCode code, const std::string& sentence) {
-  fmt::print(stderr, "aliquot: {}\n", sentence);
+  warn("{}", sentence);
   return static_cast<int>(code);
+}
+
+int run_to_its_code(const Arguments& words) {
+  try {
+    return dispatch(words);
+  } catch (const Error& error) {
+    return fail(error.exit_code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::kUnavailable,
+                "the system has no more memory: a smaller --micro-batch or a higher --zero-stage needs less.");
+  } catch (const std::exception& error) {
+    return fail(ExitCode::kFault, std::string("an error that should not happen: ") + error.what());
+  }
 }
 
 }  // namespace
@@ -76,16 +90,11 @@ bool wants_help(const Arguments& arguments) {
 }  // namespace aliquot
 
 int main(int argc, char** argv) {
-  using aliquot::ExitCode;
+  aliquot::keep_standard_streams();
   aliquot::set_log_sink(aliquot::log_to_standard_error);
-  try {
-    return aliquot::dispatch({argv + 1, argv + argc});
-  } catch (const aliquot::Error& error) {
-    return aliquot::fail(error.exit_code(), error.what());
-  } catch (const std::bad_alloc&) {
-    return aliquot::fail(ExitCode::kUnavailable,
-                         "the system has no more memory: a smaller --micro-batch or a higher --zero-stage needs less.");
-  } catch (const std::exception& error) {
-    return aliquot::fail(ExitCode::kFault, std::string("an error that should not happen: ") + error.what());
-  }
+  const int code = aliquot::run_to_its_code({argv + 1, argv + argc});
+  const std::string loss = aliquot::loss_of_output();
+  if (loss.empty()) return code;
+  aliquot::fail(aliquot::ExitCode::kFault, "standard output could not be written: " + loss + ".");
+  return code == 0 ? static_cast<int>(aliquot::ExitCode::kFault) : code;
 }

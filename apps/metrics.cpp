@@ -64,7 +64,8 @@ MetricsFile::MetricsFile(std::string path, Mode mode)
 }
 
 void MetricsFile::write(const Json& object) {
-  file_ << object.dump() << '\n' << std::flush;
+  // A path need not be UTF-8, and JSON must.
+  file_ << object.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
   if (!file_) throw FaultError("Writing metrics to " + path_ + " failed: is the disk full?");
 }
 

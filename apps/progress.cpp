@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "apps/say.h"
+
 namespace aliquot {
 namespace {
 
@@ -54,7 +56,7 @@ Progress::Progress(ProgressStyle style, int64_t first_step, int64_t step_count, 
 void Progress::show(const ProgressStep& step, double now_seconds) {
   if (style_ == ProgressStyle::kNone) return;
   if (style_ == ProgressStyle::kLines) {
-    fmt::print(out_, "{}\n", progress_line(step, step_count_));
+    say_text(out_, progress_line(step, step_count_) + "\n");
     std::fflush(out_);
     return;
   }
@@ -62,21 +64,27 @@ void Progress::show(const ProgressStep& step, double now_seconds) {
     began_seconds_ = now_seconds;
     first_step_ = step.step;
   }
-  const bool last = step.step >= step_count_;
-  if (!last && drawn_seconds_ >= 0 && now_seconds - drawn_seconds_ < kSecondsBetweenBars) return;
+  const int64_t done = step.step - first_step_, ahead = step_count_ - step.step;
+  const double each = (now_seconds - began_seconds_) / static_cast<double>(done);
+  waiting_ = {step, ahead <= 0 ? 0 : done == 0 ? NAN : each * static_cast<double>(ahead)};
+  if (drawn_seconds_ >= 0 && now_seconds - drawn_seconds_ < kSecondsBetweenBars) return;
   drawn_seconds_ = now_seconds;
-  const int64_t done = step.step - first_step_;
-  const double left = done == 0 ? NAN
-                                : (now_seconds - began_seconds_) / static_cast<double>(done) *
-                                      static_cast<double>(step_count_ - step.step);
-  fmt::print(out_, "\r{}\x1b[K", progress_bar(step, step_count_, last ? 0 : left, terminal_columns(out_)));
+  draw();
+}
+
+void Progress::draw() {
+  const auto& [step, seconds_left] = *waiting_;
+  say_text(out_, fmt::format("\r{}\x1b[K", progress_bar(step, step_count_, seconds_left, terminal_columns(out_))));
   std::fflush(out_);
+  waiting_.reset();
   line_is_open_ = true;
 }
 
+// Whatever ends a run, its last step is what stays on the screen.
 void Progress::finish() {
+  if (waiting_) draw();
   if (!line_is_open_) return;
-  fmt::print(out_, "\n");
+  say_text(out_, "\n");
   std::fflush(out_);
   line_is_open_ = false;
 }

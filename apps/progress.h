@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 namespace aliquot {
 
@@ -39,10 +41,13 @@ class Progress {
   void finish();
 
  private:
+  void draw();
+
   ProgressStyle style_;
   int64_t first_step_, step_count_;
   std::FILE* out_;
   double began_seconds_ = -1, drawn_seconds_ = -1;
+  std::optional<std::pair<ProgressStep, double>> waiting_;  // shown but not drawn yet, and the time left
   bool line_is_open_ = false;
 };
 

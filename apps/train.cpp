@@ -1,6 +1,9 @@
 // aliquot train: from the command line to the digest.
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
@@ -10,6 +13,7 @@
 #include "apps/commands.h"
 #include "apps/data/token_source.h"
 #include "apps/options/deepspeed.h"
+#include "apps/say.h"
 #include "apps/stop_request.h"
 #include "apps/train_run.h"
 #include "apps/train_settings.h"
@@ -46,6 +50,17 @@ void require_writable(const std::string& given, const std::string& directory, st
   if (failure) throw UsageError(fmt::format("{}: {}.", given, failure.message()));
 }
 
+// A file that was not there is gone again; what is no file, a pipe say, is left alone.
+void require_writable_file(const std::string& given, const std::string& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_other(status)) return;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  if (file < 0) throw UsageError(fmt::format("{}: {}.", given, std::strerror(errno)));
+  close(file);
+  if (!std::filesystem::exists(status)) unlink(path.c_str());
+}
+
 void make_checkpoint_directory(const std::string& directory) {
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
@@ -58,10 +73,7 @@ void check_where_it_writes(const TrainOptions& options) {
     const std::string directory = offload_directory(*value);
     if (!directory.empty()) require_writable(flag + *value, directory);
   }
-  if (!options.trace.empty()) {
-    const std::filesystem::path folder = std::filesystem::path(options.trace).parent_path();
-    require_writable("--trace " + options.trace, folder.empty() ? "." : folder.string());
-  }
+  if (!options.trace.empty()) require_writable_file("--trace " + options.trace, options.trace);
 }
 
 /// One a GPU, where they are to be used.
@@ -108,7 +120,7 @@ int run_train(const Arguments& arguments) {
   TrainOptions options;
   const OptionTable table = train_option_table(options);
   if (wants_help(arguments)) {
-    fmt::print("{}", help(table));
+    say("{}", help(table));
     return 0;
   }
   std::unique_ptr<TokenSource> data, evaluated;
@@ -116,10 +128,10 @@ int run_train(const Arguments& arguments) {
     const std::vector<std::string> remarks = parse_train_arguments(options, arguments);
     check_before_ranks(options);
     for (const std::string& remark : remarks) {
-      if (is_first_process()) fmt::print(stderr, "aliquot: {}\n", remark);
+      if (is_first_process()) warn("{}", remark);
     }
     data = open_data(options);
-    if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data);
+    if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data, "--eval-data");
   } catch (const Error& error) {
     if (is_first_process()) throw;
     return static_cast<int>(error.exit_code());

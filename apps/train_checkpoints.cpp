@@ -4,6 +4,7 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/quantize_words.h"
+#include "apps/say.h"
 #include "apps/train_run.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
@@ -36,14 +37,20 @@ std::vector<std::string> other_options(const State& state, const std::map<std::s
   return other;
 }
 
+/// The first few, and how many there are besides.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kMostNamed = 6;
+  const size_t named = std::min(names.size(), kMostNamed);
+  const std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", "));
+  return named == names.size() ? text : fmt::format("{} and {} more", text, names.size() - named);
+}
+
 /// What is not as it was saved.
 void tell_changes(const LoadReport& report) {
-  if (!report.missing.empty()) {
-    fmt::print(stderr, "aliquot: {} lacks {}; they start as zeros.\n", report.path.string(),
-               fmt::join(report.missing, ", "));
-  }
-  if (!report.converted.empty())
-    fmt::print(stderr, "aliquot: converted from {}: {}\n", report.path.string(), fmt::join(report.converted, ", "));
+  const std::string path = report.path.string();
+  if (!report.missing.empty()) warn("{} lacks {}; they start as zeros.", path, some_of(report.missing));
+  if (!report.converted.empty()) warn("converted from {}: {}", path, some_of(report.converted));
 }
 
 }  // namespace
@@ -54,8 +61,7 @@ void TrainRun::claim_directory() {
   if (!options_.checkpoint_dir.empty() && leads()) {
     try {
       claim_.emplace(options_.checkpoint_dir);
-      for (const std::string& done : sweep_leftovers(options_.checkpoint_dir))
-        fmt::print(stderr, "aliquot: {}\n", done);
+      for (const std::string& done : sweep_leftovers(options_.checkpoint_dir)) warn("{}", done);
     } catch (const UnavailableError& error) {
       problem = error.what();
     }
@@ -71,22 +77,36 @@ void TrainRun::find_start() {
   if (options_.resume != "none") begin_metrics(resumed);
 }
 
+std::optional<LoadReport> TrainRun::load_to_resume(State& state, const LoadOptions& how) {
+  try {
+    if (options_.resume == "auto") return load_newest(state, world_.communicator(), options_.checkpoint_dir, how);
+    return load(state, world_.communicator(), checkpoint_at(options_.resume), how);
+  } catch (const UsageError& error) {
+    throw UsageError(
+        fmt::format("--resume {}: {}. Give --model and its shape as they were (aliquot checkpoint show), or "
+                    "--allow-missing where tensors are missing.",
+                    options_.resume, error.what()));
+  }
+}
+
+/// The part of a model's shape that no tensor shows.
+void TrainRun::refuse_other_heads(const State& state, const std::filesystem::path& path) const {
+  const auto heads = state.scalars.find("heads");
+  if (heads == state.scalars.end() || heads->second == Scalar(*options_.heads)) return;
+  throw UsageError(fmt::format("{} is of a model with {} heads and this one has {}: give --heads {}.", path.string(),
+                               describe(heads->second), *options_.heads, describe(heads->second)));
+}
+
 bool TrainRun::resume() {
   State state = engine_->state();
   const LoadOptions how{.allow_missing = options_.allow_missing,
                         .allow_rounding = true,
                         .state_is_fresh = true,
-                        .ledger = &world_.device().ledger()};
-  const auto report = options_.resume == "auto"
-                          ? load_newest(state, world_.communicator(), options_.checkpoint_dir, how)
-                          : std::optional(load(state, world_.communicator(), checkpoint_at(options_.resume), how));
+                        .ledger = &world_.device().ledger(),
+                        .replaceable = Replaceable{"optimizer/", "optimizer", options_.optimizer}};
+  const auto report = load_to_resume(state, how);
   if (!report) return false;
-  const auto heads = state.scalars.find("heads");
-  if (heads != state.scalars.end() && heads->second != Scalar(*options_.heads)) {
-    throw UsageError(fmt::format("{} is of a model with {} heads and this one has {}: give --heads {}.",
-                                 report->path.string(), describe(heads->second), *options_.heads,
-                                 describe(heads->second)));
-  }
+  refuse_other_heads(state, report->path);
   const auto other = other_options(state, run_scalars());
   engine_->adopt(state);
   consumed_ = whole(state, kSequencesConsumed);
@@ -96,19 +116,18 @@ bool TrainRun::resume() {
   if (spikes_ && numbers != nullptr && numbers->size() == 3)
     spikes_->go_on_from({(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])});
   if (!leads()) return true;
-  for (const std::string& refused : report->refused) fmt::print(stderr, "aliquot: {}\n", refused);
+  for (const std::string& refused : report->refused) warn("{}", refused);
   tell_changes(*report);
-  if (!other.empty())
-    fmt::print(stderr, "aliquot: not as in the run that is resumed, so the result differs: {}\n",
-               fmt::join(other, ", "));
+  if (!report->extra.empty())
+    warn("{} has {} besides, which no optimizer here needs.", report->path.string(), some_of(report->extra));
+  if (!other.empty()) warn("not as in the run that is resumed, so the result differs: {}", fmt::join(other, ", "));
   if (quantized(options_.quantize).gradients) {
-    fmt::print(
-        stderr,
-        "aliquot: --quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "
-        "little from that of a run that was not interrupted.\n",
+    warn(
+        "--quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "
+        "little from that of a run that was not interrupted.",
         options_.quantize);
   }
-  if (!options_.quiet) fmt::print("resumed {} at step {}\n", report->path.string(), engine_->step_count());
+  if (!options_.quiet) say("resumed {} at step {}\n", report->path.string(), engine_->step_count());
   return true;
 }
 
@@ -126,8 +145,11 @@ void TrainRun::start_from_weights() {
   if (is_weights(options_.init)) {
     report = load_weights(weights, world_.communicator(), options_.init, how);
   } else {
-    const std::filesystem::path path = checkpoint_at(options_.init);
-    report = load(weights, world_.communicator(), path, how);
+    const auto path = find_checkpoint_at(options_.init);
+    if (!path)
+      throw UsageError("--init " + options_.init + ": there are neither safetensors weights nor a checkpoint.");
+    report = load(weights, world_.communicator(), *path, how);
+    refuse_other_heads(weights, *path);
     for (const std::string& name : report.extra) {
       if (name.starts_with(kParameters)) throw UsageError("--init " + options_.init + ": " + name + " is only there.");
     }
@@ -135,7 +157,7 @@ void TrainRun::start_from_weights() {
   engine_->adopt(state);  // with its own step and scalars: a new run begins
   if (!leads()) return;
   tell_changes(report);
-  if (!options_.quiet) fmt::print("started from {}\n", report.path.string());
+  if (!options_.quiet) say("started from {}\n", report.path.string());
 }
 
 }  // namespace aliquot

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fstream>
 
+#include "apps/say.h"
 #include "apps/train_run.h"
 #include "apps/wrap.h"
 #include "engine/trace.h"
@@ -67,8 +68,7 @@ void TrainRun::write_trace_file() {
   const auto all = world_.communicator().gather_objects(packed(own, began));
   if (!leads()) return;
   if (own.operations.empty()) {
-    fmt::print(stderr, "aliquot: --trace {}: a run of fewer than three steps leaves nothing to draw.\n",
-               options_.trace);
+    warn("--trace {}: a run of fewer than three steps leaves nothing to draw.", options_.trace);
     return;
   }
   std::ofstream file(options_.trace);

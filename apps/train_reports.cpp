@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/digest.h"
+#include "apps/say.h"
 #include "apps/step_record.h"
 #include "apps/system_memory.h"
 #include "apps/train_run.h"
@@ -76,27 +77,47 @@ void TrainRun::measure_outside() {
   outside_bytes_ = (share_bytes - static_cast<int64_t>(held)) / sharers;
 }
 
+/// With what "auto" came to here.
+TrainOptions TrainRun::resolved_options() const {
+  TrainOptions o = options_;
+  const Plan& plan = engine_->plan();
+  if (o.device == "auto") o.device = on_gpu() ? "cuda" : "host";
+  if (o.world == "auto") o.world = launched_process_count() <= 1 ? "threads" : on_gpu() ? "nccl" : "mpi";
+  if (o.gather == "auto") o.gather = plan.schedule.view ? "view" : "copy";
+  if (o.save == "auto") o.save = snapshots_ ? "snapshot" : "blocking";
+  if (o.progress == "auto")
+    o.progress = progress_style(o.progress, false, stdout) == ProgressStyle::kBar ? "bar" : "lines";
+  if (o.recompute != "auto") return o;
+  Policy policy = plan.policy;
+  const auto chosen = recomputed_uses(plan.model, policy);
+  for (const char* word : {"block", "none"}) {
+    policy.recompute = *recompute_count(word);
+    if (recomputed_uses(plan.model, policy) == chosen) o.recompute = word;
+  }
+  return o;
+}
+
 void TrainRun::print_plan() {
   snapshots_ = saves_in_background();
   const RankMemory memory = planned_memory();
   const Plan& plan = engine_->plan();
   if (!leads()) return;
-  TrainOptions shown = options_;
+  TrainOptions shown = resolved_options();
   const Json values = train_option_table(shown).values();
   for (const auto& [name, value] : values.items()) {
-    if (name != "config" && name != "dry-run") fmt::print("{} = {}\n", name, text_of(value));
+    if (name != "config" && name != "dry-run") say("{} = {}\n", name, text_of(value));
   }
-  fmt::print("\nplanned memory of each rank\n");
+  say("\nplanned memory of each rank\n");
   for (int i = 0; i < kCategoryCount; ++i) {
     const int64_t bytes = memory.planned[static_cast<size_t>(i)];
-    if (bytes > 0) fmt::print("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
+    if (bytes > 0) say("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
   }
-  fmt::print("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
+  say("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
   if (!plan.choice.empty()) {
-    fmt::print("chosen to fit the budget: {}{}\n\n", plan.choice,
-               keeps_logits_ ? "" : "; logits are made tile by tile, twice");
+    say("chosen to fit the budget: {}{}\n\n", plan.choice,
+        keeps_logits_ ? "" : "; logits are made tile by tile, twice");
   }
-  fmt::print("{}", text(plan));
+  say("{}", text(plan));
 }
 
 void TrainRun::begin_metrics(bool append) {
@@ -110,7 +131,7 @@ void TrainRun::begin_metrics(bool append) {
   const int64_t machine_bytes = machine_memory_bytes();
   const bool known = world_.device().kind() == DeviceKind::kHost && machine_bytes != INT64_MAX;
   const Json memory_per_rank = known ? Json(machine_bytes / ranks_here()) : Json();
-  TrainOptions shown = options_;
+  TrainOptions shown = resolved_options();
   metrics_->write({{"run",
                     {{"version", version()},
                      {"options", train_option_table(shown).values()},
@@ -140,7 +161,7 @@ void TrainRun::report_stragglers() {
   const auto sentence = straggler_watch_.sentence(report);
   if (!sentence) return;
   progress_->finish();
-  fmt::print(stderr, "aliquot: {}\n", *sentence);
+  warn("{}", *sentence);
 }
 
 MemoryRecord TrainRun::most_memory() {
@@ -190,10 +211,14 @@ std::string TrainRun::weight_digest() {
 ExitCode TrainRun::finish(ExitCode code) {
   progress_->finish();
   measure_outside();
-  if (!options_.trace.empty()) write_trace_file();
   const std::vector<RankMemory> memory = memory_of_ranks();
   const std::string digest = weight_digest();
-  if (!leads()) return code;
+  if (leads()) tell_result(code, memory, digest);
+  if (!options_.trace.empty()) write_trace_file();  // the last, so that a disk that is full takes nothing else away
+  return code;
+}
+
+void TrainRun::tell_result(ExitCode code, const std::vector<RankMemory>& memory, const std::string& digest) {
   DoneRecord done{.digest = digest, .steps = engine_->step_count()};
   for (const RankMemory& rank : memory) {
     for (size_t i = 0; i < done.planned.size(); ++i) {
@@ -209,16 +234,13 @@ ExitCode TrainRun::finish(ExitCode code) {
     last["done"]["step"] = step_times_json(engine_->timeline(), part_seconds_[0]);
     metrics_->write(last);
   }
-  if (!options_.quiet) fmt::print("{}", memory_table(memory));
-  fmt::print("digest {}\n", digest);
+  if (!options_.quiet && stepped_) say("{}", memory_table(memory));
+  say("digest {}\n", digest);
   if (code == ExitCode::kNotFinite && spikes_in_a_row_ > 0) {
-    fmt::print(stderr, "aliquot: the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.\n",
-               spikes_in_a_row_);
+    warn("the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.", spikes_in_a_row_);
   } else if (code == ExitCode::kNotFinite) {
-    fmt::print(stderr, "aliquot: {} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.\n",
-               not_finite_in_a_row_);
+    warn("{} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.", not_finite_in_a_row_);
   }
-  return code;
 }
 
 }  // namespace aliquot

@@ -10,6 +10,7 @@
 
 #include "apps/models/make_model.h"
 #include "apps/models/model_loops_cuda.h"
+#include "apps/say.h"
 #include "apps/stop_request.h"
 #include "apps/train_settings.h"
 #include "apps/wrap.h"
@@ -40,6 +41,7 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
+      data_tokens_(data.token_count()),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)),
       straggler_watch_(options.straggler_threshold) {
@@ -100,8 +102,7 @@ ExitCode TrainRun::stop(int signal) {
   finish(ExitCode::kStopped);
   if (!options_.checkpoint_dir.empty()) return ExitCode::kStopped;
   if (leads())
-    fmt::print(stderr, "aliquot: asked to stop after step {}; nothing is saved, since there is no --checkpoint-dir.\n",
-               engine_->step_count());
+    warn("asked to stop after step {}; nothing is saved, since there is no --checkpoint-dir.", engine_->step_count());
   return static_cast<ExitCode>(exit_code_of_signal(signal));
 }
 
@@ -171,6 +172,7 @@ double TrainRun::run_micro_batches() {
 
 void TrainRun::step() {
   const double began = now_seconds();
+  stepped_ = true;
   take_part_seconds();
   engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
   const double own_loss = run_micro_batches();
@@ -189,10 +191,11 @@ void TrainRun::step() {
   std::optional<double> eval_loss;
   if (evaluates()) eval_loss = evaluate();
   const StepRecord record = record_of(report, loss, seconds);
+  std::string digest;
+  if (digest_due(report.step)) digest = weight_digest();  // all ranks have a part in it, though one writes it down
   if (metrics_) {
-    const bool digest_due = options_.digest_every > 0 && report.step % options_.digest_every == 0;
     Json extra;
-    if (digest_due) extra["digest"] = weight_digest();
+    if (!digest.empty()) extra["digest"] = digest;
     if (eval_loss) extra["eval_loss"] = *eval_loss;
     if (options_.precision == "fp16") extra["loss_scale"] = report.loss_scale;
     if (leads()) metrics_->write(json(record, extra));
@@ -203,9 +206,13 @@ void TrainRun::step() {
                   now_seconds());
   if (eval_loss && leads() && !options_.quiet) {
     progress_->finish();
-    fmt::print("step {} validation loss {:.4f}\n", report.step, *eval_loss);
+    say("step {} validation loss {:.4f}\n", report.step, *eval_loss);
   }
   if (!finite) tell_not_finite(report, own_loss);
+}
+
+bool TrainRun::digest_due(int64_t step) const {
+  return !options_.metrics.empty() && options_.digest_every > 0 && step % options_.digest_every == 0;
 }
 
 /// The mean loss over all tokens of the step; and by which signal anyone was asked to stop, and whether anyone still saves.
@@ -230,8 +237,8 @@ bool TrainRun::skips_spike(double loss) {
   spikes_in_a_row_ = spike ? spikes_in_a_row_ + 1 : 0;
   if (!spike || !leads()) return spike;
   progress_->finish();
-  fmt::print(stderr, "aliquot: step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.\n",
-             engine_->step_count() + 1, loss, spikes_->height(loss), spikes_->seen().mean);
+  warn("step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.",
+       engine_->step_count() + 1, loss, spikes_->height(loss), spikes_->seen().mean);
   return spike;
 }
 
@@ -249,9 +256,9 @@ void TrainRun::tell_not_finite(const StepReport& report, double own_loss) {
       ranks.empty()
           ? ""
           : fmt::format("; nor is the loss of {}", all ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", ")));
-  fmt::print(stderr, "aliquot: step {} was {}: the gradient of {} (unit {}) is not finite{}.\n", report.step,
-             report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
-             unit_of_parameter(report.first_not_finite), losses);
+  warn("step {} was {}: the gradient of {} (unit {}) is not finite{}.", report.step,
+       report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
+       unit_of_parameter(report.first_not_finite), losses);
 }
 
 StepRecord TrainRun::record_of(const StepReport& report, double loss, double seconds) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "apps/spike_guard.h"
 #include "apps/stragglers.h"
 #include "checkpoint/background_saver.h"
+#include "checkpoint/load.h"
 #include "engine/engine.h"
 #include "kernels/error.h"
 #include "optim/schedule.h"
@@ -50,6 +52,8 @@ class TrainRun {
   void find_start();
   void claim_directory();
   bool resume();
+  std::optional<LoadReport> load_to_resume(State& state, const LoadOptions& how);
+  void refuse_other_heads(const State& state, const std::filesystem::path& path) const;
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
@@ -81,7 +85,10 @@ class TrainRun {
   void collect_checkpoint();
   void save_last_checkpoint();
   ExitCode finish(ExitCode code);
-  std::string weight_digest();
+  TrainOptions resolved_options() const;
+  bool digest_due(int64_t step) const;
+  std::string weight_digest();  // collective
+  void tell_result(ExitCode code, const std::vector<RankMemory>& memory, const std::string& digest);
   std::vector<RankMemory> memory_of_ranks();
   bool on_gpu() const { return world_.device().kind() == DeviceKind::kCuda; }
 
@@ -92,6 +99,7 @@ class TrainRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   bool keeps_logits_ = true;
+  int64_t data_tokens_;
   Loader loader_;
   std::optional<Loader> evaluated_;
   RateSchedule rates_;
@@ -99,6 +107,7 @@ class TrainRun {
   StragglerWatch straggler_watch_;
   std::optional<DirectoryClaim> claim_;  // of the first rank, as long as the run is
   std::optional<Progress> progress_;
+  bool stepped_ = false;                    // else what was planned was not put to the test
   bool snapshots_ = false;                  // checkpoints are written while training goes on
   std::unique_ptr<BackgroundSaver> saver_;  // then
   int64_t consumed_ = 0;                    // sequences taken by all ranks before the next step

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "apps/say.h"
 #include "apps/train_run.h"
 #include "checkpoint/save.h"
 #include "kernels/machine_memory.h"
@@ -12,6 +13,33 @@ namespace {
 
 // A copy of the shard may take this part of what the ranks of a node leave free.
 constexpr int64_t kPartOfAvailable = 4;
+
+std::string on_or_off(bool is_on) { return is_on ? "on" : "off"; }
+
+std::map<std::string, Scalar> rate_scalars(const TrainOptions& o) {
+  std::map<std::string, Scalar> scalars = {
+      {"lr", o.lr},         {"schedule", o.schedule},         {"scale_lr", o.scale_lr},
+      {"warmup", o.warmup}, {"warmup_shape", o.warmup_shape}, {"warmup_from", o.warmup_from}};
+  if (o.base_batch) scalars["base_batch"] = *o.base_batch;
+  if (o.schedule == "constant") return scalars;
+  scalars["steps"] = o.steps;
+  scalars["min_lr"] = o.min_lr;
+  return scalars;
+}
+
+std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
+  std::map<std::string, Scalar> scalars = {{"optimizer", o.optimizer},
+                                           {"betas", std::vector<double>{o.beta_1, o.beta_2}},
+                                           {"eps", o.eps},
+                                           {"weight_decay", o.weight_decay},
+                                           {"decay_all", on_or_off(o.decay_all)},
+                                           {"clip", o.clip},
+                                           {"moments", o.state}};
+  if (o.optimizer == "muon") scalars["muon_lr"] = o.muon_lr;
+  if (o.momentum) scalars["momentum"] = *o.momentum;
+  if (o.nesterov) scalars["nesterov"] = on_or_off(*o.nesterov);
+  return scalars;
+}
 
 }  // namespace
 
@@ -64,14 +92,16 @@ void TrainRun::prepare_saving() {
 std::map<std::string, Scalar> TrainRun::run_scalars() const {
   std::map<std::string, Scalar> scalars = {{"seed", options_.seed},
                                            {"data_seed", options_.data_seed},
-                                           {"schedule", options_.schedule},
-                                           {"optimizer", options_.optimizer},
-                                           {"lr", options_.lr},
+                                           {"data_tokens", data_tokens_},
+                                           {"shuffle", options_.shuffle},
                                            {"global_batch", *options_.global_batch},
                                            {"sequence", *options_.sequence},
+                                           {"precision", options_.precision},
+                                           {"gradients", options_.gradients},
+                                           {"reduce_precision", options_.reduce_precision},
                                            {"quantize", options_.quantize}};
-  if (options_.optimizer == "muon") scalars["muon_lr"] = options_.muon_lr;
-  if (options_.momentum) scalars["momentum"] = *options_.momentum;
+  scalars.merge(rate_scalars(options_));
+  scalars.merge(optimizer_scalars(options_));
   return scalars;
 }
 
@@ -115,7 +145,7 @@ void TrainRun::tell_end(const std::function<std::optional<SaveReport>()>& end) {
   try {
     const std::optional<SaveReport> report = end();
     if (!report || !leads()) return;
-    for (const std::string& warning : report->warnings) fmt::print(stderr, "aliquot: {}\n", warning);
+    for (const std::string& warning : report->warnings) warn("{}", warning);
   } catch (const CommunicationError&) {
     throw;
   } catch (const Error& error) {
@@ -123,8 +153,7 @@ void TrainRun::tell_end(const std::function<std::optional<SaveReport>()>& end) {
     if (last_save_) throw;
     if (!leads()) return;
     progress_->finish();
-    fmt::print(stderr, "aliquot: the checkpoint of step {} was not written, the ones before it stand: {}\n", step,
-               error.what());
+    warn("the checkpoint of step {} was not written, the ones before it stand: {}", step, error.what());
   }
 }
 

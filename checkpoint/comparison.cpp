@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 
 #include "checkpoint/convert.h"
 
@@ -106,9 +107,24 @@ class Comparer {
 };
 
 std::string listed(std::string_view title, const std::vector<std::string>& paths) {
+  constexpr size_t kMostNamed = 6;
   std::string text;
-  for (const std::string& path : paths) text += (text.empty() ? "" : ", ") + printable(path);
+  for (size_t i = 0; i < std::min(paths.size(), kMostNamed); ++i) text += (i == 0 ? "" : ", ") + printable(paths[i]);
+  if (paths.size() > kMostNamed) text += fmt::format(" and {} more", paths.size() - kMostNamed);
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
+}
+
+/// Those that count: of what may differ in a state of another kind, none.
+std::vector<std::string> counted(const std::vector<std::string>& paths, const LoadOptions& options,
+                                 const Manifest& manifest) {
+  const auto& may = options.replaceable;
+  if (!may) return paths;
+  const auto there = manifest.scalars.find(may->scalar);
+  if (there == manifest.scalars.end() || there->second == may->value) return paths;
+  std::vector<std::string> rest;
+  std::ranges::copy_if(paths, std::back_inserter(rest),
+                       [&](const std::string& path) { return !path.starts_with(may->prefix); });
+  return rest;
 }
 
 }  // namespace
@@ -117,10 +133,11 @@ void compare(const Catalogue& wanted, const Manifest& manifest, const LoadOption
   Comparer(wanted, manifest, options, result).run();
 }
 
-void refuse_differences(const Comparison& found, const std::filesystem::path& path, const LoadOptions& options) {
+void refuse_differences(const Comparison& found, const Manifest& manifest, const std::filesystem::path& path,
+                        const LoadOptions& options) {
   std::string text = listed("of another shape or dtype", found.different);
-  if (!options.allow_missing) text += listed("missing there", found.missing);
-  if (!options.allow_extra) text += listed("only there", found.extra);
+  if (!options.allow_missing) text += listed("missing there", counted(found.missing, options, manifest));
+  if (!options.allow_extra) text += listed("only there", counted(found.extra, options, manifest));
   if (!text.empty()) throw UsageError(fmt::format("checkpoint {} does not fit this state{}", path.string(), text));
 }
 

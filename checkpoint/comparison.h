@@ -25,7 +25,8 @@ struct Comparison {
 /// Fills `result`, which is empty. A tensor of another dtype is converted where that is exact, or asked for.
 void compare(const Catalogue& wanted, const Manifest& manifest, const LoadOptions& options, Comparison& result);
 
-/// Throws UsageError, listing all, for what differs and was not asked to be let pass.
-void refuse_differences(const Comparison& found, const std::filesystem::path& path, const LoadOptions& options);
+/// Throws UsageError, naming some of each kind, for what differs and was not asked to be let pass.
+void refuse_differences(const Comparison& found, const Manifest& manifest, const std::filesystem::path& path,
+                        const LoadOptions& options);
 
 }  // namespace aliquot

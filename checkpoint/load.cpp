@@ -65,7 +65,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   all_or_none(communicator, [&] {
     reader.emplace(file_system, path, parse_manifest(text, (path / kManifestFile).string()));
     compare(own_catalogue(state), reader->manifest(), options, comparison);
-    refuse_differences(comparison, path, options);
+    refuse_differences(comparison, reader->manifest(), path, options);
   });
   if (!options.state_is_fresh) {
     all_or_none(communicator, [&] {

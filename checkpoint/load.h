@@ -18,6 +18,13 @@ namespace aliquot {
 
 class FileSystem;
 
+/// Tensors below `prefix` may be missing in the checkpoint (zeros), or only there, if its scalar of that name is another:
+/// the state of one optimizer where another goes on.
+struct Replaceable {
+  std::string prefix, scalar;
+  Scalar value;
+};
+
 struct LoadOptions {
   bool allow_missing = false;   // zeros where the checkpoint lacks a tensor of the state
   bool allow_extra = false;     // leave what the state does not ask for: weights without their optimizer
@@ -27,6 +34,7 @@ struct LoadOptions {
   bool state_is_fresh = false;
   Ledger* ledger = nullptr;           // where the staging memory is booked
   FileSystem* file_system = nullptr;  // null: the system's own
+  std::optional<Replaceable> replaceable = {};
 };
 
 struct LoadReport {
@@ -43,8 +51,8 @@ struct LoadReport {
 /// Collective; any number of ranks, any cuts, copies included. Each rank reads its own ranges and its share of the
 /// verification, and needs kStagingBytes besides. Nothing of `state` is touched before every byte of the checkpoint has
 /// been verified. A floating-point tensor of another dtype is converted where that is exact, or asked for. Throws on every
-/// rank the same: CheckpointError when it is absent, damaged or hostile; UsageError, listing all of them, when tensors are
-/// missing, extra or of another shape or dtype.
+/// rank the same: CheckpointError when it is absent, damaged or hostile; UsageError, naming some of each kind, when tensors
+/// are missing, extra or of another shape or dtype.
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options = {});
 

@@ -115,8 +115,9 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
                                    model.units[u].name, use_count[u]));
     }
     if (!into_shard && micro_batch_count > 1) {
-      throw UsageError(fmt::format("unit {} assigns its gradients: accumulate into the shard, or let its kernels add",
-                                   model.units[u].name));
+      throw UsageError(fmt::format(
+          "unit {} assigns its gradients: accumulate into the shard (--accumulate-into shard), or let its kernels add",
+          model.units[u].name));
     }
   }
 }
@@ -131,9 +132,7 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
     throw UsageError(
         "--reproducible sums every micro-batch over the ranks; accumulate into the shard, or let it choose");
   }
-  const bool wants_shard = policy.accumulate_into == AccumulateInto::kAuto
-                               ? policy.zero_stage >= 2 || policy.reproducible
-                               : policy.accumulate_into == AccumulateInto::kShard;
+  const bool wants_shard = accumulates_into_shard(policy);
   if (policy.reproducible && policy.micro_batch_count > 1 << (kLevelCount - 1))
     throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kLevelCount - 1)));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;

@@ -12,6 +12,11 @@ std::optional<int> recompute_count(std::string_view word) {
   return word == "none" ? std::optional(0) : std::nullopt;
 }
 
+bool accumulates_into_shard(const Policy& policy) {
+  if (policy.accumulate_into != AccumulateInto::kAuto) return policy.accumulate_into == AccumulateInto::kShard;
+  return policy.zero_stage >= 2 || policy.reproducible;
+}
+
 void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
   policy.state_bytes_per_block = state_bytes(optimizer, moments, kBlockElements);
   policy.matrix_updates.reset();

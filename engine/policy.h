@@ -74,6 +74,9 @@ struct Policy {
   bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()
 };
 
+/// Whether micro-batches are summed in the shards rather than where backward writes, when there are several.
+bool accumulates_into_shard(const Policy& policy);
+
 /// Lets the policy be of that optimizer's state.
 void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
 

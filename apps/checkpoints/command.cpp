@@ -5,6 +5,7 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/commands.h"
 #include "apps/options/nearest.h"
+#include "apps/say.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -73,7 +74,7 @@ const std::vector<CheckpointVerb>& checkpoint_verbs() {
 
 int run_checkpoint(const Arguments& arguments) {
   if (arguments.empty() || wants_help(arguments)) {
-    fmt::print(arguments.empty() ? stderr : stdout, "{}", help());
+    say_text(arguments.empty() ? stderr : stdout, help());
     return static_cast<int>(arguments.empty() ? ExitCode::kUsage : ExitCode::kDone);
   }
   const CheckpointVerb& verb = find_verb(arguments[0]);

@@ -37,6 +37,8 @@ int export_command(const CheckpointOptions& options);
 int import_command(const CheckpointOptions& options);
 int prune_command(const CheckpointOptions& options);
 
+/// A checkpoint by its own path, or the newest of a directory of checkpoints, if there is one.
+std::optional<std::filesystem::path> find_checkpoint_at(const std::string& place);
 /// A checkpoint by its own path, or the newest of a directory of checkpoints. Throws CheckpointError when there is none.
 std::filesystem::path checkpoint_at(const std::string& place);
 

@@ -5,7 +5,9 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/models/hugging_face.h"
 #include "apps/options/values.h"
+#include "apps/say.h"
 #include "checkpoint/export_weights.h"
+#include "checkpoint/find.h"
 #include "checkpoint/weights.h"
 #include "sharding/world.h"
 
@@ -80,33 +82,38 @@ int export_command(const CheckpointOptions& options) {
   require_out(options, "export");
   const std::filesystem::path out = options.out;
   for (const char* name : {kWeightsFile, kConfigFile}) {
-    if (std::filesystem::exists(out / name))
+    std::error_code unseen;  // what cannot be seen cannot be written either, and that is told then
+    if (std::filesystem::exists(out / name, unseen))
       throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (out / name).string()));
   }
   const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
   const std::string config = config_of(reader.manifest(), options);
   const int64_t written = export_weights(reader, out, kWeightsFile, parse_dtype(options.dtype));
-  fmt::print("{}: {} bytes\n", (out / kWeightsFile).string(), written);
+  say("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    fmt::print("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
+    say("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
     return 0;
   }
   write_whole_file(out, kConfigFile, config);
-  fmt::print("{}\n", (out / kConfigFile).string());
+  say("{}\n", (out / kConfigFile).string());
   return 0;
 }
 
 int import_command(const CheckpointOptions& options) {
   require_out(options, "import");
+  for (const FoundCheckpoint& found : list_checkpoints(options.out)) {
+    if (found.step == 0)
+      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere.", found.path.string()));
+  }
   ImportReport report;
   WorldOptions world;
   world.device = DeviceChoice::kHost;
   world.threads_per_rank = 1;
   World::threads(
       1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out); }, world);
-  fmt::print("{}: {} tensors\n", report.path.string(), report.tensor_count);
-  if (!report.left_out.empty()) fmt::print("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
-  if (!report.rounded.empty()) fmt::print("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
+  say("{}: {} tensors\n", report.path.string(), report.tensor_count);
+  if (!report.left_out.empty()) say("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
+  if (!report.rounded.empty()) say("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
   return 0;
 }
 

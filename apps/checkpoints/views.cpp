@@ -4,6 +4,7 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/digest.h"
+#include "apps/say.h"
 #include "checkpoint/checkpoint_error.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
@@ -18,6 +19,12 @@ constexpr std::string_view kParameters = "parameters/";
 [[noreturn]] void fail_absent(const std::string& place) {
   throw CheckpointError(
       fmt::format("there is no checkpoint at {}: give a step-... directory, or one that holds some", place));
+}
+
+/// What cannot be looked at, a loop of links say, is not there.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
 }
 
 std::filesystem::path directory_at(const std::string& place) {
@@ -72,30 +79,36 @@ int64_t elements_of(const Manifest& manifest, std::string_view prefix) {
 
 }  // namespace
 
-std::filesystem::path checkpoint_at(const std::string& place) {
+std::optional<std::filesystem::path> find_checkpoint_at(const std::string& place) {
   const std::filesystem::path path = place;
-  if (std::filesystem::exists(path / kManifestFile) || std::filesystem::exists(path / kStateFile)) return path;
+  if (is_there(path / kManifestFile) || is_there(path / kStateFile)) return path;
   const auto found = list_checkpoints(path);
-  if (found.empty()) fail_absent(place);
-  return found.back().path;
+  return found.empty() ? std::nullopt : std::optional(found.back().path);
+}
+
+std::filesystem::path checkpoint_at(const std::string& place) {
+  const auto found = find_checkpoint_at(place);
+  if (!found) fail_absent(place);
+  return *found;
 }
 
 void show_verification(int64_t done_bytes, int64_t all_bytes) {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || all_bytes < 64 * kTileBytes) return;
-  fmt::print(stderr, "\rverified {:3} %{}", done_bytes * 100 / all_bytes, done_bytes == all_bytes ? "\r\033[K" : "");
+  say_text(stderr,
+           fmt::format("\rverified {:3} %{}", done_bytes * 100 / all_bytes, done_bytes == all_bytes ? "\r\033[K" : ""));
 }
 
 int list_command(const CheckpointOptions& options) {
   const auto found = list_checkpoints(directory_at(options.places[0]));
-  if (found.empty()) fmt::print("no checkpoints in {}\n", options.places[0]);
+  if (found.empty()) say("no checkpoints in {}\n", options.places[0]);
   for (const FoundCheckpoint& each : found) {
     try {
       const Manifest manifest = read_manifest(each.path);
-      fmt::print("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, bytes_text(manifest.file_bytes),
-                 manifest.tensors.size(), each.path.string(), writer_of(manifest));
+      say("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, bytes_text(manifest.file_bytes),
+          manifest.tensors.size(), each.path.string(), writer_of(manifest));
     } catch (const CheckpointError& error) {
-      fmt::print("step {:>8}  BAD  {}\n", each.step, error.what());
+      say("step {:>8}  BAD  {}\n", each.step, error.what());
     }
   }
   return 0;
@@ -105,24 +118,24 @@ int show_command(const CheckpointOptions& options) {
   const std::filesystem::path path = checkpoint_at(options.places[0]);
   const CheckpointReader reader = open_verified(path, show_verification);
   const Manifest& manifest = reader.manifest();
-  fmt::print("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n",
-             path.string(), manifest.step, writer_of(manifest), printable(manifest.hdf5_version),
-             bytes_text(manifest.file_bytes), manifest.file_bytes);
-  fmt::print("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
-             elements_of(manifest, "optimizer/"));
-  for (const auto& [name, value] : manifest.scalars) fmt::print("  {} = {}\n", printable(name), describe(value));
-  fmt::print("\ntensors\n");
+  say("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n", path.string(),
+      manifest.step, writer_of(manifest), printable(manifest.hdf5_version), bytes_text(manifest.file_bytes),
+      manifest.file_bytes);
+  say("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
+      elements_of(manifest, "optimizer/"));
+  for (const auto& [name, value] : manifest.scalars) say("  {} = {}\n", printable(name), describe(value));
+  say("\ntensors\n");
   for (const TensorEntry& tensor : manifest.tensors) {
-    fmt::print("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
+    say("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
   }
-  fmt::print("\ndigest {}\n", digest_of(reader));
+  say("\ndigest {}\n", digest_of(reader));
   return 0;
 }
 
 int verify_command(const CheckpointOptions& options) {
   std::vector<std::filesystem::path> paths;
   const std::filesystem::path given = options.places[0];
-  if (!std::filesystem::exists(given / kManifestFile)) {
+  if (!is_there(given / kManifestFile)) {
     for (const FoundCheckpoint& each : list_checkpoints(given)) paths.push_back(each.path);
   }
   if (paths.empty()) paths.push_back(checkpoint_at(options.places[0]));
@@ -130,11 +143,10 @@ int verify_command(const CheckpointOptions& options) {
   for (const auto& path : paths) {
     try {
       const Manifest manifest = verify(path, show_verification);
-      fmt::print("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(),
-                 manifest.file_bytes);
+      say("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(), manifest.file_bytes);
     } catch (const CheckpointError& error) {
       ++bad;
-      fmt::print(stderr, "aliquot: {}\n", error.what());
+      warn("{}", error.what());
     }
   }
   return static_cast<int>(bad == 0 ? ExitCode::kDone : ExitCode::kCheckpoint);
@@ -144,19 +156,19 @@ int diff_command(const CheckpointOptions& options) {
   const CheckpointReader a = open_verified(checkpoint_at(options.places[0]), show_verification);
   const CheckpointReader b = open_verified(checkpoint_at(options.places[1]), show_verification);
   const CheckpointDifference found = compare(a, b);
-  for (const std::string& line : found.scalars) fmt::print("{}\n", line);
-  for (const TensorDifference& tensor : found.tensors) fmt::print("{}: {}\n", printable(tensor.path), describe(tensor));
-  if (found.tensors.empty()) fmt::print("no tensor differs ({} compared)\n", a.manifest().tensors.size());
+  for (const std::string& line : found.scalars) say("{}\n", line);
+  for (const TensorDifference& tensor : found.tensors) say("{}: {}\n", printable(tensor.path), describe(tensor));
+  if (found.tensors.empty()) say("no tensor differs ({} compared)\n", a.manifest().tensors.size());
   return found.tensors.empty() ? 0 : 1;
 }
 
 int prune_command(const CheckpointOptions& options) {
   if (!options.keep) throw UsageError("checkpoint prune needs --keep K: how many of the newest stay.");
   const PruneReport report = prune_verified(directory_at(options.places[0]), *options.keep);
-  for (const std::string& sentence : report.bad) fmt::print(stderr, "aliquot: {}; it is not counted\n", sentence);
-  for (const FoundCheckpoint& each : report.removed) fmt::print("removed {}\n", each.path.string());
-  if (report.removed.empty() && report.failures.empty()) fmt::print("nothing to remove\n");
-  for (const std::string& sentence : report.failures) fmt::print(stderr, "aliquot: {}\n", sentence);
+  for (const std::string& sentence : report.bad) warn("{}; it is not counted", sentence);
+  for (const FoundCheckpoint& each : report.removed) say("removed {}\n", each.path.string());
+  if (report.removed.empty() && report.failures.empty()) say("nothing to remove\n");
+  for (const std::string& sentence : report.failures) warn("{}", sentence);
   return static_cast<int>(report.failures.empty() ? ExitCode::kDone : ExitCode::kFault);
 }
 

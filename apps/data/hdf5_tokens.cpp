@@ -1,15 +1,19 @@
 // The dataset `tokens` of an HDF5 file: found by the library once, then read as mapped memory.
+#include <algorithm>
+#include <iterator>
 #include <string>
 
+#include "apps/data/mapped_file.h"
 #include "apps/data/mapped_tokens.h"
 #include "checkpoint/hdf5_handle.h"
+#include "checkpoint/tensor_entry.h"
 #include "kernels/error.h"
 
 namespace aliquot {
 namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& why) {
-  throw UsageError("--data " + file.string() + ": " + why + ".");
+  throw UsageError(file.string() + ": " + why + ".");
 }
 
 TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
@@ -37,14 +41,26 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
           .unit = "integers of the dataset 'tokens'"};
 }
 
+/// A link may lead into another file, which is not the one that is mapped.
+void refuse_another_file(const std::filesystem::path& path, hid_t dataset) {
+  std::string name(4096, '\0');
+  const ssize_t length = H5Fget_name(dataset, name.data(), name.size());
+  name.resize(static_cast<size_t>(std::clamp<ssize_t>(length, 0, std::ssize(name) - 1)));
+  std::error_code unseen;
+  if (std::filesystem::equivalent(path, name, unseen)) return;
+  refuse(path, "the dataset 'tokens' is a link into " + printable(name) + "; give that file");
+}
+
 TokenLayout find_tokens(const std::filesystem::path& path) {
+  { const MappedFile can_be_mapped(path); }  // HDF5 would wait for a pipe
   const Hdf5Lock lock;
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
     const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find the dataset 'tokens' in it");
+    refuse_another_file(path, dataset.get());
     return layout_of(path, dataset.get());
   } catch (const FaultError& error) {
-    throw UsageError("--data " + path.string() + ": " + error.what());
+    throw UsageError(path.string() + ": " + error.what());
   }
 }
 

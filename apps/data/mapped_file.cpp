@@ -14,30 +14,32 @@ namespace aliquot {
 namespace {
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
-  throw UsageError("--data " + path.string() + ": " + why + ".");
+  throw UsageError(path.string() + ": " + why + ".");
 }
-
-// Closes on every way out; the mapping outlives it.
-struct Descriptor {
-  int number;
-  ~Descriptor() {
-    if (number >= 0) close(number);
-  }
-};
 
 }  // namespace
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (file.number < 0) refuse(path, std::strerror(errno));
+MappedFile::Descriptor::~Descriptor() {
+  if (number >= 0) close(number);
+}
+
+// Without O_NONBLOCK a pipe would be waited for.
+MappedFile::MappedFile(const std::filesystem::path& path)
+    : file_{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)} {
+  if (file_.number < 0) refuse(path, std::strerror(errno));
   struct stat status = {};
-  if (fstat(file.number, &status) != 0) refuse(path, std::strerror(errno));
+  if (fstat(file_.number, &status) != 0) refuse(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path, "it is not a regular file");
   if (status.st_size == 0) refuse(path, "it is empty");
   size_bytes_ = status.st_size;
-  void* mapped = mmap(nullptr, static_cast<size_t>(size_bytes_), PROT_READ, MAP_SHARED, file.number, 0);
+  void* mapped = mmap(nullptr, static_cast<size_t>(size_bytes_), PROT_READ, MAP_SHARED, file_.number, 0);
   if (mapped == MAP_FAILED) refuse(path, std::strerror(errno));
   data_ = static_cast<const std::byte*>(mapped);
+}
+
+int64_t MappedFile::size_now_bytes() const {
+  struct stat status = {};
+  return fstat(file_.number, &status) == 0 ? int64_t{status.st_size} : size_bytes_;
 }
 
 MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_bytes_)); }

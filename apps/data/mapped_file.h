@@ -17,8 +17,17 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
+  /// What it is by now: who reads beyond that gets SIGBUS.
+  int64_t size_now_bytes() const;
 
  private:
+  // Closes on every way out.
+  struct Descriptor {
+    int number;
+    ~Descriptor();
+  };
+
+  Descriptor file_;
   const std::byte* data_ = nullptr;
   int64_t size_bytes_ = 0;
 };

@@ -15,13 +15,13 @@ class MappedTokens : public TokenSource {
     const int64_t bytes = file_.size_bytes() - layout_.offset_bytes;
     if (layout_.count < 0) {
       if (bytes % layout_.bytes_per_token != 0) {
-        throw UsageError("--data " + path_ + ": its " + std::to_string(bytes) + " bytes do not divide into " +
-                         layout_.unit + "; it is cut short, or not a file of tokens.");
+        throw UsageError(path_ + ": its " + std::to_string(bytes) + " bytes do not divide into " + layout_.unit +
+                         "; it is cut short, or not a file of tokens.");
       }
       layout_.count = bytes / layout_.bytes_per_token;
     }
     if (layout_.count > bytes / layout_.bytes_per_token) {
-      throw UsageError("--data " + path_ + ": the file is shorter than its tokens; it is cut short.");
+      throw UsageError(path_ + ": the file is shorter than its tokens; it is cut short.");
     }
   }
 
@@ -32,6 +32,9 @@ class MappedTokens : public TokenSource {
 
  protected:
   void fetch(int64_t first, std::span<int32_t> to) const override {
+    const int64_t end = layout_.offset_bytes + (first + static_cast<int64_t>(to.size())) * layout_.bytes_per_token;
+    if (file_.size_now_bytes() < end)
+      throw FaultError(path_ + " has become shorter since the run began: its tokens are no longer there.");
     const std::byte* from = file_.data() + layout_.offset_bytes + first * layout_.bytes_per_token;
     const auto step = static_cast<size_t>(layout_.bytes_per_token);
     const int spare_bits = 64 - 8 * layout_.bytes_per_token;

@@ -16,11 +16,23 @@ void TokenSource::read(int64_t first, std::span<int32_t> to, int64_t vocabulary)
   }
 }
 
-std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file) {
+namespace {
+
+std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   const auto extension = file.extension();
   if (extension == ".h5" || extension == ".hdf5") return open_hdf5_tokens(file);
   if (extension == ".bin") return open_mapped_tokens(file, {.bytes_per_token = 2, .unit = "16-bit tokens"});
   return open_mapped_tokens(file, TokenLayout{});
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option) {
+  try {
+    return open_by_name(file);
+  } catch (const UsageError& error) {
+    throw UsageError(option + " " + error.what());
+  }
 }
 
 }  // namespace aliquot

@@ -30,8 +30,9 @@ class TokenSource {
 };
 
 /// By the file's name: `.bin` is unsigned 16-bit tokens, `.h5` the dataset `tokens`, anything else bytes as tokens. Files
-/// are mapped, so that ranks of one host share their pages. Throws UsageError when the file is absent or malformed.
-std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file);
+/// are mapped, so that ranks of one host share their pages. Throws UsageError, which begins with `option`, when the file is
+/// absent or malformed.
+std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
 /// A little language made up on the spot: lines of English-like sentences as bytes, with few enough words and rules that
 /// a small model learns it within minutes. 2^30 tokens; a vocabulary below 128 gets its letters folded into it.

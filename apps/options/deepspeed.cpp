@@ -33,10 +33,15 @@ std::string lower(std::string text) {
   return text;
 }
 
+constexpr RealRange kShare{0, 1};
+
 class Translation {
  public:
-  Translation(TrainOptions& options, DeepspeedFile file)
-      : options_(options), table_(train_option_table(options)), file_(std::move(file)) {}
+  Translation(TrainOptions& options, DeepspeedFile file, std::optional<double> rate_of_shares)
+      : options_(options),
+        table_(train_option_table(options)),
+        file_(std::move(file)),
+        rate_of_shares_(rate_of_shares) {}
 
   void take_all() {
     for (const DeepspeedKey& key : deepspeed_keys()) take(key);
@@ -83,11 +88,11 @@ class Translation {
     const Json* value = find(key);
     set(key, option, value != nullptr ? number_text(*value) : exact_text(omitted));
   }
-  double real(const std::string& key, double otherwise) const {
+  double real(const std::string& key, double otherwise, RealRange range = {}) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
     try {
-      return parse_real(number_text(*value), {});
+      return parse_real(number_text(*value), range);
     } catch (const UsageError& error) {
       refuse(key, error.what());
     }
@@ -131,6 +136,7 @@ class Translation {
   TrainOptions& options_;
   OptionTable table_;
   DeepspeedFile file_;
+  std::optional<double> rate_of_shares_;
 };
 
 void Translation::take(const DeepspeedKey& key) {
@@ -265,8 +271,9 @@ void Translation::take_scheduler() {
 void Translation::take_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
   if (type == "WarmupCosineLR") {  // shares of the optimizer's rate
-    options_.warmup_from = real(params + "warmup_min_ratio", 0) * options_.lr;
-    options_.min_lr = real(params + "cos_min_ratio", 1e-4) * options_.lr;
+    const double rate = rate_of_shares_.value_or(options_.lr);
+    options_.warmup_from = real(params + "warmup_min_ratio", 0, kShare) * rate;
+    options_.min_lr = real(params + "cos_min_ratio", 1e-4, kShare) * rate;
     return;
   }
   set_number(params + "warmup_max_lr", "lr", kDefaultRate);
@@ -308,8 +315,9 @@ void Translation::take_prefetch() {
 
 }  // namespace
 
-std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path) {
-  Translation translation(options, read_deepspeed_file(path));
+std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path,
+                                             std::optional<double> rate_of_shares) {
+  Translation translation(options, read_deepspeed_file(path), rate_of_shares);
   translation.take_all();
   return std::move(translation).meaningless();
 }
@@ -319,7 +327,10 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
   parse_arguments(train_option_table(named), arguments);
   std::vector<std::string> remarks;
   if (!named.deepspeed.empty()) {
-    const std::vector<std::string> meaningless = take_deepspeed_file(options, named.deepspeed);
+    TrainOptions once;  // what the file gives as shares of the rate is of the rate that wins in the end
+    take_deepspeed_file(once, named.deepspeed);
+    parse_arguments(train_option_table(once), arguments);
+    const std::vector<std::string> meaningless = take_deepspeed_file(options, named.deepspeed, once.lr);
     if (!meaningless.empty())
       remarks.push_back(
           fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(meaningless, ", ")));

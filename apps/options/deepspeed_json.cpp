@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "apps/options/deepspeed_keys.h"
 #include "apps/options/nearest.h"
+#include "apps/options/settings_file.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -95,9 +94,8 @@ class TwiceFinder {
 }  // namespace
 
 DeepspeedFile read_deepspeed_file(const std::string& path) {
-  std::ifstream stream(path);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (text.empty()) throw UsageError("--deepspeed " + path + ": the file cannot be read, or is empty.");
+  const std::string text = read_settings_file("--deepspeed", path);
+  if (text.empty()) throw UsageError("--deepspeed " + path + ": the file is empty.");
   TwiceFinder twice;
   Json json;
   try {

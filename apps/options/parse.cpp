@@ -1,10 +1,12 @@
 // Command line and configuration file onto a table of options.
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <fstream>
+#include <sstream>
 
 #include "apps/options/nearest.h"
 #include "apps/options/option_table.h"
+#include "apps/options/settings_file.h"
+#include "checkpoint/tensor_entry.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -71,8 +73,9 @@ void apply_config_line(const OptionTable& table, const std::string& line, const 
   std::ranges::replace(name, '_', '-');
   if (name.starts_with("--")) name.erase(0, 2);
   const Option* option = table.find(name);
-  if (option == nullptr || name == "config") {
-    throw UsageError(where + ": unknown key '" + name + "'." + did_you_mean(name, table.names(), "") +
+  if (name == "config") throw UsageError(where + ": config belongs on the command line, not into a configuration.");
+  if (option == nullptr) {
+    throw UsageError(where + ": unknown key '" + printable(name) + "'." + did_you_mean(name, table.names(), "") +
                      " Keys are the options of --help without their dashes.");
   }
   const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
@@ -86,15 +89,13 @@ void apply_config_line(const OptionTable& table, const std::string& line, const 
 }  // namespace
 
 void parse_config_file(const OptionTable& table, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw UsageError("--config " + path + ": the file cannot be read.");
+  std::istringstream file(read_settings_file("--config", path));
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     line = trimmed(line.substr(0, line.find('#')));
     const bool section = line.starts_with('[') && line.ends_with(']');  // ini files have them; they mean nothing here
     if (!line.empty() && !section) apply_config_line(table, line, path + ":" + std::to_string(number));
   }
-  if (!file.eof()) throw UsageError("--config " + path + ": the file cannot be read.");
 }
 
 std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {

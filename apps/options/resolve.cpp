@@ -35,6 +35,11 @@ void resolve_batch(TrainOptions& o, int rank_count) {
                      std::to_string(*o.global_batch) + ", which makes it " + std::to_string(accumulate) +
                      ": leave one of them out.");
   }
+  if (accumulate > kMostMicroBatches) {
+    throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " would be " + std::to_string(accumulate) +
+                     " micro-batches a step, and " + std::to_string(kMostMicroBatches) +
+                     " are the most: give a larger --micro-batch, or more ranks.");
+  }
   o.accumulate = accumulate;
 }
 
@@ -62,14 +67,19 @@ void check_together(const TrainOptions& o) {
     throw UsageError("--resume " + o.resume + " and --init both say where to start: leave one out.");
   if (o.resume == "auto" && o.checkpoint_dir.empty()) throw UsageError("--resume auto needs --checkpoint-dir.");
   if (o.eval_every > 0 && o.eval_data.empty()) throw UsageError("--eval-every needs --eval-data.");
+  if (o.eval_every == 0 && !o.eval_data.empty())
+    throw UsageError("--eval-data is looked at every --eval-every N steps: give that too.");
+  if (o.digest_every > 0 && o.metrics.empty())
+    throw UsageError("--digest-every writes into --metrics FILE: give that too.");
   if (o.reproducible && o.accumulate > 1 && o.accumulate_into == "full") {
     throw UsageError("--reproducible sums every micro-batch over the ranks: leave out --accumulate-into full.");
   }
   if (o.min_lr > o.lr)
     throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(o.lr) + ": change one.");
-  if (o.warmup > o.steps)
+  // DeepSpeed's warm-up, of 1000 steps where its file says none, may be longer than what is trained.
+  if (o.warmup > o.steps && o.deepspeed.empty())
     throw UsageError("--warmup " + std::to_string(o.warmup) + " is longer than --steps " + std::to_string(o.steps) +
-                     ".");
+                     ": change one.");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ void add_data(OptionTable& t, TrainOptions& o) {
   t.heading("Steps");
   t.count("steps", o.steps, kFromOne, "Steps in all, over all resumes; what schedules run to.");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank computes at once.");
-  t.count("accumulate", o.accumulate, {1, 1 << 20}, "Micro-batches a step.");
+  t.count("accumulate", o.accumulate, {1, kMostMicroBatches}, "Micro-batches a step.");
   t.count("sequence", o.sequence, kExtent, "Tokens a sequence; default the context.");
   t.count("global-batch", o.global_batch, kFromOne, "Sequences a step over all ranks; fixes --accumulate.");
   t.count("stop-after", o.stop_after, kFromOne, "End this run at that step, saved.");
@@ -127,7 +127,7 @@ void add_checkpoints(OptionTable& t, TrainOptions& o) {
   t.text("checkpoint-dir", "DIR", o.checkpoint_dir,
          "Where checkpoints are written; the last one at the end of the run.");
   t.count("checkpoint-every", o.checkpoint_every, kFromZero, "Steps between checkpoints; 0 is the last alone.");
-  t.count("keep", o.keep, kFromZero, "The newest that are kept; 0 is all.");
+  t.count("keep", o.keep, {0, 1 << 30}, "The newest that are kept; 0 is all.");
   t.choice("save", o.save, {"auto", "snapshot", "blocking"}, "Copy the shard and train on, or wait for the disk.");
   t.text("resume", "none|auto|PATH", o.resume, "auto: the newest valid checkpoint of --checkpoint-dir.");
   t.toggle("allow-missing", o.allow_missing, "Start with zeros where a checkpoint or --init lacks a tensor.");
@@ -145,7 +145,8 @@ void add_reports(OptionTable& t, TrainOptions& o) {
          "How many times the median a rank may compute before it is named.");
   t.count("digest-every", o.digest_every, kFromZero, "Steps between digests in the metrics; 0 is never.");
   t.heading("Running");
-  t.real("timeout", o.timeout_seconds, {.least = 0.001}, "Seconds until a collective that waits is given up.");
+  t.real("timeout", o.timeout_seconds, {.least = 0.001, .most = 1e9},
+         "Seconds until a collective that waits is given up.");
   t.count("max-skipped", o.max_skipped, kFromOne, "Stop after so many steps in a row that were not finite.");
   t.real("skip-spikes", o.skip_spikes, {.least = 1},
          "Skip steps whose loss is so many standard deviations above the mean of those before; default never.");

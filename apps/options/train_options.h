@@ -77,6 +77,8 @@ struct TrainOptions : ShapeOptions, OffloadOptions {
   int stage() const { return zero_stage.front() - '0'; }
 };
 
+inline constexpr int64_t kMostMicroBatches = 1 << 20;  // a step
+
 /// The table of `aliquot train`, bound to `options`, which must outlive it and stay where it is.
 OptionTable train_option_table(TrainOptions& options);
 

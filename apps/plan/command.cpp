@@ -12,6 +12,7 @@
 #include "apps/plan/plan_options.h"
 #include "apps/plan/profile.h"
 #include "apps/plan/work.h"
+#include "apps/say.h"
 #include "engine/budget.h"
 #include "engine/trace.h"
 #include "kernels/error.h"
@@ -50,6 +51,14 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   return equal_units(*o.params, o.units);
 }
 
+/// As train's kernels are told to write: they add where several micro-batches are summed in place.
+Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
+  if (policy.micro_batch_count > 1 && !accumulates_into_shard(policy)) {
+    for (UnitSpec& unit : model.units) unit.gradients = GradientMode::kAdd;
+  }
+  return plan(model, policy, topology);
+}
+
 /// The same kind of model with more layers, or more parameters in as many units.
 ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
   if (o.params) return equal_units(scale * 1'000'000, o.units);
@@ -62,7 +71,7 @@ ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
 int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Policy& policy) {
   const Topology topology = topology_of(o, machine.has_gpus);
   const auto fits = [&](int64_t scale) {
-    return rank_bytes(plan(scaled(o, machine, scale), policy, topology)) <= *o.device_memory;
+    return rank_bytes(plan_of(scaled(o, machine, scale), policy, topology)) <= *o.device_memory;
   };
   const int64_t most = o.params ? 100'000'000 : 10'000;
   int64_t fit = 0, next = 1;
@@ -83,7 +92,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  Outcome outcome{plan(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
+  Outcome outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.accumulate * o.ranks);
@@ -115,29 +124,28 @@ Json to_json(const PlanOptions& o, const Outcome& outcome) {
 }
 
 void print_text(const PlanOptions& o, const Outcome& outcome) {
-  fmt::print("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
-             o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+  say("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks, o.ranks == 1 ? "" : "s",
+      outcome.parameters, outcome.plan.policy.precision.describe());
   for (int c = 0; c < kCategoryCount; ++c) {
     const int64_t bytes = outcome.account.peak[static_cast<std::size_t>(c)];
-    if (bytes > 0) fmt::print("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
+    if (bytes > 0) say("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
   }
-  fmt::print("  {:<14}{:>18}  {}, at {}\n", "peak", outcome.account.peak_bytes, bytes_text(outcome.account.peak_bytes),
-             title(outcome.plan, outcome.account.peak_operation));
+  say("  {:<14}{:>18}  {}, at {}\n", "peak", outcome.account.peak_bytes, bytes_text(outcome.account.peak_bytes),
+      title(outcome.plan, outcome.account.peak_operation));
   if (const int64_t elsewhere = outcome.account.elsewhere_bytes; elsewhere > 0)
-    fmt::print("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
-  fmt::print("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
-             bytes_text(outcome.timeline.received_bytes));
+    say("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
+  say("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
+      bytes_text(outcome.timeline.received_bytes));
   if (outcome.timeline.crossing_bytes > 0)
-    fmt::print("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
-  if (outcome.largest)
-    fmt::print("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
+    say("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
+  if (outcome.largest) say("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
   if (!o.machine.empty()) {
-    fmt::print("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n", o.machine,
-               outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
-               outcome.tokens / outcome.timeline.step_seconds);
+    say("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n", o.machine,
+        outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
+        outcome.tokens / outcome.timeline.step_seconds);
   }
-  if (o.schedule) fmt::print("\n{}", text(outcome.plan));
-  fmt::print("\n");
+  if (o.schedule) say("\n{}", text(outcome.plan));
+  say("\n");
 }
 
 /// One row a plan; nested names are joined by a dot.
@@ -150,7 +158,7 @@ void print_csv(const std::vector<Json>& plans) {
       std::ranges::replace(cell, '/', '.');
       line += (line.empty() ? "" : ",") + cell;
     }
-    fmt::print("{}\n", line);
+    say("{}\n", line);
   };
   row(plans.front(), true);
   for (const Json& plan : plans) row(plan, false);
@@ -168,8 +176,7 @@ int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
   if (wants_help(arguments)) {
-    fmt::print(
-        "aliquot plan [--option value ...]\n\n"
+    say("aliquot plan [--option value ...]\n\n"
         "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
         "nothing.\n"
         "Activations are those of the command's models on a host, or on GPUs where the machine has them; of --params "
@@ -187,7 +194,7 @@ int run_plan(const Arguments& arguments) {
     plans.push_back(to_json(options, *last));
     if (options.format == "text") print_text(options, *last);
   }
-  if (options.format == "json") fmt::print("{}\n", Json{{"plans", plans}}.dump(2));
+  if (options.format == "json") say("{}\n", Json{{"plans", plans}}.dump(2));
   if (options.format == "csv") print_csv(plans);
   if (!options.trace.empty()) write_trace_file(options, *last);
   return 0;

@@ -1,11 +1,16 @@
 #include "apps/plan/machine.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "apps/options/nearest.h"
+#include "apps/options/settings_file.h"
+#include "checkpoint/tensor_entry.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -25,6 +30,29 @@ CostModel eight_gpus(double link, double network, double memory, double flops) {
   return cost;
 }
 
+const std::vector<std::string> kMachineKeys = {"like",
+                                               "has_gpus",
+                                               "inside_node",
+                                               "between_nodes",
+                                               "beside_compute",
+                                               "beside_compute_share",
+                                               "cores_per_thread",
+                                               "copy_bytes_per_second",
+                                               "host_bytes_per_second",
+                                               "disk_bytes_per_second",
+                                               "update_seconds_per_element",
+                                               "flops_per_second"};
+const std::vector<std::string> kLinkKeys = {"bytes_per_second", "latency_seconds"};
+
+void refuse_unknown_keys(const Json& object, const std::vector<std::string>& known, const std::string& path) {
+  for (const auto& item : object.items()) {
+    if (std::ranges::find(known, item.key()) != known.end()) continue;
+    const std::string meant = did_you_mean(item.key(), known, "");
+    throw UsageError(fmt::format("{}: unknown key '{}'.{}", path, printable(item.key()),
+                                 meant.empty() ? fmt::format(" Known are {}.", fmt::join(known, ", ")) : meant));
+  }
+}
+
 enum class May : uint8_t { kBeZero, kNotBeZero };
 
 /// Of a rate, 0 would be for ever.
@@ -41,6 +69,7 @@ void take(const Json& object, const char* field, double& value, const std::strin
 void take(const Json& object, const char* field, LinkCost& link, const std::string& path) {
   if (!object.contains(field)) return;
   if (!object[field].is_object()) throw UsageError(fmt::format("{}: {} is no link.", path, field));
+  refuse_unknown_keys(object[field], kLinkKeys, path + ": " + field);
   take(object[field], "bytes_per_second", link.bytes_per_second, path);
   take(object[field], "latency_seconds", link.latency_seconds, path, May::kBeZero);
 }
@@ -55,13 +84,11 @@ std::optional<Machine> known_machine(const std::string& name) {
 }
 
 Machine read_machine(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw UsageError(
-        fmt::format("--machine {}: neither host, dgx-a100, dgx-h100 nor dgx-h200, nor a file that can be read.", path));
-  }
-  const Json json = Json::parse(file, nullptr, false);
+  const std::string text = read_settings_file(
+      "--machine", path, "; it is neither host, dgx-a100, dgx-h100 nor dgx-h200, nor a file of rates");
+  const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) throw UsageError(fmt::format("--machine {}: the file is no JSON object.", path));
+  refuse_unknown_keys(json, kMachineKeys, path);
   Machine machine{path, false, CostModel::typical_host()};
   if (json.contains("like")) {
     const auto like = json["like"].is_string() ? known_machine(json["like"]) : std::nullopt;

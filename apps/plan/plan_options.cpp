@@ -64,7 +64,7 @@ OptionTable plan_option_table(PlanOptions& o) {
   add_sharding(t, o);
   add_precision(t, o);
   t.heading("Batch");
-  t.count("micro-batch", o.micro_batch, kFromOne, "Sequences a rank takes at once.");
+  t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank takes at once.");
   t.count("accumulate", o.accumulate, {1, 1 << 20}, "Micro-batches a step.");
   t.count("sequence", o.sequence, kExtent, "Tokens in one; default the context.");
   t.count("threads", o.threads, {1, 4096},
@@ -87,7 +87,8 @@ std::vector<int> stages_of(const PlanOptions& o) {
   std::vector<int> stages;
   for (std::size_t at = 0; at < o.stages.size(); at += 2) {
     const bool digit = o.stages[at] >= '0' && o.stages[at] <= '3';
-    if (!digit || (at + 1 < o.stages.size() && o.stages[at + 1] != ','))
+    const bool ends = at + 1 == o.stages.size();
+    if (!digit || (!ends && (o.stages[at + 1] != ',' || at + 2 == o.stages.size())))
       throw UsageError("--stages " + o.stages + ": give all, or stages with commas between, as in 1,3.");
     stages.push_back(o.stages[at] - '0');
   }

@@ -10,6 +10,7 @@
 #include "apps/options/option_table.h"
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
+#include "apps/say.h"
 #include "kernels/error.h"
 
 namespace aliquot {
@@ -101,7 +102,7 @@ int run_report(const Arguments& arguments) {
   ReportOptions options;
   const OptionTable table = report_option_table(options);
   if (wants_help(arguments)) {
-    fmt::print("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, table.help());
     return 0;
   }
   Arguments flags = arguments;
@@ -110,10 +111,15 @@ int run_report(const Arguments& arguments) {
   if (paths.empty() && options.sweep.empty())
     throw UsageError("report wants the files that aliquot train --metrics wrote, or --sweep DIR.");
   const std::string page = page_of(read_runs(paths), read_sweep(options.sweep));
+  for (const std::string& path : paths) {
+    std::error_code unseen;
+    if (fs::equivalent(path, options.out, unseen))
+      throw UsageError("--out " + options.out + " is a record that the page is made of: give another.");
+  }
   std::ofstream file(options.out);
   file << page;
   if (!file.flush()) throw UsageError("--out " + options.out + ": the file cannot be written; give another.");
-  fmt::print("{}\n", options.out);
+  say("{}\n", options.out);
   return 0;
 }
 

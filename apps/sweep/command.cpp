@@ -10,6 +10,7 @@
 #include "apps/commands.h"
 #include "apps/models/parameters.h"
 #include "apps/progress.h"
+#include "apps/say.h"
 #include "apps/stop_request.h"
 #include "apps/sweep/memory_picture.h"
 #include "apps/sweep/sweep_options.h"
@@ -90,7 +91,7 @@ int Sweep::run() {
     table_ << csv_line(row) << '\n' << std::flush;
     if (!table_) throw FaultError(options_.out + "/sweep.csv could not be written: is the disk full?");
     leave_line();
-    fmt::print("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
+    say("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
     std::fflush(stdout);
   }
   return finish();
@@ -130,14 +131,14 @@ void Sweep::show_running(const SweepCase& one, size_t number, double seconds) {
   if (!on_terminal_) return;
   constexpr size_t kWidth = 20;
   const size_t full = kWidth * number / cases_.size();
-  fmt::print("\r[{}{}] {}/{}  {}  {}\x1b[K", std::string(full, '#'), std::string(kWidth - full, '.'), number,
-             cases_.size(), one.name(), duration_text(seconds));
+  say("\r[{}{}] {}/{}  {}  {}\x1b[K", std::string(full, '#'), std::string(kWidth - full, '.'), number, cases_.size(),
+      one.name(), duration_text(seconds));
   std::fflush(stdout);
   line_is_open_ = true;
 }
 
 void Sweep::leave_line() {
-  if (line_is_open_) fmt::print("\r\x1b[K");
+  if (line_is_open_) say("\r\x1b[K");
   line_is_open_ = false;
 }
 
@@ -165,11 +166,10 @@ int Sweep::finish() {
   write_file(picture, memory_picture(rows_, common_text()));
   const auto ran = std::ranges::count_if(rows_, &SweepRow::ok);
   const auto equal = std::ranges::count_if(rows_, &SweepRow::planned_is_measured);
-  fmt::print("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n",
-             ran, cases_.size(), equal, options_.out, picture.string());
+  say("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n", ran,
+      cases_.size(), equal, options_.out, picture.string());
   if (rows_.size() < cases_.size()) {
-    fmt::print(stderr, "aliquot: asked to stop after {} of {} runs; what they came to is written.\n", rows_.size(),
-               cases_.size());
+    warn("asked to stop after {} of {} runs; what they came to is written.", rows_.size(), cases_.size());
     return exit_code_of_signal(stop_signal());
   }
   if (ran > 0) return 0;
@@ -182,7 +182,7 @@ int run_sweep(const Arguments& arguments) {
   SweepOptions options;
   const OptionTable table = sweep_option_table(options);
   if (wants_help(arguments)) {
-    fmt::print("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, table.help());
     return 0;
   }
   parse_arguments(table, arguments);

@@ -93,11 +93,10 @@ std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one,
   words.insert(words.end(), o.passed_on.begin(), o.passed_on.end());
   words.insert(words.end(), {"--model", one.model, "--zero-stage", std::to_string(one.zero_stage), "--steps",
                              std::to_string(o.steps), "--metrics", metrics, "--quiet"});
+  // A launcher that starts another number of ranks is told so by the run.
   const std::string ranks = std::to_string(one.ranks);
-  if (o.launcher.empty()) {
-    words.insert(words.end(), {"--ranks", ranks});
-    return words;
-  }
+  words.insert(words.end(), {"--ranks", ranks});
+  if (o.launcher.empty()) return words;
   std::string launcher = o.launcher;
   constexpr std::string_view kRanks = "{ranks}";
   for (size_t at = launcher.find(kRanks); at != std::string::npos; at = launcher.find(kRanks, at))

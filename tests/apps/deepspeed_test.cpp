@@ -254,6 +254,26 @@ TEST_F(Deepspeed, WhatWouldChangeTheTrainingIsRefused) {
   }
 }
 
+/// A share is of the rate that wins, wherever that is given; and a warm-up may be longer than what is trained.
+TEST_F(Deepspeed, RatesMayBeSharesAndWarmUpsLong) {
+  const std::string by_share =
+      scheduler("WarmupCosineLR",
+                R"("total_num_steps": 50, "warmup_num_steps": 9, "warmup_min_ratio": 0.25, "cos_min_ratio": 0.5)");
+  EXPECT_DOUBLE_EQ(options(by_share).min_lr, 0.25);
+  EXPECT_DOUBLE_EQ(options(by_share).warmup_from, 0.125);
+  EXPECT_DOUBLE_EQ(options(by_share, {"--lr", "1e-2"}).min_lr, 0.005);
+  EXPECT_DOUBLE_EQ(options(by_share, {"--lr", "1e-2", "--min-lr", "1e-3"}).min_lr, 0.001);
+  for (const char* share : {"-3", "1.5"}) {
+    const std::string text = scheduler(
+        "WarmupCosineLR", R"("total_num_steps": 50, "warmup_num_steps": 9, "cos_min_ratio": )" + std::string(share));
+    EXPECT_NE(complaint(text).find("scheduler.params.cos_min_ratio: "), std::string::npos) << complaint(text);
+  }
+  TrainOptions o = options(scheduler("WarmupLR", ""));
+  o.global_batch = 4;
+  EXPECT_EQ(o.warmup, 1000);
+  EXPECT_NO_THROW(resolve(o, 1, false));
+}
+
 TEST_F(Deepspeed, UnknownKeysAndBadFilesAreSentences) {
   EXPECT_NE(complaint(R"({"train_batchsize": 4})")
                 .find("train_batchsize: the key is unknown. Did you mean train_batch_size?"),
@@ -265,7 +285,7 @@ TEST_F(Deepspeed, UnknownKeysAndBadFilesAreSentences) {
   EXPECT_NE(complaint("{\n\"seed\": 1,\n}").find(".json:3: this is no JSON"), std::string::npos);
   EXPECT_NE(complaint("[]").find("no JSON object"), std::string::npos);
   EXPECT_NE(complaint("{\"gradient_clipping\": 1e400}").find("larger than any double"), std::string::npos);
-  EXPECT_NE(complaint("").find("cannot be read, or is empty"), std::string::npos);
+  EXPECT_NE(complaint("").find("the file is empty"), std::string::npos);
   EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").seed, 3);
 }
 

@@ -68,6 +68,23 @@ TEST(Hdf5Tokens, WhatIsNoTokensFileIsRefused) {
   EXPECT_THROW(open_token_source(chunked.path()), UsageError);
 }
 
+/// The bytes at that place in the file that links to it are others.
+TEST(Hdf5Tokens, ALinkIntoAnotherFileIsRefused) {
+  const TokensFile real("tokens", H5T_STD_U16LE, {1, 2, 3});
+  const std::string path = testing::TempDir() + "aliquot_links.h5";
+  const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_external(real.path().c_str(), "/tokens", file, "tokens", H5P_DEFAULT, H5P_DEFAULT);
+  H5Fclose(file);
+  try {
+    open_token_source(path);
+    FAIL() << "taken";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.what(),
+              "--data " + path + ": the dataset 'tokens' is a link into " + real.path() + "; give that file.");
+  }
+  std::remove(path.c_str());
+}
+
 /// Every place in a file where `from` stands as eight bytes holds `to` then.
 void replace_everywhere(const std::string& path, int64_t from, int64_t to) {
   std::ifstream read(path, std::ios::binary);

@@ -74,14 +74,15 @@ TEST(Plan, OffloadedStateIsCountedApart) {
 TEST(Plan, IsWhatTrainMeasures) {
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
-  for (const char* stage : {"0", "1", "2", "3"}) {
-    const std::string recompute = *stage > '1' ? "block" : "none";
-    const Json memory =
-        planned({"--ranks", "2", "--zero-stage", stage, "--threads", "1", "--recompute", recompute})[0]["memory"];
-    ASSERT_EQ(test::run_aliquot({"train", "--ranks", "2", "--zero-stage", stage, "--threads", "1", "--recompute",
-                                 recompute, "--steps", "2", "--quiet", "--metrics", metrics})
-                  .code,
-              0);
+  for (const auto& [stage, accumulate] : std::vector<std::pair<std::string, std::string>>{
+           {"0", "1"}, {"1", "1"}, {"2", "1"}, {"3", "1"}, {"0", "2"}, {"1", "2"}, {"2", "2"}, {"3", "2"}}) {
+    const std::string recompute = stage > "1" ? "block" : "none";
+    const std::vector<std::string> same = {"--ranks", "2",           "--zero-stage", stage,          "--threads",
+                                           "1",       "--recompute", recompute,      "--accumulate", accumulate};
+    const Json memory = planned(same)[0]["memory"];
+    std::vector<std::string> train = {"train", "--steps", "2", "--quiet", "--metrics", metrics};
+    train.insert(train.end(), same.begin(), same.end());
+    ASSERT_EQ(test::run_aliquot(train).code, 0);
     std::ifstream file(metrics);
     Json done;
     for (std::string line; std::getline(file, line);) done = Json::parse(line);
@@ -89,6 +90,13 @@ TEST(Plan, IsWhatTrainMeasures) {
       EXPECT_EQ(memory[category], done["done"]["measured"][category]) << "stage " << stage << " " << category;
     EXPECT_EQ(memory["peak"], done["done"]["measured_peak"]) << "stage " << stage;
   }
+}
+
+TEST(Plan, AccumulatesAtEveryStage) {
+  EXPECT_EQ(planned({"--stages", "all", "--accumulate", "4"}).size(), 4u);
+  EXPECT_EQ(planned({"--params", "7b", "--ranks", "8", "--stages", "all", "--accumulate", "4"}).size(), 4u);
+  for (const char* into : {"full", "shard"})
+    planned({"--zero-stage", "3", "--accumulate", "2", "--accumulate-into", into});
 }
 
 /// One rule says what changing an extent does to the others.
@@ -291,7 +299,10 @@ TEST(Plan, AMachineFileThatSaysNonsenseIsRefused) {
       {R"({"inside_node": 5})", "inside_node is no link"},
       {R"({"between_nodes": {"bytes_per_second": 0}})", "bytes_per_second is none; give a number above 0"},
       {R"({"cores_per_thread": -1})", "cores_per_thread is none; give a number of 0 or more"},
-      {R"({"has_gpus": 8})", "has_gpus is true or false"}};
+      {R"({"has_gpus": 8})", "has_gpus is true or false"},
+      {R"({"flop_per_second": 1})", "unknown key 'flop_per_second'. Did you mean flops_per_second"},
+      {R"({"train_batch_size": 8})", "unknown key 'train_batch_size'. Known are like, has_gpus"},
+      {R"({"inside_node": {"latency": 1}})", "inside_node: unknown key 'latency'."}};
   for (const auto& [text, sentence] : cases) {
     test::write_file(path, text);
     const CommandResult result = test::run_aliquot({"plan", "--machine", path});

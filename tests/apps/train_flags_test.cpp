@@ -270,6 +270,58 @@ TEST(TrainFlags, TraceHasEveryRankAndLane) {
   EXPECT_EQ(of_rank[0], of_rank[1]);
 }
 
+/// All ranks have a part in a digest, and one of them writes it down.
+TEST(TrainFlags, DigestsAreInTheMetricsOfAnyWorld) {
+  std::set<std::string> digests;
+  for (const char* ranks : {"1", "2"}) {
+    for (const char* stage : {"0", "1", "2", "3"}) {
+      const test::TemporaryDirectory folder;
+      const std::string path = (folder.path() / "run.jsonl").string();
+      const test::CommandResult result = test::run_aliquot({"train",
+                                                            "--steps",
+                                                            "4",
+                                                            "--layers",
+                                                            "1",
+                                                            "--width",
+                                                            "16",
+                                                            "--heads",
+                                                            "2",
+                                                            "--context",
+                                                            "16",
+                                                            "--global-batch",
+                                                            "4",
+                                                            "--micro-batch",
+                                                            "1",
+                                                            "--reproducible",
+                                                            "--threads",
+                                                            "1",
+                                                            "--ranks",
+                                                            ranks,
+                                                            "--zero-stage",
+                                                            stage,
+                                                            "--digest-every",
+                                                            "2",
+                                                            "--metrics",
+                                                            path,
+                                                            "--timeout",
+                                                            "20"});
+      ASSERT_EQ(result.code, 0) << ranks << " ranks, stage " << stage << ": " << result.err;
+      std::ifstream file(path);
+      std::vector<std::string> found;
+      for (std::string line; std::getline(file, line);) {
+        const Json json = Json::parse(line);
+        if (json.contains("step")) found.push_back(json.value("digest", ""));
+      }
+      ASSERT_EQ(found.size(), 4u);
+      EXPECT_TRUE(found[0].empty() && found[2].empty());
+      EXPECT_EQ(found[1].size(), 64u);
+      EXPECT_NE(result.out.find("digest " + found[3]), std::string::npos);
+      digests.insert(found[1]);
+    }
+  }
+  EXPECT_EQ(digests.size(), 1u);
+}
+
 TEST(TrainFlags, ATraceThatCannotBeWrittenIsAFault) {
   const test::CommandResult result = test::run_aliquot(
       {"train", "--quiet", "--layers", "1", "--threads", "1", "--steps", "4", "--trace", "/dev/full"});

@@ -103,7 +103,7 @@ TEST(Disagreements, NoTwoUnitsOfADeepModelPassForOneAnother) {
   ASSERT_FALSE(alike.empty());
   const auto message = disagreement_of([&](Communicator& ranks, Stream& stream, int rank) {
     const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
-    ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {rank == 0 ? "h.0" : alike, 3});
+    ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {rank == 0 ? "h.0" : alike.c_str(), 3});
     stream.synchronize();
   });
   says(message, {"disagree", "(h.0, step 3)", alike});

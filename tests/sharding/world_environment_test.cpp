@@ -5,6 +5,7 @@
 
 #include "sharding/launcher.h"
 #include "sharding/world.h"
+#include "tests/support/mpi_leaks.h"
 
 namespace aliquot {
 namespace {
