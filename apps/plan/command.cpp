@@ -1,7 +1,6 @@
 // aliquot plan: what a run would cost, without running it.
 #include <fmt/format.h>
 #include <fstream>
-#include <optional>
 
 #include "apps/commands.h"
 #include "apps/memory_table.h"
@@ -10,6 +9,7 @@
 #include "apps/models/parameters.h"
 #include "apps/plan/machine.h"
 #include "apps/plan/plan_options.h"
+#include "apps/plan/plan_text.h"
 #include "apps/plan/profile.h"
 #include "apps/plan/work.h"
 #include "apps/say.h"
@@ -19,15 +19,6 @@
 
 namespace aliquot {
 namespace {
-
-struct Outcome {
-  Plan plan;
-  Account account;
-  Timeline timeline;
-  int64_t parameters = 0;
-  double tokens = 0;  // of all ranks, a step
-  std::optional<int64_t> largest;
-};
 
 ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShape& shape) {
   ModelSpec model = parameters_of(shape);
@@ -84,7 +75,7 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Po
   return fit == 0 ? 0 : parameter_count(scaled(o, machine, fit));
 }
 
-Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
+PlanOutcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   const Policy policy = policy_of(o, stage);
   const ModelSpec model = model_of(o, machine);
   CostModel cost = machine.cost;
@@ -92,7 +83,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
   if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  Outcome outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
+  PlanOutcome outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.accumulate * o.ranks);
@@ -100,7 +91,7 @@ Outcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
   return outcome;
 }
 
-Json to_json(const PlanOptions& o, const Outcome& outcome) {
+Json to_json(const PlanOptions& o, const PlanOutcome& outcome) {
   Json memory = json(outcome.account.peak);
   memory["peak"] = outcome.account.peak_bytes;
   Json one = {{"zero_stage", outcome.plan.schedule.zero_stage},
@@ -123,31 +114,6 @@ Json to_json(const PlanOptions& o, const Outcome& outcome) {
   return one;
 }
 
-void print_text(const PlanOptions& o, const Outcome& outcome) {
-  say("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks, o.ranks == 1 ? "" : "s",
-      outcome.parameters, outcome.plan.policy.precision.describe());
-  for (int c = 0; c < kCategoryCount; ++c) {
-    const int64_t bytes = outcome.account.peak[static_cast<std::size_t>(c)];
-    if (bytes > 0) say("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
-  }
-  say("  {:<14}{:>18}  {}, at {}\n", "peak", outcome.account.peak_bytes, bytes_text(outcome.account.peak_bytes),
-      title(outcome.plan, outcome.account.peak_operation));
-  if (const int64_t elsewhere = outcome.account.elsewhere_bytes; elsewhere > 0)
-    say("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
-  say("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
-      bytes_text(outcome.timeline.received_bytes));
-  if (outcome.timeline.crossing_bytes > 0)
-    say("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
-  if (outcome.largest) say("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
-  if (!o.machine.empty()) {
-    say("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n", o.machine,
-        outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
-        outcome.tokens / outcome.timeline.step_seconds);
-  }
-  if (o.schedule) say("\n{}", text(outcome.plan));
-  say("\n");
-}
-
 /// One row a plan; nested names are joined by a dot.
 void print_csv(const std::vector<Json>& plans) {
   const auto row = [](const Json& plan, bool names) {
@@ -164,7 +130,7 @@ void print_csv(const std::vector<Json>& plans) {
   for (const Json& plan : plans) row(plan, false);
 }
 
-void write_trace_file(const PlanOptions& o, const Outcome& outcome) {
+void write_trace_file(const PlanOptions& o, const PlanOutcome& outcome) {
   std::ofstream file(o.trace);
   write_trace(file, outcome.plan, outcome.timeline);
   if (!file.flush()) throw UsageError("--trace " + o.trace + ": it cannot be written.");
@@ -188,15 +154,15 @@ int run_plan(const Arguments& arguments) {
   parse_arguments(table, arguments);
   const Machine machine = find_machine(options.machine.empty() ? "host" : options.machine);
   std::vector<Json> plans;
-  std::optional<Outcome> last;
+  std::vector<PlanOutcome> outcomes;
   for (const int stage : stages_of(options)) {
-    last = outcome_of(options, machine, stage);
-    plans.push_back(to_json(options, *last));
-    if (options.format == "text") print_text(options, *last);
+    outcomes.push_back(outcome_of(options, machine, stage));
+    plans.push_back(to_json(options, outcomes.back()));
   }
+  if (options.format == "text") say_text(stdout, plan_text(options, outcomes));
   if (options.format == "json") say("{}\n", Json{{"plans", plans}}.dump(2));
   if (options.format == "csv") print_csv(plans);
-  if (!options.trace.empty()) write_trace_file(options, *last);
+  if (!options.trace.empty()) write_trace_file(options, outcomes.back());
   return 0;
 }
 

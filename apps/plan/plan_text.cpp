@@ -1,0 +1,121 @@
+#include "apps/plan/plan_text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+
+#include "apps/memory_table.h"
+
+namespace aliquot {
+namespace {
+
+/// The kind of memory that there is most of at the peak, and its share.
+std::string most_of(const Account& account) {
+  const BytesByCategory& at_peak = account.at[static_cast<size_t>(account.peak_operation)];
+  const auto most = std::ranges::max_element(at_peak);
+  const auto category = static_cast<Category>(most - at_peak.begin());
+  const double share = static_cast<double>(*most) / static_cast<double>(std::max<int64_t>(account.peak_bytes, 1));
+  return fmt::format("{}, {:.0f} %", name(category), 100 * share);
+}
+
+std::string list(const PlanOptions& o, const PlanOutcome& outcome) {
+  const Account& account = outcome.account;
+  std::string text =
+      fmt::format("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
+                  o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+  for (int c = 0; c < kCategoryCount; ++c) {
+    const int64_t bytes = account.peak[static_cast<std::size_t>(c)];
+    if (bytes > 0)
+      text += fmt::format("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
+  }
+  text += fmt::format("  {:<14}{:>18}  {}, at {}\n", "peak", account.peak_bytes, bytes_text(account.peak_bytes),
+                      title(outcome.plan, account.peak_operation));
+  if (const int64_t elsewhere = account.elsewhere_bytes; elsewhere > 0)
+    text +=
+        fmt::format("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
+  text += fmt::format("  most of it is {}\n", most_of(account));
+  text += fmt::format("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
+                      bytes_text(outcome.timeline.received_bytes));
+  if (outcome.timeline.crossing_bytes > 0)
+    text += fmt::format("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
+  if (outcome.largest)
+    text += fmt::format("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
+  if (!o.machine.empty()) {
+    text += fmt::format("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
+                        o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
+                        outcome.tokens / outcome.timeline.step_seconds);
+  }
+  return text;
+}
+
+/// Stages side by side.
+class Table {
+ public:
+  explicit Table(std::span<const PlanOutcome> outcomes) : outcomes_(outcomes) {}
+
+  void row(const std::string& what, const std::function<std::string(const PlanOutcome&)>& cell) {
+    constexpr size_t kWidth = 19;
+    text += fmt::format("  {:<18}", what);
+    for (const PlanOutcome& outcome : outcomes_)
+      text += fmt::format("{:>{}}", cell(outcome).substr(0, kWidth - 1), kWidth);
+    text += "\n";
+  }
+  /// Left out where it is nothing at any stage.
+  void bytes(const std::string& what, const std::function<int64_t(const PlanOutcome&)>& bytes_of) {
+    if (std::ranges::all_of(outcomes_, [&](const PlanOutcome& outcome) { return bytes_of(outcome) == 0; })) return;
+    row(what, [&](const PlanOutcome& outcome) { return bytes_text(bytes_of(outcome)); });
+  }
+  std::string text;
+
+ private:
+  std::span<const PlanOutcome> outcomes_;
+};
+
+void add_memory(Table& table) {
+  for (size_t c = 0; c < kCategoryCount; ++c) {
+    table.bytes(std::string(name(static_cast<Category>(c))),
+                [c](const PlanOutcome& outcome) { return outcome.account.peak[c]; });
+  }
+  table.bytes("peak", [](const PlanOutcome& outcome) { return outcome.account.peak_bytes; });
+  table.row("  in bytes", [](const PlanOutcome& outcome) { return std::to_string(outcome.account.peak_bytes); });
+  table.row("  at", [](const PlanOutcome& outcome) { return title(outcome.plan, outcome.account.peak_operation); });
+  table.row("  most of it", [](const PlanOutcome& outcome) { return most_of(outcome.account); });
+  table.bytes("offloaded", [](const PlanOutcome& outcome) { return outcome.account.elsewhere_bytes; });
+}
+
+std::string side_by_side(const PlanOptions& o, std::span<const PlanOutcome> outcomes) {
+  Table table(outcomes);
+  table.text = fmt::format("{} parameters on {} rank{}, {}; of each rank\n", outcomes[0].parameters, o.ranks,
+                           o.ranks == 1 ? "" : "s", outcomes[0].plan.policy.precision.describe());
+  table.row("", [](const PlanOutcome& outcome) { return fmt::format("stage {}", outcome.plan.schedule.zero_stage); });
+  add_memory(table);
+  table.bytes("sent a step", [](const PlanOutcome& outcome) { return outcome.timeline.sent_bytes; });
+  table.bytes("received a step", [](const PlanOutcome& outcome) { return outcome.timeline.received_bytes; });
+  table.bytes("sent by a node", [](const PlanOutcome& outcome) { return outcome.timeline.crossing_bytes; });
+  if (o.device_memory) {
+    table.row("fits in " + bytes_text(*o.device_memory),
+              [](const PlanOutcome& outcome) { return std::to_string(*outcome.largest); });
+  }
+  if (o.machine.empty()) return table.text;
+  table.text += fmt::format("  simulated on {}\n", o.machine);
+  table.row("seconds a step",
+            [](const PlanOutcome& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
+  table.row("hidden",
+            [](const PlanOutcome& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
+  table.row("tokens/s", [](const PlanOutcome& outcome) {
+    return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds);
+  });
+  return table.text;
+}
+
+}  // namespace
+
+std::string plan_text(const PlanOptions& options, std::span<const PlanOutcome> outcomes) {
+  std::string all = outcomes.size() == 1 ? list(options, outcomes[0]) : side_by_side(options, outcomes);
+  if (options.schedule) {
+    for (const PlanOutcome& outcome : outcomes) all += fmt::format("\n{}", text(outcome.plan));
+  }
+  return all + "\n";
+}
+
+}  // namespace aliquot
