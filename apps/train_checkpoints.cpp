@@ -50,7 +50,7 @@ std::string some_of(const std::vector<std::string>& names) {
 void tell_changes(const LoadReport& report) {
   const std::string path = report.path.string();
   if (!report.missing.empty()) warn("{} lacks {}; they start as zeros.", path, some_of(report.missing));
-  if (!report.converted.empty()) warn("converted from {}: {}", path, some_of(report.converted));
+  if (!report.converted.empty()) warn("converted from {}: {}", path, fmt::join(report.converted, ", "));
 }
 
 }  // namespace

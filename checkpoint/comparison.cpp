@@ -114,7 +114,7 @@ std::string listed(std::string_view title, const std::vector<std::string>& paths
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
 }
 
-/// Those that count: of what may differ in a state of another kind, none.
+/// Those that count: of what belongs to another kind of state, none.
 std::vector<std::string> counted(const std::vector<std::string>& paths, const LoadOptions& options,
                                  const Manifest& manifest) {
   const auto& may = options.replaceable;
@@ -136,7 +136,7 @@ void compare(const Catalogue& wanted, const Manifest& manifest, const LoadOption
 void refuse_differences(const Comparison& found, const Manifest& manifest, const std::filesystem::path& path,
                         const LoadOptions& options) {
   std::string text = listed("of another shape or dtype", found.different);
-  if (!options.allow_missing) text += listed("missing there", counted(found.missing, options, manifest));
+  if (!options.allow_missing) text += listed("missing there", found.missing);
   if (!options.allow_extra) text += listed("only there", counted(found.extra, options, manifest));
   if (!text.empty()) throw UsageError(fmt::format("checkpoint {} does not fit this state{}", path.string(), text));
 }

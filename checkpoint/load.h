@@ -18,8 +18,8 @@ namespace aliquot {
 
 class FileSystem;
 
-/// Tensors below `prefix` may be missing in the checkpoint (zeros), or only there, if its scalar of that name is another:
-/// the state of one optimizer where another goes on.
+/// Tensors below `prefix` may stand in the checkpoint alone, and are left there, if its scalar of that name is another: the
+/// state of one optimizer where another goes on.
 struct Replaceable {
   std::string prefix, scalar;
   Scalar value;

@@ -115,9 +115,8 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
                                    model.units[u].name, use_count[u]));
     }
     if (!into_shard && micro_batch_count > 1) {
-      throw UsageError(fmt::format(
-          "unit {} assigns its gradients: accumulate into the shard (--accumulate-into shard), or let its kernels add",
-          model.units[u].name));
+      throw UsageError(fmt::format("unit {} assigns its gradients: accumulate into the shard, or let its kernels add",
+                                   model.units[u].name));
     }
   }
 }

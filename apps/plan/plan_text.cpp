@@ -18,11 +18,14 @@ std::string most_of(const Account& account) {
   return fmt::format("{}, {:.0f} %", name(category), 100 * share);
 }
 
+std::string heading(const PlanOptions& o, const PlanOutcome& outcome) {
+  return fmt::format("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
+                     o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+}
+
 std::string list(const PlanOptions& o, const PlanOutcome& outcome) {
   const Account& account = outcome.account;
-  std::string text =
-      fmt::format("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
-                  o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
+  std::string text = heading(o, outcome);
   for (int c = 0; c < kCategoryCount; ++c) {
     const int64_t bytes = account.peak[static_cast<std::size_t>(c)];
     if (bytes > 0)
@@ -113,7 +116,10 @@ std::string side_by_side(const PlanOptions& o, std::span<const PlanOutcome> outc
 std::string plan_text(const PlanOptions& options, std::span<const PlanOutcome> outcomes) {
   std::string all = outcomes.size() == 1 ? list(options, outcomes[0]) : side_by_side(options, outcomes);
   if (options.schedule) {
-    for (const PlanOutcome& outcome : outcomes) all += fmt::format("\n{}", text(outcome.plan));
+    for (const PlanOutcome& outcome : outcomes) {
+      if (outcomes.size() > 1) all += fmt::format("\n{}", heading(options, outcome));
+      all += fmt::format("\n{}", text(outcome.plan));
+    }
   }
   return all + "\n";
 }

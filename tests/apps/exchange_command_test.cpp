@@ -163,7 +163,7 @@ TEST_F(Exchange, WeightsThatDoNotFitEndTheRunWithASentence) {
   EXPECT_NE(deeper.err.find("h.2.ln_1.weight is missing there"), std::string::npos) << deeper.err;
   EXPECT_NE(deeper.err.find("; and 8 more"), std::string::npos) << deeper.err;
   EXPECT_EQ(start_from(at("run"), {"--layers", "1"}).code, 1);
-  EXPECT_EQ(start_from(at("nothing")).code, 5);
+  EXPECT_EQ(start_from(at("nothing")).code, 1);
   EXPECT_EQ(start_from(at("nothing.safetensors")).code, 1);
   EXPECT_EQ(start_from(at("hf"), {"--resume", at("run")}).code, 1);
 }

@@ -61,15 +61,21 @@ TEST_F(Resume, WhatChangesTheResultIsSaid) {
     EXPECT_NE(result.err.find(what), std::string::npos) << what << "\n" << result.err;
 }
 
-TEST_F(Resume, AnotherOptimizerBeginsWithZeros) {
+/// What it lacks begins with zeros, if that is asked for; what it does not need is left.
+TEST_F(Resume, AnotherOptimizerGoesOn) {
   for (const char* other : {"lion", "sgd", "muon", "adamw8bit"}) {
-    const test::CommandResult result = resume({"--optimizer", other, "--steps", "6"});
+    const test::CommandResult result = resume({"--optimizer", other, "--steps", "6", "--allow-missing"});
     EXPECT_EQ(result.code, 0) << other << ": " << result.err;
     EXPECT_NE(result.err.find(fmt::format("optimizer (there adamw, here {})", other)), std::string::npos) << result.err;
   }
   const test::CommandResult lion = resume({"--optimizer", "lion", "--steps", "6", "--checkpoint-dir", saved()});
   EXPECT_NE(lion.err.find("besides, which no optimizer here needs"), std::string::npos) << lion.err;
-  const test::CommandResult back = resume({"--optimizer", "adamw", "--steps", "9"});
+  EXPECT_EQ(lion.code, 0);
+  const test::CommandResult refused = resume({"--optimizer", "adamw", "--steps", "9"});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("exp_avg_sq"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("--allow-missing"), std::string::npos) << refused.err;
+  const test::CommandResult back = resume({"--optimizer", "adamw", "--steps", "9", "--allow-missing"});
   EXPECT_EQ(back.code, 0) << back.err;
   EXPECT_NE(back.err.find("they start as zeros"), std::string::npos) << back.err;
 }
