@@ -103,7 +103,7 @@ bool TrainRun::resume() {
                         .allow_rounding = true,
                         .state_is_fresh = true,
                         .ledger = &world_.device().ledger(),
-                        .replaceable = Replaceable{"optimizer/", "optimizer", options_.optimizer}};
+                        .replaced = ReplacedState{"optimizer/", "optimizer", options_.optimizer}};
   const auto report = load_to_resume(state, how);
   if (!report) return false;
   refuse_other_heads(state, report->path);

@@ -117,7 +117,7 @@ std::string listed(std::string_view title, const std::vector<std::string>& paths
 /// Those that count: of what belongs to another kind of state, none.
 std::vector<std::string> counted(const std::vector<std::string>& paths, const LoadOptions& options,
                                  const Manifest& manifest) {
-  const auto& may = options.replaceable;
+  const auto& may = options.replaced;
   if (!may) return paths;
   const auto there = manifest.scalars.find(may->scalar);
   if (there == manifest.scalars.end() || there->second == may->value) return paths;

@@ -20,7 +20,7 @@ class FileSystem;
 
 /// Tensors below `prefix` may stand in the checkpoint alone, and are left there, if its scalar of that name is another: the
 /// state of one optimizer where another goes on.
-struct Replaceable {
+struct ReplacedState {
   std::string prefix, scalar;
   Scalar value;
 };
@@ -34,7 +34,7 @@ struct LoadOptions {
   bool state_is_fresh = false;
   Ledger* ledger = nullptr;           // where the staging memory is booked
   FileSystem* file_system = nullptr;  // null: the system's own
-  std::optional<Replaceable> replaceable = {};
+  std::optional<ReplacedState> replaced = {};
 };
 
 struct LoadReport {

@@ -313,29 +313,38 @@ void Translation::take_prefetch() {
   }
 }
 
-}  // namespace
-
-std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path,
-                                             std::optional<double> rate_of_shares) {
-  Translation translation(options, read_deepspeed_file(path), rate_of_shares);
+/// `rate_of_shares` is the rate that the file's shares are of, where that is known to be another than its own.
+std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
+                                   std::optional<double> rate_of_shares = {}) {
+  Translation translation(options, file, rate_of_shares);
   translation.take_all();
   return std::move(translation).meaningless();
 }
 
+}  // namespace
+
+std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path) {
+  return translate(options, read_deepspeed_file(path));
+}
+
+// Files are read once, since they may be pipes, and set as often as it takes to know what they are set upon.
 std::vector<std::string> parse_train_arguments(TrainOptions& options, const std::vector<std::string>& arguments) {
-  TrainOptions named;  // read once for the file's name alone: it comes before what names it
-  parse_arguments(train_option_table(named), arguments);
+  TrainOptions named;  // for the DeepSpeed file's name alone: it comes before what names it
+  const OptionTable names = train_option_table(named);
+  const std::vector<GivenOption> given = read_arguments(names, arguments);
+  set_options(names, given);
   std::vector<std::string> remarks;
   if (!named.deepspeed.empty()) {
+    const DeepspeedFile file = read_deepspeed_file(named.deepspeed);
     TrainOptions once;  // what the file gives as shares of the rate is of the rate that wins in the end
-    take_deepspeed_file(once, named.deepspeed);
-    parse_arguments(train_option_table(once), arguments);
-    const std::vector<std::string> meaningless = take_deepspeed_file(options, named.deepspeed, once.lr);
+    translate(once, file);
+    set_options(train_option_table(once), given);
+    const std::vector<std::string> meaningless = translate(options, file, once.lr);
     if (!meaningless.empty())
       remarks.push_back(
           fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(meaningless, ", ")));
   }
-  parse_arguments(train_option_table(options), arguments);
+  set_options(train_option_table(options), given);
   return remarks;
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 // A DeepSpeed configuration as options of ours.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +10,8 @@ namespace aliquot {
 
 /// Sets what the file says. What it omits takes DeepSpeed's default where that differs from ours, "auto" takes ours. Returns
 /// the keys that are understood and have no meaning here. Throws UsageError, naming the file and the key, for a key that is
-/// unknown, a value that will not do, and a setting that changes the training and is not to be had here. `rate_of_shares` is
-/// the rate that its shares are of, where that is known to be another than its own.
-std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path,
-                                             std::optional<double> rate_of_shares = {});
+/// unknown, a value that will not do, and a setting that changes the training and is not to be had here.
+std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path);
 
 /// What `aliquot train` was told: the DeepSpeed file first, then the configuration file, then the command line, so that
 /// each wins over the one before. Returns what is to be said of it, a sentence each.

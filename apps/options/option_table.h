@@ -64,16 +64,22 @@ class OptionTable {
 /// A value as a configuration file takes it: nothing where nothing was given.
 std::string text_of(const Json& value);
 
-/// Sets what the arguments (without program and command) say: first the configuration file that an option `config`
-/// names, if the table has one, then the command line, which wins. Names are never abbreviated. Throws UsageError, one
-/// sentence that names the flag, or the file and its line, and what to do.
+/// A value for an option, and where it was given: "--lr", "run.ini:3: lr".
+struct GivenOption {
+  std::string name, where, value;
+};
+
+/// What the arguments (without program and command) give: first what the configuration file says that an option `config`
+/// names, if the table has one, then the command line, which wins. That file has lines of `name = value`; # begins a
+/// comment, underscores do for dashes, a switch may stand alone, and an empty value leaves what there was. Names are never
+/// abbreviated. Throws UsageError, one sentence that names the flag, or the file and its line, and what to do.
+std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
+/// Sets them, in that order; throws UsageError for a value that will not do.
+void set_options(const OptionTable& table, const std::vector<GivenOption>& given);
+/// Both.
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
 
 /// For commands that take names too: moves the words that are no flag and no flag's value out of `words`.
 std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table);
-
-/// Sets what a file of `name = value` lines says; # begins a comment, underscores do for dashes, a switch may stand alone,
-/// and an empty value leaves what there was.
-void parse_config_file(const OptionTable& table, const std::string& path);
 
 }  // namespace aliquot

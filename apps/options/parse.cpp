@@ -27,14 +27,6 @@ po::options_description describe(const OptionTable& table) {
   return description;
 }
 
-void set(const Option& option, const std::string& where, const std::string& value) {
-  try {
-    option.set(value);
-  } catch (const UsageError& error) {
-    throw UsageError(where + ": " + error.what());
-  }
-}
-
 [[noreturn]] void refuse_unknown(const OptionTable& table, const std::string& given) {
   const std::string name = given.substr(std::min(given.find_first_not_of('-'), given.size()));
   throw UsageError("Unknown option " + given + "." + did_you_mean(name, table.names(), "--") +
@@ -67,7 +59,8 @@ std::string trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-void apply_config_line(const OptionTable& table, const std::string& line, const std::string& where) {
+void read_config_line(const OptionTable& table, const std::string& line, const std::string& where,
+                      std::vector<GivenOption>& given) {
   const size_t equals = line.find('=');
   std::string name = trimmed(line.substr(0, equals));
   std::ranges::replace(name, '_', '-');
@@ -83,20 +76,20 @@ void apply_config_line(const OptionTable& table, const std::string& line, const 
   if (equals == std::string::npos && !option->is_switch) {
     throw UsageError(where + ": '" + name + "' has no value: write " + name + " = VALUE.");
   }
-  set(*option, where + ": " + name, value.empty() ? "on" : value);
+  given.push_back({name, where + ": " + name, value.empty() ? "on" : value});
 }
 
-}  // namespace
-
-void parse_config_file(const OptionTable& table, const std::string& path) {
+void read_config_file(const OptionTable& table, const std::string& path, std::vector<GivenOption>& given) {
   std::istringstream file(read_settings_file("--config", path));
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     line = trimmed(line.substr(0, line.find('#')));
     const bool section = line.starts_with('[') && line.ends_with(']');  // ini files have them; they mean nothing here
-    if (!line.empty() && !section) apply_config_line(table, line, path + ":" + std::to_string(number));
+    if (!line.empty() && !section) read_config_line(table, line, path + ":" + std::to_string(number), given);
   }
 }
+
+}  // namespace
 
 std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {
   std::vector<std::string> places, flags;
@@ -113,20 +106,35 @@ std::vector<std::string> take_places(std::vector<std::string>& words, const Opti
   return places;
 }
 
-void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
+std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
   const po::parsed_options parsed = parse_line(table, arguments);
+  std::vector<GivenOption> all;
   for (const po::option& given : parsed.options) {
     if (given.string_key == kStray) {
       throw UsageError("'" + given.value.front() +
                        "' belongs to no option: every value follows its --option. --help lists them.");
     }
-    if (given.string_key == "config") parse_config_file(table, given.value.front());
+    if (given.string_key == "config") read_config_file(table, given.value.front(), all);
   }
   for (const po::option& given : parsed.options) {
-    const Option* option = table.find(given.string_key);
-    if (option == nullptr) refuse_unknown(table, given.string_key);
-    set(*option, "--" + option->name, given.value.empty() ? "on" : given.value.front());
+    if (table.find(given.string_key) == nullptr) refuse_unknown(table, given.string_key);
+    all.push_back({given.string_key, "--" + given.string_key, given.value.empty() ? "on" : given.value.front()});
   }
+  return all;
+}
+
+void set_options(const OptionTable& table, const std::vector<GivenOption>& given) {
+  for (const GivenOption& one : given) {
+    try {
+      table.find(one.name)->set(one.value);
+    } catch (const UsageError& error) {
+      throw UsageError(one.where + ": " + error.what());
+    }
+  }
+}
+
+void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments) {
+  set_options(table, read_arguments(table, arguments));
 }
 
 }  // namespace aliquot

@@ -91,6 +91,18 @@ TEST_F(Streams, FilesThatCannotBeReadAreSentences) {
   EXPECT_EQ(file("there.json").front(), '{');
 }
 
+TEST_F(Streams, SettingsMayComeThroughAPipe) {
+  const std::string words = fmt::format("'{}' {}--dry-run ", test::aliquot_program(), kTiny);
+  for (const auto& [settings, flag] :
+       {std::pair{"lr = 0.125", "--config /dev/stdin"},
+        std::pair{R"({"optimizer": {"type": "Adam", "params": {"lr": 0.125}}})", "--deepspeed /dev/stdin"}}) {
+    const test::CommandResult result =
+        test::run_program("/bin/sh", {"-c", fmt::format("echo '{}' | {}{}", settings, words, flag)});
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_NE(result.out.find("\nlr = 0.125\n"), std::string::npos) << flag << "\n" << result.out;
+  }
+}
+
 TEST_F(Streams, APathNeedBeNoText) {
   const std::string name = "bad\xff.txt";
   std::ofstream(folder_.path() / name) << std::string(4096, 'a');
