@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <vector>
 
 #include "engine/crossings.h"
+#include "kernels/seconds.h"
 
 namespace aliquot {
 namespace {
@@ -15,10 +15,6 @@ namespace {
 constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
 constexpr int kRounds = 25, kAttempts = 6;
 constexpr double kBurstSeconds = 0.005, kBesideSeconds = 0.3;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class LinkMeasurement {
  public:

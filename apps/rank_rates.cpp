@@ -1,7 +1,6 @@
 #include "apps/rank_rates.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -9,6 +8,7 @@
 #include "apps/models/model_loops_cuda.h"
 #include "kernels/host_stream.h"
 #include "kernels/kernels.h"
+#include "kernels/seconds.h"
 #include "optim/optimizer.h"
 #include "optim/update.h"
 #include "sharding/cores.h"
@@ -17,10 +17,6 @@ namespace aliquot {
 namespace {
 
 constexpr int64_t kSmallPart = 256;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Small numbers of which each half is one too, in bf16; they differ, since processors take less power over equal ones.
 std::vector<uint32_t> numbers(int64_t count) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,13 +16,10 @@
 #include "engine/budget.h"
 #include "kernels/host_stream.h"
 #include "kernels/machine_memory.h"
+#include "kernels/seconds.h"
 
 namespace aliquot {
 namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 LoaderOptions loader_options(const World& world, const TrainOptions& o) {
   return {.sequence = *o.sequence,

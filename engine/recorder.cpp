@@ -1,16 +1,10 @@
 #include "engine/recorder.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "kernels/seconds.h"
 
 namespace aliquot {
-namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 Recorder::Recorder(const Plan& plan) : plan_(plan) {
   for (auto& step : spans_) step.resize(plan.schedule.operations.size());

@@ -1,14 +1,11 @@
 #include "apps/models/parts.h"
 
-#include <chrono>
 #include <utility>
+
+#include "kernels/seconds.h"
 
 namespace aliquot {
 namespace {
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Clock {
   Part part = Part::kOther;
