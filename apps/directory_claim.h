@@ -12,11 +12,17 @@ class DirectoryClaim {
   /// Waits a few seconds for a run that is just ending; then throws UnavailableError.
   explicit DirectoryClaim(const std::filesystem::path& directory);
   ~DirectoryClaim();
+  /// Where the directory was removed or replaced meanwhile: makes it again and claims what lies there now, as the constructor.
+  void renew();
   DirectoryClaim(const DirectoryClaim&) = delete;
   DirectoryClaim& operator=(const DirectoryClaim&) = delete;
 
  private:
-  int descriptor_;
+  void claim();
+  bool is_of_what_lies_there() const;
+
+  std::filesystem::path directory_;
+  int descriptor_ = -1;
 };
 
 }  // namespace aliquot

@@ -1,5 +1,6 @@
 // The `aliquot` command: finds the command meant, and turns what it throws into one line and an exit code.
 #include <array>
+#include <csignal>
 #include <exception>
 #include <fmt/format.h>
 #include <new>
@@ -91,6 +92,7 @@ bool wants_help(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   aliquot::keep_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error of its writer, as on a full disk
   aliquot::set_log_sink(aliquot::log_to_standard_error);
   const int code = aliquot::run_to_its_code({argv + 1, argv + argc});
   const std::string loss = aliquot::loss_of_output();

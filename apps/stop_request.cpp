@@ -65,12 +65,14 @@ void take_signals(sigset_t set, StartedBy by) {
 void listen_for_stop(StartedBy by) {
   const sigset_t set = signals(by != StartedBy::kMpirun);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C ends the tee that reads us too, and what was asked for is still to be saved
   std::thread(take_signals, set, by).detach();
 }
 
 int stop_signal() noexcept { return requested; }
 
 void unblock_stop_signals() noexcept {
+  std::signal(SIGPIPE, SIG_DFL);
   const sigset_t set = signals(true);
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }

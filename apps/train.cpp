@@ -22,6 +22,7 @@
 #include "kernels/device.h"
 #include "kernels/error.h"
 #include "kernels/staged_fault.h"
+#include "sharding/flight_recorder.h"
 
 namespace aliquot {
 namespace {
@@ -102,6 +103,23 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
   return open_token_source(options.data);
 }
 
+/// A rank that computes, or waits for a disk, without end cannot be left behind in one process: all of it goes.
+[[noreturn]] void end_with_stuck(std::exception_ptr first, const std::string& who) {
+  write_flights(who + " did not come back after another rank had failed");
+  auto code = ExitCode::kFault;
+  try {
+    std::rethrow_exception(first);
+  } catch (const Error& error) {
+    code = error.exit_code();
+    warn("{}", error.what());
+  } catch (const std::exception& error) {
+    warn("{}", error.what());
+  }
+  warn("{} did not come back, and is ended with the process.", who);
+  std::fflush(stdout);
+  _exit(static_cast<int>(code));
+}
+
 ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
   if (options.ranks && *options.ranks != world.rank_count()) {
     throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
@@ -139,13 +157,15 @@ int run_train(const Arguments& arguments) {
   listen_for_stop(started_by());
   install_fault_names();
   ExitCode code = ExitCode::kDone;
+  WorldOptions world_choices = world_options(options);
+  world_choices.on_stuck = end_with_stuck;
   World::run(
       ranks_without_launcher(options),
       [&](World& world) {
         const ExitCode own = train_rank(world, options, *data, evaluated.get());
         if (world.rank() == 0 || launched_process_count() > 1) code = own;
       },
-      world_options(options));
+      world_choices);
   return static_cast<int>(code);
 }
 

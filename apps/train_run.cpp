@@ -89,7 +89,7 @@ ExitCode TrainRun::run() {
     if (due && engine_->step_count() < last_step_) save_checkpoint();
   }
   save_last_checkpoint();
-  return finish(ExitCode::kDone);
+  return finish(is_spoiled() ? ExitCode::kNotFinite : ExitCode::kDone);
 }
 
 /// A run that saved says that it can be started again; one that has nowhere to save ends as the signal would have ended it.
@@ -238,23 +238,28 @@ bool TrainRun::skips_spike(double loss) {
   return spike;
 }
 
-/// Collective. Where a rank's own loss is not finite either, the trouble began there: its data, or its machine.
+/// Collective. Where a rank's own loss is not finite either, or its own gradients are not, the trouble began there: its data,
+/// or its machine.
 void TrainRun::tell_not_finite(const StepReport& report, double own_loss) {
-  std::vector<int> ranks;
-  const auto finite = world_.communicator().gather_objects(std::isfinite(own_loss) ? "yes" : "no");
+  const bool loss_is_not = !std::isfinite(own_loss);
+  std::vector<int> losses, gradients;
+  const auto all = world_.communicator().gather_objects(
+      fmt::format("{}{}", loss_is_not ? "loss " : "", report.own_not_finite ? "gradients" : ""));
   for (int r = 0; r < world_.rank_count(); ++r) {
-    if (finite[static_cast<size_t>(r)] == "no") ranks.push_back(r);
+    if (all[static_cast<size_t>(r)].starts_with("loss")) losses.push_back(r);
+    if (all[static_cast<size_t>(r)].ends_with("gradients")) gradients.push_back(r);
   }
   if (!leads()) return;
   progress_->finish();
-  const bool all = std::cmp_equal(ranks.size(), world_.rank_count());
-  const std::string losses =
-      ranks.empty()
-          ? ""
-          : fmt::format("; nor is the loss of {}", all ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", ")));
+  const auto ranks = [this](const std::vector<int>& some) {
+    return std::cmp_equal(some.size(), world_.rank_count()) ? "any rank"
+                                                            : fmt::format("rank {}", fmt::join(some, ", "));
+  };
+  const std::string also = (losses.empty() ? "" : "; nor is the loss of " + ranks(losses)) +
+                           (gradients.empty() ? "" : "; nor are the own gradients of " + ranks(gradients));
   warn("step {} was {}: the gradient of {} (unit {}) is not finite{}.", report.step,
        report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
-       unit_of_parameter(report.first_not_finite), losses);
+       unit_of_parameter(report.first_not_finite), also);
 }
 
 StepRecord TrainRun::record_of(const StepReport& report, double loss, double seconds) {

@@ -80,6 +80,8 @@ class TrainRun {
   bool saves_in_background();
   int64_t snapshot_capacity();
   void prepare_saving();
+  bool is_spoiled() const;
+  void tell_spoiled();
   void save_checkpoint();
   void tell_end(const std::function<std::optional<SaveReport>()>& end);
   void collect_checkpoint();

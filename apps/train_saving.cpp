@@ -105,8 +105,23 @@ std::map<std::string, Scalar> TrainRun::run_scalars() const {
   return scalars;
 }
 
+/// What was updated in backward from gradients that are none is not to push out what a run can go on from.
+bool TrainRun::is_spoiled() const { return options_.update_in_backward && not_finite_in_a_row_ > 0; }
+
+void TrainRun::tell_spoiled() {
+  if (!leads()) return;
+  progress_->finish();
+  warn(
+      "step {} is not saved, the checkpoints before it stand: its weights were updated in backward from gradients that "
+      "are "
+      "not finite.",
+      engine_->step_count());
+}
+
 void TrainRun::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
+  if (is_spoiled()) return tell_spoiled();
+  if (claim_) claim_->renew();
   if (options_.check_every > 0) engine_->check_copies();  // what is saved is not what one rank alone believes
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;

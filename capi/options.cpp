@@ -135,7 +135,9 @@ const std::vector<Entry>& precision_entries() {
 void set_offload(Offload& kind, std::string& directory, Text text) {
   constexpr std::string_view kDisk = "disk:";
   const bool on_disk = text.starts_with(kDisk) && text.size() > kDisk.size();
-  kind = on_disk ? Offload::kDisk : choice<Offload>(text, {{"none", Offload::kNone}, {"host", Offload::kHost}});
+  if (!on_disk && text != "none" && text != "host")
+    throw UsageError(fmt::format("\"{}\" will not do: give one of none, host, disk:DIR", text));
+  kind = on_disk ? Offload::kDisk : text == "host" ? Offload::kHost : Offload::kNone;
   directory = on_disk ? text.substr(kDisk.size()) : "";
 }
 

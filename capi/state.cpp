@@ -15,7 +15,8 @@ int aliquot_read(aliquot_engine* engine, const char* parameter, int64_t count, f
   return guarded([&] {
     const std::string_view name = &given(parameter, "the parameter's name");
     const std::vector<float> whole = given(engine, "the engine").engine.read(name);
-    if (count != static_cast<int64_t>(whole.size()) || values == nullptr) {
+    if (values == nullptr) throw aliquot::UsageError("there is no place for the values: values is NULL");
+    if (count != static_cast<int64_t>(whole.size())) {
       throw aliquot::UsageError(
           fmt::format("the parameter {} has {} elements; room was given for {}", name, whole.size(), count));
     }

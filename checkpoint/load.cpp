@@ -95,6 +95,8 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
   const std::string told = from_rank_0(communicator, [&] {
+    if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
+      throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));
     std::vector<int64_t> steps;
     for (const FoundCheckpoint& found : list_checkpoints(directory)) steps.push_back(found.step);
     return to_bytes<int64_t>(steps);

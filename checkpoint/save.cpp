@@ -112,6 +112,8 @@ Manifest make_manifest(const State& state, const Catalogue& catalogue, const Sav
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
+  if (options.keep_count < 0)
+    throw UsageError(fmt::format("{} checkpoints cannot be kept: give 1 or more, or 0 for all", options.keep_count));
   Catalogue catalogue = agree_on_catalogue(state, communicator, directory);
   const FileStructure structure = agree_on_structure(state, catalogue, communicator);
   FileImage image(catalogue, structure.file_bytes, structure.gaps, communicator.rank());

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 
@@ -59,9 +60,11 @@ Unit& Unit::assigns_gradients() {
   return *this;
 }
 
-Engine::Engine(World& world, const EngineOptions& options)
-    : world_(world), options_(options), learning_rate_(aliquot::learning_rate(options.optimizer)) {
+Engine::Engine(World& world, const EngineOptions& options) : world_(world), options_(options) {
   check(options.optimizer, options.moments);
+  set_learning_rate(aliquot::learning_rate(options.optimizer));
+  if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
+    throw UsageError(fmt::format("clip is {}; it must be 0, which is off, or above", options.clip));
   if (options.update_in_backward && options.clip > 0) {
     throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
   }
@@ -152,6 +155,12 @@ void Engine::compute_on(std::unique_ptr<Stream> stream) {
   if (stream != nullptr && stream->lane() != Lane::kCompute)
     throw UsageError("the model's stream is to be of the compute lane");
   compute_stream_ = std::move(stream);
+}
+
+void Engine::set_learning_rate(double rate) {
+  if (!(rate >= 0.0 && rate < 1e30))
+    throw UsageError(fmt::format("the learning rate is {}; it must be 0 or more, and below 1e30", rate));
+  learning_rate_ = rate;
 }
 
 Stream& Engine::compute_stream() { return running("asking for its stream").executor.stream(Lane::kCompute); }

@@ -97,7 +97,8 @@ class Engine {
   /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish.
   StepReport step();
 
-  void set_learning_rate(double rate) { learning_rate_ = rate; }
+  /// From the next step on, the same on every rank. Throws UsageError below 0, and for what is no number.
+  void set_learning_rate(double rate);
   /// What the loss of this step is to be multiplied by: 1 but for fp16.
   double loss_scale() const { return scaler_.scale(); }
   /// Steps taken, skipped ones counted; what a resumed run goes on from.
@@ -177,7 +178,7 @@ class Engine {
   std::unique_ptr<Plan> plan_;
   std::unique_ptr<Stream> compute_stream_;  // the user's, until it is one of the lanes
   LossScaler scaler_;
-  double learning_rate_;
+  double learning_rate_ = 0;
   int64_t step_count_ = 0;    // taken or skipped
   int64_t update_count_ = 0;  // taken
   std::unique_ptr<Running> running_;

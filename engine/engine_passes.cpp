@@ -28,7 +28,11 @@ std::string_view Engine::name(Use use) {
 
 std::string Engine::unit_names(std::span<const UnitId> units) const {
   std::string names;
-  for (const UnitId unit : units) names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
+  for (const UnitId unit : units) {
+    if (unit < 0 || unit >= static_cast<UnitId>(units_.size()))
+      throw UsageError(fmt::format("there is no unit {}: there are {}", unit, units_.size()));
+    names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
+  }
   return names;
 }
 
@@ -144,9 +148,10 @@ void Engine::begin_evaluation(std::span<const UnitId> units) {
 
 void Engine::pass_over(std::span<const UnitId> units) {
   Running& run = running("passing over a unit");
+  run.require_nothing_live();
+  if (run.micro_batch < 0) throw UsageError("open a micro-batch before a unit is passed over");
   const Operation& next = run.active->operation(run.active->next());
-  const bool in_order = run.live.empty() && run.micro_batch >= 0 && run.active->at_model_code() &&
-                        next.micro_batch == run.micro_batch &&
+  const bool in_order = run.active->at_model_code() && next.micro_batch == run.micro_batch &&
                         std::ranges::is_permutation(plan_->model.uses[next.place], units);
   if (!in_order) {
     throw UsageError(
@@ -196,11 +201,14 @@ StepReport Engine::step() {
     if (run.micro_batch < 0) run.executor.show_step(step_count_ + 1);
     run.finish_passes();
   }
+  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
+  if (run.micro_batch < 0 && !run.abandoned) throw UsageError("step() was called before a micro-batch was begun");
   if (run.evaluates() || !run.executor.at_end_of_passes()) {
     throw UsageError(fmt::format("step() was called where the declared order has {}",
                                  use_text(run.executor.operation(run.executor.next()))));
   }
   run.executor.finish_step(run.abandoned);
+  run.watch.begin_step(!run.report.first_not_finite.empty());  // the next one
   run.abandoned = false;
   run.micro_batch = -1;
   ++step_count_;

@@ -6,6 +6,7 @@
 #include "engine/accesses.h"
 #include "engine/copies.h"
 #include "engine/engine.h"
+#include "engine/gather_in_parts.h"
 #include "engine/running.h"
 #include "engine/validate.h"
 #include "optim/moment_code.h"
@@ -86,9 +87,16 @@ Plan Engine::agreed_evaluation(const Plan& plan) const {
 
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
+  if (!initialize) throw UsageError("materialize() needs a function that says what the parameters begin with");
   const Plan evaluation = agreed_evaluation(plan());
   make_running(evaluation);
-  initialize_parameters(initialize);
+  try {
+    initialize_parameters(initialize);
+  } catch (...) {  // with what it began to write it must not be taken for one that can train
+    compute_stream_ = std::move(running_->lanes[static_cast<std::size_t>(Lane::kCompute)]);
+    running_.reset();
+    throw;
+  }
   world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made
 }
 
@@ -263,7 +271,8 @@ std::vector<float> Engine::read(std::string_view parameter) {
       }
       std::vector<float> whole(static_cast<std::size_t>(layout.tensors()[t].element_count()));
       auto* to = reinterpret_cast<char*>(whole.data());
-      for (const std::string& part : ranks.gather_objects(own)) to = std::copy(part.begin(), part.end(), to);
+      const std::string what = fmt::format("reading {}", parameter);
+      for (const std::string& part : gather_in_parts(ranks, what, own)) to = std::copy(part.begin(), part.end(), to);
       return whole;
     }
   }

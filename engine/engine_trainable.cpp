@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/gather_in_parts.h"
 #include "engine/running.h"
 
 namespace aliquot {
@@ -69,7 +70,7 @@ void carry_over(const State& before, const State& after, Communicator& ranks) {
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
     if (found == by_path.end()) continue;  // moments of what is frozen now; the same on every rank
-    const auto whole = assembled(tensor, ranks.gather_objects(packed(tensor)));
+    const auto whole = assembled(tensor, gather_in_parts(ranks, "carrying over " + tensor.path, packed(tensor)));
     for (const StatePiece& piece : found->second->pieces)
       write_piece(*found->second, piece, whole.data() + piece.offset * element_bytes(tensor.dtype));
   }

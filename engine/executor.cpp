@@ -138,6 +138,7 @@ void Executor::begin(OperationId id) {
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
   if (faults_ != nullptr) faults_->before(lane, id, shown_step_);
+  if (watch_ != nullptr) watch_->before(lane, id);
 }
 
 void Executor::end(OperationId id) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/fault_injector.h"
+#include "engine/gradient_watch.h"
 #include "engine/recorder.h"
 #include "engine/step_work.h"
 
@@ -55,6 +56,7 @@ class Executor {
   void set_recorder(Recorder* recorder) { recorder_ = recorder; }
   /// Null: nothing is staged.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
+  void set_watch(GradientWatch* watch) { watch_ = watch; }
   /// How messages call the step that begins.
   void show_step(int64_t step) { shown_step_ = step; }
   /// Above all that was published so far.
@@ -96,6 +98,7 @@ class Executor {
   StepWork work_;
   Recorder* recorder_ = nullptr;
   FaultInjector* faults_ = nullptr;
+  GradientWatch* watch_ = nullptr;
   UpdateSteps update_steps_;
   bool decided_ = false;   // for this step, where that does not wait for the norm
   bool abandons_ = false;  // this step

@@ -7,22 +7,67 @@
 
 #include "kernels/error.h"
 #include "optim/muon.h"
+#include "sharding/state.h"
+#include "sharding/state_names.h"
 
 namespace aliquot {
 namespace {
 
-void check_names(const ModelSpec& model) {
+/// As much of a name as a sentence bears.
+std::string short_of(std::string_view name) {
+  constexpr std::size_t kMost = 80;
+  return printable(name.substr(0, kMost)) + (name.size() > kMost ? "..." : "");
+}
+
+constexpr int64_t kMostElements = int64_t{1} << 58;
+
+/// Names and shapes that no checkpoint can hold are told before anything is trained.
+void check_savable(const TensorSpec& tensor) {
+  constexpr std::size_t kBesideBytes = 64;  // what a checkpoint writes around the name
+  std::string defect = path_defect(tensor.name);
+  if (tensor.name.size() > kPathBytesLimit - kBesideBytes)
+    defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kBesideBytes);
+  if (!defect.empty())
+    throw UsageError(
+        fmt::format("no checkpoint can hold parameter \"{}\": its name {}", short_of(tensor.name), defect));
+  if (!checked_element_count(tensor.shape)) {
+    throw UsageError(
+        fmt::format("no checkpoint can hold parameter {}: it has a negative extent, more than {} extents or more than "
+                    "2^58 elements",
+                    short_of(tensor.name), kShapeRankLimit));
+  }
+}
+
+/// A name is not the beginning of another at a slash: in a file one would be a tensor and a group.
+void check_groups(const std::unordered_set<std::string_view>& names) {
+  for (const std::string_view name : names) {
+    for (std::size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1)) {
+      if (!names.contains(name.substr(0, slash))) continue;
+      throw UsageError(
+          fmt::format("no checkpoint can hold parameter {} beside {}: what comes before a / is a group there",
+                      short_of(name), short_of(name.substr(0, slash))));
+    }
+  }
+}
+
+void check_parameters(const ModelSpec& model) {
   std::unordered_set<std::string_view> units, parameters;
+  int64_t element_count = 0;
   for (const UnitSpec& unit : model.units) {
-    if (!units.insert(unit.name).second) throw UsageError(fmt::format("two units are both named {}", unit.name));
+    if (!units.insert(unit.name).second)
+      throw UsageError(fmt::format("two units are both named {}", short_of(unit.name)));
     for (const ParameterSpec& parameter : unit.parameters) {
       if (!parameters.insert(parameter.tensor.name).second) {
         throw UsageError(
             fmt::format("two parameters are both named {}; a tied tensor is declared once, in a unit of its own",
-                        parameter.tensor.name));
+                        short_of(parameter.tensor.name)));
       }
+      check_savable(parameter.tensor);
+      element_count += parameter.tensor.element_count();
+      if (element_count > kMostElements) throw UsageError("the model has more than 2^58 elements");
     }
   }
+  check_groups(parameters);
 }
 
 void check_scales(const ModelSpec& model) {
@@ -55,7 +100,7 @@ void check_activations(const ModelSpec& model) {
 
 void ModelSpec::check() const {
   if (units.empty()) throw UsageError("the model declares no unit");
-  check_names(*this);
+  check_parameters(*this);
   check_scales(*this);
   std::vector<bool> used(units.size(), false);
   for (const auto& use : uses) {

@@ -59,6 +59,8 @@ struct StepReport {
   bool skipped = false;          // nothing was changed: a gradient was not finite, or a rank abandoned the step
   std::string first_not_finite;  // the first parameter, by name, whose gradient was not finite
   int abandoned_by = -1;         // the first rank that abandoned the step, if one did
+  /// This rank's own gradients were not, before ranks added them up. Looked at on hosts, in a step after one that was not finite.
+  bool own_not_finite = false;
 };
 
 /// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. Called for the

@@ -24,6 +24,7 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
       faults(make_fault_injector(of.world_, {*of.plan_, memory, weights, view, of.world_.device()})),
+      watch(*of.plan_, memory, of.world_.device()),
       executor({*of.plan_, groups, lanes, memory, homes, updater, *this, of.options_.optimizer}),
       evaluator({evaluation, groups, lanes, evaluation_memory, homes, updater, *this, of.options_.optimizer}),
       recomputed(recomputed_uses(of.plan_->model, of.plan_->policy)) {
@@ -31,6 +32,7 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
     for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane);
   }
   executor.set_faults(faults.get());
+  executor.set_watch(&watch);
 }
 
 /// A lane is a thread, on a host: none for what nothing runs on.
@@ -74,7 +76,8 @@ UpdateSteps Engine::Running::decide(const NormResult& norm) {
             .loss_scale = engine.scaler_.scale(),
             .skipped = (!finite || norm.abandoned_by >= 0) && !engine.options_.update_in_backward,
             .first_not_finite = norm.first_not_finite,
-            .abandoned_by = norm.abandoned_by};
+            .abandoned_by = norm.abandoned_by,
+            .own_not_finite = watch.found()};
   const double factor =
       norm.abandoned_by >= 0
           ? std::numeric_limits<double>::quiet_NaN()

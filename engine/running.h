@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "engine/fault_injector.h"
+#include "engine/gradient_watch.h"
 
 namespace aliquot {
 
@@ -64,6 +65,7 @@ struct Engine::Running final : StepDecision {
   Updater updater;
   Bindings bindings;
   std::unique_ptr<FaultInjector> faults;
+  GradientWatch watch;
   Executor executor, evaluator;
   std::optional<Recorder> recorder;
   int64_t recorded_from = 0;

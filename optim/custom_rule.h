@@ -32,6 +32,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/error.h"
 #include "optim/code_blocks.h"
 #include "optim/custom_loops.h"
 #include "optim/stream_block.h"
@@ -97,11 +98,12 @@ struct LoopsOf {
 /// An optimizer of that name, for flags, logs and errors. `lr`: its rate before any schedule. `rule_of_step(lr, step)`
 /// gives the rule of a step as rule_at() does for built-in ones; it is called once a step, on the thread that enqueues
 /// it. `cuda`: from custom_cuda<R>(), or null, and the rule is for hosts alone.
-/// Throws UsageError when the name is empty or a built-in one's, or two states share a name.
+/// Throws UsageError when the name is empty or a built-in one's, two states share a name, or there is no rule_of_step.
 template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,
                                         CustomCuda cuda = nullptr) {
+  if (!rule_of_step) throw UsageError(name + ": there is no function that gives the rule of a step");
   CustomDescription description{.name = std::move(name), .lr = lr, .state_names = {}, .rule_at = nullptr};
   description.state_names.assign(R::kStateNames.begin(), R::kStateNames.end());
   description.rule_at = [of_step = std::move(rule_of_step), cuda](double rate, int64_t step) {

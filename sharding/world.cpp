@@ -1,12 +1,15 @@
 #include "sharding/world.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <fmt/format.h>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "kernels/shared_counter.h"
 #include "kernels/start_thread.h"
@@ -43,12 +46,38 @@ World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int r
   return meet_when_made(make_threads_parts(hub, rank, rank_count, options), options);
 }
 
-/// The first failure of any rank; the others only report that they were told to leave.
-class FirstFailure {
+/// How the ranks of a world of threads end. The first failure of any is kept; the others only report that they were told to
+/// leave.
+class ThreadRanks {
  public:
-  void keep(std::exception_ptr failure) {
+  explicit ThreadRanks(int rank_count) : is_back_(static_cast<std::size_t>(rank_count), false) {}
+
+  /// Whether it is the first.
+  bool keep(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = std::move(failure);
+    if (failure_) return false;
+    failure_ = std::move(failure);
+    return true;
+  }
+  void come_back(int rank) {
+    const std::lock_guard lock(mutex_);
+    is_back_[static_cast<std::size_t>(rank)] = true;
+    changed_.notify_all();
+  }
+  /// By the rank that failed first: leaves when all others are back, or tells who is not.
+  void await_others(int own_rank, const WorldOptions& options) {
+    constexpr double kMostSeconds = 10;
+    const std::chrono::duration<double> patience(std::min(options.timeout_seconds + 1, kMostSeconds));
+    std::unique_lock lock(mutex_);
+    is_back_[static_cast<std::size_t>(own_rank)] = true;
+    const auto all_back = [this] { return std::ranges::find(is_back_, false) == is_back_.end(); };
+    if (changed_.wait_for(lock, patience, all_back)) return;
+    std::string who;
+    for (std::size_t r = 0; r < is_back_.size(); ++r) {
+      if (!is_back_[r]) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", r);
+    }
+    lock.unlock();
+    options.on_stuck(failure_, who);
   }
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
@@ -56,7 +85,9 @@ class FirstFailure {
 
  private:
   std::mutex mutex_;
-  std::exception_ptr failure_;
+  std::condition_variable changed_;
+  std::vector<bool> is_back_;
+  std::exception_ptr failure_;  // set once
 };
 
 }  // namespace
@@ -64,6 +95,14 @@ class FirstFailure {
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share) {
   if (options.make_device) return options.make_device(rank);
   return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
+}
+
+WorldOptions checked(WorldOptions options) {
+  constexpr double kMostSeconds = 1e9;
+  if (!(options.timeout_seconds > 0.0))
+    throw UsageError(fmt::format("timeout_seconds is {}; it must be above 0", options.timeout_seconds));
+  options.timeout_seconds = std::min(options.timeout_seconds, kMostSeconds);
+  return options;
 }
 
 World meet_when_made(World made, const WorldOptions& options) {
@@ -130,21 +169,25 @@ void World::sum(std::span<double> values) {
   stream->synchronize();
 }
 
-void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {
+void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& given) {
+  const WorldOptions options = checked(given);
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank, not {}", rank_count));
+  if (!body) throw UsageError("a world needs a function for its ranks to run");
   if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);
   const auto hub = make_threads_hub(rank_count, options.timeout_seconds);
-  FirstFailure failure;
+  ThreadRanks fates(rank_count);
   const auto run_rank = [&](int rank) {
     std::optional<World> world;
     try {
       world.emplace(make_threads_world(hub, rank, rank_count, options));
       body(*world);
     } catch (...) {
-      failure.keep(std::current_exception());
+      const bool is_first = fates.keep(std::current_exception());
       abort(*hub, failure_text(rank));
       if (world) abort_with_record(*world);
+      if (is_first && options.on_stuck) fates.await_others(rank, options);
     }
+    fates.come_back(rank);
   };
   std::vector<std::thread> ranks;
   ranks.reserve(static_cast<std::size_t>(rank_count) - 1);
@@ -153,11 +196,11 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
       ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
     run_rank(0);
   } catch (...) {  // a thread was refused; the ranks that did start wait for those that never will
-    failure.keep(std::current_exception());
+    fates.keep(std::current_exception());
     abort(*hub, failure_text(0));
   }
   for (auto& rank : ranks) rank.join();
-  failure.rethrow();
+  fates.rethrow();
 }
 
 }  // namespace aliquot

@@ -1,6 +1,7 @@
 #pragma once
 // The ranks of one program, and how they came to be.
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,9 +24,13 @@ struct WorldOptions {
   WorldChoice kind =
       WorldChoice::kAuto;        // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
   int threads_per_rank = 0;      // 0: the node's cores divided by the ranks on it, at least 1
-  double timeout_seconds = 600;  // deadline of every collective
-  /// Where a rank that fails leaves a record of its last collectives, unless ALIQUOT_FLIGHT_DIR names another; empty: nowhere.
+  double timeout_seconds = 600;  // deadline of every collective; INFINITY: none
+  /// Where a rank that fails leaves a record of its last collectives, a folder that is there, unless ALIQUOT_FLIGHT_DIR names
+  /// another; empty: nowhere.
   std::string flight_directory = {};
+  /// Ranks that are threads: called from one of them, with the first failure, when others have not come back some seconds
+  /// after it (as long as collectives may wait, at most 10): no thread can be ended alone. Without it the wait goes on.
+  std::function<void(std::exception_ptr first, const std::string& who)> on_stuck = nullptr;
   std::function<std::unique_ptr<Device>(int rank)> make_device =
       nullptr;  // tests: a device of their own; ranks then are threads
 };

@@ -59,7 +59,8 @@ StartedBy started_by() {
 
 int launched_process_count() { return std::max(1, find_launcher().process_count); }
 
-World World::from_environment(const WorldOptions& options) {
+World World::from_environment(const WorldOptions& given) {
+  const WorldOptions options = checked(given);
   const Launch launcher = find_launcher();
   const bool launched = launcher.process_count != 1;
   if (options.kind == WorldChoice::kThreads || options.make_device) {
@@ -75,6 +76,7 @@ World World::from_environment(const WorldOptions& options) {
 void World::run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options) {
   const bool as_threads = find_launcher().process_count == 1 && options.kind != WorldChoice::kMpi;
   if (as_threads) return threads(rank_count, body, options);
+  if (!body) throw UsageError("a world needs a function for its ranks to run");
   World world = from_environment(options);
   try {
     body(world);

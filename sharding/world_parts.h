@@ -11,6 +11,10 @@ namespace aliquot {
 /// A host device of options.threads_per_rank threads, or, if that is 0, of `share` of them, or the one the options make.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
+/// The options as worlds take them: what is for ever to a clock is no longer deadline than a lifetime. Throws UsageError for a
+/// deadline that is no time.
+WorldOptions checked(WorldOptions options);
+
 /// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline. From
 /// then on collectives are noted, and work that fails on a lane is told to all. Collective.
 World meet_when_made(World made, const WorldOptions& options);

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "apps/spike_guard.h"
+#include "checkpoint/find.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
@@ -98,6 +99,48 @@ TEST(NotFinite, EndsTheRunWhenItGoesOn) {
       run({"--ranks", "2", "--steps", "20", "--lr", "1e15", "--clip", "0", "--max-skipped", "3"});
   EXPECT_EQ(result.code, 4);
   says(result.err, {"nor is the loss of any rank", "3 steps in a row were not finite (--max-skipped)"});
+}
+
+/// Weights that were updated from no numbers would push out all checkpoints that a run can go on from.
+TEST(NotFinite, UpdatesInBackwardThatSpoiledTheWeightsAreNotSaved) {
+  const test::TemporaryDirectory folder;
+  const std::string saved = folder.path().string();
+  const std::vector<std::string> words{"--ranks",
+                                       "2",
+                                       "--steps",
+                                       "30",
+                                       "--update-in-backward",
+                                       "--clip",
+                                       "0",
+                                       "--max-skipped",
+                                       "6",
+                                       "--checkpoint-dir",
+                                       saved,
+                                       "--checkpoint-every",
+                                       "2",
+                                       "--keep",
+                                       "2",
+                                       "--resume",
+                                       "auto"};
+  for (const std::string saves : {"blocking", "snapshot"}) {
+    std::vector<std::string> these = words;
+    these.insert(these.end(), {"--save", saves});
+    const test::CommandResult spoiled = run(these, "rank=1,step=7,op=reduce,kind=nan");
+    EXPECT_EQ(spoiled.code, 4) << spoiled.err;
+    says(spoiled.err, {"step 8 is not saved, the checkpoints before it stand"});
+    const auto left = list_checkpoints(saved);
+    ASSERT_EQ(left.size(), 2u) << spoiled.err;
+    EXPECT_EQ(left.back().step, 6);
+    these.insert(these.end(), {"--stop-after", "10"});
+    const test::CommandResult resumed = run(these);
+    EXPECT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_EQ(list_checkpoints(saved).back().step, 10);
+    for (const FoundCheckpoint& found : list_checkpoints(saved)) std::filesystem::remove_all(found.path);
+  }
+  std::vector<std::string> last = words;
+  last.insert(last.end(), {"--stop-after", "7"});
+  EXPECT_EQ(run(last, "rank=1,step=7,op=reduce,kind=nan").code, 4);
+  EXPECT_EQ(list_checkpoints(saved).back().step, 6);
 }
 
 /// `steps` batches that are easy to learn, then one of noise, then easy ones again.

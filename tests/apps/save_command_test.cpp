@@ -157,6 +157,24 @@ TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
   EXPECT_EQ(list_checkpoints(directory.path()).back().step, 6);
 }
 
+/// A directory that was removed and made again is another, and another run may have come to it.
+TEST(Save, ADirectoryThatWasMadeAgainIsClaimedAgain) {
+  test::TemporaryDirectory above;
+  const auto directory = above.path() / "checkpoints";
+  std::filesystem::create_directory(directory);
+  DirectoryClaim claim(directory);
+  claim.renew();
+  EXPECT_THROW(DirectoryClaim second(directory), UnavailableError);
+  std::filesystem::remove(directory);
+  claim.renew();
+  EXPECT_TRUE(std::filesystem::is_directory(directory));
+  EXPECT_THROW(DirectoryClaim second(directory), UnavailableError);
+  std::filesystem::remove(directory);
+  std::filesystem::create_directory(directory);
+  const DirectoryClaim other(directory);
+  EXPECT_THROW(claim.renew(), UnavailableError);
+}
+
 /// Two at once would sweep, replace and prune each other's checkpoints.
 TEST(Save, ADirectoryIsOneRunsAtATime) {
   test::TemporaryDirectory directory;

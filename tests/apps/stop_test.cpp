@@ -9,6 +9,7 @@
 
 #include "apps/stop_request.h"
 #include "apps/sweep/child_process.h"
+#include "checkpoint/find.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 
@@ -66,6 +67,27 @@ TEST_F(Stop, WithNowhereToSaveItEndsAsTheSignalWould) {
     EXPECT_NE(said().find("digest "), std::string::npos) << said();
     std::filesystem::remove(metrics());
   }
+}
+
+/// Ctrl-C in `aliquot train | tee log` ends both: nobody reads any more when the run is asked.
+TEST_F(Stop, ThatWhoeverReadTheOutputWentTooLosesNothing) {
+  std::string words;
+  for (const std::string& word :
+       train({"--steps", "1000000", "--progress", "lines", "--checkpoint-dir", checkpoints()})) {
+    if (word != "--quiet") words += " '" + word + "'";
+  }
+  const std::string folder = directory_.path().string();
+  const std::string line =
+      "cd '" + folder + "'; ( sh -c 'echo $$ >pid; exec \"$@\"' run" + words + " 2>&1; echo $? >code ) | head -n 4";
+  ChildProcess shell({"/bin/sh", "-c", line}, directory_.path() / "said.txt");
+  for (int i = 0; i < 6000 && contents(metrics()).find("\"step\":20,") == std::string::npos; ++i)
+    std::this_thread::sleep_for(10ms);
+  const std::string process = contents(directory_.path() / "pid");
+  ASSERT_FALSE(process.empty()) << said();
+  kill(std::stoi(process), SIGINT);
+  EXPECT_TRUE(shell.ended_within(60)) << said();
+  EXPECT_EQ(contents(directory_.path() / "code"), "75\n");
+  EXPECT_FALSE(list_checkpoints(checkpoints()).empty());
 }
 
 TEST_F(Stop, SavedItSaysStartMeAgainAndGoesOnAsIfItHadNotStopped) {

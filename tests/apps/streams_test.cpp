@@ -91,6 +91,18 @@ TEST_F(Streams, FilesThatCannotBeReadAreSentences) {
   EXPECT_EQ(file("there.json").front(), '{');
 }
 
+/// Not the signal that such a limit sends: a save that fails is told, and what there was stands.
+TEST_F(Streams, AFileThatMayGrowNoMoreIsAsAFullDisk) {
+  const std::string limited =
+      fmt::format("cd '{}' && ulimit -f 40 && exec '{}' {} --save blocking --checkpoint-dir saved",
+                  folder_.path().string(), test::aliquot_program(), kTiny);
+  const test::CommandResult result = test::run_program("/bin/sh", {"-c", limited});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_NE(result.err.find("File too large"), std::string::npos) << result.err;
+  for (const auto& left : std::filesystem::directory_iterator(folder_.path() / "saved"))
+    EXPECT_FALSE(left.path().filename().string().starts_with(".tmp-")) << left.path();
+}
+
 TEST_F(Streams, SettingsMayComeThroughAPipe) {
   const std::string words = fmt::format("'{}' {}--dry-run ", test::aliquot_program(), kTiny);
   for (const auto& [settings, flag] :

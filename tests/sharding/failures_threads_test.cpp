@@ -30,6 +30,28 @@ TEST(Failures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
   }
 }
 
+/// No thread can be ended alone: whoever made the world is told, once, and decides.
+TEST(Failures, WhoDoesNotComeBackIsTold) {
+  std::string told, first;
+  std::atomic<bool> released = false;
+  const auto on_stuck = [&](std::exception_ptr failure, const std::string& who) {
+    told += who;
+    try {
+      std::rethrow_exception(std::move(failure));
+    } catch (const std::exception& error) {
+      first = error.what();
+    }
+    released = true;
+  };
+  const auto body = [&](World& world) {
+    if (world.rank() == 2) throw std::runtime_error("the disk is gone");
+    while (world.rank() != 1 && !released) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  EXPECT_THROW(World::threads(4, body, {.timeout_seconds = 0.2, .on_stuck = on_stuck}), std::runtime_error);
+  EXPECT_EQ(told, "rank 0, rank 3");
+  EXPECT_EQ(first, "the disk is gone");
+}
+
 TEST(Failures, ARankThatThrowsTakesTheOthersWithIt) {
   const auto message = failure_of(
       4,

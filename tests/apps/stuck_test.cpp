@@ -1,0 +1,33 @@
+// Ranks that are threads, of which one comes back from nowhere: the others have their deadline, and so has the process.
+#include <chrono>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+
+namespace aliquot {
+namespace {
+
+TEST(Stuck, OneRankDoesNotKeepTheProcess) {
+  for (const std::string rank : {"0", "1"}) {
+    const test::TemporaryDirectory saved;
+    const auto began = std::chrono::steady_clock::now();
+    const test::CommandResult result =
+        test::run_program(test::aliquot_program(),
+                          {"train", "--quiet", "--layers", "1", "--width", "32", "--threads", "1", "--ranks", "2",
+                           "--steps", "4", "--timeout", "1", "--checkpoint-dir", saved.path().string()},
+                          {"ALIQUOT_FAULT=rank=" + rank + ",step=2,op=update,kind=slow:600s"});
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_NE(result.err.find("rank " + rank + " never arrived"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("rank " + rank + " did not come back, and is ended with the process."), std::string::npos)
+        << result.err;
+    EXPECT_LT(took.count(), 60);
+    const test::CommandResult told = test::run_aliquot({"doctor", "--explain", saved.path().string()});
+    EXPECT_EQ(told.out.rfind("2 of 2 ranks left a record", 0), 0u) << told.out << told.err;
+    EXPECT_NE(told.out.find("Rank " + rank), std::string::npos) << told.out;
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

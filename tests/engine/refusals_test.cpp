@@ -1,0 +1,238 @@
+// What an engine does not take, and says so before anything is trained with it; and what a refusal leaves.
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <numeric>
+
+#include "engine/engine.h"
+#include "engine/gather_in_parts.h"
+#include "optim/custom_rule.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN(),
+                 kInfinity = std::numeric_limits<double>::infinity();
+
+/// The sentence of the UsageError that `call` throws.
+template <typename Call>
+std::string refusal(const Call& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+/// An engine of one parameter, of one rank.
+class Refusals : public testing::Test {
+ protected:
+  void declare_named(const std::string& name, std::vector<int64_t> shape = {3}) {
+    engine.add_unit(fmt::format("unit {}", engine.units().size())).add("." + name, std::move(shape), &value, &gradient);
+  }
+  static void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
+  void train_a_step() {
+    {
+      const Pass pass = engine.micro_batch();
+      for (Unit& unit : engine.units()) const Scope live = unit.forward();
+      for (Unit& unit : reversed(engine.units())) const Scope live = unit.backward();
+    }
+    engine.step();
+  }
+
+  World world = World::from_environment(kHosts);
+  float *value = nullptr, *gradient = nullptr;
+  Engine engine{world, {}};
+};
+
+TEST_F(Refusals, NamesAndShapesThatNoCheckpointHolds) {
+  const std::vector<std::string> names = {"",
+                                          "x/",
+                                          "x//y",
+                                          ".",
+                                          "x/../y",
+                                          "a\nb",
+                                          "a\xff\xfe",
+                                          std::string("a\0b", 3),
+                                          std::string(961, 'n'),
+                                          std::string(5'000'000, 'n')};
+  for (const std::string& name : names) {
+    Engine one(world, {});
+    one.add_unit("u").add("." + name, {3}, &value, &gradient);
+    const std::string said = refusal([&] { one.plan(); });
+    EXPECT_EQ(said.substr(0, 33), "no checkpoint can hold parameter ") << said;
+    EXPECT_LT(said.size(), 300u);
+  }
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           std::vector<int64_t>(33, 1), {0, int64_t{1} << 60}, {int64_t{1} << 61}, {-1}}) {
+    Engine one(world, {});
+    one.add_unit("u").add("w", shape, &value, &gradient);
+    EXPECT_NE(refusal([&] { one.plan(); }).find("u.w"), std::string::npos);
+  }
+  declare_named("x");
+  declare_named("x/exp_avg");
+  EXPECT_EQ(refusal([&] { engine.plan(); }),
+            "no checkpoint can hold parameter x/exp_avg beside x: what comes before a / is a group there");
+}
+
+TEST_F(Refusals, NamesThatACheckpointHoldsAreTaken) {
+  for (const std::string& name : {std::string("a/b"), std::string("ä → ш"), std::string(960, 'n'), std::string("a.b")})
+    declare_named(name);
+  declare_named("many", std::vector<int64_t>(32, 1));
+  EXPECT_NO_THROW(engine.plan());
+}
+
+TEST_F(Refusals, AModelOfMoreElementsThanCanBeCounted) {
+  for (int i = 0; i < 30; ++i) declare_named(fmt::format("w{}", i), {int64_t{1} << 58});
+  EXPECT_EQ(refusal([&] { engine.plan(); }), "the model has more than 2^58 elements");
+}
+
+TEST_F(Refusals, RatesThatAreNone) {
+  for (const double rate : {kNotANumber, kInfinity, -1.0, 1e40})
+    EXPECT_NE(refusal([&] { engine.set_learning_rate(rate); }).find("the learning rate is "), std::string::npos);
+  EXPECT_NO_THROW(engine.set_learning_rate(0.0));
+  for (const double clip : {kNotANumber, kInfinity, -1.0})
+    EXPECT_NE(refusal([&] { Engine one(world, {.clip = clip}); }).find("clip is "), std::string::npos);
+}
+
+TEST_F(Refusals, AnOptimizerThatNobodyMade) {
+  EXPECT_EQ(refusal([&] { Engine one(world, {.optimizer = CustomOptimizer{}}); }),
+            "a CustomOptimizer was not made by custom_optimizer()");
+}
+
+TEST_F(Refusals, NothingToCall) {
+  declare_named("w");
+  EXPECT_NE(refusal([&] { engine.materialize({}); }).find("materialize() needs a function"), std::string::npos);
+  EXPECT_NO_THROW(engine.materialize(ones));
+  EXPECT_EQ(refusal([] { World::threads(2, nullptr); }), "a world needs a function for its ranks to run");
+  EXPECT_EQ(refusal([] { World::run(2, nullptr); }), "a world needs a function for its ranks to run");
+}
+
+/// It was taken for materialized, and trained on zeros.
+TEST_F(Refusals, AnEngineWhoseValuesFailedIsNotMaterialized) {
+  declare_named("w");
+  const auto fails = [](const ParameterSpec&, int64_t, std::span<float>) { throw std::runtime_error("no file"); };
+  EXPECT_THROW(engine.materialize(fails), std::runtime_error);
+  EXPECT_EQ(refusal([&] { (void)engine.micro_batch(); }), "materialize() the engine before the first micro-batch");
+  engine.materialize(ones);
+  EXPECT_EQ(engine.read("w"), std::vector<float>(3, 1.0f));
+  EXPECT_NO_THROW(train_a_step());
+}
+
+TEST_F(Refusals, UnitsThatAreNotThere) {
+  declare_named("w");
+  engine.materialize(ones);
+  const Pass pass = engine.micro_batch();
+  for (const UnitId unit : {-1, 1, 99}) {
+    EXPECT_EQ(refusal([&] { const Scope live = engine.forward(std::span(&unit, 1)); }),
+              fmt::format("there is no unit {}: there are 1", unit));
+    EXPECT_EQ(refusal([&] { engine.pass_over(std::span(&unit, 1)); }),
+              fmt::format("there is no unit {}: there are 1", unit));
+  }
+}
+
+TEST_F(Refusals, SayWhatIsMissing) {
+  declare_named("w");
+  engine.materialize(ones);
+  Unit& unit = engine.units().front();
+  EXPECT_EQ(refusal([&] { engine.step(); }), "step() was called before a micro-batch was begun");
+  EXPECT_EQ(refusal([&] { unit.pass_over(); }), "open a micro-batch before a unit is passed over");
+  {
+    const Pass pass = engine.micro_batch();
+    {
+      const Scope live = unit.forward();
+      EXPECT_EQ(refusal([&] { unit.pass_over(); }), "unit unit 0 is still live: close its scope first");
+    }
+    EXPECT_EQ(refusal([&] { engine.step(); }), "step() was called where the declared order has backward of unit 0");
+    const Scope live = unit.backward();
+  }
+  EXPECT_NO_THROW(engine.step());
+}
+
+TEST_F(Refusals, DeadlinesThatAreNoTime) {
+  for (const double seconds : {0.0, -1.0, kNotANumber}) {
+    EXPECT_NE(
+        refusal([&] { World::threads(2, [](World&) {}, {.timeout_seconds = seconds}); }).find("timeout_seconds is "),
+        std::string::npos);
+    EXPECT_NE(refusal([&] { World::from_environment({.timeout_seconds = seconds}); }).find("timeout_seconds is "),
+              std::string::npos);
+  }
+}
+
+/// Beyond what a clock counts in they were over at once.
+TEST_F(Refusals, DeadlinesMayBeAsLongAsOneLikes) {
+  for (const double seconds : {1e10, 1e300, kInfinity}) {
+    const auto meet = [](World& ranks) {
+      double one = 1;
+      if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ranks.sum(std::span(&one, 1));
+      EXPECT_EQ(one, 2);
+    };
+    EXPECT_NO_THROW(World::threads(2, meet, {.device = DeviceChoice::kHost, .timeout_seconds = seconds}));
+  }
+}
+
+// What ranks ask each other for -----------------------------------------------------------------------------------------
+
+TEST(Reading, OfOtherNamesOnOtherRanksIsRefusedOnAll) {
+  World::threads(
+      3,
+      [](World& world) {
+        Trainee trainee(world, {});
+        const std::string said =
+            refusal([&] { trainee.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
+        EXPECT_EQ(said, "rank 1 is reading layer.1.weight, rank 0 is reading layer.0.weight");
+        EXPECT_NO_THROW(trainee.engine.read("layer.0.weight"));
+      },
+      kHosts);
+}
+
+/// What is exchanged at once is little, however large the tensor: over MPI there is a most.
+TEST(Reading, GathersAnyLengthAPartAtATime) {
+  for (const int ranks : {1, 2, 3}) {
+    World::threads(
+        ranks,
+        [](World& world) {
+          const auto text_of = [](int rank) {
+            std::string text(static_cast<std::size_t>(rank) * 37 + (rank == 2 ? 0 : 5), 'a');
+            std::iota(text.begin(), text.end(), static_cast<char>(rank));
+            return text;
+          };
+          for (const int64_t part_bytes : {1, 7, 64, 4096}) {
+            const auto all = gather_in_parts(world.communicator(), "testing", text_of(world.rank()), part_bytes);
+            ASSERT_EQ(std::ssize(all), world.rank_count());
+            for (int r = 0; r < world.rank_count(); ++r) EXPECT_EQ(all[r], text_of(r));
+          }
+        },
+        kHosts);
+  }
+}
+
+/// More than one part of it: the masters of a tensor of 6 MiB, read and carried over.
+TEST(Reading, LargeTensorsComeWhole) {
+  World::threads(
+      2,
+      [](World& world) {
+        float *value = nullptr, *gradient = nullptr;
+        Engine engine(world, {});
+        engine.add_unit("u").add("w", {3, 524'289}, &value, &gradient);
+        const auto number = [](const ParameterSpec&, int64_t offset, std::span<float> values) {
+          std::iota(values.begin(), values.end(), static_cast<float>(offset));
+        };
+        engine.materialize(number);
+        std::vector<float> expected(3 * 524'289);
+        std::iota(expected.begin(), expected.end(), 0.0f);
+        EXPECT_TRUE(engine.read("u.w") == expected);
+        engine.set_trainable("u", false);
+        EXPECT_TRUE(engine.read("u.w") == expected);
+      },
+      kHosts);
+}
+
+}  // namespace
+}  // namespace aliquot
