@@ -35,8 +35,8 @@ class GuardRange {
   const char* name_at(const void* address) const noexcept;
 };
 
-/// From now on a fault inside a guard range prints which parameter was touched outside a live scope before the process
-/// dies as it would have. Other faults go to the handler that was there. For programs: a library leaves handlers alone.
+/// From the first call on a fault inside a guard range prints which parameter was touched outside a live scope. It, and every
+/// other fault, then goes to the handler that was there as if there were none between. For programs: a library sets none.
 void install_fault_names();
 
 }  // namespace aliquot

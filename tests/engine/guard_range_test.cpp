@@ -1,0 +1,134 @@
+// Faults that are named and then go on to whoever handled them before. Handlers are a process's own, so each test has one.
+#include "engine/guard_range.h"
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace aliquot {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+std::byte* page = nullptr;
+std::array<char, 1 << 16> stack_of_handlers;
+
+void touch(const std::byte* at) { (void)*static_cast<const volatile std::byte*>(at); }
+
+void handle(int signal, void (*handler)(int, siginfo_t*, void*), int flags) {
+  struct sigaction action {};
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO | flags;
+  sigaction(signal, &action, nullptr);
+}
+
+/// Makes the page readable, as a program does that maps on demand; 7 where it is not told what the kernel told.
+void mend(int signal, siginfo_t* info, void* context) {
+  if (signal != SIGSEGV || info->si_code != SEGV_ACCERR || info->si_addr != page || context == nullptr) _exit(7);
+  mprotect(page, kPageBytes, PROT_READ);
+}
+
+void map_page() {
+  page = static_cast<std::byte*>(mmap(nullptr, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+/// Two faults that the program mends, and then one that is not its own.
+[[noreturn]] void fault_beside_own_handler() {
+  map_page();
+  handle(SIGSEGV, mend, 0);
+  install_fault_names();
+  touch(page);
+  mprotect(page, kPageBytes, PROT_NONE);
+  touch(page);
+  static const GuardRange weights({{"h.1.weight", 4}});
+  touch(weights.address(0));  // mend() is not told of its page: 7
+  _exit(1);
+}
+
+TEST(GuardRangeDeathTest, TheHandlerOfBeforeIsToldWhatTheKernelTold) {
+  EXPECT_EXIT(fault_beside_own_handler(), testing::ExitedWithCode(7), "parameter h.1.weight was touched");
+}
+
+[[noreturn]] void fault_by_number() {
+  std::signal(SIGSEGV, [](int signal) { _exit(signal == SIGSEGV ? 9 : 1); });
+  install_fault_names();
+  map_page();
+  touch(page);
+  _exit(1);
+}
+
+TEST(GuardRangeDeathTest, AHandlerOfTheNumberAloneIsCalled) {
+  EXPECT_EXIT(fault_by_number(), testing::ExitedWithCode(9), "^$");
+}
+
+void fault_after_installing(int times) {
+  std::signal(SIGSEGV, SIG_DFL);
+  for (int i = 0; i < times; ++i) install_fault_names();
+  const GuardRange weights({{"h.1.weight", 4}});
+  touch(weights.address(0));
+}
+
+/// It was an endless loop: the second time found the first to be what was there before.
+TEST(GuardRangeDeathTest, ASecondInstallationChangesNothing) {
+  for (const int times : {1, 2, 3}) {
+    EXPECT_EXIT(
+        {
+          alarm(20);
+          fault_after_installing(times);
+        },
+        testing::KilledBySignal(SIGSEGV), "^aliquot: parameter h.1.weight was touched outside a live scope: [^\n]*\n$");
+  }
+}
+
+/// What was sent is nobody's instruction, and would not come again.
+TEST(GuardRangeDeathTest, ASignalThatWasSentEndsTheProcessToo) {
+  const auto sent = [] {
+    std::signal(SIGBUS, SIG_DFL);
+    install_fault_names();
+    kill(getpid(), SIGBUS);
+    pause();
+  };
+  EXPECT_EXIT(sent(), testing::KilledBySignal(SIGBUS), "^$");
+}
+
+[[noreturn]] void fault_twice_with_a_handler_for_one() {
+  map_page();
+  handle(SIGSEGV, mend, static_cast<int>(SA_RESETHAND));
+  install_fault_names();
+  touch(page);
+  mprotect(page, kPageBytes, PROT_NONE);
+  touch(page);
+  _exit(1);
+}
+
+TEST(GuardRangeDeathTest, AHandlerForOneFaultIsCalledForOne) {
+  EXPECT_EXIT(fault_twice_with_a_handler_for_one(), testing::KilledBySignal(SIGSEGV), "^$");
+}
+
+int deep(int depth) {
+  std::array<volatile char, 1024> frame{};
+  frame[0] = static_cast<char>(depth);
+  return depth < 0 ? 0 : deep(depth + 1) + frame[0];
+}
+
+/// A stack that has overflowed has no room for a handler.
+[[noreturn]] void overflow_the_stack() {
+  stack_t stack{};
+  stack.ss_sp = stack_of_handlers.data();
+  stack.ss_size = stack_of_handlers.size();
+  sigaltstack(&stack, nullptr);
+  handle(
+      SIGSEGV, [](int, siginfo_t*, void*) { _exit(11); }, SA_ONSTACK);
+  install_fault_names();
+  _exit(deep(0) == 0 ? 1 : 2);
+}
+
+TEST(GuardRangeDeathTest, AnOverflowOfTheStackIsHandledOnTheOtherStack) {
+  EXPECT_EXIT(overflow_the_stack(), testing::ExitedWithCode(11), "^$");
+}
+
+}  // namespace
+}  // namespace aliquot
