@@ -29,6 +29,16 @@ UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view un
   return plan.model.uses[operation.place].front();
 }
 
+/// A rank that publishes what it updated writes over its own copy too, and with it over the flipped bit.
+void refuse_flip_before_publish(const StagedFault& fault, const Plan& plan) {
+  const bool publishes =
+      std::ranges::any_of(plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kPublish; });
+  if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
+  throw UsageError(
+      "ALIQUOT_FAULT would flip a bit in update that publish then writes over, and nothing would be other: at ZeRO "
+      "stages 1 and 2 it is op=publish,kind=flip.");
+}
+
 void refuse_what_cannot_come(const StagedFault& fault, const Plan& plan, const World& world) {
   if (fault.rank >= world.rank_count()) {
     throw UsageError(
@@ -39,6 +49,7 @@ void refuse_what_cannot_come(const StagedFault& fault, const Plan& plan, const W
         "ALIQUOT_FAULT would stop a process that is all ranks, and nobody were left to miss it: use kind=slow:2s, or "
         "mpirun.");
   }
+  refuse_flip_before_publish(fault, plan);
   const bool comes = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
     return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
   });

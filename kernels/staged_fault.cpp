@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "kernels/error.h"
@@ -95,15 +96,16 @@ std::optional<StagedFault> of_environment() {
 
 StagedFault parse_staged_fault(std::string_view text) {
   StagedFault fault;
-  bool has_kind = false;
+  std::set<std::string_view> said;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string_view field = text.substr(at, end - at);
+    const std::string_view name = field.substr(0, field.find('='));
     set(fault, text, field);
-    has_kind |= field.starts_with("kind=");
+    if (!said.insert(name).second) refuse(text, fmt::format("{} is said twice, and there is one fault", name));
     at = end + 1;
   }
-  if (!has_kind) refuse(text, "it has no kind");
+  if (!said.contains("kind")) refuse(text, "it has no kind");
   check(fault, text);
   return fault;
 }

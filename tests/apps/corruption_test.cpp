@@ -48,6 +48,16 @@ TEST(Corruption, OneFlippedBitIsFoundAndItsRankAndUnitNamed) {
   }
 }
 
+/// What a rank updates it publishes to itself too, over the flipped bit: the fault would come and change nothing.
+TEST(Corruption, AFlipThatWouldBeWrittenOverIsRefused) {
+  for (const char* stage : {"1", "2"}) {
+    const test::CommandResult result =
+        run({"--ranks", "2", "--steps", "3", "--zero-stage", stage}, "rank=1,step=2,op=update,kind=flip");
+    EXPECT_EQ(result.code, 1) << result.out;
+    says(result.err, {"would flip a bit in update that publish then writes over", "op=publish,kind=flip."});
+  }
+}
+
 TEST(Corruption, NothingIsSavedThatOneRankAloneBelieves) {
   const test::TemporaryDirectory saved;
   const test::CommandResult result =

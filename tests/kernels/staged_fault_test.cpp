@@ -57,6 +57,11 @@ TEST(StagedFault, RefusesTheRestWithASentence) {
       {"unit=,op=reduce,kind=kill", "'unit=' is none of"},
       {"op=gather,kind=nan", "nan is for op=backward and op=reduce"},
       {"op=reduce,kind=enospc", "enospc is for op=save"},
+      {"rank=1,rank=1,op=reduce,kind=kill", "rank is said twice"},
+      {"step=1,op=reduce,step=2,kind=kill", "step is said twice"},
+      {"op=reduce,op=gather,kind=kill", "op is said twice"},
+      {"unit=h.1,op=reduce,unit=h.2,kind=kill", "unit is said twice"},
+      {"kind=kill,op=reduce,kind=throw", "kind is said twice"},
       {"op=save,kind=flip", "flip is for op=update and op=publish"},
   };
   for (const auto& [text, why] : cases) {
