@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <initializer_list>
+#include <string>
 #include <thread>
 #include <unistd.h>
 
@@ -25,7 +26,7 @@ sigset_t signals(bool with_terminal) {
 
 /// A launcher ends its ranks so when one of them died: there is no time to save, but to say where this one was.
 [[noreturn]] void end_by_launcher() {
-  write_flights("told to end by the launcher (SIGTERM): another rank died, or somebody stopped the job");
+  write_flights(std::string(kToldToEnd) + " (SIGTERM): another rank died, or somebody stopped the job");
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -45,7 +46,7 @@ void take_signals(sigset_t set, StartedBy by) {
     const int signal = leaves_record ? sigtimedwait(&set, nullptr, &kPatience) : sigwaitinfo(&set, nullptr);
     if (signal < 0 && errno != EAGAIN) continue;
     if (signal < 0) {
-      write_flights("told to end by the launcher (SIGTERM) 20 s before, and its step is not over");
+      write_flights(std::string(kToldToEnd) + " (SIGTERM) 20 s before, and its step is not over");
       leaves_record = false;
       continue;
     }

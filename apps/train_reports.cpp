@@ -12,6 +12,7 @@
 #include "apps/version.h"
 #include "checkpoint/save.h"
 #include "kernels/machine_memory.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -153,6 +154,7 @@ void TrainRun::report_stragglers() {
   const RankSeconds seconds = RankSeconds::of(own);
   const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   std::vector<RankSeconds> ranks;
+  const ExchangePurpose purpose("report", engine_->step_count());
   for (const std::string& from : world_.communicator().gather_objects(bytes))
     std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
   if (!leads() || own.operations.empty()) return;

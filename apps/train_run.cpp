@@ -17,6 +17,7 @@
 #include "kernels/host_stream.h"
 #include "kernels/machine_memory.h"
 #include "kernels/seconds.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -243,6 +244,7 @@ bool TrainRun::skips_spike(double loss) {
 void TrainRun::tell_not_finite(const StepReport& report, double own_loss) {
   const bool loss_is_not = !std::isfinite(own_loss);
   std::vector<int> losses, gradients;
+  const ExchangePurpose purpose("report", report.step);
   const auto all = world_.communicator().gather_objects(
       fmt::format("{}{}", loss_is_not ? "loss " : "", report.own_not_finite ? "gradients" : ""));
   for (int r = 0; r < world_.rank_count(); ++r) {

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "checkpoint/together.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 
@@ -24,6 +25,7 @@ BackgroundSaver::~BackgroundSaver() {
 
 std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::filesystem::path& directory,
                                                  SaveOptions options) {
+  const ExchangePurpose purpose("save", state.step);
   std::optional<SaveReport> before = collect();
   // Once all ranks are here, all of them will have a thread that saves, whatever else fails in training: none of these
   // threads can then wait for one that never starts.
@@ -46,6 +48,7 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
 
 SaveReport BackgroundSaver::write(const std::filesystem::path& directory, const SaveOptions& options,
                                   const std::exception_ptr& copy_failure) {
+  const ExchangePurpose purpose("save");
   all_or_none(*own_ranks_, [&] {
     if (copy_failure) std::rethrow_exception(copy_failure);
   });

@@ -13,6 +13,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/together.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -55,6 +56,7 @@ void agree_on_path(Communicator& communicator, const std::filesystem::path& path
 
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options) {
+  const ExchangePurpose purpose("load");
   const auto begun = std::chrono::steady_clock::now();
   agree_on_path(communicator, path);
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
@@ -94,6 +96,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
+  const ExchangePurpose purpose("load");
   const std::string told = from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));

@@ -19,6 +19,7 @@
 #include "checkpoint/together.h"
 #include "kernels/file.h"
 #include "kernels/staged_fault.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -111,6 +112,7 @@ Manifest make_manifest(const State& state, const Catalogue& catalogue, const Sav
 
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options) {
+  const ExchangePurpose purpose("save", state.step);
   const auto begun = std::chrono::steady_clock::now();
   if (options.keep_count < 0)
     throw UsageError(fmt::format("{} checkpoints cannot be kept: give 1 or more, or 0 for all", options.keep_count));

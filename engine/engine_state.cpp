@@ -10,6 +10,7 @@
 #include "engine/running.h"
 #include "engine/validate.h"
 #include "optim/moment_code.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -245,6 +246,7 @@ void Engine::check_copies() {
   Running& run = running("comparing copies");
   run.require_between_steps("check_copies()");
   run.come_to_rest();
+  const ExchangePurpose purpose("compare copies", step_count_);
   world_.communicator().gather_objects("at rest");  // what others publish here has come too
   const std::string difference = Copies(*plan_, run.groups, run.memory, run.view).difference();
   if (difference.empty()) return;

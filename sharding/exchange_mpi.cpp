@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "sharding/communicator.h"
+#include "sharding/exchange_purpose.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -109,12 +110,12 @@ class MpiExchange::Wait {
   }
 
   [[noreturn]] void give_up() {
-    std::string missing;
+    std::vector<int> missing;
     for (int r = 0; r < exchange_.rank_count_; ++r) {
-      if (missing_[r]) missing += fmt::format("; rank {} never arrived", exchange_.name_of(r));
+      if (missing_[r]) missing.push_back(exchange_.name_of(r));
     }
-    const std::string why = fmt::format("rank {} waited {:g} s for the other ranks to set up together{}",
-                                        exchange_.name_of(exchange_.rank_), exchange_.timeout_seconds_, missing);
+    const std::string why =
+        exchange_deadline_text(exchange_.name_of(exchange_.rank_), exchange_.timeout_seconds_, missing);
     exchange_.abort(why);
     throw CommunicationError(why);
   }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <fmt/format.h>
 #include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "sharding/communicator.h"
+#include "sharding/exchange_purpose.h"
 #include "sharding/groups.h"
 #include "sharding/share_between_threads.h"
 
@@ -105,12 +105,11 @@ class ThreadsHub {
   }
 
   [[noreturn]] void give_up(int rank) {
-    std::string missing;
+    std::vector<int> missing;
     for (int r = 0; r < rank_count(); ++r) {
-      if (!deposited_[r]) missing += fmt::format("; rank {} never arrived", name_of(r));
+      if (!deposited_[r]) missing.push_back(name_of(r));
     }
-    leave(fmt::format("rank {} waited {:g} s for the other ranks to set up together{}", name_of(rank), timeout_seconds_,
-                      missing));
+    leave(exchange_deadline_text(name_of(rank), timeout_seconds_, missing));
     throw CommunicationError(why_);
   }
 

@@ -13,12 +13,14 @@
 namespace aliquot {
 namespace {
 
-constexpr std::string_view kTitle = "aliquot flight record 1";
+constexpr std::string_view kTitle = "aliquot flight record 2";
+constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // and without meetings
 constexpr std::string_view kColumns =
     "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
+constexpr std::string_view kMeetingColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
 constexpr int kMostRanks = 1 << 20;
 constexpr std::size_t kMostGroups = 1 << 14;
-constexpr std::size_t kEntryWords = 12;
+constexpr std::size_t kEntryWords = 12, kMeetingWords = 8;
 
 std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
 
@@ -38,18 +40,12 @@ class Reader {
   Reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
 
   FlightRecord read() {
-    if (next() != kTitle) fail("it does not begin as one");
-    while (!rest_.empty()) {
-      const auto words = words_of(next(), '\t');
-      if (words[0] == "#") continue;
-      if (words[0] == "collective" && words.size() == kEntryWords) {
-        add_entry(words);
-      } else if (words.size() == 2) {
-        set(words[0], words[1]);
-      } else {
-        fail("this line is of no kind");
-      }
-    }
+    const std::string_view title = next();
+    if (title != kTitle && title != kTitleWithoutEnd) fail("it does not begin as one");
+    const std::size_t whole = rest_.rfind('\n') + 1;  // 0 where there is no line's end
+    record_.whole = title == kTitleWithoutEnd && whole == rest_.size();
+    rest_ = rest_.substr(0, whole);
+    while (!rest_.empty()) read_line(words_of(next(), '\t'));
     require_all_said();
     return std::move(record_);
   }
@@ -65,6 +61,20 @@ class Reader {
     rest_.remove_prefix(std::min(rest_.size(), end + 1));
     ++line_;
     return line;
+  }
+
+  void read_line(const std::vector<std::string_view>& words) {
+    if (said_.contains("end")) fail("nothing comes after its end");
+    if (words[0] == "#") return;
+    if (words[0] == "collective" && words.size() == kEntryWords) {
+      add_entry(words);
+    } else if (words[0] == "meeting" && words.size() == kMeetingWords) {
+      add_meeting(words);
+    } else if (words.size() == 2) {
+      set(words[0], words[1]);
+    } else {
+      fail("this line is of no kind");
+    }
   }
 
   template <typename Number>
@@ -111,6 +121,10 @@ class Reader {
       record_.written = time(value);
     } else if (name == "utc") {
       record_.written_utc = utc(value);
+    } else if (name == "end") {
+      const std::size_t count = record_.entries.size() + record_.meetings.size();
+      if (number<std::size_t>(value, 0, SIZE_MAX) != count) fail("there are more or fewer lines than its end says");
+      record_.whole = true;
     } else {
       fail("this line is of no kind");
     }
@@ -160,6 +174,19 @@ class Reader {
     entry.ended = time(words[11]);
   }
 
+  void add_meeting(std::span<const std::string_view> words) {
+    if (record_.meetings.size() == kMostFlightMeetings) fail("there are more meetings than a rank keeps");
+    FlightEntry& meeting = record_.meetings.emplace_back();
+    meeting.is_meeting = true;
+    meeting.number = number<uint64_t>(words[1], 0, UINT64_MAX);
+    meeting.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
+    meeting.sequence = number<uint64_t>(words[3], 1, UINT64_MAX);
+    meeting.unit = without_controls(words[4]);
+    meeting.step = number<int64_t>(words[5], -1, INT64_MAX);
+    meeting.issued = meeting.begun = time(words[6]);
+    meeting.ended = time(words[7]);
+  }
+
   std::string_view rest_, source_;
   int line_ = 0;
   std::set<std::string_view> said_;  // of the lines that come once
@@ -193,6 +220,12 @@ std::string flight_text(const FlightRecord& record) {
                         without_controls(entry.unit), entry.step, seconds(entry.issued), seconds(entry.begun),
                         seconds(entry.ended));
   }
+  if (!record.meetings.empty()) text += fmt::format("{}\n", kMeetingColumns);
+  for (const FlightEntry& meeting : record.meetings) {
+    text += fmt::format("meeting\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", meeting.number, meeting.group, meeting.sequence,
+                        without_controls(meeting.unit), meeting.step, seconds(meeting.begun), seconds(meeting.ended));
+  }
+  if (record.whole) text += fmt::format("end\t{}\n", record.entries.size() + record.meetings.size());
   return text;
 }
 

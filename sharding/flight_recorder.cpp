@@ -87,9 +87,54 @@ void FlightRecorder::end(uint64_t number) noexcept {
     slot(number).ended.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
+uint64_t FlightRecorder::meet(int group, uint64_t sequence, Label purpose) noexcept {
+  const uint64_t number = met_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+  Slot& slot = meetings_[number % meetings_.size()];
+  slot.number.store(0, std::memory_order_relaxed);
+  slot.after.store(issued_count_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  slot.group.store(group, std::memory_order_relaxed);
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  slot.step.store(purpose.step, std::memory_order_relaxed);
+  slot.begun.store(now_nanoseconds(), std::memory_order_relaxed);
+  slot.ended.store(0, std::memory_order_relaxed);
+  write_shared(slot.unit, purpose.what);
+  slot.number.store(number, std::memory_order_release);
+  return number;
+}
+
+void FlightRecorder::leave(uint64_t meeting) noexcept {
+  Slot& slot = meetings_[meeting % meetings_.size()];
+  if (slot.number.load(std::memory_order_relaxed) == meeting)
+    slot.ended.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
 void FlightRecorder::note_place(std::string_view place) {
   const std::lock_guard lock(mutex_);
   if (place_.empty()) place_ = place;
+}
+
+/// As they came.
+std::vector<FlightEntry> FlightRecorder::meetings() const {
+  std::vector<std::pair<uint64_t, FlightEntry>> numbered;
+  for (const Slot& slot : meetings_) {
+    const uint64_t number = slot.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    const double begun = seconds(slot.begun);
+    numbered.push_back({number,
+                        {.number = slot.after,
+                         .group = slot.group,
+                         .sequence = slot.sequence,
+                         .unit = read_shared(slot.unit),
+                         .step = slot.step,
+                         .issued = begun,
+                         .begun = begun,
+                         .ended = seconds(slot.ended),
+                         .is_meeting = true}});
+  }
+  std::ranges::sort(numbered, {}, &std::pair<uint64_t, FlightEntry>::first);
+  std::vector<FlightEntry> meetings;
+  for (auto& [number, meeting] : numbered) meetings.push_back(std::move(meeting));
+  return meetings;
 }
 
 FlightRecord FlightRecorder::record(std::string_view why) const {
@@ -115,6 +160,7 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
                               .ended = seconds(slot.ended)});
   }
   std::ranges::sort(record.entries, {}, &FlightEntry::number);
+  record.meetings = meetings();
   const std::lock_guard lock(mutex_);
   record.place = place_;
   record.groups = groups_;  // after the entries, which name no group that is not among them
@@ -154,11 +200,16 @@ void FlightRecorder::write_file(const std::string& text) const {
   for (const std::string& old : directory.names()) {
     if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
   }
-  File file = directory.create(half);
-  file.write(std::as_bytes(std::span(text)), 0);
-  file.close();
-  directory.remove(name);  // of a run before
-  directory.rename(half, name);
+  try {
+    File file = directory.create(half);
+    file.write(std::as_bytes(std::span(text)), 0);
+    file.close();
+    directory.remove(name);  // of a run before
+    directory.rename(half, name);
+  } catch (...) {
+    directory.remove(half);  // the disk may be full: what nobody can read takes none of it
+    throw;
+  }
 }
 
 }  // namespace aliquot

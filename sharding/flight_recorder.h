@@ -17,8 +17,9 @@
 namespace aliquot {
 
 /// A ring of the last kDepth collectives that one rank issued, in all its groups, with when each was issued, begun (its
-/// stream came to it) and ended (all ranks had come, and the bytes were here). Noting one neither locks nor allocates. Any
-/// thread, but where it is said otherwise. While it lives, write_flights() reaches it.
+/// stream came to it) and ended (all ranks had come, and the bytes were here); and one of the last meetings, which wait on the
+/// host, some of them long beside many collectives. Noting one neither locks nor allocates. Any thread, but where it is said
+/// otherwise. While it lives, write_flights() reaches it.
 class FlightRecorder {
  public:
   static constexpr std::size_t kDepth = kMostFlightEntries;
@@ -38,6 +39,10 @@ class FlightRecorder {
   void begin(uint64_t number) noexcept;
   void end(uint64_t number) noexcept;
 
+  /// The rank comes to the `sequence`-th meeting of that group, counted from 1. Returns what leave() is told when all have come.
+  uint64_t meet(int group, uint64_t sequence, Label purpose) noexcept;
+  void leave(uint64_t meeting) noexcept;
+
   /// Where the rank's own thread was when something failed: "backward h.3 (operation 41 of 87, micro-batch 0, step 118)".
   /// The first stays.
   void note_place(std::string_view place);
@@ -51,7 +56,8 @@ class FlightRecorder {
 
  private:
   struct Slot {
-    std::atomic<uint64_t> number{0};  // of the collective it holds; 0 while that changes
+    std::atomic<uint64_t> number{0};  // of the collective or the meeting it holds; 0 while that changes
+    std::atomic<uint64_t> after{0};   // of a meeting: how many collectives were issued before
     std::atomic<int> group{0};
     std::atomic<Lane> lane{Lane::kCompute};
     std::atomic<uint64_t> sequence{0}, what{0};
@@ -59,13 +65,15 @@ class FlightRecorder {
     SharedText unit{};
   };
   Slot& slot(uint64_t number) { return slots_[number % kDepth]; }
+  std::vector<FlightEntry> meetings() const;
   std::string taken(std::string_view why);
   void write_file(const std::string& text) const;
 
   int rank_, rank_count_;
   std::string run_, directory_;
   std::array<Slot, kDepth> slots_;
-  std::atomic<uint64_t> issued_count_{0};
+  std::array<Slot, kMostFlightMeetings> meetings_;
+  std::atomic<uint64_t> issued_count_{0}, met_count_{0};
   mutable std::mutex mutex_;  // of the two below
   std::vector<std::vector<int>> groups_;
   std::string place_;

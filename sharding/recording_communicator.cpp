@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/exchange_purpose.h"
 #include "sharding/operation_description.h"
 
 namespace aliquot {
@@ -63,7 +64,12 @@ class RecordingCommunicator final : public Communicator {
   void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
     ranks_->await(stream, lane, progress, label);
   }
-  std::vector<std::string> gather_objects(std::string_view own) override { return ranks_->gather_objects(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override {
+    const uint64_t meeting = recorder_->meet(group_, ++met_count_, exchange_purpose());
+    std::vector<std::string> all = ranks_->gather_objects(own);
+    recorder_->leave(meeting);
+    return all;
+  }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return record_collectives(ranks_->split(color, key), recorder_, timed_);
   }
@@ -92,6 +98,7 @@ class RecordingCommunicator final : public Communicator {
   bool timed_;
   int group_;
   std::array<uint64_t, kLaneCount> issued_{};
+  uint64_t met_count_ = 0;
 };
 
 }  // namespace

@@ -1,8 +1,11 @@
 // What a flight record's file says, when it is written, and what is read of it.
 #include <atomic>
+#include <csignal>
 #include <gtest/gtest.h>
 #include <regex>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 #include "apps/explain/crossings.h"
 #include "apps/explain/explain.h"
@@ -125,15 +128,85 @@ TEST(FlightFile, RefusesWhatNoRankWrites) {
   refused("0 1 2", "0 1 1", "a group has a rank twice");
   refused("0 1 2", "0 2", "a group is without the rank that noted it");
   refused("collective\t2", "collective\t1", "collectives come in the order of their numbers");
+  refused("end\t2\n", "end\t3\n", "there are more or fewer lines than its end says");
+  refused("end\t2\n", "end\t2\nend\t2\n", "nothing comes after its end");
+  refused("end\t2\n", "end\t2\n# more\n", "nothing comes after its end");
+  refused("end\t2\n", "meeting\t2\t0\t1\tsave\t20\t1.5\n", "this line is of no kind");
+  refused("end\t2\n", "meeting\t2\t1\t1\tsave\t20\t1.5\t-\n", "a number was expected");
   says(refusal_of(text.substr(0, text.find("rank\t"))), {"it ends without a line of its rank"});
 }
 
+std::string without_end(const std::string& text) { return text.substr(0, text.find("end\t")); }
+
+/// head -n 20 of a record once counted as all of it, and what was gone as what never came.
+TEST(FlightFile, WithoutItsEndItIsCut) {
+  const std::string text = small_flight();
+  EXPECT_TRUE(parse_flight(text, "it").whole);
+  const std::size_t first = text.find("group\t");
+  for (std::size_t at = first; at < text.size(); ++at) {
+    const FlightRecord cut = parse_flight(text.substr(0, at), "it");
+    EXPECT_FALSE(cut.whole) << at;
+    EXPECT_LE(cut.entries.size(), 2u);
+    EXPECT_EQ(cut.why, "rank 2 failed");
+  }
+  const FlightRecord half = parse_flight(text.substr(0, text.find("collective\t2") + 20), "it");
+  EXPECT_EQ(half.entries.size(), 1u) << "a line that is not whole says nothing";
+}
+
+TEST(FlightFile, RecordsOfBeforeTheyHadAnEndAreTakenAtTheirWord) {
+  const std::string text = with(without_end(small_flight()), "flight record 2", "flight record 1");
+  EXPECT_TRUE(parse_flight(text, "it").whole);
+  EXPECT_EQ(parse_flight(text, "it").entries.size(), 2u);
+  EXPECT_FALSE(parse_flight(text.substr(0, text.size() - 1), "it").whole);
+  EXPECT_EQ(refusal_of(with(text, "flight record 1", "flight record 3")),
+            "it is no flight record of a rank: line 1: it does not begin as one.");
+}
+
+/// A thread that saves may wait long, beside many collectives.
+TEST(FlightFile, MeetingsAreKeptBesideCollectives) {
+  FlightRecorder recorder(1, 2, "0123", "");
+  const int group = recorder.add_group({0, 1});
+  recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
+  recorder.leave(recorder.meet(group, 1, {"set up"}));
+  recorder.meet(group, 2, {"save", 20});
+  for (uint64_t i = 2; i <= 1000; ++i) recorder.issue(group, Lane::kReduce, i, describe_barrier({"h.1"}), {"h.1"});
+  const std::string text = flight_text(recorder.record("told to end"));
+  const FlightRecord record = parse_flight(text, "it");
+  EXPECT_EQ(flight_text(record), text);
+  ASSERT_EQ(record.meetings.size(), 2u);
+  EXPECT_EQ(record.meetings[0].unit, "set up");
+  EXPECT_GE(record.meetings[0].ended, record.meetings[0].begun);
+  EXPECT_EQ(record.meetings[1].unit, "save");
+  EXPECT_EQ(record.meetings[1].step, 20);
+  EXPECT_EQ(record.meetings[1].number, 1u) << "the collective before it";
+  EXPECT_LT(record.meetings[1].ended, 0);
+  for (uint64_t i = 3; i <= 1000; ++i) recorder.meet(group, i, {"save", 20});
+  EXPECT_EQ(recorder.record("").meetings.size(), kMostFlightMeetings);
+  EXPECT_EQ(recorder.record("").meetings.back().sequence, 1000u);
+}
+
+TEST(FlightFile, OnAFullDiskNothingIsLeft) {
+  const test::TemporaryDirectory directory;
+  FlightRecorder recorder(1, 2, "0123", directory.path().string());
+  const auto leave_none = [&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{.rlim_cur = 0, .rlim_max = RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &none);
+    recorder.write("rank 1 failed");
+    _exit(std::filesystem::is_empty(directory.path()) ? 0 : 1);
+  };
+  EXPECT_EXIT(leave_none(), testing::ExitedWithCode(0), "");
+}
+
 TEST(FlightFile, RefusesMoreThanARankKeeps) {
-  std::string text = small_flight();
+  std::string text = without_end(small_flight());
   const std::string last = text.substr(text.find("collective\t2\t"));
   for (int number = 3; number <= 256; ++number) text += with(last, "\t2\t", "\t" + std::to_string(number) + "\t");
   EXPECT_EQ(refusal_of(text), "nothing");
   says(refusal_of(text + with(last, "\t2\t", "\t257\t")), {"there are more collectives than a rank keeps"});
+  for (int i = 0; i < 64; ++i) text += "meeting\t2\t0\t1\tsave\t20\t1.5\t-\n";
+  EXPECT_EQ(refusal_of(text), "nothing");
+  says(refusal_of(text + "meeting\t2\t0\t1\tsave\t20\t1.5\t-\n"), {"there are more meetings than a rank keeps"});
   std::string groups;
   for (int i = 0; i < (1 << 14); ++i) groups += "group\t1\n";
   says(refusal_of(with(small_flight(), "group", groups + "group")), {"there are too many groups"});

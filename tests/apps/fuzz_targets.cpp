@@ -101,6 +101,12 @@ std::vector<std::string> flight_seeds() {
       if (timed && number < 3) entry.ended = entry.issued + 0.5;
       record.entries.push_back(entry);
     }
+    FlightEntry meeting;
+    meeting.is_meeting = true;
+    meeting.sequence = 1;
+    meeting.unit = "save";
+    meeting.issued = meeting.begun = 3.5;
+    record.meetings.push_back(meeting);
     seeds.push_back(flight_text(record));
   }
   return seeds;
@@ -118,8 +124,8 @@ std::span<const FuzzTarget> fuzz_targets() {
       {"flight",
        run_flight,
        flight_seeds,
-       {"collective\t", "group\t", "rank\t", "ranks\t", "run\t", "why\t", "utc\t", "gather", "barrier", "-", "inf",
-        "1e308", "18446744073709551615", "1048576", "0000000000000000"}}};
+       {"collective\t", "meeting\t", "end\t", "group\t", "rank\t", "ranks\t", "run\t", "why\t", "utc\t", "gather",
+        "barrier", "-", "inf", "1e308", "18446744073709551615", "1048576", "0000000000000000"}}};
   return targets;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sharding/communicator.h"
+#include "sharding/exchange_purpose.h"
 #include "sharding/gpu_ranks.h"
 #include "sharding/node_memory.h"
 #include "sharding/share_between_threads.h"
@@ -56,6 +57,25 @@ TEST(ThreadsExchange, AMissingRankOfAGroupIsNamedAsInTheWorld) {
     if (world.rank() == 1) group->all("here");
   });
   EXPECT_EQ(thrown[1], "rank 1 waited 0.3 s for the other ranks to set up together; rank 3 never arrived");
+}
+
+TEST(ThreadsExchange, WhatRanksMeetForIsSaid) {
+  const auto thrown = run(2, 0.3, [](Exchange& world) {
+    const ExchangePurpose load("load");
+    world.all("here");
+    {
+      const ExchangePurpose save("save", 20);
+      world.all("here");
+    }
+    if (world.rank() == 1) world.all("here");
+  });
+  EXPECT_EQ(thrown[1], "rank 1 waited 0.3 s for the other ranks to load together; rank 0 never arrived");
+  const auto saving = run(2, 0.3, [](Exchange& world) {
+    const ExchangePurpose save("save", 20);
+    if (world.rank() == 0) world.all("here");
+  });
+  EXPECT_EQ(saving[0], "rank 0 waited 0.3 s for the other ranks to save together (step 20); rank 1 never arrived");
+  EXPECT_EQ(exchange_purpose().what, "set up");
 }
 
 TEST(ThreadsExchange, AnAbortOfTheWorldReachesItsGroups) {

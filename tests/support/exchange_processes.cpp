@@ -9,6 +9,7 @@
 
 #include "kernels/shared_counter.h"
 #include "sharding/board.h"
+#include "sharding/exchange_purpose.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -89,9 +90,7 @@ class ProcessesExchange final : public Exchange {
     while (!counter.wait(round, kPatienceNanoseconds)) {
       if (shared_.notice.posted()) throw CommunicationError(shared_.notice.why());
       if (std::chrono::steady_clock::now() < deadline) continue;
-      const std::string why =
-          fmt::format("rank {} waited {:g} s for the other ranks to set up together; rank {} never arrived", rank_,
-                      timeout_seconds_, rank);
+      const std::string why = exchange_deadline_text(rank_, timeout_seconds_, {rank});
       abort(why);
       throw CommunicationError(why);
     }
