@@ -10,22 +10,29 @@
 
 namespace aliquot {
 
-/// The `sequence`-th collective of one lane of one group, as each rank noted it.
+/// The `sequence`-th collective of one lane of one group, or meeting of the group, as each rank noted it.
 struct Crossing {
   int group = 0;                              // the same for all ranks
   const std::vector<int>* members = nullptr;  // the group's, by their ranks in the world
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;
+  bool is_meeting = false;
   std::map<int, const FlightEntry*> by_rank;  // of those that issued it
 };
 
-/// Those of one lane of one group stand together, by sequence. They point into the records, which outlive them.
+/// Whether ranks come to the one and the other in one order: of one lane of one group, or both of the group's meetings.
+bool in_one_order(const Crossing& a, const Crossing& b);
+
+/// Those that ranks come to in one order stand together, by sequence. They point into the records, which outlive them.
 std::vector<Crossing> crossings_of(const std::vector<FlightRecord>& records);
+
+/// "collective #13 of the reduce lane", "meeting #7".
+std::string place_text(const Crossing& crossing);
 
 /// Seconds that a rank had waited in it when it ended, or when the record was written; negative: it never began.
 double waited_seconds(const FlightEntry& entry, const FlightRecord& record);
 
-/// "reduce-scatter of 256 float32 (h.1, step 3)".
+/// "reduce-scatter of 256 float32 (h.1, step 3)", "meeting (save, step 20)".
 std::string operation_text(const FlightEntry& entry);
 
 }  // namespace aliquot

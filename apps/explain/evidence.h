@@ -17,14 +17,19 @@ struct Evidence {
 
   const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
   bool has(int rank) const { return by_rank.contains(rank); }
+  /// Whether its record was cut short: what that lacks may have come.
+  bool is_cut(int rank) const { return has(rank) && !of(rank).whole; }
+  /// Whether it is known when ranks came to it, or else only who issued it.
+  bool is_timed(const Crossing& crossing) const { return timed || crossing.is_meeting; }
   /// Whether the rank that noted it came to it, as far as that is known.
   bool came_to(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
   std::vector<FlightRecord> records;  // by rank
   std::map<int, const FlightRecord*> by_rank;
   std::vector<Crossing> crossings;
-  bool
-      timed;  // streams noted when they began and ended collectives; a GPU's do not, and who issued them is all that is known
+  /// Streams noted when they began and ended collectives; a GPU's do not, and who issued them is all that is known.
+  bool timed;
+  bool told_to_end;  // every rank that left a record was ended by the launcher, and none of them failed
 };
 
 }  // namespace aliquot

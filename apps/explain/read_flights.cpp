@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
 #include <system_error>
+#include <utility>
 
 #include "apps/explain/explain.h"
 #include "kernels/error.h"
@@ -58,31 +61,75 @@ FlightRecord read_flight(const fs::path& path) {
   return parse_flight(asked_of(path, [&] { return text_of(path); }), without_controls(path.string()));
 }
 
-/// The records of each run, and which run is the newest.
+struct Found {
+  FlightRecord record;
+  fs::path file;
+  fs::file_time_type changed;
+
+  /// What orders them. Files are copied, and look new: what the record says counts, and none of before said it.
+  std::pair<std::string, fs::file_time_type> time() const { return {record.written_utc, changed}; }
+};
+
+using RunRecords = std::map<int, Found>;  // by rank
+
+bool is_older(const RunRecords& a, const RunRecords& b) {
+  const auto last = [](const RunRecords& run) {
+    auto time = run.begin()->second.time();
+    for (const auto& [rank, found] : run) time = std::max(time, found.time());
+    return time;
+  };
+  return last(a) < last(b);
+}
+
+/// "runs/a/flight-0000.txt, runs/a/flight-0001.txt and 6 more".
+std::string files_text(const RunRecords& run) {
+  constexpr size_t kNamed = 4;
+  std::vector<std::string> names;
+  for (const auto& [rank, found] : run) {
+    if (names.size() < kNamed) names.push_back(without_controls(found.file.string()));
+  }
+  const std::string more = run.size() > kNamed ? fmt::format(" and {} more", run.size() - kNamed) : "";
+  return fmt::format("{}{}", fmt::join(names, ", "), more);
+}
+
+std::string of_other_run(const RunRecords& run) {
+  std::string last;
+  for (const auto& [rank, found] : run) last = std::max(last, found.record.written_utc);
+  return fmt::format("{} {} left out: of another run, {}.", files_text(run), run.size() == 1 ? "is" : "are",
+                     last.empty() ? "which says no time" : "that ended at " + date_text(last));
+}
+
+/// The records of each run.
 class Runs {
  public:
   void add(const fs::path& file) {
-    FlightRecord record = read_flight(file);
     std::error_code failed;
-    if (const auto time = fs::last_write_time(file, failed); runs_.empty() || time >= newest_time_) {
-      newest_time_ = time;
-      newest_ = record.run;
-    }
-    const int rank = record.rank;
-    runs_[record.run][rank] = std::move(record);
+    Found found{read_flight(file), file, fs::last_write_time(file, failed)};
+    RunRecords& run = runs_[found.record.run];
+    const int rank = found.record.rank;
+    const auto [before, first] = run.try_emplace(rank, found);
+    if (first || fs::equivalent(before->second.file, file, failed)) return;
+    if (before->second.time() < found.time()) std::swap(before->second, found);
+    left_out_.push_back(without_controls(fmt::format("{} is left out: {} is of the same rank of the same run.",
+                                                     found.file.string(), before->second.file.string())));
   }
 
   bool empty() const { return runs_.empty(); }
-  std::vector<FlightRecord> newest() {
-    std::vector<FlightRecord> records;
-    for (auto& [rank, record] : runs_[newest_]) records.push_back(std::move(record));
-    return records;
+
+  /// Leaves nothing here.
+  void take_newest(Flights& flights) {
+    const auto older = [](const auto& a, const auto& b) { return is_older(a.second, b.second); };
+    const auto newest = std::ranges::max_element(runs_, older);
+    for (auto& [rank, found] : newest->second) flights.records.push_back(std::move(found.record));
+    runs_.erase(newest);
+    std::ranges::move(left_out_, std::back_inserter(flights.left_out));
+    for (const auto& [name, run] : runs_) flights.left_out.push_back(of_other_run(run));
+    runs_.clear();
   }
 
  private:
-  std::map<std::string, std::map<int, FlightRecord>> runs_;
-  std::string newest_;
-  fs::file_time_type newest_time_;
+  std::map<std::string, RunRecords> runs_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace
@@ -108,7 +155,7 @@ Flights read_flights(const std::vector<fs::path>& places) {
     }
   }
   if (runs.empty()) throw UsageError(*first);
-  flights.records = runs.newest();
+  runs.take_newest(flights);
   return flights;
 }
 

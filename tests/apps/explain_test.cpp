@@ -115,6 +115,53 @@ TEST_F(Explain, SaysWhichRankIsSlow) {
        {"Rank 2 came last to ", "most before barrier (h.1, step 30), ", "rank 0 failed: the disk is gone"});
 }
 
+/// A save's ranks wait for one another on the host, not in a collective.
+TEST_F(Explain, SaysWhichRankNeverCameToASave) {
+  const bool has_mpirun = std::system("command -v mpirun >/dev/null") == 0;
+  for (const bool under_mpi : {false, true}) {
+    if (under_mpi && !has_mpirun) continue;
+    std::vector<std::string> words{"mpirun",
+                                   "-n",
+                                   "2",
+                                   test::aliquot_program(),
+                                   "train",
+                                   "--layers",
+                                   "1",
+                                   "--width",
+                                   "32",
+                                   "--sequence",
+                                   "32",
+                                   "--micro-batch",
+                                   "1",
+                                   "--threads",
+                                   "1",
+                                   "--quiet",
+                                   "--steps",
+                                   "100000",
+                                   "--timeout",
+                                   "1",
+                                   "--checkpoint-dir",
+                                   directory_.path().string(),
+                                   "--checkpoint-every",
+                                   "20",
+                                   "--save",
+                                   "snapshot"};
+    if (!under_mpi) {
+      words.erase(words.begin(), words.begin() + 3);
+      words.insert(words.end(), {"--ranks", "2"});
+    }
+    const test::CommandResult result =
+        test::run_program("/usr/bin/env", words,
+                          {"ALIQUOT_FAULT=rank=1,step=20,op=save,kind=slow:3s", "OMPI_ALLOW_RUN_AS_ROOT=1",
+                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"});
+    says(result.err, {"rank 0 waited 1 s for the other ranks to save together (step 20); rank 1 never arrived"});
+    const std::string text = explained();
+    EXPECT_TRUE(std::regex_search(text, std::regex("\nRank 1 (never )?came to meeting #[0-9]+ \\(save, step 20\\), w")))
+        << text;
+    says(text, {"  was in meeting #"});
+  }
+}
+
 TEST_F(Explain, SaysWhoLeftNoRecordWhenARankWasKilled) {
   if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
   const std::string records = directory_.path().string();

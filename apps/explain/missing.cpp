@@ -1,0 +1,136 @@
+#include "apps/explain/missing.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <iterator>
+#include <set>
+
+#include "apps/explain/waits.h"
+#include "apps/ranks_text.h"
+
+namespace aliquot {
+namespace {
+
+/// The last that the rank came to, in the order that has the one it is missing from, before that.
+const FlightEntry* last_before(const Evidence& evidence, const Crossing& missed, int rank) {
+  const FlightEntry* last = nullptr;
+  for (const Crossing& crossing : evidence.crossings) {
+    const auto found = crossing.by_rank.find(rank);
+    if (!in_one_order(crossing, missed) || found == crossing.by_rank.end()) continue;
+    if (evidence.came_to(*found->second) && crossing.sequence < missed.sequence) last = found->second;
+  }
+  return last;
+}
+
+std::string of_missing(const Evidence& evidence, const UnendedCrossing& wait, int rank) {
+  const FlightRecord& record = evidence.of(rank);
+  std::string text = fmt::format("  rank {} ", rank);
+  const FlightEntry* last = last_before(evidence, *wait.crossing, rank);
+  text += last == nullptr ? "had come to none there before"
+                          : fmt::format("had last come to #{} there, {}", last->sequence, operation_text(*last));
+  if (last != nullptr && last->ended >= 0)
+    text += fmt::format(", which it ended {:.1f} s before it gave up", record.written - last->ended);
+  if (!record.place.empty()) text += fmt::format("; its own thread was at {}", record.place);
+  return text + ".\n";
+}
+
+std::string of_ranks_without_records(const std::vector<int>& ranks) {
+  if (ranks.empty()) return {};
+  const bool one = ranks.size() == 1;
+  return fmt::format("  {} left no record: {} killed, or {} gone, or {} elsewhere.\n", ranks_text(ranks),
+                     one ? "it was" : "they were", one ? "its node is" : "their nodes are",
+                     one ? "its file is" : "their files are");
+}
+
+/// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "meeting #7 (save, step 20)".
+std::string where(const UnendedCrossing& wait) {
+  const FlightEntry& entry = *wait.crossing->by_rank.at(wait.waiting.front());
+  const std::string place = place_text(*wait.crossing);
+  return entry.is_meeting ? place + label_text(entry.unit, entry.step) : place + ", " + operation_text(entry);
+}
+
+std::string never_came(const Evidence& evidence, const UnendedCrossing& wait, const std::vector<int>& ranks) {
+  const bool timed = evidence.is_timed(*wait.crossing);
+  std::string text = fmt::format("{} never came to {}, {} {} {}.\n", ranks_text(ranks), where(wait),
+                                 timed ? "where" : "which", ranks_text(wait.waiting), timed ? "waited" : "had issued");
+  text.front() = 'R';
+  std::vector<int> without_records;
+  for (const int rank : ranks) {
+    if (evidence.has(rank)) {
+      text += of_missing(evidence, wait, rank);
+    } else {
+      without_records.push_back(rank);
+    }
+  }
+  return text + of_ranks_without_records(without_records);
+}
+
+std::string came_late(const UnendedCrossing& wait) {
+  std::string text = fmt::format("{} came to {}, when {} had given up.\n", ranks_text(wait.late), where(wait),
+                                 ranks_text(wait.waiting));
+  text.front() = 'R';
+  return text;
+}
+
+/// Who is missing there and waits for nobody is the one that the others wait for in the end. In a meeting a thread of its own
+/// may be missed while the rank's waits in a collective.
+std::vector<int> roots_of(const std::vector<UnendedCrossing>& waits, const UnendedCrossing& wait) {
+  std::set<int> waiting;
+  for (const UnendedCrossing& each : waits) {
+    if (each.crossing->is_meeting || !wait.crossing->is_meeting)
+      waiting.insert(each.waiting.begin(), each.waiting.end());
+  }
+  std::vector<int> roots;
+  std::ranges::copy_if(wait.missing, std::back_inserter(roots), [&](int rank) { return !waiting.contains(rank); });
+  return roots;
+}
+
+/// Without times a rank may wait unseen, and who left no record comes first; where all others were told to end, alone.
+std::string never_came(const Evidence& evidence, const std::vector<UnendedCrossing>& waits) {
+  const auto is_gone = [&](int rank) { return !evidence.has(rank); };
+  for (const bool gone_first : {true, false}) {
+    if (gone_first ? evidence.timed && !evidence.told_to_end : evidence.told_to_end) continue;
+    for (const UnendedCrossing& wait : waits) {
+      std::vector<int> roots = roots_of(waits, wait);
+      if (evidence.told_to_end) std::erase_if(roots, [&](int rank) { return !is_gone(rank); });
+      if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty()) return never_came(evidence, wait, roots);
+    }
+  }
+  return {};
+}
+
+/// No verdict: a job that somebody stopped may have hung before, or have been slow.
+std::string long_waits(const Evidence& evidence, const std::vector<UnendedCrossing>& waits) {
+  constexpr double kLongSeconds = 5;
+  for (const UnendedCrossing& wait : waits) {
+    const std::vector<int> roots = roots_of(waits, wait);
+    if (roots.empty() || !evidence.is_timed(*wait.crossing)) continue;
+    double seconds = 0;
+    for (const int rank : wait.waiting)
+      seconds = std::max(seconds, waited_seconds(*wait.crossing->by_rank.at(rank), evidence.of(rank)));
+    if (seconds < kLongSeconds) continue;
+    std::string text = fmt::format("{} had waited {:.1f} s by then in {}, to which {} had not come.\n",
+                                   ranks_text(wait.waiting), seconds, where(wait), ranks_text(roots));
+    text.front() = 'R';
+    return text;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string missing_ranks(const Evidence& evidence) {
+  const std::vector<UnendedCrossing> waits = waits_of(evidence);
+  if (waits.empty()) return {};
+  if (std::string text = never_came(evidence, waits); !text.empty()) return text;
+  if (evidence.told_to_end) return long_waits(evidence, waits);
+  for (const UnendedCrossing& wait : waits) {
+    if (wait.missing.empty()) return came_late(wait);
+  }
+  std::string text = "Ranks wait for one another in a circle:\n";
+  for (const UnendedCrossing& wait : waits)
+    text += fmt::format("  {} in {}, for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
+  return text;
+}
+
+}  // namespace aliquot
