@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# run_until_done_signals_test.sh ALIQUOT: that what signals ask of scripts/run_until_done.sh comes about, whenever they come.
+# shellcheck source=tests/scripts/supervised.sh
+source "$(dirname "$0")/supervised.sh"
+aliquot=$1
+for tool in pgrep pkill; do command -v $tool >/dev/null || { echo "$tool is missing: install procps" && exit 1; }; done
+
+# Nothing is started after a signal where the run crashes on it, or none is there at the time.
+asked() { # SIGNAL CODE CHECKPOINT: what it ends with when a run that is asked crashes, and when it is asked while it waits
+  local status supervisor
+  for when in running waiting; do
+    rm -rf "$saved" "$scratch/starts" "$scratch/log"
+    if [ -n "$3" ]; then mkdir -p "$saved/$3"; fi
+    status=0
+    "${supervise[@]}" --wait 60 -- "$scratch/crash.sh" "$scratch" $when --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+    supervisor=$!
+    for ((round = 0; round < 300; ++round)); do
+      if [ $when = running ] && [ -e "$scratch/starts" ]; then break; fi
+      if grep -qs "waiting 60 s" "$scratch/log"; then break; fi
+      sleep 0.1
+    done
+    kill -s "$1" $supervisor || true
+    wait $supervisor || status=$?
+    if [ $status -ne "$2" ] || [ "$(wc -l <"$scratch/starts")" -ne 1 ]; then
+      echo "SIG$1 while $when: code $status, not $2, after $(wc -l <"$scratch/starts") starts" && cat "$scratch/log"
+      failures=$((failures + 1))
+    fi
+  done
+}
+cat >"$scratch/crash.sh" <<'CRASH'
+#!/usr/bin/env bash
+# Crashes when it is asked to stop, or at once.
+trap 'exit 3' TERM USR1
+echo start >>"$1/starts"
+if [ "$2" = running ]; then while true; do sleep 0.1; done; fi
+exit 3
+CRASH
+chmod +x "$scratch/crash.sh"
+asked TERM 3 step-01
+asked USR1 75 step-01
+asked USR1 3 ""
+
+cat >"$scratch/once_more.sh" <<'MORE'
+#!/usr/bin/env bash
+if [ -e "$2/step-02" ]; then exit 0; fi
+mkdir -p "$2/step-02"
+exit 3
+MORE
+chmod +x "$scratch/once_more.sh"
+
+# A signal that comes while the ranks are still being counted starts none.
+rm -rf "$saved" "$scratch/starts"
+status=0
+"${supervise[@]}" --available "touch $scratch/counting; sleep 2; echo 1" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 \
+  >"$scratch/log" 2>&1 &
+supervisor=$!
+for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/counting" ]; then break; fi; sleep 0.1; done
+kill $supervisor
+wait $supervisor || status=$?
+if [ $status -ne 143 ] || [ -e "$scratch/starts" ]; then
+  echo "SIGTERM while ranks were counted: code $status, not 143, or a start" && cat "$scratch/log"
+  failures=$((failures + 1))
+fi
+
+# A signal that comes as a run is started, or is about to be, is not lost on the shell that starts it. A folder by another name is looked
+# into all the same.
+mkdir -p "$scratch/slow" "$scratch/real"
+ln -sfn "$scratch/real" "$scratch/link"
+printf '#!/usr/bin/env bash\nsleep 0.2\nexec %s "$@"\n' "$(command -v find)" >"$scratch/slow/find"
+chmod +x "$scratch/slow/find"
+cat >"$scratch/asked.sh" <<'ASKED'
+#!/usr/bin/env bash
+# Goes on until it is asked to stop.
+trap 'exit 75' TERM USR1
+mkdir -p "$2/step-01"
+for ((round = 0; round < 100; ++round)); do sleep 0.1; done
+exit 9
+ASKED
+chmod +x "$scratch/asked.sh"
+for after in 0.25 0.45 0.55 0.65 0.85; do
+  status=0
+  PATH=$scratch/slow:$PATH "${supervise[@]}" -- "$scratch/asked.sh" --checkpoint-dir "$scratch/link" >"$scratch/log" 2>&1 &
+  supervisor=$!
+  sleep $after
+  kill -s USR1 $supervisor
+  wait $supervisor || status=$?
+  if [ $status -ne 75 ] && [ $status -ne 138 ]; then
+    echo "SIGUSR1 $after s after the start: code $status" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+done
+ends 0 "the newest checkpoint is step-02" "${supervise[@]}" -- "$scratch/once_more.sh" --checkpoint-dir "$scratch/link"
+
+# Signals reach the run: it saves, and nothing is started after it.
+stopped() { # SIGNAL [--group|--all] COMMAND...: as a terminal does it, or timeout, to the group and its leader; as systemd, to all there are
+  local signal=$1 status=0 whom=
+  shift
+  if [[ $1 = --* ]]; then whom=$1 && shift; fi
+  rm -rf "$saved"
+  # Without job control a shell has what it starts beside itself ignore SIGINT, and in its own group.
+  set -m
+  "${supervise[@]}" -- "$@" --steps 1000000 --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+  local supervisor=$!
+  set +m
+  for ((round = 0; round < 300; ++round)); do if compgen -G "$saved/step-*" >/dev/null; then break; fi; sleep 0.1; done
+  kill -s "$signal" $supervisor || true
+  if [ "$whom" = --group ]; then kill -s "$signal" -- "-$supervisor" || true; fi
+  if [ "$whom" = --all ]; then pkill -"$signal" -f -- "^$aliquot train .*$saved" || true; fi
+  wait $supervisor || status=$?
+  if [ $status -ne 75 ]; then
+    echo "SIG$signal ended $* with code $status, not 75" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+  if pgrep -f -- "$saved" >/dev/null; then echo "a process outlived SIG$signal" && failures=$((failures + 1)); fi
+}
+small=("$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --checkpoint-every 20)
+stopped TERM "${small[@]}"
+stopped USR1 "${small[@]}"
+stopped INT --group "${small[@]}"
+stopped TERM --group "${small[@]}"
+stopped HUP "${small[@]}"
+stopped TERM --all "${small[@]}"
+stopped USR1 --group env LANG=C "${small[@]}"
+if has_mpi "$aliquot"; then
+  stopped TERM mpirun -n 2 "${small[@]}"
+  stopped INT --group mpirun -n 2 "${small[@]}"
+fi
+exit $((failures > 0))

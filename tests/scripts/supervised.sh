@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Sourced by the tests of scripts/run_until_done.sh: a stand-in for training, and ways to say what the supervisor must make of it.
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "${BASH_SOURCE[0]}")/expect.sh"
+# shellcheck source=scripts/runs.sh
+source "$top/scripts/runs.sh"
+supervise=("$top/scripts/run_until_done.sh" --wait 0)
+saved=$scratch/saved
+
+# ends CODE TEXT COMMAND...: it ends with that code, and what it prints holds the text.
+ends() {
+  local code=$1 text=$2 status=0
+  shift 2
+  "$@" >"$scratch/log" 2>&1 || status=$?
+  if [ $status -ne "$code" ] || [[ $(cat "$scratch/log") != *"$text"* ]]; then
+    echo "expected code $code with \"$text\", got $status from: $*" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+}
+
+# A stand-in for training: its n-th start does what the n-th line of the plan says: a code, and a step that it saves.
+cat >"$scratch/play.sh" <<'PLAY'
+#!/usr/bin/env bash
+# play.sh FOLDER --checkpoint-dir SAVED RANKS ...
+echo "$*" >>"$1/starts"
+read -r code step < <(sed -n "$(wc -l <"$1/starts")p" "$1/plan")
+if [ -n "$step" ]; then mkdir -p "$3/step-$step"; fi
+exit "$code"
+PLAY
+chmod +x "$scratch/play.sh"
+# plays LINES OPTIONS... -- WORDS...: sets `starts` up and runs the stand-in under the supervisor.
+# shellcheck disable=SC2317 # called by ends
+plays() {
+  local lines=$1
+  shift
+  rm -rf "$saved" "$scratch/starts"
+  printf '%b\n' "$lines" >"$scratch/plan"
+  local options=()
+  while [ "$1" != -- ]; do options+=("$1") && shift; done
+  shift
+  "${supervise[@]}" "${options[@]}" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" "$@"
+}
+# started COUNT TEXT: so many times, and the last so.
+started() {
+  if [ "$(wc -l <"$scratch/starts")" -ne "$1" ] || [[ $(tail -n 1 "$scratch/starts") != *"$2"* ]]; then
+    echo "expected $1 starts, the last with \"$2\":" && cat "$scratch/starts" "$scratch/log"
+    failures=$((failures + 1))
+  fi
+}
