@@ -33,6 +33,7 @@ refuse() {
   say "$*"
   exit 1
 }
+# Numbers are decimal: to bash's arithmetic 010 is eight, and 08 none.
 whole() { # OPTION VALUE LEAST
   if [[ ! ${2:-} =~ ^[0-9]{1,6}$ ]] || [ "$2" -lt "$3" ]; then refuse "$1 takes a whole number from $3, not '${2:-}' (see --help)"; fi
 }
@@ -43,10 +44,10 @@ ended='' paused='' told_by='' first='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
-    --ranks) whole "$1" "${2:-}" 1 && ranks=$2 && shift 2 ;;
-    --least) whole "$1" "${2:-}" 1 && least=$2 && shift 2 ;;
-    --tries) whole "$1" "${2:-}" 1 && tries=$2 && shift 2 ;;
-    --wait) whole "$1" "${2:-}" 0 && first_wait=$2 && shift 2 ;;
+    --ranks) whole "$1" "${2:-}" 1 && ranks=$((10#$2)) && shift 2 ;;
+    --least) whole "$1" "${2:-}" 1 && least=$((10#$2)) && shift 2 ;;
+    --tries) whole "$1" "${2:-}" 1 && tries=$((10#$2)) && shift 2 ;;
+    --wait) whole "$1" "${2:-}" 0 && first_wait=$((10#$2)) && shift 2 ;;
     --available)
       available=${2:-}
       if [ -z "$available" ] || [ "$available" = -- ]; then refuse "--available takes a command that prints a number (see --help)"; fi
@@ -63,13 +64,14 @@ least=${least:-$ranks}
 
 # word_after NAME: what the command says of that option; nothing if it does not.
 word_after() {
-  local i
+  local i said=
   for ((i = 0; i < ${#command[@]}; ++i)); do
     case ${command[i]} in
-      "$1") echo "${command[i + 1]:-}" && return ;;
-      "$1="*) echo "${command[i]#*=}" && return ;;
+      "$1") said=${command[i + 1]:-} ;;
+      "$1="*) said=${command[i]#*=} ;;
     esac
   done
+  echo "$said"
 }
 says() { [[ " ${command[*]} " = *" $1 "* || " ${command[*]} " = *" $1="* ]]; }
 
@@ -84,8 +86,10 @@ if [ "$least" -lt "$ranks" ] && [ -n "$global_batch" ] && [ -z "$micro_batch" ] 
   refuse "which numbers of ranks share --global-batch $global_batch depends on a file that is not read here: say --micro-batch in the command, or no --least"
 fi
 micro_batch=${micro_batch:-4} accumulate=${accumulate:-1} replicas=${replicas:-1}
-for number in "${global_batch:-1}" "$micro_batch" "$accumulate" "$replicas"; do
-  if [[ ! $number =~ ^[1-9][0-9]{0,8}$ ]]; then refuse "the command's --global-batch, --micro-batch, --accumulate and --replicas are whole numbers from 1, not '$number'"; fi
+for name in global_batch micro_batch accumulate replicas; do
+  number=${!name:-1}
+  if [[ ! $number =~ ^0*[1-9][0-9]{0,8}$ ]]; then refuse "the command's --global-batch, --micro-batch, --accumulate and --replicas are whole numbers from 1, not '$number'"; fi
+  if [ -n "${!name}" ]; then printf -v "$name" %d "$((10#$number))"; fi
 done
 if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume none, so it would begin anew each time"; fi
 

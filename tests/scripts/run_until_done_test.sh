@@ -9,6 +9,22 @@ ends 1 "unknown option --rank" "${supervise[@]}" --rank 2 -- true
 ends 1 "a whole number from 1, not 'x'" "${supervise[@]}" --tries x -- true
 ends 1 "no --checkpoint-dir" "${supervise[@]}" -- true
 ends 1 "begin anew" "${supervise[@]}" -- true --checkpoint-dir x --resume none
+# Numbers are decimal, with zeros before them too, in the command as well.
+ends 0 "starting again on 8 ranks" plays "3\n0" --ranks 08 --least 08 --tries 08 -- --global-batch 32
+ends 0 "" plays "0" --ranks 010 -- --global-batch 40
+started 1 "10 --global-batch 40"
+ends 0 "" plays "0" --ranks 8 --least 1 -- --global-batch 024 --micro-batch 08
+started 1 "3 --global-batch 024"
+mkdir "$scratch/at_once"
+printf '#!/bin/sh\n' >"$scratch/at_once/sleep"
+chmod +x "$scratch/at_once/sleep"
+PATH=$scratch/at_once:$PATH ends 0 "waiting 8 s" plays "3\n0" --wait 08 --
+# Of an option that is said twice the last counts.
+rm -rf "$saved" "$scratch/starts"
+printf '3 01\n3 02\n0\n' >"$scratch/plan"
+ends 0 "the newest checkpoint is step-02" "${supervise[@]}" --tries 2 -- bash -c 'shift 2 && exec "$@"' - \
+  --checkpoint-dir="$scratch/elsewhere" --skipped "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1
+started 3 ""
 
 # What comes again however often it is tried is tried once; 75 means that somebody meant it.
 for code in 0 1 2 4 5 75; do
