@@ -12,7 +12,8 @@
 #                      checkpoint, down to M
 #   --tries K          gives up after so many failures in a row without a new checkpoint (5)
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
-#   --again            a run that was asked to stop and saved (exit code 75) is started again too
+#   --again            a run that was asked to stop and saved (exit code 75) is started again too; where nobody asked it through here
+#                      and there is no new checkpoint, that is a failure like others
 #
 # The command must say --checkpoint-dir. Where there may be fewer ranks than N, with --global-batch G only numbers of ranks that
 # share it in whole micro-batches (--micro-batch, else the 4 of aliquot train) are used, so that every step takes the same batch on
@@ -62,7 +63,7 @@ shift
 command=("$@")
 least=${least:-$ranks}
 
-# word_after NAME: what the command says of that option; nothing if it does not.
+# word_after NAME: what the command says of that option, the last time as aliquot takes it; nothing if it does not.
 word_after() {
   local i said=
   for ((i = 0; i < ${#command[@]}; ++i)); do
@@ -93,9 +94,15 @@ for name in global_batch micro_batch accumulate replicas; do
 done
 if [ "$(word_after --resume)" = none ]; then refuse "the command says --resume none, so it would begin anew each time"; fi
 
-# The checkpoint that was written last, with what tells it from one of that name before: a start that leaves another one behind came
-# further. Its step may be less than that of one that is no good, which stays where it is.
-newest() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n | tail -n 1; }
+# The checkpoints by their dates, with what tells each from one of that name before.
+checkpoints() { { find -H "$saved" -maxdepth 1 -name 'step-*' -printf '%T@ %i %f\n' 2>/dev/null || true; } | sort -n; }
+# The last one that a start left which came further; until then, or if it is gone, that of the latest date. Its step may be less than
+# that of one that is no good, which stays where it is; and its date less than that of one from when the clock was ahead.
+newest() {
+  local there
+  there=$(checkpoints)
+  if [ -n "$came" ] && grep -qxF -- "$came" <<<"$there"; then echo "$came"; else tail -n 1 <<<"$there"; fi
+}
 # name_of CHECKPOINT WORDS: its name; where there is none, the words.
 if ! find / -maxdepth 0 -printf '' 2>/dev/null; then refuse "this machine's find has no -printf, by which checkpoints are told apart: install GNU findutils"; fi
 name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
@@ -212,7 +219,7 @@ ask_available() {
 fail_once() {
   failures=$((failures + 1))
   if [ $failures -ge "$tries" ]; then
-    say "$1; gave up after $failures failures in a row with no checkpoint newer than $(name_of "$before" "the beginning")"
+    say "$1; gave up after $failures failures in a row with no checkpoint newer than $(name_of "$(newest)" "the beginning")"
     exit "$2"
   fi
   pause_for "$1"
@@ -233,8 +240,7 @@ pause_for() {
   pause=$((pause * 2 < 300 ? pause * 2 : 300))
 }
 
-wanted=$ranks failures=0 asked_for_ranks=0 pause=$first_wait last_count='' status='' came_further=''
-before=$(newest)
+wanted=$ranks failures=0 asked_for_ranks=0 pause=$first_wait last_count='' status='' came=''
 while true; do
   ask_available
   if told; then end_as_told; fi
@@ -256,22 +262,21 @@ while true; do
   fi
   last_count=$count
   if [ "$failures" -gt 0 ]; then say "starting again on $count ranks, from $(name_of "$(newest)" "the beginning")"; fi
-  before=$(newest)
+  before=$(checkpoints)
   if told; then end_as_told; fi
   if [ -n "$again" ]; then paused=; fi # without --again one that comes just now is not to be forgotten
   run "$count"
-  now=$(newest)
-  if [ "$now" != "$before" ]; then came_further=1; fi
+  added=$(grep -vxF -f <(echo "$before") <<<"$(checkpoints)" || true)
+  if [ -n "$added" ]; then came=${added##*$'\n'} failures=0 pause=$first_wait; fi
   case $status in
     0 | 4) exit "$status" ;;
-    1 | 2 | 5) if [ -z "$came_further" ]; then say "code $status, which another try would not mend" && exit "$status"; fi ;;
+    1 | 2 | 5) if [ -z "$came" ]; then say "code $status, which another try would not mend" && exit "$status"; fi ;;
     75) if [ -z "$again" ] || told; then exit 75; fi ;;
   esac
   if told; then end_as_told; fi
+  # Who saves when it is asked through here is started again at once; one that says so by itself, and saved nothing, may do so for ever.
+  if [ "$status" -eq 75 ] && [ -n "$added$paused" ]; then continue; fi
   if [ -n "$again" ]; then paused=; fi
-  if [ $status -eq 75 ] || [ "$now" != "$before" ]; then failures=0 pause=$first_wait; fi
-  if [ $status -eq 75 ]; then continue; fi
-  before=$now
   if [ -z "$available" ] && [ $failures -gt 0 ] && [ -n "$(fitting $((count / 2)))" ]; then wanted=$((count / 2)); fi
-  fail_once "code $status on $count ranks; the newest checkpoint is $(name_of "$now" none)" "$status"
+  fail_once "code $status on $count ranks; the newest checkpoint is $(name_of "$(newest)" none)" "$status"
 done

@@ -31,7 +31,10 @@ for code in 0 1 2 4 5 75; do
   ends $code "" plays "$code\n0" --
   started 1 "1 --resume auto"
 done
-ends 0 "" plays "75\n75\n0" --again --
+ends 0 "" plays "75 01\n75 02\n75 03\n0" --again --tries 2 --
+started 4 "--resume auto"
+# One that says so at each start, and saves nothing, is not asked for ever.
+ends 75 "gave up after 3 failures in a row with no checkpoint newer than the beginning" plays "75\n75\n75\n0" --again --tries 3 --
 started 3 "--resume auto"
 # What worked once may be mended by itself, whatever it says: a machine that was out of memory for a moment, a disk that was away.
 for code in 1 2 5; do
@@ -52,6 +55,17 @@ printf '3 110\n3 120\n3 130\n3 140\n0\n' >"$scratch/plan"
 ends 0 "the newest checkpoint is step-140" "${supervise[@]}" --ranks 8 --least 1 --tries 2 -- \
   "$scratch/bad.sh" "$scratch" --checkpoint-dir "$saved" "{ranks}" --global-batch 32
 started 5 "8 --global-batch 32"
+# Nor does one of tomorrow, from when the clock was ahead.
+cat >"$scratch/tomorrow.sh" <<'TOMORROW'
+#!/usr/bin/env bash
+if [ ! -e "$3" ]; then mkdir -p "$3/step-01" && touch -d tomorrow "$3/step-01"; fi
+exec "$(dirname "$0")/play.sh" "$@"
+TOMORROW
+chmod +x "$scratch/tomorrow.sh"
+rm -rf "$saved" "$scratch/starts"
+printf '3\n3 02\n3 03\n3 04\n0\n' >"$scratch/plan"
+ends 0 "starting again on 1 ranks, from step-04" "${supervise[@]}" --tries 2 -- "$scratch/tomorrow.sh" "$scratch" --checkpoint-dir "$saved" 1
+started 5 ""
 # Crashes that come further go on for ever; those that do not are given up.
 ends 0 "starting again on 1 ranks, from step-03" plays "3 01\n137 02\n3 03\n139 04\n0" --tries 2 --
 started 5 ""
