@@ -10,6 +10,8 @@
 #   --available CMD    prints how many can be started now; asked before each start, and again later where they are too few, 20 x K
 #                      times at most. Without it there are N, and half as many whenever two starts in a row ended without a new
 #                      checkpoint, down to M
+#   --available-within S
+#                      seconds that CMD may take (60): one that hangs has failed
 #   --tries K          gives up after so many failures in a row without a new checkpoint (5)
 #   --wait S           seconds until the first restart; doubled at each failure in a row, to 5 minutes at most (1)
 #   --again            a run that was asked to stop and saved (exit code 75) is started again too; where nobody asked it through here
@@ -23,10 +25,10 @@
 # it ends at once, and so do 1 and 2 (wrong use, cannot be done here) and 5 (no checkpoint is good) until a start has left a
 # checkpoint: what worked once may be mended by itself. Any other code when it gives up.
 # SIGTERM, SIGINT, SIGHUP, SIGUSR1 and SIGUSR2 are passed on, to aliquot and to launchers (mpirun, mpiexec, srun) as SIGUSR1, which
-# they hand to their ranks; a second SIGTERM, SIGINT or SIGHUP two seconds later as SIGTERM too. SIGQUIT kills the command. After a
-# signal nothing is started, but with --again after SIGUSR1 and SIGUSR2. The command has a process group of its own, so that what a
-# terminal or timeout sends to all reaches it through here alone; that its supervisor died it is told by SIGTERM. Where a run crashed
-# all the same, or was being waited for, SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
+# they hand to their ranks, and again every 3 s until they end; a second SIGTERM, SIGINT or SIGHUP two seconds later as SIGTERM too.
+# SIGQUIT kills the command. After a signal nothing is started, but with --again after SIGUSR1 and SIGUSR2. The command has a process
+# group of its own, so that what a terminal or timeout sends to all reaches it through here alone; that its supervisor died it is told
+# by SIGTERM. Where a run crashed all the same, or was being waited for, SIGUSR1 and SIGUSR2 end with 75 if there is a checkpoint.
 set -euo pipefail
 
 say() { printf 'run_until_done.sh: %s\n' "$*" >&2 || true; } # a terminal may be gone
@@ -39,9 +41,9 @@ whole() { # OPTION VALUE LEAST
   if [[ ! ${2:-} =~ ^[0-9]{1,6}$ ]] || [ "$2" -lt "$3" ]; then refuse "$1 takes a whole number from $3, not '${2:-}' (see --help)"; fi
 }
 
-ranks=1 least='' available='' tries=5 first_wait=1 again=''
-# What signals ask for: an end, or an end that can be gone on from; and by which the command is told.
-ended='' paused='' told_by='' first='' child=''
+ranks=1 least='' available='' within=60 tries=5 first_wait=1 again=''
+# What signals ask for: an end, or an end that can be gone on from; by which the command is told, and whether somebody insists.
+ended='' paused='' told_by='' first='' insisted='' child=''
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --help | -h) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" && exit ;;
@@ -54,6 +56,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
       if [ -z "$available" ] || [ "$available" = -- ]; then refuse "--available takes a command that prints a number (see --help)"; fi
       shift 2
       ;;
+    --available-within) whole "$1" "${2:-}" 1 && within=$((10#$2)) && shift 2 ;;
     --again) again=1 && shift ;;
     *) refuse "unknown option $1; the command comes after -- (see --help)" ;;
   esac
@@ -107,31 +110,8 @@ newest() {
 if ! find / -maxdepth 0 -printf '' 2>/dev/null; then refuse "this machine's find has no -printf, by which checkpoints are told apart: install GNU findutils"; fi
 name_of() { if [ -n "$1" ]; then echo "${1##* }"; else echo "$2"; fi; }
 
-# shares COUNT: the command can be split over so many ranks, with the batch that it says.
-shares() {
-  if [ $(($1 % replicas)) -ne 0 ]; then return 1; fi
-  if says --reproducible && [ $(($1 & ($1 - 1))) -ne 0 ]; then return 1; fi
-  if [ -z "$global_batch" ]; then return; fi
-  local at_once=$(($1 * micro_batch))
-  [ $((global_batch % at_once)) -eq 0 ] && { [ "$accumulate" -eq 1 ] || [ $((at_once * accumulate)) -eq "$global_batch" ]; }
-}
-
-# fitting COUNT: the most ranks up to that many that will do. Where there is no choice the command itself knows best, and says so.
-fitting() {
-  local count=$1
-  if [ "$least" -eq "$ranks" ] && [ "$count" -eq "$ranks" ]; then echo "$count" && return; fi
-  for (( ; count >= least; --count)); do
-    if shares "$count"; then echo "$count" && return; fi
-  done
-}
-
-# What would have to be shared, for the sentence that nothing will do.
-what_is_shared() {
-  if [ -n "$global_batch" ]; then echo -n " for --global-batch $global_batch in micro-batches of $micro_batch"; fi
-  if [ "$accumulate" -ne 1 ]; then echo -n ", --accumulate $accumulate"; fi
-  if [ "$replicas" -ne 1 ]; then echo -n ", --replicas $replicas"; fi
-  if says --reproducible; then echo -n ", --reproducible"; fi
-}
+# shellcheck source=scripts/run_until_done/ranks.sh
+source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/run_until_done/ranks.sh"
 
 # What the command is told by: aliquot and launchers by the signal that saves.
 sent=
@@ -150,7 +130,7 @@ done
 for signal in TERM INT HUP; do
   # shellcheck disable=SC2064
   trap "ended=$signal told_by=${sent:-$signal} first=\${first:-\$SECONDS}; kill -s ${sent:-$signal} \"\$child\" 2>/dev/null || :
-    [ \$((SECONDS - first)) -lt 2 ] || kill -s TERM \"\$child\" 2>/dev/null || :" "$signal"
+    [ \$((SECONDS - first)) -lt 2 ] || { insisted=1; kill -s TERM \"\$child\" 2>/dev/null || :; }" "$signal"
 done
 trap 'ended=QUIT told_by=KILL; kill -s KILL -- "-$child" 2>/dev/null || :' QUIT
 
@@ -178,6 +158,14 @@ until_started() {
 with_parent=()
 if command -v setpriv >/dev/null && setpriv --pdeathsig TERM true 2>/dev/null; then with_parent=(setpriv --pdeathsig TERM); fi
 
+# A launcher that has no ranks yet hands the signal that saves to none, so it comes again until the run has ended: aliquot takes it as
+# often as it likes. Not what insists, nor what is sent to commands that are not known: the second would weigh more.
+ask_again() {
+  sleep 3 >/dev/null 2>&1 &
+  if wait -n "$child" $!; then kill -s "$sent" "$child" 2>/dev/null; fi
+  kill $! 2>/dev/null
+}
+
 # run COUNT: sets `status`.
 run() {
   set -m # a group of its own
@@ -188,8 +176,9 @@ run() {
   if [ -n "$ended$paused" ]; then kill -s "$told_by" "$child" 2>/dev/null || true; fi
   # A signal of ours ends the wait, not the command; two at once leave bash in doubt whether failing is allowed here.
   set +e
-  wait "$child"
-  while kill -0 "$child" 2>/dev/null; do wait "$child"; done
+  while kill -0 "$child" 2>/dev/null; do
+    if [ -n "$ended$paused" ] && [ "$told_by" = "$sent" ] && [ -z "$insisted" ]; then ask_again; else wait "$child"; fi
+  done
   wait "$child" # says once more how it ended
   status=$?
   set -e
@@ -203,16 +192,6 @@ told() { [ -n "$ended" ] || { [ -n "$paused" ] && [ -z "$again" ]; }; }
 end_as_told() {
   if [ -z "$ended" ] && [ -n "$(newest)" ]; then exit 75; fi
   exit "${status:-$((128 + $(kill -l "${ended:-$paused}")))}"
-}
-
-# ask_available: sets `wanted`, and `wrong` where it cannot be told.
-ask_available() {
-  wrong=
-  if [ -z "$available" ]; then return; fi
-  wanted=$(bash -c "$available") || wrong="--available failed: $available"
-  if [ -z "$wrong" ] && [[ ! $wanted =~ ^[0-9]{1,6}$ ]]; then wrong="--available is to print a number, not '$wanted'"; fi
-  if [ -n "$wrong" ] && [ -z "$status" ]; then refuse "$wrong"; fi
-  if [ -z "$wrong" ]; then wanted=$((10#$wanted)); fi
 }
 
 # fail_once WHY CODE: waits, longer each time, or gives up.

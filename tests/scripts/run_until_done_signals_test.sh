@@ -48,18 +48,76 @@ exit 3
 MORE
 chmod +x "$scratch/once_more.sh"
 
-# A signal that comes while the ranks are still being counted starts none.
+# A signal that comes while the ranks are still being counted starts none, and is not kept waiting by that.
 rm -rf "$saved" "$scratch/starts"
 status=0
-"${supervise[@]}" --available "touch $scratch/counting; sleep 2; echo 1" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 \
+"${supervise[@]}" --available "touch $scratch/counting; sleep 100; echo 1" -- "$scratch/play.sh" "$scratch" --checkpoint-dir "$saved" 1 \
   >"$scratch/log" 2>&1 &
 supervisor=$!
 for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/counting" ]; then break; fi; sleep 0.1; done
+asked_at=$SECONDS
 kill $supervisor
 wait $supervisor || status=$?
-if [ $status -ne 143 ] || [ -e "$scratch/starts" ]; then
-  echo "SIGTERM while ranks were counted: code $status, not 143, or a start" && cat "$scratch/log"
+if [ $status -ne 143 ] || [ -e "$scratch/starts" ] || [ $((SECONDS - asked_at)) -ge 30 ]; then
+  echo "SIGTERM while ranks were counted: code $status, not 143, or a start, or after $((SECONDS - asked_at)) s" && cat "$scratch/log"
   failures=$((failures + 1))
+fi
+for ((round = 0; round < 300; ++round)); do if ! pgrep -f "touch $scratch/counting" >/dev/null; then break; fi; sleep 0.1; done
+if [ $round -eq 300 ]; then echo "what counts ranks outlived SIGTERM" && failures=$((failures + 1)); fi
+
+# What a launcher loses because its ranks are not there yet comes again; what would weigh more the second time does not.
+mkdir "$scratch/launcher"
+cat >"$scratch/launcher/mpirun" <<'LAUNCHER'
+#!/bin/bash
+# mpirun FOLDER --checkpoint-dir SAVED SIGNAL: ends with 75 at the second SIGUSR1, or where 5 s after a SIGTERM there was no other.
+heard=0 last=
+trap '' USR1 # bash does not tell two signals apart that come at once
+trap 'heard=$((heard + 1))' "$4"
+touch "$1/launched"
+for ((round = 0; round < 600; ++round)); do
+  sleep 0.1
+  if [ "$4" = USR1 ] && [ $heard -ge 2 ]; then exit 75; fi
+  if [ "$4" = TERM ] && [ $heard -ge 1 ]; then last=${last:-$((round + 50))}; fi
+  if [ "$round" = "$last" ]; then exit $((heard == 1 ? 75 : 9)); fi
+done
+exit 9
+LAUNCHER
+chmod +x "$scratch/launcher/mpirun"
+launched() { # HEARD SIGNAL [SECONDS SIGNAL]: that the launcher heard that often enough, and not too often
+  local status=0 supervisor
+  rm -rf "$saved" "$scratch/launched"
+  "${supervise[@]}" -- "$scratch/launcher/mpirun" "$scratch" --checkpoint-dir "$saved" "$1" >"$scratch/log" 2>&1 &
+  supervisor=$!
+  for ((round = 0; round < 300; ++round)); do if [ -e "$scratch/launched" ]; then break; fi; sleep 0.1; done
+  sleep 1 # while the supervisor still looks whether it is there, a signal is sent twice anyway
+  kill -s "$2" $supervisor
+  if [ $# -gt 2 ]; then sleep "$3" && kill -s "$4" $supervisor; fi
+  wait $supervisor || status=$?
+  if [ $status -ne 75 ]; then
+    echo "SIG$2 to a launcher without ranks, which listens for SIG$1: code $status, not 75" && cat "$scratch/log"
+    failures=$((failures + 1))
+  fi
+}
+launched USR1 USR1
+launched TERM HUP 2.1 TERM
+if has_mpi "$aliquot"; then
+  for after in 0.1 0.3; do
+    rm -rf "$saved"
+    status=0
+    "${supervise[@]}" -- mpirun -n 2 "$aliquot" train --quiet --layers 1 --width 32 --sequence 32 --threads 1 --steps 1000000 \
+      --checkpoint-dir "$saved" >"$scratch/log" 2>&1 &
+    supervisor=$!
+    for ((round = 0; round < 300; ++round)); do if pgrep -f "^mpirun .*$saved" >/dev/null; then break; fi; sleep 0.1; done
+    sleep $after
+    kill -s USR1 $supervisor
+    for ((round = 0; round < 300; ++round)); do if ! kill -0 $supervisor 2>/dev/null; then break; fi; sleep 0.1; done
+    if [ $round -eq 300 ]; then
+      echo "SIGUSR1 $after s after mpirun's start was lost" && cat "$scratch/log"
+      failures=$((failures + 1))
+      kill -s QUIT $supervisor
+    fi
+    wait $supervisor || status=$?
+  done
 fi
 
 # A signal that comes as a run is started, or is about to be, is not lost on the shell that starts it. A folder by another name is looked

@@ -113,6 +113,9 @@ started 4 "9 --global-batch 36"
 ends 1 "is to print a number" plays "0" --available "echo many" --
 ends 1 "--available failed: exit 4" plays "0" --available "exit 4" --
 ends 1 "--available takes a command" plays "0" --available --
+ends 1 "--available took longer than 1 s (--available-within): echo 1; sleep 100" \
+  plays "0" --available "echo 1; sleep 100" --available-within 01 --
+ends 0 "" plays "0" --available "echo 1; sleep 20 &" --
 # Later, what cannot be told or is too little for a moment is asked again.
 cat >"$scratch/moods" <<'MOODS'
 #!/usr/bin/env bash
