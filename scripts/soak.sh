@@ -74,15 +74,17 @@ shared_files() {
 
 # sample: a line for each process, and one for the folders. A process that ends meanwhile has none.
 sample() {
-  local at pid held threads memory there kept size
+  local at pid birth held threads memory there kept size
   at=$(seconds "$(now)")
   there=$(ranks_there)
   for pid in $there; do
     held=$(count_of "/proc/$pid/fd" -mindepth 1)
+    # Numbers of processes come again: with when it began, in the kernel's ticks, one is told from another.
+    birth=$(sed -n 's/.*) //p' "/proc/$pid/stat" 2>/dev/null | cut -d ' ' -f 20) || continue
     threads=$(awk '/^Threads:/ { print $2 }' "/proc/$pid/status" 2>/dev/null) || continue
     # Not the pages of files: the system drops those that lie idle and reads them again, and they are no memory that is held.
     memory=$(awk '/^(Pss_Anon|Pss_Shmem|SwapPss):/ { sum += $2 } END { if (NR) print sum }' "/proc/$pid/smaps_rollup" 2>/dev/null) || continue
-    if [ -n "$memory" ] && [ "$held" -gt 0 ]; then echo "$at,$pid,$turn,$held,$threads,$memory" >>"$results/processes.csv"; fi
+    if [ -n "$memory" ] && [ "$held" -gt 0 ]; then echo "$at,$pid.$birth,$turn,$held,$threads,$memory" >>"$results/processes.csv"; fi
   done
   kept=$(count_of "$saved" -maxdepth 1 -name 'step-*')
   size=$(du -sk "$saved" 2>/dev/null | cut -f 1) || true
