@@ -12,7 +12,7 @@ cat >"$scratch/bin/srun" <<'TEXT'
 echo "srun with ${SRUN_CPUS_PER_TASK:-no} cores a task: $*" >>"$SRUN_LOG"
 while [[ ${1:-} == --* ]]; do shift; done
 "$@" &
-trap 'kill -USR1 $!' USR1
+trap 'if [ $SECONDS -ge "${TASKS_AFTER:-0}" ]; then kill -USR1 $!; fi' USR1
 trap 'kill $!' TERM # as scancel does
 status=0
 while :; do
@@ -70,6 +70,14 @@ told USR1
 expect pass "" test "$ended" -eq 0
 expect pass "requeue 17" cat "$scratch/asked"
 expect pass "job 17 queues again" cat "$scratch/log"
+
+# Also where srun had no tasks yet, and handed the signal to none.
+rm "$scratch/asked"
+export TASKS_AFTER=6
+told USR1
+unset TASKS_AFTER
+expect pass "" test "$ended" -eq 0
+expect pass "requeue 17" cat "$scratch/asked"
 
 # Told to end by scancel, it saves and does not queue again.
 rm "$scratch/asked"
