@@ -70,6 +70,13 @@ CommandResult run_aliquot(const std::vector<std::string>& arguments) {
   return run_program(aliquot_program(), arguments);
 }
 
+bool has_mpi() {
+  if (run_program("/bin/sh", {"-c", "command -v mpirun >/dev/null"}).code != 0) return false;
+  const std::string offers = run_aliquot({"doctor"}).out;
+  const size_t line = offers.find("\nMPI ") + 1;
+  return offers.substr(line, offers.find('\n', line) - line).find("not in this build") == std::string::npos;
+}
+
 std::string aliquot_program() { return ALIQUOT_PROGRAM; }
 
 }  // namespace aliquot::test

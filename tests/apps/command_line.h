@@ -17,6 +17,9 @@ struct CommandResult {
 /// `aliquot ARGUMENTS...`, to its end.
 CommandResult run_aliquot(const std::vector<std::string>& arguments);
 
+/// mpirun is here, and the command was built for it.
+bool has_mpi();
+
 /// Where it is.
 std::string aliquot_program();
 

@@ -2,7 +2,6 @@
 #include "apps/explain/explain.h"
 
 #include <array>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -117,9 +116,8 @@ TEST_F(Explain, SaysWhichRankIsSlow) {
 
 /// A save's ranks wait for one another on the host, not in a collective.
 TEST_F(Explain, SaysWhichRankNeverCameToASave) {
-  const bool has_mpirun = std::system("command -v mpirun >/dev/null") == 0;
   for (const bool under_mpi : {false, true}) {
-    if (under_mpi && !has_mpirun) continue;
+    if (under_mpi && !test::has_mpi()) continue;
     std::vector<std::string> words{"mpirun",
                                    "-n",
                                    "2",
@@ -163,7 +161,7 @@ TEST_F(Explain, SaysWhichRankNeverCameToASave) {
 }
 
 TEST_F(Explain, SaysWhoLeftNoRecordWhenARankWasKilled) {
-  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   const std::string records = directory_.path().string();
   test::run_program(
       "/usr/bin/env",

@@ -31,7 +31,6 @@ TEST(TrainFlags, ReproducibleIsTheSameOnAnyPowerOfTwoOfRanks) {
 /// Of every family of models and every precision a host computes in: one digest at all stages, over threads and over processes, and the memory that was
 /// planned.
 TEST(TrainFlags, EveryModelAndPrecisionIsTheSameAtEveryStage) {
-  const bool has_mpirun = std::system("command -v mpirun >/dev/null") == 0;
   std::set<std::string> digests;
   for (const std::vector<std::string>& precision : {std::vector<std::string>{"--precision", "fp32"},
                                                     {"--precision", "bf16"},
@@ -55,7 +54,7 @@ TEST(TrainFlags, EveryModelAndPrecisionIsTheSameAtEveryStage) {
                                       "train",   "--steps",         "3",  "--layers", "2",
                                       "--quiet", "--threads",       "1"};
     launched.insert(launched.end(), precision.begin(), precision.end());
-    if (!has_mpirun) continue;
+    if (!test::has_mpi()) continue;
     const test::CommandResult result =
         test::run_program("/usr/bin/env", launched, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
     EXPECT_EQ(result.out, plain) << precision.back() << " " << result.err;
@@ -136,7 +135,7 @@ TEST(TrainFlags, ReplicasChangeNoBitAndNoCheckpoint) {
 
 /// As processes on what are said to be two nodes of two: a replica a node, and the sums between them.
 TEST(TrainFlags, ReplicasOnNodesChangeNoBit) {
-  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   const std::string plain = digest({"--ranks", "4"});
   for (const char* replicas : {"2", "4"}) {
     for (const char* stage : {"1", "3"}) {
@@ -153,7 +152,7 @@ TEST(TrainFlags, ReplicasOnNodesChangeNoBit) {
 
 /// Matrices go to their owners and back by shared memory, and between what are said to be two nodes.
 TEST(TrainFlags, MuonAsProcessesChangesNoBit) {
-  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "no mpirun here";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   for (const char* stage : {"0", "3"}) {
     // Of six blocks owners work in two groups, one after the other.
     std::vector<std::string> words{"train", "--steps",     "2",    "--layers",     "6",  "--quiet", "--threads",
