@@ -39,8 +39,8 @@ void DirectoryClaim::claim() {
 }
 
 bool DirectoryClaim::is_of_what_lies_there() const {
-  struct stat held {
-  }, there{};
+  using Status = struct stat;
+  Status held{}, there{};
   return descriptor_ >= 0 && fstat(descriptor_, &held) == 0 && stat(directory_.c_str(), &there) == 0 &&
          held.st_dev == there.st_dev && held.st_ino == there.st_ino;
 }

@@ -112,9 +112,8 @@ void TrainRun::tell_spoiled() {
   if (!leads()) return;
   progress_->finish();
   warn(
-      "step {} is not saved, the checkpoints before it stand: its weights were updated in backward from gradients that "
-      "are "
-      "not finite.",
+      "step {} is not saved, the checkpoints before it stand: its weights were updated in backward from gradients "
+      "that are not finite.",
       engine_->step_count());
 }
 

@@ -8,16 +8,16 @@
 namespace aliquot {
 namespace {
 
-/// All bits of an exponent are set in what is no number.
+/// All bits of the exponent are set in what is not finite.
 template <typename Bits>
-bool has_none(const std::byte* at, int64_t size_bytes, Bits exponent) {
+bool any_not_finite(const std::byte* at, int64_t size_bytes, Bits exponent) {
   const std::span values(reinterpret_cast<const Bits*>(at), static_cast<std::size_t>(size_bytes) / sizeof(Bits));
   return std::ranges::any_of(values, [=](Bits value) { return (value & exponent) == exponent; });
 }
 
-bool has_none(const std::byte* at, int64_t size_bytes, DType dtype) {
-  if (dtype == DType::kFloat32) return has_none<uint32_t>(at, size_bytes, 0x7f800000u);
-  return has_none<uint16_t>(at, size_bytes, dtype == DType::kBFloat16 ? 0x7f80 : 0x7c00);
+bool any_not_finite(const std::byte* at, int64_t size_bytes, DType dtype) {
+  if (dtype == DType::kFloat32) return any_not_finite<uint32_t>(at, size_bytes, 0x7f800000u);
+  return any_not_finite<uint16_t>(at, size_bytes, dtype == DType::kBFloat16 ? 0x7f80 : 0x7c00);
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ void GradientWatch::before(Stream& lane, OperationId operation) {
     if (gradients == nullptr) continue;
     const int64_t size_bytes = needed_bytes(plan_, Role::kGradients, f);
     lane.run([this, gradients, size_bytes] {
-      if (has_none(gradients, size_bytes, plan_.policy.precision.gradients)) found_ = true;
+      if (any_not_finite(gradients, size_bytes, plan_.policy.precision.gradients)) found_ = true;
     });
   }
 }
