@@ -11,16 +11,7 @@
 namespace aliquot {
 
 bool use_gpus(const WorldOptions& options) {
-  if (options.device == DeviceChoice::kHost) {
-    if (options.kind == WorldChoice::kNccl)
-      throw UsageError("NCCL moves bytes between GPUs: leave out the choice of hosts");
-    return false;
-  }
-  if (options.kind == WorldChoice::kMpi) {
-    if (options.device == DeviceChoice::kAuto) return false;
-    throw UsageError(
-        "MPI moves bytes between hosts here: with GPUs, leave out the choice of the world, or choose nccl");
-  }
+  if (options.device == DeviceChoice::kHost || options.kind == WorldChoice::kMpi) return false;
   const bool demanded = options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl;
   if (cuda_device_count() > 0) return true;
   if (demanded) make_cuda_device(0);  // throws, saying what is missing

@@ -102,6 +102,11 @@ WorldOptions checked(WorldOptions options) {
   if (!(options.timeout_seconds > 0.0))
     throw UsageError(fmt::format("timeout_seconds is {}; it must be above 0", options.timeout_seconds));
   options.timeout_seconds = std::min(options.timeout_seconds, kMostSeconds);
+  if (options.kind == WorldChoice::kNccl && options.device == DeviceChoice::kHost)
+    throw UsageError("NCCL moves bytes between GPUs: leave out the choice of hosts");
+  if (options.kind == WorldChoice::kMpi && options.device == DeviceChoice::kCuda)
+    throw UsageError(
+        "MPI moves bytes between hosts here: with GPUs, leave out the choice of the world, or choose nccl");
   return options;
 }
 

@@ -12,7 +12,7 @@ namespace aliquot {
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
 /// The options as worlds take them: what is for ever to a clock is no longer deadline than a lifetime. Throws UsageError for a
-/// deadline that is no time.
+/// deadline that is no time, and for a world that does not fit the device.
 WorldOptions checked(WorldOptions options);
 
 /// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline. From

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "apps/explain/evidence.h"
+#include "apps/explain/lateness.h"
 #include "apps/explain/missing.h"
 #include "apps/ranks_text.h"
 
@@ -53,55 +54,6 @@ std::string different_operations(const Evidence& evidence) {
     text += fmt::format(", {} with {}: {}", ranks_text(camps[i]), operation_text(other), difference(usual, other));
   }
   return text + ".\n";
-}
-
-/// How much the others waited for a rank that came last, over all collectives that all came to.
-struct Lateness {
-  double seconds = 0, most_seconds = 0;
-  int count = 0;
-  const FlightEntry* most = nullptr;
-};
-
-void add_lateness(const Evidence& evidence, const Crossing& crossing, std::map<int, Lateness>& late) {
-  // Who waits in a meeting may be beside training, and lose nothing by it.
-  if (crossing.is_meeting || crossing.members->size() < 2 || crossing.by_rank.size() < crossing.members->size()) return;
-  int last = -1;
-  double least = 0, most = 0;
-  for (const auto& [rank, entry] : crossing.by_rank) {
-    const double waited = waited_seconds(*entry, evidence.of(rank));
-    if (waited < 0 || (evidence.told_to_end && entry->ended < 0)) return;  // who was told last waited for who was gone
-    if (last < 0 || waited < least) least = waited, last = rank;
-    most = std::max(most, waited);
-  }
-  Lateness& of_last = late[last];
-  of_last.seconds += most - least;
-  ++of_last.count;
-  if (most - least < of_last.most_seconds) return;
-  of_last.most_seconds = most - least;
-  of_last.most = crossing.by_rank.at(last);
-}
-
-/// Collectives end for all at once, so who waited least came last: no two clocks are compared.
-std::string slow_ranks(const Evidence& evidence) {
-  constexpr double kPartThatMatters = 0.1, kSecondsThatMatter = 0.05;
-  std::map<int, Lateness> late;
-  for (const Crossing& crossing : evidence.crossings) add_lateness(evidence, crossing, late);
-  double first = 0, last = 0;
-  for (const FlightEntry& entry : evidence.records.front().entries) {
-    if (entry.begun >= 0 && (first == 0 || entry.begun < first)) first = entry.begun;
-    last = evidence.records.front().written;
-  }
-  int count = 0;
-  for (const auto& [rank, of_rank] : late) count += of_rank.count;
-  std::string text;
-  for (const auto& [rank, of_rank] : late) {
-    if (of_rank.seconds < std::max(kSecondsThatMatter, kPartThatMatters * (last - first))) continue;
-    text += fmt::format(
-        "Rank {} came last to {} of {} collectives, and the others waited {:.1f} s of {:.1f} s for it: "
-        "most before {}, {:.1f} s.\n",
-        rank, of_rank.count, count, of_rank.seconds, last - first, operation_text(*of_rank.most), of_rank.most_seconds);
-  }
-  return text;
 }
 
 std::string of_last_collective(const Evidence& evidence, const FlightRecord& record) {
@@ -184,7 +136,7 @@ std::string explain(std::vector<FlightRecord> records) {
         "the job.\n";
   std::string found = different_operations(evidence);
   if (found.empty()) found = missing_ranks(evidence);
-  found += slow_ranks(evidence);
+  found += late_ranks(evidence);
   text += found.empty() ? "All that is recorded went alike on all of them: what each said is below.\n" : found;
   std::map<std::string, int> said;
   for (const FlightRecord& record : evidence.records)

@@ -121,6 +121,22 @@ TEST(ExplainRecords, AMeetingIsNamedWhenRanksEndedOverIt) {
         "(load, step 20): another purpose.\n"});
 }
 
+/// It waits in one for its parameters and in another for its gradients to be gone.
+TEST(ExplainRecords, WhoWaitsInTwoLanesAtATimeWaitsOnce) {
+  std::vector<FlightRecord> records;
+  for (const int rank : {0, 1, 2}) {
+    FlightRecord& record = records.emplace_back(record_of(rank, 0, "rank 0 failed: the disk is gone", 3.2));
+    record.entries = {barrier_number(1, rank == 2 ? 3 : 1, 3), barrier_number(2, rank == 2 ? 3 : 1.1, 3)};
+    record.entries[1].lane = Lane::kGather;
+    record.entries[1].sequence = 1;
+  }
+  records[1].entries[0].begun = 1.5;
+  says(
+      explain(records),
+      {"Rank 2 came last to 2 of 2 collectives, and the others waited up to 2.0 s of 2.2 s for it: most before barrier "
+       "(h.1, step 1), 2.0 s.\n"});
+}
+
 /// On GPUs collectives have no times, and meetings have.
 TEST(ExplainRecords, MeetingsOfRanksWithGpusAreTimed) {
   std::vector<FlightRecord> records;

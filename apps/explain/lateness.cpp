@@ -1,0 +1,89 @@
+#include "apps/explain/lateness.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace aliquot {
+namespace {
+
+/// From and until when, on one rank's clock.
+using Span = std::pair<double, double>;
+
+/// A rank that came last, over all collectives that all came to.
+struct Lateness {
+  std::map<int, std::vector<Span>> waits;  // of each other rank
+  int count = 0;
+  double most_seconds = 0;
+  const FlightEntry* most = nullptr;
+};
+
+double covered_seconds(std::vector<Span> spans) {
+  std::ranges::sort(spans);
+  double seconds = 0, until = spans.front().first;
+  for (const auto& [from, to] : spans) {
+    seconds += std::max(to - std::max(from, until), 0.0);
+    until = std::max(until, to);
+  }
+  return seconds;
+}
+
+/// What a rank's record tells of: from the first collective that it began.
+double recorded_seconds(const FlightRecord& record) {
+  double first = record.written;
+  for (const FlightEntry& entry : record.entries) {
+    if (entry.begun >= 0) first = std::min(first, entry.begun);
+  }
+  return record.written - first;
+}
+
+void add_lateness(const Evidence& evidence, const Crossing& crossing, std::map<int, Lateness>& late) {
+  // Who waits in a meeting may be beside training, and lose nothing by it.
+  if (crossing.is_meeting || crossing.members->size() < 2 || crossing.by_rank.size() < crossing.members->size()) return;
+  std::map<int, double> waited;
+  for (const auto& [rank, entry] : crossing.by_rank) {
+    const double seconds = waited_seconds(*entry, evidence.of(rank));
+    if (seconds < 0 || (evidence.told_to_end && entry->ended < 0)) return;  // who was told last waited for who was gone
+    waited[rank] = seconds;
+  }
+  const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto [last, least] = *std::ranges::min_element(waited, by_seconds);
+  Lateness& of_last = late[last];
+  ++of_last.count;
+  for (const auto& [rank, seconds] : waited) {
+    const double begun = crossing.by_rank.at(rank)->begun;
+    if (rank != last) of_last.waits[rank].emplace_back(begun, begun + seconds - least);
+  }
+  const double most = std::ranges::max_element(waited, by_seconds)->second - least;
+  if (most < of_last.most_seconds) return;
+  of_last.most_seconds = most;
+  of_last.most = crossing.by_rank.at(last);
+}
+
+}  // namespace
+
+std::string late_ranks(const Evidence& evidence) {
+  constexpr double kPartThatMatters = 0.1, kSecondsThatMatter = 0.05;
+  std::map<int, Lateness> late;
+  for (const Crossing& crossing : evidence.crossings) add_lateness(evidence, crossing, late);
+  int count = 0;
+  for (const auto& [rank, of_rank] : late) count += of_rank.count;
+  std::string text;
+  for (const auto& [rank, of_rank] : late) {
+    double seconds = 0, recorded = 0;
+    for (const auto& [other, spans] : of_rank.waits) {
+      const double waited = covered_seconds(spans);
+      if (waited > seconds) seconds = waited, recorded = recorded_seconds(evidence.of(other));
+    }
+    if (seconds < std::max(kSecondsThatMatter, kPartThatMatters * recorded)) continue;
+    text += fmt::format(
+        "Rank {} came last to {} of {} collectives, and the others waited up to {:.1f} s of {:.1f} s for it: "
+        "most before {}, {:.1f} s.\n",
+        rank, of_rank.count, count, seconds, recorded, operation_text(*of_rank.most), of_rank.most_seconds);
+  }
+  return text;
+}
+
+}  // namespace aliquot
