@@ -36,6 +36,7 @@ promised() {
   limit=30 code=3
   if [[ $world != threads* ]]; then limit=60; fi # mpirun takes a second or two to end who is left
   if [[ $world = nodes* ]]; then limit=120; fi
+  limit=$((limit * ${ALIQUOT_TIMES_AS_LONG:-1})) # for programs with instruments
   case $kind in
     kill)
       code=137 sentence="process rank $rank .*signal 9"

@@ -85,7 +85,7 @@ TEST(RanksText, NamesRunsByTheirEnds) {
 
 /// A rank whose products know no wide vectors.
 TEST(Stragglers, ASlowRankIsNamedInARun) {
-  if (std::system("command -v mpirun >/dev/null") != 0) GTEST_SKIP() << "needs mpirun";
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   test::TemporaryDirectory directory;
   const std::string metrics = directory.path() / "run.jsonl";
   std::vector<std::string> words = {"mpirun", "--oversubscribe"};
