@@ -40,8 +40,8 @@ void look_at_host(MachineReport& report) {
   report.lines.push_back(
       {"memory", fmt::format("{}, {} of them free to take", bytes_text(memory), bytes_text(available_memory_bytes()))});
   report.lines.push_back({"loops", std::string(name(best_isa()))});
-  report.lines.push_back(
-      {"oneDNN", fmt::format("{}.{}.{}, one thread a product's tile", dnnl->major, dnnl->minor, dnnl->patch)});
+  report.lines.push_back({"oneDNN", fmt::format("{}.{}.{}, for attention and for bf16 where it has instructions",
+                                                dnnl->major, dnnl->minor, dnnl->patch)});
   report.lines.push_back({"bf16", bf16_text()});
   report.lines.push_back({"HDF5", std::string(hdf5_version())});
 }

@@ -1,5 +1,6 @@
 #pragma once
-// Matrix products of the host models, by oneDNN: of fp32, bf16 or fp16 matrices, summed in fp32.
+// Matrix products of the host models, of fp32, bf16 or fp16 matrices, summed in fp32: by loops of our own, and by oneDNN
+// where the processor has instructions for bf16.
 
 #include <cstdint>
 #include <string_view>
@@ -25,7 +26,7 @@ struct Product {
   int64_t rows = 0, columns = 0, depth = 0;
   float factor = 1.0f;
   bool add = false;
-  float* scratch = nullptr;  // product_scratch_elements() for each thread of the pool; null where that is 0
+  float* scratch = nullptr;  // product_scratch_elements() for each thread of the pool
 };
 
 /// How products of bf16 are computed. kNative: by the processor's own instructions. kWidened: tile by tile in fp32, where
@@ -42,13 +43,14 @@ bool has_native_bf16();
 /// Scratch that one thread needs for products of `operands` into those or into `result`.
 int64_t product_scratch_elements(DType operands, DType result, Bf16Products how);
 
-/// Computes the product on all threads of the pool. It is cut into tiles of rows and columns by its extents alone,
-/// never along its depth, and each tile is one thread's: the bits do not depend on the number of
-/// threads, and each rank of a process has threads of its own. Throws FaultError when oneDNN refuses.
+/// Computes the product on all threads of the pool. It is cut into tiles of rows and columns, never along its depth, and each
+/// tile is one thread's: the bits do not depend on the number of threads, and each rank of a process has threads of its own.
+/// With fp32 or widened operands they are those of any processor that fuses multiplications and additions. Throws
+/// FaultError when oneDNN refuses.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 
-/// The same on the calling thread, in one piece, fp32 alone: for products small enough to be a task of their own.
+/// On the calling thread, in one piece, fp32 alone, by oneDNN: for products small enough to be a task of their own.
 void multiply_here(const Product& product);
 
 }  // namespace aliquot

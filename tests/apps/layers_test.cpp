@@ -4,6 +4,7 @@
 
 #include "apps/models/attention.h"
 #include "apps/models/loss.h"
+#include "apps/models/product.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_layers.h"
@@ -26,6 +27,8 @@ class Layers : public testing::TestWithParam<int> {
  protected:
   ThreadPool pool_{GetParam()};
   RandomValues random_{7};
+  std::vector<float> product_scratch_ =
+      zeros(GetParam() * product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16Products::kWidened));
 };
 INSTANTIATE_TEST_SUITE_P(Threads, Layers, testing::Values(1, 2, 3));
 
@@ -69,7 +72,12 @@ TEST_P(Layers, LinearAgainstDifferences) {
   const auto x = random_.floats(rows * inputs), weight = random_.floats(inputs * outputs),
              bias = random_.floats(outputs);
   const auto from = random_.floats(rows * outputs), residual = random_.floats(rows * outputs);
-  const Linear linear{weight.data(), bias.data(), rows, inputs, outputs};
+  const Linear linear{.weight = weight.data(),
+                      .bias = bias.data(),
+                      .rows = rows,
+                      .inputs = inputs,
+                      .outputs = outputs,
+                      .scratch = product_scratch_.data()};
   auto y = zeros(rows * outputs);
   linear_forward(pool_, linear, x.data(), residual.data(), y.data());
   Doubles expected = reference_linear(widen(x), widen(weight), widen(bias));
@@ -180,7 +188,8 @@ TEST_P(Layers, LossAgainstDifferences) {
     const LossShape shape{rows, width, entries, keep_logits};
     auto logits = zeros(shape.logits_elements()), maxima = zeros(rows), log_sums = zeros(rows),
          scratch = zeros(2 * rows);
-    const LossBuffers buffers{logits.data(), maxima.data(), log_sums.data(), scratch.data(), nullptr, nullptr, nullptr};
+    const LossBuffers buffers{logits.data(), maxima.data(), log_sums.data(),        scratch.data(),
+                              nullptr,       nullptr,       product_scratch_.data()};
     const double loss = loss_forward(pool_, {shape, hidden.data(), table.data(), targets.data(), buffers});
     const double expected = reference_loss(widen(hidden), widen(table), targets);
     EXPECT_NEAR(loss, expected, 1e-6 * expected);

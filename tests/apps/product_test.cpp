@@ -17,6 +17,8 @@ std::vector<float> product(ThreadPool& pool, const Extents& e, bool transpose_a,
   RandomValues random(3);
   const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
   auto to = random.floats(e.rows * e.columns);
+  const int64_t each = product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16Products::kWidened);
+  std::vector<float> scratch(static_cast<size_t>(each * pool.thread_count()));
   multiply(pool, {.a = {a.data(), transpose_a ? e.rows : e.depth, transpose_a},
                   .b = {b.data(), transpose_b ? e.depth : e.columns, transpose_b},
                   .to = to.data(),
@@ -25,7 +27,8 @@ std::vector<float> product(ThreadPool& pool, const Extents& e, bool transpose_a,
                   .columns = e.columns,
                   .depth = e.depth,
                   .factor = 0.5f,
-                  .add = true});
+                  .add = true,
+                  .scratch = scratch.data()});
   return to;
 }
 
@@ -48,7 +51,8 @@ std::vector<double> expected(const Extents& e, bool transpose_a, bool transpose_
 
 TEST(Product, IsRightAndDoesNotDependOnThreads) {
   ThreadPool one(1), two(2), five(5);
-  for (const Extents e : {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1000}}) {
+  for (const Extents e :
+       {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1000}, {300, 420, 390}, {600, 384, 70}}) {
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
         const auto alone = product(one, e, a, b);
@@ -109,7 +113,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, ProductInBf16, testing::Values(Bf16Products::kNat
 
 TEST_P(ProductInBf16, IsRightAndDoesNotDependOnThreads) {
   ThreadPool one(1), five(5);
-  for (const Extents e : {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1100}}) {
+  for (const Extents e :
+       {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1100}, {300, 420, 390}, {600, 384, 70}}) {
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
         const auto wide = product_of<float>(one, e, a, b);

@@ -94,7 +94,7 @@ TEST(Stragglers, ASlowRankIsNamedInARun) {
       "--stragglers-every",    "4",     "--metrics", metrics};
   words.insert(words.end(), {"-n", "1"});
   words.insert(words.end(), train.begin(), train.end());
-  words.insert(words.end(), {":", "-n", "1", "-x", "ONEDNN_MAX_CPU_ISA=SSE41", "-x", "DNNL_MAX_CPU_ISA=SSE41"});
+  words.insert(words.end(), {":", "-n", "1", "-x", "ALIQUOT_ISA=plain"});
   words.insert(words.end(), train.begin(), train.end());
   const test::CommandResult result =
       test::run_program("/usr/bin/env", words, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
