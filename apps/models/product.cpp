@@ -125,6 +125,12 @@ void multiply_to_16_bits(const Product& p, float* scratch) {
   }
 }
 
+void require_one_type(const Product& p) {
+  if (p.a.data.type == p.b.data.type) return;
+  throw FaultError("A matrix product of " + std::string(name(p.a.data.type)) + " by " +
+                   std::string(name(p.b.data.type)) + ": convert one of them first.");
+}
+
 // How a product is cut into rows x columns tiles, about one a thread.
 struct Cuts {
   int64_t rows = 1, columns = 1;
@@ -213,6 +219,7 @@ void multiply_here(const Product& p) {
 void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, bf16_products()); }
 
 void multiply(ThreadPool& pool, const Product& p, Bf16Products how) {
+  require_one_type(p);  // its scratch is that of one
   const bool native = is_native(p, how);
   const Cuts cuts = native ? cuts_for_native(p) : cuts_for(p, pool.thread_count());
   for_tasks(pool, cuts.rows * cuts.columns, [&](int64_t task, int64_t thread) {

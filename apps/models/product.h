@@ -17,8 +17,8 @@ struct Matrix {
   bool transposed = false;
 };
 
-/// to = factor * a * b, or to += factor * a * b. `a` is rows x depth and `b` depth x columns after their transposition.
-/// `to` overlaps neither.
+/// to = factor * a * b, or to += factor * a * b. `a` is rows x depth and `b` depth x columns after their transposition, and
+/// both are of one type. `to` overlaps neither.
 struct Product {
   Matrix a, b;
   Values to;
@@ -46,7 +46,7 @@ int64_t product_scratch_elements(DType operands, DType result, Bf16Products how)
 /// Computes the product on all threads of the pool. It is cut into tiles of rows and columns, never along its depth, and each
 /// tile is one thread's: the bits do not depend on the number of threads, and each rank of a process has threads of its own.
 /// With fp32 or widened operands they are those of any processor that fuses multiplications and additions. Throws
-/// FaultError when oneDNN refuses.
+/// FaultError when the operands are of two types, or oneDNN refuses.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 

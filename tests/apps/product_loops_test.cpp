@@ -56,7 +56,12 @@ std::vector<float> by_elements(const Operands& o, bool add) {
   return to;
 }
 
-bool runs_here(Isa isa) { return isa <= best_isa(); }
+bool runs_here(Isa isa) {
+#ifdef __x86_64__
+  if (isa != Isa::kPlain && __builtin_cpu_supports("fma") == 0) return false;
+#endif
+  return isa <= best_isa();
+}
 
 class ProductLoopsTest : public testing::TestWithParam<std::tuple<Isa, bool, bool>> {};
 INSTANTIATE_TEST_SUITE_P(Isas, ProductLoopsTest,

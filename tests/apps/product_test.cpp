@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/error.h"
 #include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
@@ -61,6 +62,21 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
         EXPECT_TRUE(same_bits(product(five, e, a, b), alone));
       }
     }
+  }
+}
+
+// Scratch is planned for operands of one type: others would be widened into another thread's.
+TEST(Product, OfTwoTypesIsRefused) {
+  ThreadPool one(1);
+  const std::vector<float> a(1);
+  const std::vector<uint16_t> b(1);
+  std::vector<float> to(1);
+  const Product product{.a = {a.data(), 1}, .b = {b.data(), 1}, .to = to.data(), .rows = 1, .columns = 1, .depth = 1};
+  try {
+    multiply(one, product);
+    FAIL() << "two types were taken";
+  } catch (const FaultError& error) {
+    EXPECT_STREQ(error.what(), "A matrix product of float32 by bfloat16: convert one of them first.");
   }
 }
 

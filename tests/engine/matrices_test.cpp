@@ -9,6 +9,7 @@
 #include "optim/muon.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/cpu_seconds.h"
+#include "tests/support/times_as_long.h"
 
 namespace aliquot {
 namespace {

@@ -8,6 +8,7 @@
 #include "engine/validate.h"
 #include "tests/engine/random_plan.h"
 #include "tests/support/cpu_seconds.h"
+#include "tests/support/times_as_long.h"
 
 namespace aliquot {
 namespace {
