@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "apps/memory_table.h"
-#include "apps/models/product.h"
+#include "apps/models/bf16_products.h"
 #include "apps/version.h"
 #include "kernels/device.h"
 #include "kernels/error.h"
@@ -27,9 +27,13 @@ namespace {
 constexpr const char* kConfigureAgain = "then configure and build again";
 
 std::string bf16_text() {
-  if (bf16_products() == Bf16Products::kNative) return "products by the processor's own instructions";
-  return has_native_bf16() ? "products in fp32, which is quicker on this processor"
-                           : "products in fp32: this processor has no others";
+  switch (bf16_products()) {
+    case Bf16Products::kTiles: return "products by tiles (AMX)";
+    case Bf16Products::kPairs: return "products by pairs (AVX512_BF16)";
+    case Bf16Products::kWidened: break;
+  }
+  return has_bf16_products(Bf16Products::kPairs) ? "products in fp32, which is quicker on this processor"
+                                                 : "products in fp32: this processor has no others";
 }
 
 void look_at_host(MachineReport& report) {
@@ -40,8 +44,7 @@ void look_at_host(MachineReport& report) {
   report.lines.push_back(
       {"memory", fmt::format("{}, {} of them free to take", bytes_text(memory), bytes_text(available_memory_bytes()))});
   report.lines.push_back({"loops", std::string(name(best_isa()))});
-  report.lines.push_back({"oneDNN", fmt::format("{}.{}.{}, for attention and for bf16 where it has instructions",
-                                                dnnl->major, dnnl->minor, dnnl->patch)});
+  report.lines.push_back({"oneDNN", fmt::format("{}.{}.{}, for attention", dnnl->major, dnnl->minor, dnnl->patch)});
   report.lines.push_back({"bf16", bf16_text()});
   report.lines.push_back({"HDF5", std::string(hdf5_version())});
 }

@@ -1,13 +1,12 @@
 #include "apps/models/product.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <dlfcn.h>
 #include <dnnl.h>
 #include <string>
 
 #include "apps/models/parallel.h"
 #include "apps/models/product_loops.h"
-#include "apps/models/product_native.h"
 #include "apps/models/row_loops.h"
 #include "kernels/error.h"
 
@@ -18,12 +17,9 @@ namespace {
 // cost of laying them out is spread over as many products. Multiples of all kinds of slivers.
 constexpr int64_t kRowBlock = 256, kDepthBlock = 384, kColumnBlock = 192;
 constexpr int64_t kLaidOutElements = kDepthBlock * (kRowBlock + kColumnBlock);
-// Operands of 16 bits are widened before they are laid out, and a result of 16 bits is summed in fp32 before it is rounded.
-constexpr int64_t kWidenedElements = kDepthBlock * kRowBlock, kSumElements = kRowBlock * kColumnBlock;
-
-bool is_native(const Product& p, Bf16Products how) {
-  return how == Bf16Products::kNative && p.a.data.type == DType::kBFloat16 && p.b.data.type == DType::kBFloat16;
-}
+// A result of 16 bits is summed in fp32 before it is rounded, and operands that no loops take are widened before they are
+// laid out. In a thread's scratch these follow what is laid out.
+constexpr int64_t kSumElements = kRowBlock * kColumnBlock, kWidenedElements = kDepthBlock * kRowBlock;
 
 Matrix part_of(const Matrix& m, int64_t row, int64_t column) {
   return {m.data.from(m.transposed ? column * m.stride + row : row * m.stride + column), m.stride, m.transposed};
@@ -39,20 +35,24 @@ Product part_of(const Product& p, int64_t row, int64_t column, int64_t rows, int
   return part;
 }
 
-// `count` rows of a, or columns of b, in fp32: where they are, or widened in `wide`.
-Strip strip_of(const Matrix& m, bool along, int64_t count, int64_t depth, float* wide) {
-  if (m.data.type == DType::kFloat32) return {m.data.fp32(), m.stride, along, count, depth};
-  const int64_t rows = along ? depth : count, columns = along ? count : depth;
+// A strip of elements of `type`, in fp32.
+Strip widened(const Strip& strip, DType type, float* wide) {
+  const int64_t rows = strip.along ? strip.depth : strip.count, columns = strip.along ? strip.count : strip.depth;
+  const ConstValues from{strip.data, type};
   for (int64_t row = 0; row < rows; ++row)
-    row_loops().convert(wide + row * columns, m.data.from(row * m.stride), columns);
-  return {wide, columns, along, count, depth};
+    row_loops().convert(wide + row * columns, from.from(row * strip.stride), columns);
+  return {wide, columns, strip.along, strip.count, strip.depth};
 }
 
 // A product on one thread, block by block, into fp32.
 class Blocks {
  public:
-  Blocks(const Product& p, float* scratch)
-      : p_(p), a_(scratch), b_(a_ + kRowBlock * kDepthBlock), wide_(scratch + kLaidOutElements) {}
+  Blocks(const Product& p, const ProductLoops& loops, float* scratch)
+      : loops_(loops),
+        p_(p),
+        a_(scratch),
+        b_(a_ + kRowBlock * kDepthBlock),
+        wide_(scratch + kLaidOutElements + kSumElements) {}
 
   void multiply() {
     int64_t k = 0;
@@ -65,11 +65,15 @@ class Blocks {
  private:
   int64_t rows_from(int64_t row) const { return std::min(kRowBlock, p_.rows - row); }
   int64_t columns_from(int64_t column) const { return std::min(kColumnBlock, p_.columns - column); }
+  Strip strip_of(const Matrix& m, bool along, int64_t count) const {
+    const Strip strip{m.data.data, m.stride, along, count, depth_};
+    return m.data.type == loops_.operands ? strip : widened(strip, m.data.type, wide_);
+  }
   void lay_out_a(int64_t row, int64_t k) {
-    loops_.lay_out_a(strip_of(part_of(p_.a, row, k), p_.a.transposed, rows_from(row), depth_, wide_), a_);
+    loops_.lay_out_a(strip_of(part_of(p_.a, row, k), p_.a.transposed, rows_from(row)), a_);
   }
   void lay_out_b(int64_t k, int64_t column) {
-    loops_.lay_out_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column), depth_, wide_), b_);
+    loops_.lay_out_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
   }
   // The operand of the outer loop is laid out once, and the other again for each of its blocks.
   void multiply_at(int64_t k) {
@@ -99,15 +103,15 @@ class Blocks {
                      p_.to_stride, p_.factor, p_.add || k > 0});
   }
 
-  const ProductLoops& loops_ = product_loops();
+  const ProductLoops& loops_;
   const Product& p_;
   float *a_, *b_, *wide_;
   int64_t depth_ = 0;
 };
 
 // The same into 16 bits: sums stay in fp32 until they are whole.
-void multiply_to_16_bits(const Product& p, float* scratch) {
-  float* sum = scratch + kLaidOutElements + kWidenedElements;
+void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scratch) {
+  float* sum = scratch + kLaidOutElements;
   for (int64_t row = 0; row < p.rows; row += kRowBlock) {
     for (int64_t column = 0; column < p.columns; column += kColumnBlock) {
       Product part =
@@ -116,7 +120,7 @@ void multiply_to_16_bits(const Product& p, float* scratch) {
       part.to = sum;
       part.to_stride = part.columns;
       part.add = false;
-      Blocks(part, scratch).multiply();
+      Blocks(part, loops, scratch).multiply();
       for (int64_t i = 0; i < part.rows; ++i) {
         if (p.add) row_loops().add(sum + i * part.columns, to.from(i * p.to_stride), part.columns);
         row_loops().convert(to.from(i * p.to_stride), sum + i * part.columns, part.columns);
@@ -152,14 +156,6 @@ Cuts cuts_for(const Product& p, int64_t thread_count) {
   return best;
 }
 
-// oneDNN may sum in another order where a product is cut in another way, so there the extents alone say how. Measured at
-// GPT-2 124M's shapes: columns of 192 and rows of 512 run within 3 % of the uncut product, half of that 10 to 40 % slower.
-Cuts cuts_for_native(const Product& p) {
-  constexpr int64_t kTileRows = 512, kTileColumns = 192;
-  const auto count = [](int64_t extent, int64_t tile) { return std::max<int64_t>(1, (extent + tile / 2) / tile); };
-  return {count(p.rows, kTileRows), count(p.columns, kTileColumns)};
-}
-
 // Edges on multiples of every kind of sliver, so that no tile but the last has a ragged one.
 int64_t cut(int64_t extent, int64_t index, int64_t count) {
   constexpr int64_t kSlivers = 48;
@@ -167,41 +163,29 @@ int64_t cut(int64_t extent, int64_t index, int64_t count) {
   return std::min(extent, slivers * index / count * kSlivers);
 }
 
-// oneDNN numbers sets of instructions by the bits of all they include.
-bool has_instructions(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
-
-bool is_intel() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("intel") != 0;
-#else
-  return false;
-#endif
+// Only operands of bf16 are multiplied in more than one way.
+const ProductLoops& loops_of(DType operands, Bf16Products how) {
+  return operands == DType::kBFloat16 ? product_loops(how) : product_loops();
 }
 
-Bf16Products best_bf16_products() {
-  if (const char* asked = std::getenv("ALIQUOT_BF16_PRODUCTS")) {
-    const std::string word = asked;
-    if (word == "native" && has_native_bf16()) return Bf16Products::kNative;
-    if (word == "native" || word == "widened") return Bf16Products::kWidened;
-    throw UsageError("ALIQUOT_BF16_PRODUCTS=" + word + ": give native or widened, or nothing.");
-  }
-  return has_instructions(dnnl_cpu_isa_avx512_core_amx) || (has_native_bf16() && !is_intel()) ? Bf16Products::kNative
-                                                                                              : Bf16Products::kWidened;
+// Debian's oneDNN shares its work through OpenMP, whose number of threads is a thread's own. Here what it multiplies is one
+// task of many, so each thread that computes them asks for one. The runtime is looked up by name: it is oneDNN's, not ours.
+void compute_alone() {
+  thread_local const bool done = [] {
+    using SetThreads = void (*)(int);
+    const auto set_threads = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+    if (set_threads != nullptr) set_threads(1);
+    return true;
+  }();
+  static_cast<void>(done);
 }
 
 }  // namespace
 
-bool has_native_bf16() { return has_instructions(dnnl_cpu_isa_avx512_core_bf16); }
-
-Bf16Products bf16_products() {
-  static const Bf16Products best = best_bf16_products();
-  return best;
-}
-
 int64_t product_scratch_elements(DType operands, DType result, Bf16Products how) {
-  const bool in_fp32 = operands == DType::kFloat32 && result == DType::kFloat32;
-  const bool is_native = operands == DType::kBFloat16 && how == Bf16Products::kNative;
-  return in_fp32 || is_native ? kLaidOutElements : kLaidOutElements + kWidenedElements + kSumElements;
+  if (operands == DType::kFloat32 && result == DType::kFloat32) return kLaidOutElements;
+  const bool widens = loops_of(operands, how).operands != operands;
+  return kLaidOutElements + kSumElements + (widens ? kWidenedElements : 0);
 }
 
 void multiply_here(const Product& p) {
@@ -220,17 +204,17 @@ void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, bf16_produ
 
 void multiply(ThreadPool& pool, const Product& p, Bf16Products how) {
   require_one_type(p);  // its scratch is that of one
-  const bool native = is_native(p, how);
-  const Cuts cuts = native ? cuts_for_native(p) : cuts_for(p, pool.thread_count());
+  const ProductLoops& loops = loops_of(p.a.data.type, how);
+  const int64_t scratch_elements = product_scratch_elements(p.a.data.type, p.to.type, how);
+  const Cuts cuts = cuts_for(p, pool.thread_count());
   for_tasks(pool, cuts.rows * cuts.columns, [&](int64_t task, int64_t thread) {
     const int64_t i = task % cuts.rows, j = task / cuts.rows;
     const int64_t row = cut(p.rows, i, cuts.rows), column = cut(p.columns, j, cuts.columns);
     const Product tile =
         part_of(p, row, column, cut(p.rows, i + 1, cuts.rows) - row, cut(p.columns, j + 1, cuts.columns) - column);
     if (tile.rows == 0 || tile.columns == 0) return;
-    if (native) return multiply_native(tile);
-    float* scratch = p.scratch + thread * product_scratch_elements(p.a.data.type, p.to.type, how);
-    p.to.type == DType::kFloat32 ? Blocks(tile, scratch).multiply() : multiply_to_16_bits(tile, scratch);
+    float* scratch = p.scratch + thread * scratch_elements;
+    p.to.type == DType::kFloat32 ? Blocks(tile, loops, scratch).multiply() : multiply_to_16_bits(tile, loops, scratch);
   });
 }
 

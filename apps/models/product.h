@@ -1,10 +1,9 @@
 #pragma once
-// Matrix products of the host models, of fp32, bf16 or fp16 matrices, summed in fp32: by loops of our own, and by oneDNN
-// where the processor has instructions for bf16.
+// Matrix products of the host models, of fp32, bf16 or fp16 matrices, summed in fp32.
 
 #include <cstdint>
-#include <string_view>
 
+#include "apps/models/bf16_products.h"
 #include "apps/models/values.h"
 #include "kernels/thread_pool.h"
 
@@ -29,28 +28,18 @@ struct Product {
   float* scratch = nullptr;  // product_scratch_elements() for each thread of the pool
 };
 
-/// How products of bf16 are computed. kNative: by the processor's own instructions. kWidened: tile by tile in fp32, where
-/// the processor has none, or has slow ones: measured on Sapphire Rapids without its matrix tiles, GFLOP/s of a core, 85
-/// native against 150. Both multiply exactly and sum in fp32, in orders of their own. fp16 is always widened.
-enum class Bf16Products : uint8_t { kNative, kWidened };
-
-/// What this processor is best at, or what the environment variable ALIQUOT_BF16_PRODUCTS (native or widened) asks for,
-/// if it can be had; read once. Throws UsageError if it says something else.
-Bf16Products bf16_products();
-/// Whether the processor has instructions for bf16 at all.
-bool has_native_bf16();
-
-/// Scratch that one thread needs for products of `operands` into those or into `result`.
+/// Scratch that one thread needs for products of `operands` into their own type or into `result`, in fp32 elements.
 int64_t product_scratch_elements(DType operands, DType result, Bf16Products how);
 
 /// Computes the product on all threads of the pool. It is cut into tiles of rows and columns, never along its depth, and each
 /// tile is one thread's: the bits do not depend on the number of threads, and each rank of a process has threads of its own.
-/// With fp32 or widened operands they are those of any processor that fuses multiplications and additions. Throws
-/// FaultError when the operands are of two types, or oneDNN refuses.
+/// In fp32, and where operands are widened, they are those of any processor that fuses multiplications and additions. Throws
+/// FaultError when the operands are of two types. `how` must be one that this processor has.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 
-/// On the calling thread, in one piece, fp32 alone, by oneDNN: for products small enough to be a task of their own.
+/// On the calling thread, in one piece, fp32 alone, by oneDNN: for products small enough to be a task of their own. Throws
+/// FaultError when oneDNN refuses.
 void multiply_here(const Product& product);
 
 }  // namespace aliquot

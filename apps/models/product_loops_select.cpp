@@ -17,9 +17,19 @@ const ProductLoops& product_loops() {
   static const ProductLoops& best = product_loops(__builtin_cpu_supports("fma") != 0 ? best_isa() : Isa::kPlain);
   return best;
 }
+
+const ProductLoops& product_loops(Bf16Products how) {
+  switch (how) {
+    case Bf16Products::kTiles: return product_loops_amx();
+    case Bf16Products::kPairs: return product_loops_avx512_bf16();
+    case Bf16Products::kWidened: break;
+  }
+  return product_loops();
+}
 #else
 const ProductLoops& product_loops(Isa) { return product_loops_plain(); }
 const ProductLoops& product_loops() { return product_loops_plain(); }
+const ProductLoops& product_loops(Bf16Products) { return product_loops_plain(); }
 #endif
 
 }  // namespace aliquot

@@ -11,6 +11,8 @@
 namespace aliquot::test {
 namespace {
 
+constexpr float kFactor = 0.3f;  // whose products are rounded
+
 struct Operands {
   int64_t rows, columns, depth;
   bool a_along, b_along;
@@ -38,11 +40,11 @@ std::vector<float> by_loops(const ProductLoops& loops, const Operands& o, bool a
   std::vector<float> a = room(o.rows, loops.a_width), b = room(o.columns, loops.b_width), to = o.before;
   loops.lay_out_a({o.a.data(), o.a_along ? o.rows : o.depth, o.a_along, o.rows, o.depth}, a.data());
   loops.lay_out_b({o.b.data(), o.b_along ? o.columns : o.depth, o.b_along, o.columns, o.depth}, b.data());
-  loops.multiply({a.data(), b.data(), o.rows, o.columns, o.depth, to.data(), o.columns, 0.5f, add});
+  loops.multiply({a.data(), b.data(), o.rows, o.columns, o.depth, to.data(), o.columns, kFactor, add});
   return to;
 }
 
-/// Each multiplication and addition rounded once, up along the depth.
+/// Each multiplication and addition rounded once, together, up along the depth.
 std::vector<float> by_elements(const Operands& o, bool add) {
   std::vector<float> to = o.before;
   for (int64_t row = 0; row < o.rows; ++row) {
@@ -50,7 +52,7 @@ std::vector<float> by_elements(const Operands& o, bool add) {
       float sum = 0;
       for (int64_t k = 0; k < o.depth; ++k) sum = std::fma(o.of_a(row, k), o.of_b(k, column), sum);
       float& element = to[static_cast<size_t>(row * o.columns + column)];
-      element = add ? element + 0.5f * sum : 0.5f * sum;
+      element = std::fma(kFactor, sum, add ? element : 0.0f);
     }
   }
   return to;

@@ -75,7 +75,11 @@ TEST(TrainFlags, In16BitsItTakesTheMemoryThatWasPlanned) {
   const test::CommandResult odd =
       test::run_program(test::aliquot_program(), {"train", "--precision", "bf16"}, {"ALIQUOT_BF16_PRODUCTS=fast"});
   EXPECT_EQ(odd.code, 1);
-  EXPECT_NE(odd.err.find("give native or widened"), std::string::npos) << odd.err;
+  EXPECT_NE(odd.err.find("give tiles, pairs or widened, or nothing"), std::string::npos) << odd.err;
+  const test::CommandResult missing = test::run_program(test::aliquot_program(), {"train", "--precision", "bf16"},
+                                                        {"ALIQUOT_BF16_PRODUCTS=tiles", "ALIQUOT_ISA=plain"});
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_NE(missing.err.find("this processor has no such instructions"), std::string::npos) << missing.err;
 }
 
 TEST(TrainFlags, TheLossScaleIsInTheMetricsWhereThereIsOne) {

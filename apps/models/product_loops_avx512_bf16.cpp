@@ -1,0 +1,39 @@
+// Products of bf16 by instructions that add two multiplications to a lane: those of AVX512_BF16.
+#include <immintrin.h>
+
+namespace aliquot {
+namespace {
+
+constexpr int kWidth = 16, kRows = 8, kLaneStep = 1;
+
+}  // namespace
+}  // namespace aliquot
+
+#include "apps/models/product_layout.inc"
+#include "apps/models/product_pairs.inc"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRegisters = 3;  // of b, side by side
+constexpr int kColumns = kRegisters * kWidth;
+
+[[gnu::always_inline]] inline Register add_product(Register sums, float a, Register b) {
+  return (Register)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+}
+
+}  // namespace
+}  // namespace aliquot
+
+#include "apps/models/product_slivers.inc"
+
+namespace aliquot {
+
+const ProductLoops& product_loops_avx512_bf16() {
+  static constexpr ProductLoops kLoops{DType::kBFloat16, 2 * kLaneStep,           kRows,
+                                       kColumns,         lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>,
+                                       multiply_block};
+  return kLoops;
+}
+
+}  // namespace aliquot
