@@ -38,15 +38,17 @@ bool is_intel() { return false; }
 #endif
 
 Bf16Products choose() {
-  const char* asked = std::getenv("ALIQUOT_BF16_PRODUCTS");
-  if (asked == nullptr) {
+  const char* value = std::getenv("ALIQUOT_BF16_PRODUCTS");
+  const std::string_view asked = value == nullptr ? "" : value;
+  if (asked.empty()) {
     if (has_bf16_products(Bf16Products::kTiles)) return Bf16Products::kTiles;
     return has_bf16_products(Bf16Products::kPairs) && !is_intel() ? Bf16Products::kPairs : Bf16Products::kWidened;
   }
   const std::string variable = "ALIQUOT_BF16_PRODUCTS=" + std::string(asked);
-  const auto way = std::ranges::find(kWays, std::string_view(asked), [](Bf16Products how) { return name(how); });
+  const auto way = std::ranges::find_if(kWays, [asked](Bf16Products how) { return name(how) == asked; });
   if (way == kWays.end()) throw UsageError(variable + ": give tiles, pairs or widened, or nothing.");
-  if (!has_bf16_products(*way)) throw UsageError(variable + ": this processor has no such instructions.");
+  if (!has_bf16_products(*way))
+    throw UsageError(variable + ": the processor, its kernel or ALIQUOT_ISA has none of these.");
   return *way;
 }
 

@@ -6,7 +6,7 @@
 
 namespace aliquot {
 
-/// All multiply exactly and sum in fp32, in orders of their own. kWidened: in fp32, by what multiplies that. kPairs: by
+/// All multiply exactly and sum in fp32, in orders of their own; pairs and tiles take subnormals for zero. kWidened: in fp32, by what multiplies that. kPairs: by
 /// instructions that add two products to a sum (AVX512_BF16), which Intel's processors run no faster than kWidened.
 /// kTiles: by those that multiply tiles (AMX).
 enum class Bf16Products : uint8_t { kWidened, kPairs, kTiles };

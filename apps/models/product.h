@@ -34,7 +34,8 @@ int64_t product_scratch_elements(DType operands, DType result, Bf16Products how)
 /// Computes the product on all threads of the pool. It is cut into tiles of rows and columns, never along its depth, and each
 /// tile is one thread's: the bits do not depend on the number of threads, and each rank of a process has threads of its own.
 /// In fp32, and where operands are widened, they are those of any processor that fuses multiplications and additions. Throws
-/// FaultError when the operands are of two types. `how` must be one that this processor has.
+/// FaultError when the operands are of two types. For `how`,
+/// has_bf16_products() was asked, and said yes.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 

@@ -30,11 +30,9 @@ struct SliverProduct {
 
 /// The bits of an element depend on nothing but its row of a and its column of b, whatever their strides and extents. In fp32
 /// sums go up along the depth, from zero, a fused multiplication and addition a step where the processor has such. In bf16
-/// they do as the instructions do; subnormals are taken, and made, for zero. Slivers are filled up with zeros, along the depth
-/// to `depth_step`.
+/// they do as the instructions do, for which subnormal operands, products and sums are zero. Slivers are filled up with zeros.
 struct ProductLoops {
-  DType operands;  // kFloat32 or kBFloat16
-  int64_t depth_step;
+  DType operands;            // kFloat32 or kBFloat16
   int64_t a_width, b_width;  // of a sliver
   void (*lay_out_a)(const Strip&, void* to);
   void (*lay_out_b)(const Strip&, void* to);
@@ -44,7 +42,7 @@ struct ProductLoops {
 /// Those in fp32 of one kind of processor, which this one must be; and those of the best kind that it is.
 const ProductLoops& product_loops(Isa isa);
 const ProductLoops& product_loops();
-/// Those that multiply operands of bf16 in one of the ways that this processor has: for kWidened, those in fp32.
+/// Those that multiply operands of bf16 in a way for which has_bf16_products() was asked, and said yes: for kWidened, in fp32.
 const ProductLoops& product_loops(Bf16Products how);
 
 // One a source file; for the three above alone.

@@ -28,6 +28,10 @@ struct alignas(64) TileShapes {
 static_assert(sizeof(TileShapes) == 64);
 constexpr TileShapes kTileShapes;
 
+[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+  return (Register)_mm512_fmadd_ps((__m512)x, _mm512_set1_ps(factor), (__m512)to);
+}
+
 /// Compilers do not see that tiles are loaded from memory and stored there.
 [[gnu::always_inline]] inline void settle_memory() { __asm__ volatile("" ::: "memory"); }
 
@@ -99,12 +103,11 @@ void put_tile(const SliverProduct& p, int64_t row, int64_t column, const float* 
     float* to = p.to + (row + i) * p.stride + column;
     if (column + kEdge <= p.columns) {
       const Register before = p.add ? load<Register>(to) : Register{};
-      store(to, before + p.factor * load<Register>(sums + i * kEdge));  // fused
+      store(to, fused(before, p.factor, load<Register>(sums + i * kEdge)));
       continue;
     }
     for (int64_t j = 0; column + j < p.columns; ++j) {
-      const float before = p.add ? to[j] : 0;
-      to[j] = before + p.factor * sums[i * kEdge + j];  // fused, as above
+      to[j] = __builtin_fmaf(p.factor, sums[i * kEdge + j], p.add ? to[j] : 0);
     }
   }
 }
@@ -137,8 +140,8 @@ void multiply_block(const SliverProduct& p) {
 }  // namespace
 
 const ProductLoops& product_loops_amx() {
-  static constexpr ProductLoops kLoops{DType::kBFloat16, 2 * kLaneStep,           kEdge,         kEdge,
-                                       lay_out_a,        lay_out_in_pairs<kEdge>, multiply_block};
+  static constexpr ProductLoops kLoops{DType::kBFloat16,        kEdge,         kEdge, lay_out_a,
+                                       lay_out_in_pairs<kEdge>, multiply_block};
   return kLoops;
 }
 

@@ -18,6 +18,10 @@ namespace {
 constexpr int kRegisters = 3;  // of b, side by side
 constexpr int kColumns = kRegisters * kWidth;
 
+[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+  return (Register)_mm512_fmadd_ps((__m512)x, _mm512_set1_ps(factor), (__m512)to);
+}
+
 [[gnu::always_inline]] inline Register add_product(Register sums, float a, Register b) {
   return (Register)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
 }
@@ -30,9 +34,8 @@ constexpr int kColumns = kRegisters * kWidth;
 namespace aliquot {
 
 const ProductLoops& product_loops_avx512_bf16() {
-  static constexpr ProductLoops kLoops{DType::kBFloat16, 2 * kLaneStep,           kRows,
-                                       kColumns,         lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>,
-                                       multiply_block};
+  static constexpr ProductLoops kLoops{DType::kBFloat16,           kRows,         kColumns, lay_out_in_pairs<kRows>,
+                                       lay_out_in_pairs<kColumns>, multiply_block};
   return kLoops;
 }
 

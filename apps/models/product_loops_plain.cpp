@@ -10,6 +10,17 @@ constexpr int kWidth = 4, kRows = 4;
 }  // namespace
 }  // namespace aliquot
 
+#include "apps/models/product_layout.inc"
+
+namespace aliquot {
+namespace {
+
+// Fused where every processor of the kind can, as arm64's; elsewhere products are rounded on their own.
+[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) { return to + factor * x; }
+
+}  // namespace
+}  // namespace aliquot
+
 #include "apps/models/product_loops.inc"
 
 namespace aliquot {

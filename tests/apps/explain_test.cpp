@@ -17,6 +17,7 @@
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -150,8 +151,8 @@ TEST_F(Explain, SaysWhichRankNeverCameToASave) {
     }
     const test::CommandResult result =
         test::run_program("/usr/bin/env", words,
-                          {"ALIQUOT_FAULT=rank=1,step=20,op=save,kind=slow:3s", "OMPI_ALLOW_RUN_AS_ROOT=1",
-                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"});
+                          test::mpirun_environment({"ALIQUOT_FAULT=rank=1,step=20,op=save,kind=slow:3s",
+                                                    "OMPI_MCA_rmaps_base_oversubscribe=1"}));
     says(result.err, {"rank 0 waited 1 s for the other ranks to save together (step 20); rank 1 never arrived"});
     const std::string text = explained();
     EXPECT_TRUE(std::regex_search(text, std::regex("\nRank 1 (never )?came to meeting #[0-9]+ \\(save, step 20\\), w")))
@@ -163,12 +164,11 @@ TEST_F(Explain, SaysWhichRankNeverCameToASave) {
 TEST_F(Explain, SaysWhoLeftNoRecordWhenARankWasKilled) {
   if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   const std::string records = directory_.path().string();
-  test::run_program(
-      "/usr/bin/env",
-      {"mpirun", "-n", "3", test::aliquot_program(), "train", "--layers", "1", "--width", "32", "--steps", "4",
-       "--threads", "1", "--quiet"},
-      {"ALIQUOT_FAULT=rank=1,step=3,op=backward,kind=kill", "ALIQUOT_FLIGHT_DIR=" + records, "OMPI_ALLOW_RUN_AS_ROOT=1",
-       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "OMPI_MCA_rmaps_base_oversubscribe=1"});
+  test::run_program("/usr/bin/env",
+                    {"mpirun", "-n", "3", test::aliquot_program(), "train", "--layers", "1", "--width", "32", "--steps",
+                     "4", "--threads", "1", "--quiet"},
+                    test::mpirun_environment({"ALIQUOT_FAULT=rank=1,step=3,op=backward,kind=kill",
+                                              "ALIQUOT_FLIGHT_DIR=" + records, "OMPI_MCA_rmaps_base_oversubscribe=1"}));
   says(explained(), {" never came to collective #", "  rank 1 left no record: it was killed",
                      "told to end by the launcher (SIGTERM)"});
 }

@@ -187,32 +187,39 @@ TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
   }
 }
 
-// An element is its row of a by its column of b, however many others there are: their bits do not change with the extents.
+// An element is its row of a by its column of b, however many others there are: its bits do not change with the extents.
 TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
+  constexpr int64_t kDepth = 500;
   ThreadPool pool(2);
-  const auto first = product_of<float>(pool, {1, 1, 500}, false, true);
-  for (const int64_t rows : {2, 31, 33, 290}) {
-    RandomValues random(3);
-    const auto a = random_bf16(random, 500), b = random_bf16(random, 500);
-    std::vector<uint16_t> as, bs;
-    for (int64_t i = 0; i < rows; ++i) {
-      as.insert(as.end(), a.begin(), a.end());
-      bs.insert(bs.end(), b.begin(), b.end());
+  RandomValues random(3);
+  const auto row = random_bf16(random, kDepth), column = random_bf16(random, kDepth);
+  const auto square = [&](int64_t edge) {
+    std::vector<uint16_t> a, b;
+    for (int64_t i = 0; i < edge; ++i) {
+      a.insert(a.end(), row.begin(), row.end());
+      b.insert(b.end(), column.begin(), column.end());
     }
-    std::vector<float> to(static_cast<size_t>(rows * rows));
+    std::vector<float> to(static_cast<size_t>(edge * edge), 0.7f);
     const int64_t each = product_scratch_elements(DType::kBFloat16, DType::kFloat32, GetParam());
     std::vector<float> scratch(static_cast<size_t>(2 * each), NAN);
     multiply(pool,
-             {.a = {as.data(), 500},
-              .b = {bs.data(), 500, true},
+             {.a = {a.data(), kDepth},
+              .b = {b.data(), kDepth, true},
               .to = to.data(),
-              .to_stride = rows,
-              .rows = rows,
-              .columns = rows,
-              .depth = 500,
+              .to_stride = edge,
+              .rows = edge,
+              .columns = edge,
+              .depth = kDepth,
+              .factor = 0.3f,  // whose products are rounded
+              .add = true,
               .scratch = scratch.data()},
              GetParam());
-    EXPECT_TRUE(same_bits(to, std::vector<float>(to.size(), first[0]))) << rows;  // twice a half
+    return to;
+  };
+  const float alone = square(1)[0];
+  for (const int64_t edge : {2, 31, 33, 290}) {
+    const std::vector<float> many = square(edge);
+    EXPECT_TRUE(same_bits(many, std::vector<float>(many.size(), alone))) << edge;
   }
 }
 

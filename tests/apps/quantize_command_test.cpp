@@ -6,6 +6,7 @@
 
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-const Words kTwoNodes = {"ALIQUOT_RANKS_PER_NODE=2", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+const Words kTwoNodes = {"ALIQUOT_RANKS_PER_NODE=2"};
 
 test::CommandResult train(Words words, bool processes = false) {
   const Words train = {"train", "--threads", "1", "--quiet"};
@@ -22,7 +23,7 @@ test::CommandResult train(Words words, bool processes = false) {
   if (!processes) return test::run_program(test::aliquot_program(), words, kTwoNodes);
   const Words launcher = {"mpirun", "--oversubscribe", "-n", "4", test::aliquot_program()};
   words.insert(words.begin(), launcher.begin(), launcher.end());
-  return test::run_program("/usr/bin/env", words, kTwoNodes);
+  return test::run_program("/usr/bin/env", words, test::mpirun_environment(kTwoNodes));
 }
 
 TEST(Quantize, ProcessesGiveTheDigestOfThreads) {

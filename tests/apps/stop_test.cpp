@@ -12,6 +12,7 @@
 #include "checkpoint/find.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -168,8 +169,10 @@ TEST(StopRequest, BySigtermIsOneUnderSrunAndTheEndUnderMpirun) {
 TEST_F(Stop, MpirunPassesTheUsersSignalOn) {
   if (!test::has_mpi()) GTEST_SKIP() << "no mpirun here, or a build without MPI";
   std::vector<std::string> words = train({"--steps", "1000000", "--checkpoint-dir", checkpoints()});
-  words.insert(words.begin(), {"/usr/bin/env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "mpirun",
-                               "--oversubscribe", "-n", "2"});
+  words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", "2"});
+  const std::vector<std::string> variables = test::mpirun_environment();
+  words.insert(words.begin(), variables.begin(), variables.end());
+  words.insert(words.begin(), "/usr/bin/env");
   for (int i = 0; i < 4; ++i) {  // a signal in the middle of a matrix product is a matter of luck
     EXPECT_EQ(stopped(words, SIGUSR1).code, 75) << said();
     std::filesystem::remove_all(checkpoints());

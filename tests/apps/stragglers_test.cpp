@@ -7,6 +7,7 @@
 #include "apps/ranks_text.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot {
 namespace {
@@ -96,8 +97,7 @@ TEST(Stragglers, ASlowRankIsNamedInARun) {
   words.insert(words.end(), train.begin(), train.end());
   words.insert(words.end(), {":", "-n", "1", "-x", "ALIQUOT_ISA=plain"});
   words.insert(words.end(), train.begin(), train.end());
-  const test::CommandResult result =
-      test::run_program("/usr/bin/env", words, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  const test::CommandResult result = test::run_program("/usr/bin/env", words, test::mpirun_environment());
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_NE(result.err.find("aliquot: rank 1 computes"), std::string::npos) << result.err;
   int reports = 0, waited_for = 0;
