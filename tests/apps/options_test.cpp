@@ -122,6 +122,7 @@ TEST_F(ConfigFile, ComplaintsNameFileAndLine) {
                    path_ + ":2: unknown key 'zero-stge'. Did you mean zero-stage?"));
   EXPECT_TRUE(says(complaint({"--config", write("steps = many\n")}), path_ + ":1: steps: 'many'"));
   EXPECT_TRUE(says(complaint({"--config", write("steps\n")}), "write steps = VALUE"));
+  EXPECT_TRUE(says(complaint({"--config", write("config = more.ini\n")}), "config belongs on the command line"));
   EXPECT_TRUE(says(complaint({"--config", "/no/such.ini"}), "cannot be read"));
   EXPECT_TRUE(says(complaint({"--config", testing::TempDir()}), "cannot be read"));
 }
@@ -163,6 +164,7 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
   };
   for (const Case& wrong : std::initializer_list<Case>{
            {{"--global-batch", "32", "--accumulate", "3"}, "--accumulate 3 contradicts --global-batch 32"},
+           {{"--global-batch", "4194304", "--micro-batch", "1"}, " micro-batches a step"},
            {{"--update-in-backward"}, "--update-in-backward cannot know the global norm in time"},
            {{"--update-in-backward", "--clip", "0", "--skip-spikes", "4"}, "leave one of them out"},
            {{"--warmup-from", "1"}, "--warmup-from 1 is above --lr"},
@@ -173,6 +175,8 @@ TEST(TrainOptions, RefusesOptionsThatContradictEachOther) {
            {{"--checkpoint-every", "5"}, "--checkpoint-every needs --checkpoint-dir"},
            {{"--resume", "a", "--init", "b"}, "leave one out"},
            {{"--eval-every", "5"}, "--eval-every needs --eval-data"},
+           {{"--eval-data", "a.txt"}, "--eval-data is looked at every --eval-every N steps"},
+           {{"--digest-every", "5"}, "--digest-every writes into --metrics FILE"},
            {{"--reproducible", "--accumulate", "2", "--accumulate-into", "full"}, "leave out --accumulate-into full"},
            {{"--sequence", "100000"}, "longer than the model's context"},
            {{"--memory-budget", "0"}, "--memory-budget 0: give the bytes"},

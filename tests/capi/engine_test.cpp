@@ -350,6 +350,7 @@ TEST(Capi, WrongCallsAreTold) {
     EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "there is no use 5");
     float values[2];
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values), "has 1 elements; room was given for 2");
+    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 1, nullptr), "there is no place for the values");
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.7.weight", 2, values), "there is no parameter layer.7.weight");
     EXPECT_USAGE(aliquot_sum(rank.world, nullptr, 3), "no values");
     std::vector<double> many(600);

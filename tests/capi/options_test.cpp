@@ -87,6 +87,7 @@ TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
   expect_refused("zero-stge", "3", "there is no option \"zero-stge\"; there are device, world, threads");
   expect_refused("zero-stage", "three", "the option zero-stage: \"three\" will not do: give a whole number, 0 or more");
   expect_refused("zero-stage", "3 ", "will not do");
+  expect_refused("offload", "disk:", "will not do: give one of none, host, disk:DIR");
   expect_refused("lr", "-1", "the option lr");
   expect_refused("lr", "nan", "the option lr");
   expect_refused("lr", "inf", "finite");

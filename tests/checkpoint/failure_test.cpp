@@ -1,5 +1,6 @@
 // Every system call of a save and of a load, failed in turn, on each rank: the ranks agree, the old checkpoint stands.
 #include <cstring>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <iostream>
 #include <map>
@@ -202,6 +203,18 @@ TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
       }
     }
   }
+}
+
+TEST(Failure, WhatCannotBeKeptAndWhatIsNoDirectoryAreRefused) {
+  TemporaryDirectory directory;
+  const auto file = directory.path() / "file";
+  std::ofstream(file) << "no directory";
+  const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    EXPECT_THROW(save(shard.state(), communicator, directory.path(), {.keep_count = -1}), UsageError);
+    EXPECT_THROW(load_newest(shard.state(), communicator, file), UsageError);
+  });
+  EXPECT_EQ(failures, std::vector<std::string>(2));
 }
 
 TEST(Failure, RanksThatDifferAreToldApart) {

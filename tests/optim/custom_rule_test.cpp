@@ -152,6 +152,7 @@ TEST(CustomRule, RefusesWhatWouldBeConfused) {
   EXPECT_THROW(check(CustomOptimizer{}), UsageError);
   EXPECT_THROW(made<Stateless>(""), UsageError);
   EXPECT_THROW(made<Stateless>("adamw"), UsageError);
+  EXPECT_THROW(custom_optimizer<Stateless>("nobody's", 0.1, nullptr), UsageError);
   EXPECT_THROW(custom_optimizer<Twice>("twice", 0.1, [](double, int64_t) { return Twice{}; }), UsageError);
   EXPECT_THROW(check(custom_optimizer<Stateless>("late", -1.0, [](double, int64_t) { return Stateless{}; })),
                UsageError);
