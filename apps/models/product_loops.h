@@ -10,7 +10,8 @@
 
 namespace aliquot {
 
-/// `count` rows of a, or columns of b, `depth` deep, of the type that the loops take. (i, k) lies at i * stride + k, or, where `along`, at k * stride + i.
+/// `count` rows of a, or columns of b, `depth` deep, of the type that the loops take. (i, k) lies at i * stride + k, or,
+/// where `along`, at k * stride + i.
 struct Strip {
   const void* data = nullptr;
   int64_t stride = 0;

@@ -9,7 +9,7 @@ constexpr int kWidth = 16, kLaneStep = 16;
 }  // namespace
 }  // namespace aliquot
 
-#include "apps/models/product_layout.inc"
+#include "apps/models/product_fused_avx512.inc"
 #include "apps/models/product_pairs.inc"
 
 namespace aliquot {
@@ -27,10 +27,6 @@ struct alignas(64) TileShapes {
 };
 static_assert(sizeof(TileShapes) == 64);
 constexpr TileShapes kTileShapes;
-
-[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
-  return (Register)_mm512_fmadd_ps((__m512)x, _mm512_set1_ps(factor), (__m512)to);
-}
 
 /// Compilers do not see that tiles are loaded from memory and stored there.
 [[gnu::always_inline]] inline void settle_memory() { __asm__ volatile("" ::: "memory"); }

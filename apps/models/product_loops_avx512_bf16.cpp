@@ -9,7 +9,7 @@ constexpr int kWidth = 16, kRows = 8, kLaneStep = 1;
 }  // namespace
 }  // namespace aliquot
 
-#include "apps/models/product_layout.inc"
+#include "apps/models/product_fused_avx512.inc"
 #include "apps/models/product_pairs.inc"
 
 namespace aliquot {
@@ -17,10 +17,6 @@ namespace {
 
 constexpr int kRegisters = 3;  // of b, side by side
 constexpr int kColumns = kRegisters * kWidth;
-
-[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
-  return (Register)_mm512_fmadd_ps((__m512)x, _mm512_set1_ps(factor), (__m512)to);
-}
 
 [[gnu::always_inline]] inline Register add_product(Register sums, float a, Register b) {
   return (Register)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
