@@ -117,6 +117,11 @@ TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(at("hf"))) ++count;
   EXPECT_EQ(count, 2u);
+  ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("there")}).code, 0);
+  const CommandResult twice = run_aliquot({"checkpoint", "import", at("hf"), "--out", at("there")});
+  EXPECT_EQ(twice.code, 1);
+  EXPECT_NE(twice.err.find("step-00000000 is there already: remove it, or write elsewhere."), std::string::npos)
+      << twice.err;
   test::write_file(at("bad.safetensors"), "12345678{}");
   EXPECT_EQ(run_aliquot({"checkpoint", "import", at("bad.safetensors"), "--out", at("in")}).code, 1);
   EXPECT_FALSE(std::filesystem::exists(at("in")));

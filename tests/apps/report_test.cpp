@@ -221,6 +221,11 @@ TEST(Report, MistakesAreSentences) {
   EXPECT_EQ(nowhere.code, 1);
   EXPECT_NE(nowhere.err.find("--out /no/such/page.html: the file cannot be written; give another."), std::string::npos)
       << nowhere.err;
+  const std::string record = contents(run);
+  const CommandResult itself = test::run_aliquot({"report", run.string(), "--out", run.string()});
+  EXPECT_EQ(itself.code, 1);
+  EXPECT_NE(itself.err.find("is a record that the page is made of: give another."), std::string::npos) << itself.err;
+  EXPECT_EQ(contents(run), record);
 }
 
 }  // namespace

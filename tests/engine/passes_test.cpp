@@ -222,6 +222,7 @@ TEST(Evaluation, KeepsItsOrderAndItsPlace) {
         EXPECT_THROW(static_cast<void>(units[1].evaluate()), UsageError);
         { auto live = units[0].evaluate(); }
         EXPECT_THROW(engine.micro_batch(), UsageError) << "half an evaluation";
+        EXPECT_THROW(engine.step(), UsageError) << "half an evaluation";
         { auto live = units[1].evaluate(); }
         { auto live = units[2].evaluate(); }
         { auto live = engine.evaluate({&units[3], &units[0]}); }

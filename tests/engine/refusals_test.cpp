@@ -111,6 +111,8 @@ TEST_F(Refusals, NothingToCall) {
   EXPECT_NO_THROW(engine.materialize(ones));
   EXPECT_EQ(refusal([] { World::threads(2, nullptr); }), "a world needs a function for its ranks to run");
   EXPECT_EQ(refusal([] { World::run(2, nullptr); }), "a world needs a function for its ranks to run");
+  EXPECT_EQ(refusal([] { World::run(1, nullptr, {.kind = WorldChoice::kMpi}); }),
+            "a world needs a function for its ranks to run");
 }
 
 /// It was taken for materialized, and trained on zeros.
