@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <thread>
 
+#include "kernels/device.h"
 #include "sharding/operation_description.h"
+#include "sharding/signals.h"
 
 namespace aliquot {
 namespace {
@@ -68,6 +72,35 @@ TEST(OperationDescription, TellsPurposeAndPlaceApart) {
   EXPECT_NE(one, gather("h.1", 512, 512));
   EXPECT_NE(one, gather("h.1", 0, 1024));
   EXPECT_NE(one, describe_all_gather_in_place({nullptr, 0}, 4096, {"h.1", 3}).packed());
+}
+
+/// The board of two ranks, in a test's own memory.
+struct BoardOfTwo final : NodeMapping {
+  BoardOfTwo() {
+    writable = reinterpret_cast<std::byte*>(&layout);
+    readable = writable;
+    size_bytes = Board::size_bytes(2);
+  }
+  struct {
+    AbortNotice notice;
+    RankBoard ranks[2];
+  } layout;
+};
+
+/// An exception leaves a program while a stream of its waits for a rank that will not come: nobody waits out the deadline.
+TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
+  const auto device = make_host_device(1);
+  const auto signals = make_host_signals(std::make_unique<BoardOfTwo>(), {.rank_count = 2});
+  const auto started = std::chrono::steady_clock::now();
+  EXPECT_THROW(
+      {
+        const auto stream = device->make_stream(Lane::kGather);
+        signals->await_progress(*stream, Lane::kGather, 1, {"h.0", 1});
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it waits by now
+        throw std::runtime_error("unwinding");
+      },
+      std::runtime_error);
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60)) << "the deadline is 600";
 }
 
 }  // namespace
