@@ -1,7 +1,9 @@
-// What lies in memory that ranks share: notices, texts and descriptions.
+// What lies in memory that ranks share: notices, texts and descriptions; and waiting for a rank by it.
 #include "sharding/board.h"
 
+#include <chrono>
 #include <gtest/gtest.h>
+#include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -95,6 +97,7 @@ TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
   EXPECT_THROW(
       {
         const auto stream = device->make_stream(Lane::kGather);
+        signals->publish(*stream, 1);  // rank 0 is there, and rank 1 is missing
         signals->await_progress(*stream, Lane::kGather, 1, {"h.0", 1});
         std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it waits by now
         throw std::runtime_error("unwinding");
