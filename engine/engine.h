@@ -166,6 +166,7 @@ class Engine {
   void make_running(const Plan& evaluation);
   void replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation, const State& before);
   void initialize_parameters(const Initialize& initialize);
+  void clear_masters_and_state();
   void add_state(State& state, int32_t flat, int32_t tensor) const;
 
   World& world_;

@@ -107,10 +107,23 @@ void Engine::make_running(const Plan& evaluation) {
   running_ = std::make_unique<Running>(*this, evaluation, std::move(slots));
 }
 
+/// Padding is written by nothing else, and check_copies() compares it.
+void Engine::clear_masters_and_state() {
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
+    for (const Role role : {Role::kMaster, Role::kOptimizer}) {
+      std::byte* at = running_->memory.resting(role, f);
+      const Home* home = running_->homes.holding(at);
+      if (at != nullptr && !(home != nullptr && home->starts_cleared()))
+        running_->view.clear(at, needed_bytes(*plan_, role, f));
+    }
+  }
+}
+
 void Engine::initialize_parameters(const Initialize& initialize) {
   constexpr int64_t kChunk = kStagingChunkBytes / static_cast<int64_t>(sizeof(float));
   const Weights& weights = running_->weights;
   std::vector<float> values;
+  clear_masters_and_state();
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     const FlatSpec& flat = plan_->flats[f];
     const int64_t shard_count = flat.layout.shard_count();
@@ -127,12 +140,6 @@ void Engine::initialize_parameters(const Initialize& initialize) {
         }
       }
     }
-  }
-  for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
-    std::byte* states = running_->memory.resting(Role::kOptimizer, f);
-    const Home* home = running_->homes.holding(states);
-    if (states != nullptr && !(home != nullptr && home->starts_cleared()))
-      running_->view.clear(states, needed_bytes(*plan_, Role::kOptimizer, f));
   }
   running_->forget_carried();
 }

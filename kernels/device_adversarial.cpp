@@ -1,5 +1,6 @@
 #include "kernels/device_adversarial.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -183,6 +184,14 @@ class AdversarialDevice final : public HostDeviceBase {
   explicit AdversarialDevice(std::shared_ptr<Adversary::State> state) : HostDeviceBase(1), state_(std::move(state)) {}
 
   std::string describe() const override { return "host, adversarial"; }
+
+  /// Fresh memory holds random bytes, so that a result that depends on them differs from run to run and from rank to rank.
+  Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+    Buffer buffer = HostDeviceBase::allocate(size_bytes, category, owner);
+    const std::lock_guard lock(state_->mutex);
+    std::generate_n(buffer.data(), buffer.size_bytes(), [this] { return static_cast<std::byte>(state_->random()); });
+    return buffer;
+  }
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     if (lane == Lane::kCompute && state_->compute == Adversary::Compute::kInline)

@@ -24,7 +24,8 @@ class Adversary {
   Adversary(const Adversary&) = delete;
   Adversary& operator=(const Adversary&) = delete;
 
-  /// A host device, of one thread, whose streams, the compute lane only if it is queued, belong to this adversary.
+  /// A host device, of one thread, whose streams, the compute lane only if it is queued, belong to this adversary. Memory
+  /// that it allocates holds random bytes.
   std::unique_ptr<Device> make_device();
 
   struct State;

@@ -139,6 +139,23 @@ TEST(Offload, AnAdversaryChangesNoBit) {
   }
 }
 
+/// Fresh memory holds other bytes on each rank. train() compares the copies after each step, padding included.
+TEST(Offload, KeepsCopiesEqualInMemoryThatWasNotCleared) {
+  const Folder folder;
+  for (const Precision& precision : kPrecisions) {
+    for (const auto& [stage, replicas] : {std::pair{0, 1}, std::pair{2, 2}, std::pair{3, 2}}) {
+      Settings settings;
+      settings.options = {.zero_stage = stage, .replicas = replicas, .precision = precision};
+      settings.options.offload_state = Offload::kHost;
+      if (stage == 3) settings.options.offload_parameters = Offload::kHost;
+      Adversary adversary(1);
+      const auto options =
+          WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
+      EXPECT_NO_THROW(train_on(4, settings, options)) << describe(settings);
+    }
+  }
+}
+
 TEST(Offload, TakesTheMemoryThatWasPlanned) {
   const Folder folder;
   for (const int stage : {0, 1, 2, 3}) {

@@ -58,6 +58,7 @@ Outcome train(World& world, const Settings& settings) {
       loss += model.loss();
     }
     const StepReport report = engine.step();
+    engine.check_copies();
     double shared = world.rank() == 0 ? loss : 0;
     const auto stream = world.device().make_stream(Lane::kCompute);
     world.communicator().all_reduce(*stream, {&shared, 1}, Reduction::kSum, {"loss"});
