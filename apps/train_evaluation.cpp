@@ -13,17 +13,16 @@
 namespace aliquot {
 
 double TrainRun::evaluate() {
-  double sums[2] = {0, 0};  // of the loss, and of tokens
+  std::vector<double> losses;
   for (int64_t batch = 0; batch < options_.eval_batches; ++batch) {
     evaluated_->load(0, batch);
     model_->set_batch({evaluated_->tokens(), evaluated_->targets()});
     run_evaluation(*engine_, *model_);
-    sums[0] += model_->loss_sum();
-    sums[1] += static_cast<double>(evaluated_->tokens().size());
+    losses.push_back(model_->loss_sum());
   }
-  world_.communicator().all_reduce(*stream_, sums, Reduction::kSum, {"validation loss", engine_->step_count()});
-  stream_->synchronize();
-  return sums[0] / sums[1];
+  sum_over_ranks(losses, {"validation loss", engine_->step_count()});
+  const int64_t tokens = options_.eval_batches * world_.rank_count() * options_.micro_batch * *options_.sequence;
+  return sum_of_micro_batches(losses) / static_cast<double>(tokens);
 }
 
 namespace {

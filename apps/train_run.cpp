@@ -5,6 +5,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "apps/models/make_model.h"
@@ -18,6 +20,7 @@
 #include "kernels/machine_memory.h"
 #include "kernels/seconds.h"
 #include "sharding/exchange_purpose.h"
+#include "sharding/tree.h"
 
 namespace aliquot {
 namespace {
@@ -32,7 +35,16 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
           .rank_count = world.rank_count()};
 }
 
+constexpr auto kMostSummed = static_cast<size_t>(Communicator::kSmallCount);
+
 }  // namespace
+
+double sum_of_micro_batches(std::span<const double> by_micro_batch) {
+  if (by_micro_batch.empty()) return 0;
+  return combine_in_tree<double>(
+      static_cast<int>(by_micro_batch.size()), [&](int i) { return by_micro_batch[static_cast<size_t>(i)]; },
+      std::plus<double>());
+}
 
 TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource& data, const TokenSource* evaluated)
     : world_(world),
@@ -84,7 +96,7 @@ ExitCode TrainRun::run() {
     if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) engine_->check_copies();
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     // Who was asked meanwhile need not wait for another step, nor save twice.
-    if (due || evaluates()) agree(0, engine_->step_count());
+    if (due || evaluates()) agree({}, engine_->step_count());
     if (nobody_saves_ && saver_ != nullptr) collect_checkpoint();
     if (asked_by_ != 0) return stop(asked_by_);
     if (due && engine_->step_count() < last_step_) save_checkpoint();
@@ -154,17 +166,18 @@ void TrainRun::refuse_what_does_not_fit() {
   }
 }
 
-double TrainRun::run_micro_batches() {
-  double loss = 0;
+/// This rank's sum of the loss over the tokens of each micro-batch.
+std::vector<double> TrainRun::run_micro_batches() {
+  std::vector<double> losses;
   const auto tokens = static_cast<double>(options_.micro_batch * *options_.sequence);
   model_->set_loss_factor(static_cast<float>(engine_->loss_scale() / tokens));  // fp16's scale moves from step to step
   for (int64_t micro = 0; micro < options_.accumulate; ++micro) {
     loader_.load(consumed_, micro);
     model_->set_batch({loader_.tokens(), loader_.targets()});
     run_micro_batch(*engine_, *model_);
-    loss += model_->loss_sum();
+    losses.push_back(model_->loss_sum());
   }
-  return loss;
+  return losses;
 }
 
 void TrainRun::step() {
@@ -172,12 +185,12 @@ void TrainRun::step() {
   stepped_ = true;
   take_part_seconds();
   engine_->set_learning_rate(rates_.rate(engine_->step_count() + 1));
-  const double own_loss = run_micro_batches();
+  const std::vector<double> own_losses = run_micro_batches();
   std::optional<double> known;  // before the update where a spike is to be skipped, else beside it
-  if (spikes_) known = agree(own_loss, engine_->step_count() + 1);
+  if (spikes_) known = agree(own_losses, engine_->step_count() + 1);
   if (spikes_ && skips_spike(*known)) engine_->abandon();
   const StepReport report = engine_->step();
-  const double loss = known ? *known : agree(own_loss, report.step);
+  const double loss = known ? *known : agree(own_losses, report.step);
   if (spikes_ && !report.skipped) spikes_->take(loss);
   consumed_ += *options_.global_batch;
   if (outside_bytes_ == 0) measure_outside();           // once: everything has been touched now
@@ -205,7 +218,7 @@ void TrainRun::step() {
     progress_->finish();
     say("step {} validation loss {:.4f}\n", report.step, *eval_loss);
   }
-  if (!finite) tell_not_finite(report, own_loss);
+  if (!finite) tell_not_finite(report, std::reduce(own_losses.begin(), own_losses.end()));
 }
 
 bool TrainRun::digest_due(int64_t step) const {
@@ -215,17 +228,27 @@ bool TrainRun::digest_due(int64_t step) const {
 /// The mean loss over all tokens of the step; and by which signal anyone was asked to stop, and whether anyone still saves.
 /// Signals and the ends of saves come to ranks at different times, and must be acted on together. One exchange for all of
 /// it: each waits behind what the step has on the link.
-double TrainRun::agree(double own_loss, int64_t step) {
-  std::array<double, 2 + kStopSignals.size()> said{own_loss, saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
+double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
+  std::array<double, 1 + kStopSignals.size()> flags{saver_ != nullptr && !saver_->finished() ? 1.0 : 0.0};
   const int signal = stop_signal();
-  for (size_t i = 0; i < kStopSignals.size(); ++i) said[2 + i] = signal == kStopSignals[i] ? 1 : 0;
-  world_.communicator().all_reduce(*stream_, said, Reduction::kSum, {"loss", step});
-  stream_->synchronize();
-  nobody_saves_ = said[1] == 0;
+  for (size_t i = 0; i < kStopSignals.size(); ++i) flags[1 + i] = signal == kStopSignals[i] ? 1 : 0;
+  std::vector<double> said(flags.begin(), flags.end());
+  said.insert(said.end(), own_losses.begin(), own_losses.end());
+  sum_over_ranks(said, {"loss", step});
+  nobody_saves_ = said[0] == 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
-    if (said[2 + i] > 0) asked_by_ = kStopSignals[i];
+    if (said[1 + i] > 0) asked_by_ = kStopSignals[i];
   }
-  return said[0] / static_cast<double>(*options_.global_batch * *options_.sequence);
+  const std::span losses = std::span(said).subspan(flags.size());
+  return sum_of_micro_batches(losses) / static_cast<double>(*options_.global_batch * *options_.sequence);
+}
+
+/// Collective. In as few exchanges as the communicator allows.
+void TrainRun::sum_over_ranks(std::span<double> values, Label label) {
+  for (; !values.empty(); values = values.subspan(std::min(values.size(), kMostSummed)))
+    world_.communicator().all_reduce(*stream_, values.first(std::min(values.size(), kMostSummed)), Reduction::kSum,
+                                     label);
+  stream_->synchronize();
 }
 
 /// The same on all ranks, since the loss is.

@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "apps/data/loader.h"
 #include "apps/directory_claim.h"
@@ -31,6 +33,10 @@ namespace aliquot {
 
 /// The scalar that says where the data stood.
 inline constexpr const char* kSequencesConsumed = "sequences_consumed";
+
+/// Adds sums over ranks, one a micro-batch, in the tree that adds gradients under --reproducible: the loss then has the same
+/// bits however a global batch is divided into ranks and micro-batches, where both are powers of two.
+double sum_of_micro_batches(std::span<const double> by_micro_batch);
 
 /// Made and used by the rank's own thread; all ranks make the same calls. World and data must outlive it.
 class TrainRun {
@@ -57,13 +63,14 @@ class TrainRun {
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
-  double agree(double own_loss, int64_t step);
+  double agree(std::span<const double> own_losses, int64_t step);
+  void sum_over_ranks(std::span<double> values, Label label);
   bool skips_spike(double loss);
   void tell_not_finite(const StepReport& report, double own_loss);
   bool should_give_up() const { return std::max(not_finite_in_a_row_, spikes_in_a_row_) >= options_.max_skipped; }
   void refuse_nothing_to_check() const;
   std::string unit_of_parameter(const std::string& name) const;
-  double run_micro_batches();
+  std::vector<double> run_micro_batches();
   bool evaluates() const { return options_.eval_every > 0 && engine_->step_count() % options_.eval_every == 0; }
   double evaluate();
   void write_trace_file();

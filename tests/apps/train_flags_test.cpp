@@ -2,9 +2,12 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
+#include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
@@ -27,6 +30,100 @@ TEST(TrainFlags, ReproducibleIsTheSameOnAnyPowerOfTwoOfRanks) {
   EXPECT_EQ(digest({"--ranks", "2", "--reproducible", "--global-batch", "16"}), alone);
   EXPECT_EQ(digest({"--ranks", "4", "--reproducible", "--global-batch", "16", "--zero-stage", "1"}), alone);
   EXPECT_NE(digest({"--ranks", "2", "--global-batch", "16"}), digest({"--ranks", "1", "--global-batch", "16"}));
+}
+
+/// The losses that --metrics has, by step, and the validation losses.
+std::pair<std::vector<double>, std::vector<double>> losses(const std::string& metrics) {
+  std::pair<std::vector<double>, std::vector<double>> found;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const Json object = Json::parse(line);
+    if (object.contains("loss")) found.first.push_back(object["loss"]);
+    if (object.contains("eval_loss")) found.second.push_back(object["eval_loss"]);
+  }
+  return found;
+}
+
+/// What a run of 16 micro-batches a step says of its losses, and its last checkpoint, which holds the losses' statistics.
+struct Said {
+  std::pair<std::vector<double>, std::vector<double>> losses;
+  std::string state;
+};
+
+Said train_reproducibly(int ranks, bool launched) {
+  const test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "m.jsonl", data = directory.path() / "d.bytes";
+  std::string bytes;
+  for (int i = 0; i < 5000; ++i) bytes += static_cast<char>('a' + i * i % 26);
+  std::ofstream(data) << bytes;
+  const std::string each = std::to_string(16 / ranks), runs = directory.path() / "runs";
+  std::vector<std::string> words;
+  for (const std::string text :
+       {"train --steps 6 --layers 1 --width 32 --sequence 16 --micro-batch 1 --threads 1 --quiet --reproducible",
+        "--eval-every 3 --skip-spikes 3"}) {
+    std::istringstream all(text);
+    words.insert(words.end(), std::istream_iterator<std::string>(all), {});
+  }
+  words.insert(words.end(), {"--accumulate", each, "--eval-batches", each, "--eval-data", data, "--metrics", metrics,
+                             "--checkpoint-dir", runs});
+  if (launched) {
+    words.insert(words.begin(), {"mpirun", "--oversubscribe", "-n", std::to_string(ranks), test::aliquot_program()});
+  } else {
+    words.insert(words.end(), {"--ranks", std::to_string(ranks)});
+  }
+  const test::CommandResult result =
+      launched ? test::run_program("/usr/bin/env", words, test::mpirun_environment()) : test::run_aliquot(words);
+  EXPECT_EQ(result.code, 0) << result.err;
+  return {losses(metrics), test::read_file(runs + "/" + checkpoint_name(6) + "/state.h5")};
+}
+
+TEST(TrainFlags, ReproducibleLossesAndCheckpointsAreTheSameOnAnyPowerOfTwoOfRanks) {
+  const Said alone = train_reproducibly(1, false);
+  EXPECT_EQ(alone.losses.first.size(), 6u);
+  EXPECT_EQ(alone.losses.second.size(), 2u);
+  for (const int ranks : {2, 4}) {
+    for (const bool launched : {false, true}) {
+      if (launched && !test::has_mpi()) continue;
+      const Said said = train_reproducibly(ranks, launched);
+      EXPECT_EQ(said.losses, alone.losses) << ranks << " ranks, launched " << launched;
+      EXPECT_TRUE(said.state == alone.state) << ranks << " ranks, launched " << launched;
+    }
+  }
+}
+
+/// More micro-batches than one exchange of numbers takes.
+TEST(TrainFlags, LossesOfManyMicroBatchesAreAddedInSeveralExchanges) {
+  std::vector<double> sums;
+  for (const int ranks : {1, 2}) {
+    const test::TemporaryDirectory directory;
+    const std::string metrics = directory.path() / "m.jsonl";
+    const test::CommandResult result = test::run_aliquot({"train",
+                                                          "--steps",
+                                                          "1",
+                                                          "--layers",
+                                                          "1",
+                                                          "--width",
+                                                          "8",
+                                                          "--heads",
+                                                          "1",
+                                                          "--sequence",
+                                                          "4",
+                                                          "--micro-batch",
+                                                          "1",
+                                                          "--threads",
+                                                          "1",
+                                                          "--quiet",
+                                                          "--metrics",
+                                                          metrics,
+                                                          "--reproducible",
+                                                          "--global-batch",
+                                                          "2048",
+                                                          "--ranks",
+                                                          std::to_string(ranks)});
+    ASSERT_EQ(result.code, 0) << result.err;
+    sums.push_back(losses(metrics).first.at(0));
+  }
+  EXPECT_EQ(sums[0], sums[1]);
 }
 
 /// Of every family of models and every precision a host computes in: one digest at all stages, over threads and over processes, and the memory that was
