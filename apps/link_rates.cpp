@@ -24,6 +24,7 @@ class LinkMeasurement {
         lane_(world.device().make_stream(Lane::kGather)),
         whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
         sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
+        staging_(allocate_reduce_staging(world.device(), ranks_.topology(), count_of(kLargePart))),
         compute_(compute),
         meeting_(Crossings(ranks_.topology(), 1).replicas.front()) {}
 
@@ -39,12 +40,14 @@ class LinkMeasurement {
   }
 
  private:
+  static int64_t count_of(int64_t part_bytes) { return part_bytes / static_cast<int64_t>(sizeof(float)); }
+
   void move(int64_t part_bytes) {
     ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
-    const int64_t count = part_bytes / static_cast<int64_t>(sizeof(float));
-    ranks_.reduce_scatter(*lane_,
-                          {.from = {&whole_, 0}, .to = reinterpret_cast<float*>(sums_.data()), .part_count = count},
-                          {"measuring"});
+    ranks_.reduce_scatter(
+        *lane_,
+        {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.data()},
+        {"measuring"});
   }
 
   void meet() {
@@ -122,7 +125,7 @@ class LinkMeasurement {
   Communicator& ranks_;
   std::unique_ptr<Stream> lane_;
   SymmetricBuffer whole_;
-  Buffer sums_;
+  Buffer sums_, staging_;
   const std::function<void()>& compute_;
   Meeting meeting_;
 };

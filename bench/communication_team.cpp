@@ -15,6 +15,7 @@ struct Rank {
   SymmetricBuffer from, to;
   std::unique_ptr<Stream> stream;
   std::vector<float> sum;
+  Buffer staging;
   uint64_t progress = 0;
 };
 
@@ -30,10 +31,13 @@ std::function<void()> set_up_reduce_scatter(World& world) {
   rank->from = ranks.allocate(kWholeBytes, Category::kGradients, "gradients");
   fill(rank->from.local(), kWholeBytes, ranks.rank());
   rank->sum.resize(static_cast<std::size_t>(part_count));
+  rank->staging = allocate_reduce_staging(world.device(), world.topology(), part_count);
   rank->stream = world.device().make_stream(Lane::kReduce);
   return [rank, &ranks, part_count] {
-    ranks.reduce_scatter(*rank->stream, {.from = {&rank->from, 0}, .to = rank->sum.data(), .part_count = part_count},
-                         {});
+    ranks.reduce_scatter(
+        *rank->stream,
+        {.from = {&rank->from, 0}, .to = rank->sum.data(), .part_count = part_count, .staging = rank->staging.data()},
+        {});
     rank->stream->synchronize();
   };
 }

@@ -6,7 +6,7 @@ set(aliquot_public_headers
   kernels/booking.h kernels/device.h kernels/dtype.h kernels/error.h kernels/float16.h kernels/host_device.h
   kernels/host_loops.h kernels/kernels.h kernels/ledger.h kernels/log.h kernels/philox.h kernels/split_master.h kernels/stream.h
   kernels/task.h
-  sharding/communicator.h sharding/layout.h sharding/state.h sharding/symmetric_buffer.h sharding/topology.h
+  sharding/communicator.h sharding/layout.h sharding/reduce_staging.h sharding/state.h sharding/symmetric_buffer.h sharding/topology.h
   sharding/world.h
   optim/code_blocks.h optim/custom_loops.h optim/custom_rule.h optim/dynamic_code.h optim/loss_scaler.h
   optim/optimizer.h optim/rule.h optim/stochastic.h optim/stream_block.h optim/update.h optim/update_host.h

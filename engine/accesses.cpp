@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/kernels.h"
+#include "sharding/reduce_staging.h"
 
 namespace aliquot {
 
@@ -10,6 +11,8 @@ Accesses::Accesses(const Plan& plan)
     : plan_(plan),
       several_nodes_(!plan.topology.one_node()),
       reduces_in_place_(plan.schedule.reduces_in_place),
+      stages_reduces_(needed_bytes(plan, Role::kReduceStaging, -1) > 0),
+      stages_exchanges_(needed_bytes(plan, Role::kExchangeStaging, -1) > 0),
       first_reduce_(plan.model.units.size(), -1),
       last_reduce_(plan.model.units.size(), -1),
       copies_(copied_slots(plan.schedule)) {
@@ -144,6 +147,7 @@ void Accesses::reduce(OperationId id, int32_t flat) {
     add({.role = Role::kSent, .flat = flat, .by_peers = meets, .after_meeting = meets});
   }
   if (encoded) add_up_encoded(flat);
+  if (stages_reduces_) add({.role = Role::kReduceStaging, .flat = -1, .writes = true});
   add_up(id, flat);
   if (id == last_reduce_[plan_.flats[flat].unit] && plan_.policy.replica_count == 1)
     add({.role = Role::kSquares, .flat = flat, .writes = true});
@@ -168,6 +172,7 @@ void Accesses::add_up(OperationId id, int32_t flat) {
 /// Peers are of other replicas: what they read, they are through with when the exchange is.
 void Accesses::exchange(int32_t flat) {
   add({.role = Role::kAcross, .flat = flat});
+  if (stages_exchanges_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});
   if (encodes_exchanges(plan_)) {
     change(Role::kCarried, flat);
     for (const Role role : {Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums}) {
@@ -259,9 +264,22 @@ int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
 }
 
+/// Reduces, or exchanges, of one lane take turns in it, so the longest part decides.
+int64_t staging_bytes(const Plan& plan, Role role) {
+  const bool exchanges = role == Role::kExchangeStaging;
+  const int replicas = plan.policy.replica_count;
+  if (exchanges ? replicas == 1 || encodes_exchanges(plan) : encodes_gradients(plan)) return 0;
+  int64_t longest = 0;
+  for (const FlatSpec& flat : plan.flats) {
+    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count() / (exchanges ? replicas : 1));
+  }
+  return reduce_staging(exchanges ? topology_of_peers(plan.world, replicas) : plan.topology, longest).size_bytes();
+}
+
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
+  if (role == Role::kReduceStaging || role == Role::kExchangeStaging) return staging_bytes(plan, role);
   if (role == Role::kBackward) return plan.model.activations.backward_bytes;
   if (is_of_use(role)) {
     const UseActivations& use = plan.model.activations.uses[flat];
@@ -298,6 +316,8 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
       return shard *
              (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));
     case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
+    case Role::kReduceStaging:
+    case Role::kExchangeStaging:
     case Role::kNormParts: break;
     default: return shard * 4;  // a level
   }

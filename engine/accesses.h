@@ -51,6 +51,7 @@ class Accesses {
   const Plan& plan_;
   bool several_nodes_;                                   // then a node's ranks read what they received for one another
   bool reduces_in_place_;                                // the sum replaces the own part of the gradients
+  bool stages_reduces_, stages_exchanges_;               // between nodes of hosts
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::vector<std::vector<UnitId>> goes_on_;             // by operation: units whose gradient a backward adds to
   std::vector<std::vector<BufferId>> copies_;            // by operation

@@ -210,6 +210,13 @@ Topology topology_of_replica(const Topology& world, int replica_count) {
   return first;
 }
 
+Topology topology_of_peers(const Topology& world, int replica_count) {
+  std::vector<int> members(static_cast<std::size_t>(replica_count));
+  for (int index = 0; index < replica_count; ++index)
+    members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count);
+  return subset(world, members);
+}
+
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
   refuse_what_does_not_compose(model, policy, topology);

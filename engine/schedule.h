@@ -101,6 +101,8 @@ enum class Role : uint8_t {
   kEncodedSums,  // a part for each node, as they go there
   kEncodedReceived,  // a part from each node
   kCarried,          // what encoding sums left out, to be added to the next ones. Always there
+  kReduceStaging,    // nobody's: what reduces between nodes of hosts stage (ReduceStaging), from the first to the last
+  kExchangeStaging,  // nobody's: the same of exchanges
   kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
@@ -120,6 +122,11 @@ constexpr std::optional<Role> home_of(Role role) {
 }
 
 constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
+/// Whether such buffers are of no use, group or flat: theirs is -1.
+constexpr bool is_nobodys(Role role) {
+  return role == Role::kNormParts || role == Role::kBackward || role == Role::kReduceStaging ||
+         role == Role::kExchangeStaging;
+}
 constexpr bool is_of_group(Role role) { return role == Role::kMatrices || role == Role::kIteration; }
 constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
 
@@ -172,6 +179,9 @@ int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_s
 /// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
 /// lie differently on nodes.
 Topology topology_of_replica(const Topology& world, int replica_count);
+
+/// Of the ranks that hold the same shard, one of each replica. They lie alike whichever shard it is.
+Topology topology_of_peers(const Topology& world, int replica_count);
 
 /// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
 /// a bound that needs no look at ranks.

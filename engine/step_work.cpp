@@ -117,7 +117,8 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
                            .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
                            .part_count = count,
                            .block_squares = additions == 0 ? squares : nullptr,
-                           .in_tree_order = plan_.policy.reproducible};
+                           .in_tree_order = plan_.policy.reproducible,
+                           .staging = memory_.address(Role::kReduceStaging, -1)};
   if (encodes_gradients(plan_)) {
     encoded_->reduce_scatter(lane, flat, what, label);
   } else {
@@ -171,7 +172,8 @@ void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
          .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
          .to_dtype = dtype,
          .part_count = part_count,
-         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f)) + peers.rank() * part_squares},
+         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f)) + peers.rank() * part_squares,
+         .staging = memory_.address(Role::kExchangeStaging, -1)},
         label);
     peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f), part_bytes, label);
     // A 128th of what is added: the norm then goes over the replica alone.

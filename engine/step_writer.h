@@ -89,6 +89,7 @@ class StepWriter {
   void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
   void add_sums(UnitId unit, OperationId norm);
   void add_across(UnitId unit, int32_t flat);
+  void add_staging(Verb verb, Role role);
   void add_waits_on_previous_step();
   void add_waits_of_refreshes();
   void spare_a_gradient_slot();

@@ -82,7 +82,8 @@ std::string name(Role role) {
       "iteration",        "encoded shards",
       "encoded whole",    "met",
       "node sums",        "encoded sums",
-      "encoded received", "carried"};
+      "encoded received", "carried",
+      "reduce staging",   "exchange staging"};
   const auto index = static_cast<std::size_t>(role);
   return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
 }

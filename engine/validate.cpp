@@ -58,11 +58,10 @@ bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
 void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defects) {
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
-  const bool nobodys = buffer.role == Role::kNormParts || buffer.role == Role::kBackward;
   const std::size_t owners = is_of_use(buffer.role)     ? plan.model.uses.size()
                              : is_of_group(buffer.role) ? plan.matrix_groups.size()
                                                         : plan.flats.size();
-  const bool owned = nobodys ? buffer.flat == -1 : in_range(buffer.flat, owners);
+  const bool owned = is_nobodys(buffer.role) ? buffer.flat == -1 : in_range(buffer.flat, owners);
   if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),

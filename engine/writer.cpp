@@ -33,6 +33,8 @@ Draft StepWriter::write() {
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) write_visit(v);
   if (!policy_.evaluation) {
     finish_step();
+    add_staging(Verb::kReduce, Role::kReduceStaging);
+    add_staging(Verb::kExchange, Role::kExchangeStaging);
     add_waits_on_previous_step();
     if (policy_.prefetch > 0) spare_a_gradient_slot();
   }

@@ -194,6 +194,24 @@ void StepWriter::add_across(UnitId unit, int32_t flat) {
              {{state.exchange}});
 }
 
+/// One for all operations of that verb: their lane takes them one after the other, so they need not wait for one another.
+void StepWriter::add_staging(Verb verb, Role role) {
+  const int64_t size_bytes = needed_bytes(plan_, role, -1);
+  const auto& operations = draft_.operations;
+  const auto is_one = [verb](const Operation& operation) { return operation.verb == verb; };
+  const auto first = std::ranges::find_if(operations, is_one);
+  if (size_bytes == 0 || first == operations.end()) return;
+  const auto last = std::find_if(operations.rbegin(), operations.rend(), is_one).base() - 1;
+  const auto id_of = [&](auto at) { return static_cast<OperationId>(at - operations.begin()); };
+  add_buffer({.role = role,
+              .category = Category::kCommunication,
+              .flat = -1,
+              .size_bytes = size_bytes,
+              .first = id_of(first),
+              .last = id_of(last)},
+             {{id_of(last)}});
+}
+
 void StepWriter::add_waits_on_previous_step() {
   for (const auto& [gather, unit] : first_gathers_) wait(gather, {units_[unit].update, true, true});
   std::vector<bool> seen(units_.size(), false);

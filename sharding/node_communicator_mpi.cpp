@@ -26,6 +26,11 @@ struct NodeBuffer final : SymmetricBuffer::Backing {
   std::unique_ptr<SymmetricBuffer> buffer;
 };
 
+/// A rank's share of the boards of make_signals().
+int64_t own_board_bytes(const MpiExchange& node) {
+  return 2 * Board::size_bytes(node.rank_count()) / node.rank_count();
+}
+
 std::byte* begin_of(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
 
 }  // namespace
@@ -48,9 +53,11 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> 
                              .abort = [this](std::string_view why) { abort(why); },
                              .timeout_seconds = world_->timeout_seconds(),
                              .names = names_of(*world_)};
-  for (auto& side : sides_) side = std::make_unique<Side>(parts, plan_);
-  numbers_ = allocate(int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double)),
-                      Category::kCommunication, "all-reduce");
+  for (auto& side : sides_) side = std::make_unique<Side>(parts, topology_, plan_);
+  const int64_t numbers_bytes = int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double));
+  numbers_ = node_memory_->map(numbers_bytes, "all-reduce");
+  own_memory_.emplace(device.ledger(), numbers_bytes / node_->rank_count() + own_board_bytes(*node_), Category::kArena,
+                      "all-reduce and signals");
 }
 
 NodeCommunicator::~NodeCommunicator() {
@@ -59,6 +66,7 @@ NodeCommunicator::~NodeCommunicator() {
     if (side->busy()) mark_mpi_failed();
     if (mpi_failed()) (void)side.release();
   }
+  if (mpi_failed()) (void)numbers_.release();
 }
 
 std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::vector<Board>* boards) {
@@ -158,12 +166,14 @@ void NodeCommunicator::gather_from_nodes(Side& side, const Move& move, const Col
 
 void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
   Side& side = this->side(stream);
-  if (side.reducer == nullptr) side.reducer = std::make_unique<NodeReducer>(device_, plan_, side.lane);
+  if (what.staging == nullptr && reduce_staging(topology_, what.part_count).size_bytes() > 0)
+    throw UsageError(
+        "reduce_scatter between nodes needs staging: set ReduceScatter::staging (reduce_staging() says its size)");
   const Collective collective = meet(stream, describe_reduce_scatter(what, label), label);
   // What is in the task must fit in it: the lane keeps the rest.
   HostStream& worker = host(stream);
-  worker.run([&side, what] { side.reducer->prepare(what); });
-  worker.run([&side, &worker, collective] { side.reducer->run(worker.pool(), collective); });
+  worker.run([&side, what] { side.reducer.prepare(what); });
+  worker.run([&side, &worker, collective] { side.reducer.run(worker.pool(), collective); });
 }
 
 void NodeCommunicator::all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
@@ -245,17 +255,22 @@ void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Redu
   const auto count = static_cast<int64_t>(values.size());
   if (count > kSmallCount)
     throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, count));
-  const int64_t part_bytes = count * static_cast<int64_t>(sizeof(double));
-  const SymmetricRange place{&numbers_, static_cast<int64_t>(stream.lane()) * rank_count() * kSmallCount *
-                                            static_cast<int64_t>(sizeof(double))};
   HostStream& worker = host(stream);
-  auto* all = reinterpret_cast<double*>(begin_of(place));
+  double* all = numbers_of(stream.lane());
+  const Move move{reinterpret_cast<std::byte*>(all), reinterpret_cast<std::byte*>(all + rank() * count),
+                  count * static_cast<int64_t>(sizeof(double))};
   worker.run([values, own = all + rank() * count] { std::copy(values.begin(), values.end(), own); });
   const Collective collective = meet(stream, describe_all_reduce(count, reduction, label), label);
-  gather(stream, collective, place, {}, part_bytes);
+  worker.run([this, &side = side(stream), move, collective] { gather_from_nodes(side, move, collective); });
+  meet_inside(stream, collective);
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
+  meet_inside(stream, collective);  // all have read the table, which may be written again
+}
+
+double* NodeCommunicator::numbers_of(Lane lane) const {
+  return reinterpret_cast<double*>(numbers_->writable) + static_cast<int64_t>(lane) * rank_count() * kSmallCount;
 }
 
 void NodeCommunicator::barrier(Stream& stream, Label label) { meet(stream, describe_barrier(label), label); }

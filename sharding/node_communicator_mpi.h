@@ -5,11 +5,13 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/booking.h"
 #include "kernels/host_stream.h"
 #include "sharding/abort_bridge_mpi.h"
 #include "sharding/communicator.h"
 #include "sharding/exchange_mpi.h"
 #include "sharding/lane_mpi.h"
+#include "sharding/node_memory.h"
 #include "sharding/node_plan.h"
 #include "sharding/peer_memory.h"
 #include "sharding/reduce_mpi.h"
@@ -53,13 +55,14 @@ class NodeCommunicator final : public Communicator {
  private:
   /// One lane's side: what it sends with, and what a collective that is running needs.
   struct Side {
-    Side(MpiLane::Parts parts, const NodePlan& plan) : lane(std::move(parts), plan) {}
-    bool busy() const { return lane.busy() || !messages.empty() || (reducer != nullptr && reducer->busy()); }
+    Side(MpiLane::Parts parts, const Topology& topology, const NodePlan& plan)
+        : lane(std::move(parts), plan), reducer(topology, plan, lane) {}
+    bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued = 0, inner = 0;        // collectives, and meetings inside them
-    std::unique_ptr<NodeReducer> reducer;  // made when first needed
-    Transfers transfers;                   // of the collective that is running
+    uint64_t issued = 0, inner = 0;  // collectives, and meetings inside them
+    NodeReducer reducer;
+    Transfers transfers;  // of the collective that is running
   };
   struct Move {
     std::byte* to = nullptr;
@@ -68,6 +71,7 @@ class NodeCommunicator final : public Communicator {
   };
 
   std::unique_ptr<Signals> make_signals(double timeout_seconds, std::vector<Board>* boards);
+  double* numbers_of(Lane lane) const;
   Side& side(const Stream& stream) { return *sides_[static_cast<std::size_t>(stream.lane())]; }
   /// All ranks have come to the same collective.
   Collective meet(Stream& stream, const OperationDescription& what, Label label);
@@ -92,7 +96,8 @@ class NodeCommunicator final : public Communicator {
   std::optional<Board> at_entrance_;
   std::unique_ptr<AbortBridge> bridge_;
   std::array<std::unique_ptr<Side>, kLaneCount> sides_;
-  SymmetricBuffer numbers_;  // all ranks' numbers of an all-reduce, a place a lane
+  std::unique_ptr<NodeMapping> numbers_;  // the node's table of all ranks' numbers of an all-reduce, one a lane
+  std::optional<Booking> own_memory_;     // this rank's share of that table and of the boards
 };
 
 }  // namespace aliquot

@@ -18,14 +18,10 @@ NodePlan::NodePlan(const Topology& topology, int own_rank)
     remote.push_back(r);
     if (proxy(r, node) == rank) served.push_back(r);
   }
-  std::vector<int> served_by(node_of_rank.size());
-  for (int r = 0; r < topology.rank_count(); ++r) {
-    for (int n = 0; n < node_count(); ++n) {
-      if (n != node_of_rank[r]) most_served = std::max(most_served, ++served_by[proxy(r, n)]);
-      if (n != node && r == rank) proxies.push_back(proxy(r, n));
-    }
+  for (int n = 0; n < node_count(); ++n) {
+    if (n != node) proxies.push_back(proxy(rank, n));
   }
-  nodes_add = topology.nodes_are_aligned() && nodes[0].size() > 1;
+  nodes_add = topology.nodes_add_first();
 }
 
 int NodePlan::proxy(int of_rank, int on_node) const {

@@ -26,7 +26,6 @@ struct NodePlan {
   std::vector<int> remote;         // all ranks of other nodes
   std::vector<int> served;         // those of them whose proxy here is this rank
   std::vector<int> proxies;        // this rank's proxy on each other node, in the order of nodes
-  int most_served = 0;             // by any rank of the world
   bool nodes_add = false;          // a node's ranks may add on their own, and it saves traffic
 };
 

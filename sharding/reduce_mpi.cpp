@@ -6,42 +6,28 @@
 #include "kernels/kernels.h"
 
 namespace aliquot {
-namespace {
-
-// What a slot holds at most on any rank, so that all cut alike. Sums: one for each rank served, to be sent, and one of
-// each node, to be added. Leaves: one of each rank elsewhere. Staged as fp32, the widest that travels.
-int64_t places(const NodePlan& plan) {
-  const auto ranks = static_cast<int64_t>(plan.node_of_rank.size());
-  if (plan.nodes_add) return plan.most_served + plan.node_count();
-  const auto smaller = [](const auto& a, const auto& b) { return a.size() < b.size(); };
-  return ranks - static_cast<int64_t>(std::min_element(plan.nodes.begin(), plan.nodes.end(), smaller)->size());
-}
-
-int64_t piece_elements(const NodePlan& plan) {
-  const int64_t fits = NodeReducer::kStagingBytes / (2 * places(plan) * element_bytes(DType::kFloat32));
-  return std::max(fits / kBlockElements, int64_t{1}) * kBlockElements;
-}
-
-}  // namespace
-
-NodeReducer::NodeReducer(Device& device, const NodePlan& plan, MpiLane& lane)
-    : plan_(plan), lane_(lane), piece_elements_(piece_elements(plan)) {
-  const int64_t slot_bytes = places(plan) * piece_elements_ * element_bytes(DType::kFloat32);
-  staging_ = device.allocate(2 * slot_bytes, Category::kCommunication, "reduce-scatter between nodes");
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].staging = staging_.data() + static_cast<int64_t>(i) * slot_bytes;
-    slots_[i].sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
-  }
+NodeReducer::NodeReducer(const Topology& topology, const NodePlan& plan, MpiLane& lane)
+    : topology_(topology), plan_(plan), lane_(lane) {
+  for (Slot& slot : slots_) slot.sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
   member_sources_.resize(plan.members.size());
+}
+
+void NodeReducer::prepare(const ReduceScatter& what) {
+  what_ = what;
+  cut_ = reduce_staging(topology_, what.part_count);
+  slots_[0].staging = what.staging;
+  slots_[1].staging = what.staging + (cut_.slot_count - 1) * cut_.slot_bytes();
 }
 
 void NodeReducer::run(ThreadPool& pool, const Collective& collective) {
   pool_ = &pool;
-  const auto piece = [&](int64_t begin) { return Piece{begin, std::min(piece_elements_, what_.part_count - begin)}; };
+  const auto piece = [&](int64_t begin) {
+    return Piece{begin, std::min(cut_.piece_elements, what_.part_count - begin)};
+  };
   if (what_.part_count > 0) start(slots_[0], piece(0));
   int current = 0;
-  for (int64_t begin = 0; begin < what_.part_count; begin += piece_elements_, current ^= 1) {
-    const int64_t next = begin + piece_elements_;
+  for (int64_t begin = 0; begin < what_.part_count; begin += cut_.piece_elements, current ^= 1) {
+    const int64_t next = begin + cut_.piece_elements;
     if (next < what_.part_count) start(slots_[current ^ 1], piece(next));
     lane_.finish(slots_[current].messages, collective);
     finish(slots_[current], piece(begin));
@@ -112,7 +98,7 @@ const std::byte* NodeReducer::own_from(int rank, int part, int64_t begin) const 
 }
 
 std::byte* NodeReducer::stage(const Slot& slot, int64_t place) const {
-  return slot.staging + place * piece_elements_ * element_bytes(DType::kFloat32);
+  return slot.staging + place * cut_.piece_elements * element_bytes(DType::kFloat32);
 }
 
 }  // namespace aliquot

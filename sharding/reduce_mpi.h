@@ -9,22 +9,21 @@
 #include "kernels/host_stream.h"
 #include "kernels/kernels.h"
 #include "sharding/lane_mpi.h"
+#include "sharding/reduce_staging.h"
 
 namespace aliquot {
 
-/// The part of a reduce-scatter that comes after all ranks have met, for one lane. Works in pieces, one being added while
-/// the next travels, so that what it holds is the same for any size: at most kStagingBytes, booked as communication.
+/// The part of a reduce-scatter that comes after all ranks have met, for one lane. Works in the pieces of reduce_staging(), in
+/// the caller's staging.
 /// Where nodes are subtrees of the tree over ranks and hold several, a node's ranks add their node's part for every
 /// rank elsewhere, each for those it serves, and one sum a node travels; elsewhere all leaves travel, and the receiver adds.
 class NodeReducer {
  public:
-  static constexpr int64_t kStagingBytes = int64_t{16} << 20;
-
-  /// Allocates from `device`, which must outlive it; `plan` and `lane` too.
-  NodeReducer(Device& device, const NodePlan& plan, MpiLane& lane);
+  /// All must outlive it.
+  NodeReducer(const Topology& topology, const NodePlan& plan, MpiLane& lane);
 
   /// Both in the stream's order, one after the other: what to do, and doing it.
-  void prepare(const ReduceScatter& what) { what_ = what; }
+  void prepare(const ReduceScatter& what);
   void run(ThreadPool& pool, const Collective& collective);
 
   /// Whether messages of run() are under way: then MPI may still read and write the staging.
@@ -51,16 +50,16 @@ class NodeReducer {
   const std::byte* own_from(int rank, int part, int64_t begin) const;
   std::byte* stage(const Slot& slot, int64_t place) const;
 
+  const Topology& topology_;
   const NodePlan& plan_;
   MpiLane& lane_;
-  int64_t piece_elements_;
-  Buffer staging_;
   std::array<Slot, 2> slots_;
   std::vector<const std::byte*> member_sources_;
 
   // Of the reduce-scatter that is running:
   ThreadPool* pool_ = nullptr;
   ReduceScatter what_;
+  ReduceStaging cut_;
 };
 
 }  // namespace aliquot

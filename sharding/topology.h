@@ -28,6 +28,8 @@ struct Topology {
   /// True if every node holds the same power of two of contiguous ranks (the last may hold fewer): a node is then one
   /// subtree of the tree over ranks, and may add its own ranks first without changing a bit.
   bool nodes_are_aligned() const;
+  /// Whether a node's ranks add their own parts before anything crosses, which saves traffic where nodes hold several.
+  bool nodes_add_first() const { return nodes_are_aligned() && ranks_of_node(0).size() > 1; }
   /// "4 ranks on 2 nodes (2 each)".
   std::string describe() const;
 

@@ -331,12 +331,19 @@ class Search {
       reduce_between_nodes(f);
     } else {
       for (int q = 0; q < ranks_; ++q) touch(q, sent, f, {rank_, 1, ranks_}, false, kMeet);
+      if (several_nodes_) stage(Role::kReduceStaging);
     }
     add_up(f);
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
       if (plan_.policy.replica_count == 1 && b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last)
         own(Role::kSquares, f, true);
     }
+  }
+
+  /// Between nodes of hosts, where anything is reduced.
+  void stage(Role role) {
+    const auto reduced = [](const FlatSpec& flat) { return flat.trainable && flat.layout.flat_count() > 0; };
+    if (!plan_.world.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) own(role, -1, true, kMeet);
   }
 
   void add_up(int32_t f) {
@@ -357,6 +364,8 @@ class Search {
   /// What peers of other replicas do is over when it is.
   void exchange(int32_t f) {
     own(Role::kAcross, f, false);
+    const bool cross = plan_.world.node_count() > plan_.topology.node_count();
+    if (cross && !plan_.policy.quantize_gradients) stage(Role::kExchangeStaging);
     if (plan_.policy.quantize_gradients && !plan_.world.one_node()) {
       for (const Role role : {Role::kCarried, Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums})
         own(role, f, true);

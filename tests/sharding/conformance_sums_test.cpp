@@ -82,6 +82,7 @@ void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, cons
   const auto own = world.device().allocate(count * element_bytes(format.to), Category::kGradients, "shard");
   const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
   const auto squares = world.device().allocate(block_count * 8, Category::kCommunication, "squares");
+  const auto staging = allocate_reduce_staging(world.device(), ranks.topology(), count);
   std::byte* to = format.in_place ? parts + ranks.rank() * part_bytes : own.data();
   const auto stream = world.device().make_stream(Lane::kReduce);
   ranks.reduce_scatter(*stream,
@@ -92,7 +93,8 @@ void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, cons
                         .part_count = count,
                         .factor = format.factor,
                         .block_squares = squares.as<double>(),
-                        .in_tree_order = in_tree_order},
+                        .in_tree_order = in_tree_order,
+                        .staging = staging.data()},
                        {"test"});
   ranks.barrier(*stream, {"end of test"});
   stream->synchronize();

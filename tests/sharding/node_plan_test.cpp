@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "sharding/reduce_staging.h"
+
 namespace aliquot {
 namespace {
 
@@ -19,7 +21,6 @@ TEST(NodePlanTest, EveryRankIsServedOnceOnEachOtherNode) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
     std::map<std::pair<int, int>, int> servings;  // (rank, node) -> times
-    int most = 0;
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodePlan plan(topology, r);
       for (const int rank : plan.served) {
@@ -27,11 +28,9 @@ TEST(NodePlanTest, EveryRankIsServedOnceOnEachOtherNode) {
         EXPECT_EQ(NodePlan(topology, rank).proxy(rank, world[r]), r);
         ++servings[{rank, world[r]}];
       }
-      most = std::max(most, static_cast<int>(plan.served.size()));
     }
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodePlan plan(topology, r);
-      EXPECT_EQ(plan.most_served, most);
       EXPECT_EQ(static_cast<int>(plan.proxies.size()), topology.node_count() - 1);
       for (int node = 0; node < topology.node_count(); ++node) {
         EXPECT_EQ((servings[{r, node}]), node == world[r] ? 0 : 1);
@@ -64,6 +63,48 @@ TEST(NodePlanTest, NodesAddWhereTheyAreSubtreesOfSeveralRanks) {
   EXPECT_FALSE(NodePlan(nodes_of({0, 1, 2, 3}), 0).nodes_add);
   EXPECT_FALSE(NodePlan(nodes_of({0, 0, 0, 1, 1}), 0).nodes_add);
   EXPECT_FALSE(NodePlan(nodes_of({0, 1, 0, 1}), 0).nodes_add);
+}
+
+/// Of any rank's routes.
+int64_t most_places(const Topology& topology) {
+  int64_t most = 0;
+  for (int r = 0; r < topology.rank_count(); ++r) {
+    const NodePlan plan(topology, r);
+    const std::size_t places =
+        plan.nodes_add ? plan.served.size() + static_cast<std::size_t>(plan.node_count()) : plan.remote.size();
+    most = std::max(most, static_cast<int64_t>(places));
+  }
+  return most;
+}
+
+TEST(ReduceStagingTest, HasAPlaceForAllThatAnyRankHolds) {
+  for (const auto& world : kWorlds) {
+    const Topology topology = nodes_of(world);
+    EXPECT_EQ(reduce_staging(topology, 1).place_count, most_places(topology)) << topology.describe();
+  }
+}
+
+TEST(ReduceStagingTest, GrowsWithThePartUpToItsBound) {
+  const Topology topology = nodes_of({0, 0, 1, 1});  // 1 served and 2 nodes
+  EXPECT_EQ(reduce_staging(topology, 0).size_bytes(), 0);
+  EXPECT_EQ(reduce_staging(topology, 1).size_bytes(), 3 * 256 * 4);
+  EXPECT_EQ(reduce_staging(topology, 257).size_bytes(), 3 * 512 * 4);
+  int64_t before = 0;
+  for (int64_t count = 256; count < int64_t{1} << 28; count += count / 3) {
+    const ReduceStaging cut = reduce_staging(topology, count);
+    EXPECT_GE(cut.size_bytes(), before);
+    EXPECT_LE(cut.size_bytes(), ReduceStaging::kMostBytes);
+    EXPECT_EQ(cut.slot_count, cut.piece_elements >= count ? 1 : 2);
+    before = cut.size_bytes();
+  }
+  EXPECT_GT(before, ReduceStaging::kMostBytes - 2 * 3 * 256 * 4);
+}
+
+TEST(ReduceStagingTest, IsForNodesOfHosts) {
+  EXPECT_EQ(reduce_staging(Topology::one_host(4), 1 << 20).size_bytes(), 0);
+  Topology gpus = nodes_of({0, 1});
+  gpus.gpu_of_rank = {0, 0};
+  EXPECT_EQ(reduce_staging(gpus, 1 << 20).size_bytes(), 0);
 }
 
 }  // namespace
