@@ -52,7 +52,10 @@ Json json(const DoneRecord& r) {
             {"measured", json(r.measured)},
             {"planned_peak", r.planned_peak_bytes},
             {"measured_peak", r.measured_peak_bytes},
-            {"system_bytes", r.system_bytes}}}};
+            {"system_bytes", r.system_bytes},
+            {"system_peak", r.system_peak_bytes},
+            {"system_peak_phase", r.system_peak_phase},
+            {"system_start", r.system_start_bytes}}}};
 }
 
 MetricsFile::MetricsFile(std::string path, Mode mode)

@@ -36,7 +36,10 @@ struct DoneRecord {
   int64_t steps = 0;
   BytesByCategory planned{}, measured{};  // each category's peak
   int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
-  int64_t system_bytes = 0;  // what the system says a rank holds, at the end
+  int64_t system_bytes = 0;       // what the system says a rank holds, at the end
+  int64_t system_peak_bytes = 0;  // the most that it counted for a rank, and while the rank did what
+  std::string system_peak_phase = {};
+  int64_t system_start_bytes = 0;  // what it counted before the run took anything
 };
 
 /// {"parameters": .., ..}, every category but the arena, which holds the others.

@@ -1,12 +1,55 @@
 #pragma once
-// What the system says a process holds.
+// The memory that the system counts for this process.
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace aliquot {
 
 /// This process's share of the pages it has in memory (Pss), so that shared pages count once over all processes; 0 where
 /// the system does not tell. Walks the page tables: not for every step.
 int64_t process_share_bytes();
+
+/// What a run does at a time.
+enum class RunPhase : uint8_t {
+  kStart,
+  kInitialValues,
+  kLoading,
+  kTraining,
+  kEvaluating,
+  kSaving,
+  kComparing,
+  kDigest
+};
+inline constexpr std::size_t kRunPhaseCount = 8;
+/// "evaluating".
+std::string_view name(RunPhase phase);
+
+/// The most memory that the system counted for this process, and the phase of the run in which it did. The kernel keeps the
+/// highest figure, so nothing between two looks is missed. Where processes share pages, each page is divided among them as
+/// it is when a phase ends.
+class SystemPeak {
+ public:
+  /// `shares_pages`: other processes map pages of this one.
+  explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { look(); }
+
+  /// Ends the phase before. Returns it.
+  RunPhase enter(RunPhase phase);
+
+  /// Of the whole life until now.
+  int64_t bytes();
+  RunPhase phase() const { return peak_phase_; }
+  /// When it was made.
+  int64_t start_bytes() const { return start_bytes_; }
+
+ private:
+  void look();
+
+  bool shares_pages_;
+  RunPhase now_ = RunPhase::kStart, peak_phase_ = RunPhase::kStart;
+  int64_t highest_resident_bytes_ = 0;  // shared pages in full
+  int64_t peak_bytes_ = 0, start_bytes_ = -1;
+};
 
 }  // namespace aliquot

@@ -13,6 +13,7 @@
 namespace aliquot {
 
 double TrainRun::evaluate() {
+  const InPhase evaluating(*this, RunPhase::kEvaluating);
   std::vector<double> losses;
   for (int64_t batch = 0; batch < options_.eval_batches; ++batch) {
     evaluated_->load(0, batch);

@@ -19,13 +19,6 @@ namespace {
 
 constexpr size_t kMemoryFigures = kCategoryCount + 2;
 
-// What is there between steps, when checkpoints are written and read.
-int64_t lasting_bytes(const Schedule& schedule) {
-  int64_t bytes = 0;
-  for (const PlannedBuffer& buffer : schedule.buffers) bytes += buffer.always && buffer.booked ? buffer.size_bytes : 0;
-  return bytes;
-}
-
 std::string name_of(const StateTensor& tensor) { return tensor.path.substr(tensor.path.find('/') + 1); }
 
 }  // namespace
@@ -34,15 +27,15 @@ RankMemory TrainRun::planned_memory() {
   const Schedule& schedule = engine_->plan().schedule;
   const Account planned = account(schedule);
   const bool has_checkpoints = !options_.checkpoint_dir.empty() || options_.resume != "none" || !options_.init.empty();
-  const int64_t staging_bytes = (has_checkpoints ? kStagingBytes : 0) + (snapshots_ ? snapshot_capacity() : 0);
+  // What is staged between steps; planned.peak has the engine's own.
+  const int64_t between_steps = std::max(schedule.stream_bytes, !snapshots_ && has_checkpoints ? kStagingBytes : 0);
+  const int64_t background = snapshots_ ? kStagingBytes + snapshot_capacity() : 0;
   RankMemory memory;
   memory.planned = planned.peak;
-  // A blocking save's staging comes when slots of what is offloaded are empty.
+  // Slots of what is offloaded are empty between steps.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
-  staging = snapshots_ ? staging + staging_bytes : std::max(staging, staging_bytes);
-  // What a background save needs stays from step to step; else there is staging between steps alone.
-  const int64_t in_step_bytes = planned.peak_bytes + (snapshots_ ? staging_bytes : 0);
-  memory.planned_peak_bytes = std::max(in_step_bytes, lasting_bytes(schedule) + staging_bytes);
+  staging = background + std::max(staging, between_steps);
+  memory.planned_peak_bytes = background + std::max(planned.peak_bytes, standing_bytes(schedule) + between_steps);
   return memory;
 }
 
@@ -63,6 +56,8 @@ void TrainRun::measure_outside_on_gpu() {
   outside_bytes_ = (taken_bytes - held) / sharers;
 }
 
+int64_t TrainRun::ranks_of_process() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
+
 // Ranks that are threads share what their process holds beyond all their ledgers.
 void TrainRun::measure_outside() {
   if (on_gpu()) return measure_outside_on_gpu();
@@ -72,7 +67,7 @@ void TrainRun::measure_outside() {
     world_.communicator().all_reduce(*stream_, {&held, 1}, Reduction::kSum, {"memory", engine_->step_count()});
     stream_->synchronize();
   }
-  const int sharers = own_process ? 1 : world_.rank_count();
+  const int64_t sharers = ranks_of_process();
   const int64_t share_bytes = process_share_bytes();
   system_bytes_ = share_bytes / sharers;
   outside_bytes_ = (share_bytes - static_cast<int64_t>(held)) / sharers;
@@ -189,6 +184,9 @@ std::vector<RankMemory> TrainRun::memory_of_ranks() {
   own.measured_peak_bytes = ledger.in_use_peak_bytes();
   own.outside_bytes = outside_bytes_;
   own.system_bytes = system_bytes_;
+  own.system_peak_bytes = system_peak_.bytes() / ranks_of_process();
+  own.system_start_bytes = system_peak_.start_bytes() / ranks_of_process();
+  own.system_peak_phase = system_peak_.phase();
   std::vector<RankMemory> ranks;
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
   for (const std::string& from : world_.communicator().gather_objects(bytes)) {
@@ -198,14 +196,15 @@ std::vector<RankMemory> TrainRun::memory_of_ranks() {
 }
 
 std::string TrainRun::weight_digest() {
+  const InPhase digesting(*this, RunPhase::kDigest);
   WeightDigest digest;
   for (const StateTensor& tensor : engine_->state().tensors) {
     if (!tensor.path.starts_with("parameters/")) continue;
-    const std::vector<float> values = engine_->read(name_of(tensor));
-    if (!leads()) continue;
     Sha256 sha;
-    sha.update(std::as_bytes(std::span(values)));
-    digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
+    engine_->read(name_of(tensor), [&](int64_t, std::span<const float> values) {
+      if (leads()) sha.update(std::as_bytes(values));
+    });
+    if (leads()) digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
   }
   return digest.finish();
 }
@@ -213,8 +212,8 @@ std::string TrainRun::weight_digest() {
 ExitCode TrainRun::finish(ExitCode code) {
   progress_->finish();
   measure_outside();
-  const std::vector<RankMemory> memory = memory_of_ranks();
   const std::string digest = weight_digest();
+  const std::vector<RankMemory> memory = memory_of_ranks();
   if (leads()) tell_result(code, memory, digest);
   if (!options_.trace.empty()) write_trace_file();  // the last, so that a disk that is full takes nothing else away
   return code;
@@ -230,6 +229,10 @@ void TrainRun::tell_result(ExitCode code, const std::vector<RankMemory>& memory,
     done.planned_peak_bytes = std::max(done.planned_peak_bytes, rank.planned_peak_bytes);
     done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
     done.system_bytes = std::max(done.system_bytes, rank.system_bytes);
+    done.system_start_bytes = std::max(done.system_start_bytes, rank.system_start_bytes);
+    if (rank.system_peak_bytes <= done.system_peak_bytes) continue;
+    done.system_peak_bytes = rank.system_peak_bytes;
+    done.system_peak_phase = name(rank.system_peak_phase);
   }
   if (metrics_) {
     Json last = json(done);

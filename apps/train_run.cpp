@@ -53,7 +53,8 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
       data_tokens_(data.token_count()),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)),
-      straggler_watch_(options.straggler_threshold) {
+      straggler_watch_(options.straggler_threshold),
+      system_peak_(launched_process_count() > 1) {
   if (on_gpu()) {
     loops_ = make_cuda_model_loops(world.device());
   } else {
@@ -93,7 +94,7 @@ ExitCode TrainRun::run() {
   while (engine_->step_count() < last_step_) {
     step();
     if (should_give_up()) return finish(ExitCode::kNotFinite);
-    if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) engine_->check_copies();
+    if (options_.check_every > 0 && engine_->step_count() % options_.check_every == 0) check_copies();
     const bool due = options_.checkpoint_every > 0 && engine_->step_count() % options_.checkpoint_every == 0;
     // Who was asked meanwhile need not wait for another step, nor save twice.
     if (due || evaluates()) agree({}, engine_->step_count());
@@ -121,11 +122,14 @@ void TrainRun::prepare() {
   snapshots_ = saves_in_background();
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
   refuse_what_does_not_fit();
+  system_peak_.enter(RunPhase::kInitialValues);
   engine_->materialize(initial_values(*model_, static_cast<uint64_t>(options_.seed)));
   loops_->compute_on(engine_->compute_stream());
   if (!options_.trace.empty() || !options_.metrics.empty()) engine_->record_timelines();
+  system_peak_.enter(RunPhase::kLoading);
   find_start();
   prepare_saving();
+  system_peak_.enter(RunPhase::kTraining);
 }
 
 int64_t TrainRun::ranks_here() const {
@@ -151,9 +155,17 @@ void TrainRun::refuse_nothing_to_check() const {
 
 /// Collective. The system would hand out memory that it does not have, and kill somebody later.
 void TrainRun::refuse_what_does_not_fit() {
-  const int64_t rank_bytes = std::max(planned_memory().planned_peak_bytes, aliquot::rank_bytes(engine_->plan()));
+  const int64_t planned_bytes = planned_memory().planned_peak_bytes;
+  const int64_t rank_bytes = std::max(planned_bytes, aliquot::rank_bytes(engine_->plan()));
   const int64_t left = available_memory_bytes();
   std::string complaint;
+  if (options_.memory_budget && planned_bytes > *options_.memory_budget) {
+    complaint = fmt::format(
+        "--memory-budget {}: a step fits, but checkpoints, initial values and the digest are staged between steps, and "
+        "a "
+        "rank then takes {} bytes: give at least that.",
+        *options_.memory_budget, planned_bytes);
+  }
   if (!on_gpu() && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "

@@ -22,6 +22,7 @@
 #include "apps/progress.h"
 #include "apps/spike_guard.h"
 #include "apps/stragglers.h"
+#include "apps/system_memory.h"
 #include "checkpoint/background_saver.h"
 #include "checkpoint/load.h"
 #include "engine/engine.h"
@@ -51,9 +52,22 @@ class TrainRun {
   ExitCode run();
 
  private:
+  /// The phase is this one while the object lives, and then again the one before.
+  class InPhase {
+   public:
+    InPhase(TrainRun& run, RunPhase phase) : peak_(run.system_peak_), before_(peak_.enter(phase)) {}
+    ~InPhase() { peak_.enter(before_); }
+    InPhase(const InPhase&) = delete;
+    InPhase& operator=(const InPhase&) = delete;
+
+   private:
+    SystemPeak& peak_;
+    RunPhase before_;
+  };
   bool leads() const { return world_.rank() == 0; }
   void prepare();
   int64_t ranks_here() const;
+  int64_t ranks_of_process() const;
   void refuse_what_does_not_fit();
   void find_start();
   void claim_directory();
@@ -89,6 +103,7 @@ class TrainRun {
   void prepare_saving();
   bool is_spoiled() const;
   void tell_spoiled();
+  void check_copies();
   void save_checkpoint();
   void tell_end(const std::function<std::optional<SaveReport>()>& end);
   void collect_checkpoint();
@@ -129,6 +144,7 @@ class TrainRun {
   std::optional<SpikeGuard> spikes_;
   std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
   int64_t outside_bytes_ = 0, system_bytes_ = 0;
+  SystemPeak system_peak_;
 };
 
 }  // namespace aliquot

@@ -121,7 +121,8 @@ void TrainRun::save_checkpoint() {
   if (options_.checkpoint_dir.empty() || saved_step_ == engine_->step_count()) return;
   if (is_spoiled()) return tell_spoiled();
   if (claim_) claim_->renew();
-  if (options_.check_every > 0) engine_->check_copies();  // what is saved is not what one rank alone believes
+  const InPhase saving(*this, RunPhase::kSaving);
+  if (options_.check_every > 0) check_copies();  // what is saved is not what one rank alone believes
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;
   state.scalars["model"] = options_.model;
@@ -149,7 +150,13 @@ void TrainRun::save_checkpoint() {
   }
 }
 
+void TrainRun::check_copies() {
+  const InPhase comparing(*this, RunPhase::kComparing);
+  engine_->check_copies();
+}
+
 void TrainRun::collect_checkpoint() {
+  const InPhase saving(*this, RunPhase::kSaving);
   tell_end([&] { return saver_->collect(); });
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +22,11 @@
 
 #pragma GCC visibility push(default)
 namespace aliquot {
+
+class TensorStream;
+
+/// Is handed a parameter's values, the first of them number `first`; they stay until it returns.
+using TakeValues = std::function<void(int64_t first, std::span<const float> values)>;
 
 /// What is gathered together. Made by Engine::add_unit and owned by the engine.
 class Unit {
@@ -128,8 +135,10 @@ class Engine {
   /// Between steps: compares what several ranks hold of the same, whole parameters below stage 3, shards with replicas. Throws
   /// FaultError, the same on all ranks, naming the unit and the rank that differs: memory or arithmetic failed in silence.
   void check_copies();
-  /// A whole parameter, by name, as its fp32 master, on every rank.
+  /// A whole parameter, by name, as its fp32 master, on every rank. Between steps. Collective.
   std::vector<float> read(std::string_view parameter);
+  /// The same in bounded pieces, from the first element to the last, for what need not be in memory whole.
+  void read(std::string_view parameter, const TakeValues& take);
 
   World& world() { return world_; }
 
@@ -167,7 +176,11 @@ class Engine {
   void replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation, const State& before);
   void initialize_parameters(const Initialize& initialize);
   void clear_masters_and_state();
+  int saving_rank() const;
+  StateTensor parameter_state(int32_t flat, int32_t tensor) const;
+  std::optional<StateTensor> parameter_state(std::string_view parameter) const;
   void add_state(State& state, int32_t flat, int32_t tensor) const;
+  TensorStream tensor_stream() const;
 
   World& world_;
   EngineOptions options_;

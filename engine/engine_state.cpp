@@ -6,8 +6,8 @@
 #include "engine/accesses.h"
 #include "engine/copies.h"
 #include "engine/engine.h"
-#include "engine/gather_in_parts.h"
 #include "engine/running.h"
+#include "engine/tensor_stream.h"
 #include "engine/validate.h"
 #include "optim/moment_code.h"
 #include "sharding/exchange_purpose.h"
@@ -120,8 +120,11 @@ void Engine::clear_masters_and_state() {
 }
 
 void Engine::initialize_parameters(const Initialize& initialize) {
-  constexpr int64_t kChunk = kStagingChunkBytes / static_cast<int64_t>(sizeof(float));
   const Weights& weights = running_->weights;
+  // The values, and what is converted from them.
+  const int64_t staging_bytes = plan_->schedule.stream_bytes;
+  const Booking booking(world_.device().ledger(), staging_bytes, Category::kStaging, "initial values");
+  const int64_t chunk = std::max<int64_t>(1, staging_bytes / kStreamCopies / static_cast<int64_t>(sizeof(float)));
   std::vector<float> values;
   clear_masters_and_state();
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
@@ -131,8 +134,8 @@ void Engine::initialize_parameters(const Initialize& initialize) {
       running_->view.clear(weights.working(f, r * shard_count),
                            shard_count * element_bytes(plan_->policy.precision.compute));
       for (const Piece& piece : flat.layout.pieces(r)) {
-        for (int64_t done = 0; done < piece.count; done += kChunk) {
-          values.resize(static_cast<std::size_t>(std::min(kChunk, piece.count - done)));
+        for (int64_t done = 0; done < piece.count; done += chunk) {
+          values.resize(static_cast<std::size_t>(std::min(chunk, piece.count - done)));
           initialize(plan_->model.units[flat.unit].parameters[flat.parameters[piece.tensor]],
                      piece.tensor_offset + done, values);
           weights.write(f, r * shard_count + piece.shard_offset + done, static_cast<int64_t>(values.size()),
@@ -187,19 +190,28 @@ State Engine::state() {
   return state;
 }
 
+/// Whose pieces this rank saves: its own, or, as other replicas have them, none.
+int Engine::saving_rank() const {
+  return running_->groups.replica_index() == 0 ? running_->groups.replica().rank() : -1;
+}
+
+StateTensor Engine::parameter_state(int32_t flat, int32_t tensor) const {
+  const FlatLayout& layout = plan_->flats[flat].layout;
+  const Weights& weights = running_->weights;
+  const auto weight = [&](int64_t first) { return weights.working(flat, first); };
+  return {.path = "parameters/" + layout.tensors()[tensor].name,
+          .shape = layout.tensors()[tensor].shape,
+          .dtype = DType::kFloat32,
+          .pieces = pieces_of(layout, tensor, {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight}),
+          .access = weights.access(flat)};
+}
+
 void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
   const FlatSpec& spec = plan_->flats[flat];
   const TensorSpec& what = spec.layout.tensors()[tensor];
   const Running& run = *running_;
-  const int rank = run.groups.replica().rank();
-  const int saves = run.groups.replica_index() == 0 ? rank : -1;
-  const auto weight = [&](int64_t first) { return run.weights.working(flat, first); };
-  state.tensors.push_back(
-      {.path = "parameters/" + what.name,
-       .shape = what.shape,
-       .dtype = DType::kFloat32,
-       .pieces = pieces_of(spec.layout, tensor, {run.weights.first_rank(), run.weights.last_rank(), saves, 1, weight}),
-       .access = run.weights.access(flat)});
+  const int rank = run.groups.replica().rank(), saves = saving_rank();
+  state.tensors.push_back(parameter_state(flat, tensor));
   if (!spec.trainable) return;
   const bool whole = plan_->schedule.zero_stage == 0;
   const int first_rank = whole ? 0 : rank, last_rank = whole ? plan_->topology.rank_count() - 1 : rank;
@@ -263,29 +275,37 @@ void Engine::check_copies() {
                   step_count_, difference));
 }
 
-std::vector<float> Engine::read(std::string_view parameter) {
-  running("reading a parameter").require_between_steps("read()");
-  running_->come_to_rest();
-  Communicator& ranks = running_->groups.replica();
+TensorStream Engine::tensor_stream() const {
+  return {world_.communicator(), world_.device().ledger(), plan_->schedule.stream_bytes};
+}
+
+/// Of the named parameter; null where there is none.
+std::optional<StateTensor> Engine::parameter_state(std::string_view parameter) const {
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
-    const FlatLayout& layout = plan_->flats[f].layout;
-    for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
-      if (layout.tensors()[t].name != parameter) continue;
-      std::string own;
-      for (const Piece& piece : layout.pieces(ranks.rank())) {
-        if (piece.tensor != t) continue;
-        std::vector<float> values(static_cast<std::size_t>(piece.count));
-        running_->weights.read(f, ranks.rank() * layout.shard_count() + piece.shard_offset, piece.count, values.data());
-        own.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-      }
-      std::vector<float> whole(static_cast<std::size_t>(layout.tensors()[t].element_count()));
-      auto* to = reinterpret_cast<char*>(whole.data());
-      const std::string what = fmt::format("reading {}", parameter);
-      for (const std::string& part : gather_in_parts(ranks, what, own)) to = std::copy(part.begin(), part.end(), to);
-      return whole;
+    const auto& tensors = plan_->flats[f].layout.tensors();
+    for (int32_t t = 0; t < static_cast<int32_t>(tensors.size()); ++t) {
+      if (tensors[t].name == parameter) return parameter_state(f, t);
     }
   }
-  throw UsageError(fmt::format("there is no parameter {}", parameter));
+  return std::nullopt;
+}
+
+void Engine::read(std::string_view parameter, const TakeValues& take) {
+  running("reading a parameter").require_between_steps("read()");
+  running_->come_to_rest();
+  const auto tensor = parameter_state(parameter);
+  if (!tensor) throw UsageError(fmt::format("there is no parameter {}", parameter));
+  tensor_stream().run(fmt::format("reading {}", parameter), *tensor,
+                      [&](int64_t first, std::span<const std::byte> elements) {
+                        take(first, {reinterpret_cast<const float*>(elements.data()), elements.size() / sizeof(float)});
+                      });
+}
+
+std::vector<float> Engine::read(std::string_view parameter) {
+  std::vector<float> whole;
+  read(parameter,
+       [&](int64_t, std::span<const float> values) { whole.insert(whole.end(), values.begin(), values.end()); });
+  return whole;
 }
 
 }  // namespace aliquot

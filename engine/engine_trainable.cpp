@@ -1,78 +1,40 @@
 // Freezing and unfreezing between steps: another plan, and what was trained carried over to it.
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
+#include <span>
 
 #include "engine/engine.h"
-#include "engine/gather_in_parts.h"
 #include "engine/running.h"
+#include "engine/tensor_stream.h"
 
 namespace aliquot {
 namespace {
 
-struct Extent {
-  int64_t offset, count;
-};
-
-void read_piece(const StateTensor& tensor, const StatePiece& piece, std::byte* to) {
-  const int64_t each = element_bytes(tensor.dtype), most = kStagingChunkBytes / each;
-  if (tensor.access == nullptr) {
-    std::memcpy(to, piece.bytes, static_cast<std::size_t>(piece.count * each));
-    return;
-  }
-  for (int64_t done = 0; done < piece.count; done += most)
-    tensor.access->read(piece, done, std::min(most, piece.count - done), to + done * each);
-}
-
-void write_piece(const StateTensor& tensor, const StatePiece& piece, const std::byte* from) {
-  const int64_t each = element_bytes(tensor.dtype), most = kStagingChunkBytes / each;
-  if (tensor.access == nullptr) {
-    std::memcpy(piece.bytes, from, static_cast<std::size_t>(piece.count * each));
-    return;
-  }
-  for (int64_t done = 0; done < piece.count; done += most)
-    tensor.access->write(piece, done, std::min(most, piece.count - done), from + done * each);
-}
-
-/// What this rank holds of the tensor, for all to read.
-std::string packed(const StateTensor& tensor) {
-  std::string bytes;
+/// Elements [first, first + count) of the tensor, as far as they lie here.
+void write(const StateTensor& tensor, int64_t first, std::span<const std::byte> elements) {
+  const int64_t each = element_bytes(tensor.dtype), last = first + std::ssize(elements) / each;
   for (const StatePiece& piece : tensor.pieces) {
-    if (piece.copy) continue;
-    const Extent extent = {piece.offset, piece.count};
-    const std::size_t at = bytes.size();
-    bytes.resize(at + sizeof extent + static_cast<std::size_t>(piece.count * element_bytes(tensor.dtype)));
-    std::memcpy(bytes.data() + at, &extent, sizeof extent);
-    read_piece(tensor, piece, reinterpret_cast<std::byte*>(bytes.data() + at + sizeof extent));
-  }
-  return bytes;
-}
-
-std::vector<std::byte> assembled(const StateTensor& tensor, const std::vector<std::string>& ranks) {
-  const int64_t each = element_bytes(tensor.dtype);
-  std::vector<std::byte> whole(static_cast<std::size_t>(tensor.size_bytes()));
-  for (const std::string& rank : ranks) {
-    for (std::size_t at = 0; at < rank.size();) {
-      Extent extent;
-      std::memcpy(&extent, rank.data() + at, sizeof extent);
-      const auto size = static_cast<std::size_t>(extent.count * each);
-      std::memcpy(whole.data() + extent.offset * each, rank.data() + at + sizeof extent, size);
-      at += sizeof extent + size;
+    const int64_t from = std::max(first, piece.offset), to = std::min(last, piece.offset + piece.count);
+    if (from >= to) continue;
+    const std::byte* source = elements.data() + (from - first) * each;
+    if (tensor.access != nullptr) {
+      tensor.access->write(piece, from - piece.offset, to - from, source);
+    } else {
+      std::memcpy(piece.bytes + (from - piece.offset) * each, source, static_cast<std::size_t>((to - from) * each));
     }
   }
-  return whole;
 }
 
-/// A tensor at a time, whole on every rank for a moment.
-void carry_over(const State& before, const State& after, Communicator& ranks) {
+void carry_over(const State& before, const State& after, TensorStream stream) {
   std::map<std::string, const StateTensor*> by_path;
   for (const StateTensor& tensor : after.tensors) by_path[tensor.path] = &tensor;
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
     if (found == by_path.end()) continue;  // moments of what is frozen now; the same on every rank
-    const auto whole = assembled(tensor, gather_in_parts(ranks, "carrying over " + tensor.path, packed(tensor)));
-    for (const StatePiece& piece : found->second->pieces)
-      write_piece(*found->second, piece, whole.data() + piece.offset * element_bytes(tensor.dtype));
+    stream.run("carrying over " + tensor.path, tensor,
+               [&](int64_t first, std::span<const std::byte> elements) { write(*found->second, first, elements); });
   }
 }
 
@@ -108,7 +70,7 @@ void Engine::replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan,
     make_running(evaluation);
     initialize_parameters(
         [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
-    carry_over(before, state(), world_.communicator());
+    carry_over(before, state(), tensor_stream());
   } catch (...) {
     if (running_) compute_stream_ = std::move(running_->lanes[static_cast<std::size_t>(Lane::kCompute)]);
     std::swap(declared_, declared);

@@ -148,11 +148,25 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   return schedule;
 }
 
+/// As much as a step leaves free between steps, so that reading raises no peak; within bounds, and no more than the largest
+/// tensor fills.
+int64_t stream_bytes(const Plan& plan) {
+  constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
+  int64_t largest = 0;
+  for (const FlatSpec& flat : plan.flats) {
+    for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());
+  }
+  const int64_t free_bytes = account(plan.schedule).peak_bytes - standing_bytes(plan.schedule);
+  const int64_t chunk_bytes = std::clamp(free_bytes, kLeast, kMost) / kStreamCopies / kValueBytes * kValueBytes;
+  return kStreamCopies * std::min(chunk_bytes, largest * kValueBytes);
+}
+
 void lay_out(Plan& plan) {
   Draft draft = write(plan);
   offload(plan, draft);
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
+  plan.schedule.stream_bytes = stream_bytes(plan);
 }
 
 }  // namespace

@@ -153,7 +153,8 @@ struct Schedule {
   std::vector<Operation> operations = {};
   std::vector<PlannedBuffer> buffers = {};
   std::array<int64_t, kSpaceCount> space_bytes = {};  // of each rank; of the shared range: of all ranks together
-  bool view = false;                                  // gathers are views of the shared range
+  int64_t stream_bytes = 0;  // staged between steps, where initial values are made and tensors are read
+  bool view = false;         // gathers are views of the shared range
   bool accumulate_into_shard = false;
   bool reduces_in_place = false;  // a sum replaces the own part of the gradients that it is of
   bool sums_in_levels = false;    // micro-batches are added as leaves of a tree, not one after the other
@@ -235,15 +236,22 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
 std::string text(const Plan& plan);
 
-/// Bytes in use by category at each operation, in issue order, and their peaks.
+/// Copies of a chunk that are staged while a tensor is streamed over ranks: what a rank packs, what all ranks packed, the
+/// chunk put together, and what a PieceAccess converts with.
+inline constexpr int64_t kStreamCopies = 4;
+
+/// Bytes in use by category at each operation, in issue order, and their peaks, what is staged between steps included.
 struct Account {
-  BytesByCategory peak{};  // each category's own
-  int64_t peak_bytes = 0;  // of the sum
+  BytesByCategory peak{};       // each category's own
+  int64_t peak_bytes = 0;       // of the sum
+  int64_t step_peak_bytes = 0;  // of the operations alone
   OperationId peak_operation = 0;
   std::vector<BytesByCategory> at;  // by operation
   int64_t elsewhere_bytes = 0;      // in files, or in the memory of a GPU's host
 };
 Account account(const Schedule& schedule);
+/// What is there between steps.
+int64_t standing_bytes(const Schedule& schedule);
 
 /// What the ranks must agree on, line by line: the model, the choices, then text().
 std::string description(const Plan& plan);

@@ -133,6 +133,28 @@ TEST(Save, TakesACopyWhereTheBudgetHasRoom) {
   EXPECT_NE(refused.err.find("--save blocking"), std::string::npos) << refused.err;
 }
 
+/// A model so small that the staging of a save outweighs a step.
+TEST(Save, ABudgetCountsWhatSavesStage) {
+  test::TemporaryDirectory directory;
+  const std::string metrics = (directory.path() / "m.jsonl").string();
+  const std::vector<std::string> words{"train",   "--layers", "1",         "--width", "32",      "--sequence",    "8",
+                                       "--steps", "2",        "--threads", "1",       "--quiet", "--micro-batch", "1"};
+  auto measured = words;
+  measured.insert(measured.end(), {"--metrics", metrics});
+  ASSERT_EQ(test::run_aliquot(measured).code, 0);
+  const std::string text = test::read_file(metrics);
+  const auto done = nlohmann::json::parse(text.substr(text.rfind('\n', text.size() - 2) + 1)).at("done");
+  const int64_t peak_bytes = done.at("measured_peak");
+  auto within = words;
+  within.insert(within.end(), {"--memory-budget", std::to_string(peak_bytes)});
+  EXPECT_EQ(test::run_aliquot(within).code, 0);
+  within.insert(within.end(), {"--checkpoint-dir", (directory.path() / "runs").string()});
+  const CommandResult refused = test::run_aliquot(within);
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_NE(refused.err.find("staged between steps"), std::string::npos) << refused.err;
+  EXPECT_NE(refused.err.find("give at least that"), std::string::npos) << refused.err;
+}
+
 TEST(Save, LeftoversAreSweptAtStartAndOtherOptionsAreSaid) {
   test::TemporaryDirectory directory;
   auto words = training(directory.path(), "blocking");

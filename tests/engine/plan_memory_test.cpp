@@ -46,7 +46,8 @@ class PeakMemory : public ::testing::TestWithParam<int> {
   };
   void expect_peaks(const Plan& plan, const Meant& meant) const {
     const Account account = aliquot::account(plan.schedule);
-    const BytesByCategory all = {meant.parameters, meant.gradients, meant.optimizer, meant.slots, meant.communication};
+    const BytesByCategory all = {meant.parameters, meant.gradients,     meant.optimizer,
+                                 meant.slots,      meant.communication, plan.schedule.stream_bytes};
     for (int c = 0; c < kCategoryCount; ++c) {
       EXPECT_EQ(account.peak[static_cast<std::size_t>(c)], all[static_cast<std::size_t>(c)])
           << "stage " << plan.schedule.zero_stage << ", " << name(static_cast<Category>(c)) << "\n"
@@ -116,10 +117,24 @@ TEST_P(PeakMemory, Stage3ByViewHoldsShardsAlone) {
 TEST_P(PeakMemory, TheArenaIsThePeak) {
   for (const int stage : {0, 1, 2, 3}) {
     const Plan p = planned({.zero_stage = stage, .gather = GatherMode::kCopy});
-    const int64_t peak = account(p.schedule).peak_bytes;
+    const int64_t peak = account(p.schedule).step_peak_bytes;
     EXPECT_GE(p.schedule.bytes(Space::kArena), peak);
     EXPECT_LE(p.schedule.bytes(Space::kArena), peak + kUnits * 256) << "stage " << stage;
   }
+}
+
+/// Between steps as much is staged as a step leaves free, within bounds, and no more than the largest tensor fills.
+TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
+  constexpr int64_t kKiB = 1024;
+  const Plan slots = planned({.zero_stage = 3, .gather = GatherMode::kCopy});  // slots of more than 1 MiB
+  EXPECT_EQ(slots.schedule.stream_bytes, 1024 * kKiB);
+  EXPECT_EQ(account(slots.schedule).peak_bytes, account(slots.schedule).step_peak_bytes);
+  const Plan whole = planned({.zero_stage = 0});
+  const int64_t left = account(whole.schedule).step_peak_bytes - standing_bytes(whole.schedule);
+  EXPECT_LE(left, 1024 * kKiB);
+  EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / 16 * 16);
+  const Plan small = plan(even_model(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
+  EXPECT_EQ(small.schedule.stream_bytes, kStreamCopies * 100 * 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PeakMemory, ::testing::Values(1, 2, 3, 4, 8), ::testing::PrintToStringParamName());

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "engine/engine.h"
-#include "engine/gather_in_parts.h"
+#include "engine/tensor_stream.h"
 #include "optim/custom_rule.h"
 #include "tests/engine/small_model.h"
 
@@ -194,21 +194,41 @@ TEST(Reading, OfOtherNamesOnOtherRanksIsRefusedOnAll) {
       kHosts);
 }
 
-/// What is exchanged at once is little, however large the tensor: over MPI there is a most.
-TEST(Reading, GathersAnyLengthAPartAtATime) {
+/// Runs of five elements, in turn of each rank, and a copy of all that is saved by none.
+StateTensor dealt_out(std::vector<float>& values, int rank, int rank_count) {
+  constexpr int64_t kRun = 5;
+  StateTensor tensor;
+  tensor.path = "t";
+  tensor.shape = {std::ssize(values)};
+  const auto at = [&](int64_t element) { return reinterpret_cast<std::byte*>(values.data() + element); };
+  for (int64_t first = rank * kRun; first < std::ssize(values); first += rank_count * kRun)
+    tensor.pieces.push_back({first, std::min(kRun, std::ssize(values) - first), at(first)});
+  tensor.pieces.push_back({0, std::ssize(values), at(0), true});
+  return tensor;
+}
+
+TEST(Reading, StreamsEveryElementOnceInOrderWhateverIsStaged) {
   for (const int ranks : {1, 2, 3}) {
     World::threads(
         ranks,
         [](World& world) {
-          const auto text_of = [](int rank) {
-            std::string text(static_cast<std::size_t>(rank) * 37 + (rank == 2 ? 0 : 5), 'a');
-            std::iota(text.begin(), text.end(), static_cast<char>(rank));
-            return text;
-          };
-          for (const int64_t part_bytes : {1, 7, 64, 4096}) {
-            const auto all = gather_in_parts(world.communicator(), "testing", text_of(world.rank()), part_bytes);
-            ASSERT_EQ(std::ssize(all), world.rank_count());
-            for (int r = 0; r < world.rank_count(); ++r) EXPECT_EQ(all[r], text_of(r));
+          Ledger& ledger = world.device().ledger();
+          for (const int64_t count : {0, 1, 64, 103}) {
+            std::vector<float> values(static_cast<std::size_t>(count));
+            std::iota(values.begin(), values.end(), 1.0f);
+            for (const int64_t staging_bytes : {16, 112, 1 << 20}) {
+              TensorStream stream(world.communicator(), ledger, staging_bytes);
+              EXPECT_EQ(ledger.current()[static_cast<std::size_t>(Category::kStaging)], staging_bytes);
+              std::vector<float> found;
+              stream.run("testing", dealt_out(values, world.rank(), world.rank_count()),
+                         [&](int64_t first, std::span<const std::byte> elements) {
+                           EXPECT_EQ(first, std::ssize(found));
+                           EXPECT_LE(std::ssize(elements), staging_bytes / 4);
+                           const auto* begin = reinterpret_cast<const float*>(elements.data());
+                           found.insert(found.end(), begin, begin + elements.size() / sizeof(float));
+                         });
+              EXPECT_TRUE(found == values) << count << " elements, staging " << staging_bytes;
+            }
           }
         },
         kHosts);
@@ -230,6 +250,8 @@ TEST(Reading, LargeTensorsComeWhole) {
         std::vector<float> expected(3 * 524'289);
         std::iota(expected.begin(), expected.end(), 0.0f);
         EXPECT_TRUE(engine.read("u.w") == expected);
+        const Schedule& schedule = engine.plan().schedule;
+        EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), standing_bytes(schedule) + schedule.stream_bytes);
         engine.set_trainable("u", false);
         EXPECT_TRUE(engine.read("u.w") == expected);
       },

@@ -1,0 +1,150 @@
+// The memory of a run from its start to its end: what was planned, what the ledger counted, what the system counted.
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/system_memory.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
+#include "tests/support/times_as_long.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+/// How a run is started: as threads, or as processes that take every `ranks_per_node` of them for a node.
+struct Launch {
+  int ranks = 2;
+  bool processes = false;
+  int ranks_per_node = 0;
+};
+
+Words joined(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+test::CommandResult run(const Launch& launch, const Words& more) {
+  const std::string ranks = std::to_string(launch.ranks);
+  const Words words = joined({"train", "--threads", "1", "--quiet"}, more);
+  Words variables;
+  if (launch.ranks_per_node > 0) variables.push_back("ALIQUOT_RANKS_PER_NODE=" + std::to_string(launch.ranks_per_node));
+  if (!launch.processes)
+    return test::run_program(test::aliquot_program(), joined(words, {"--ranks", ranks}), variables);
+  return test::run_program("/usr/bin/env",
+                           joined({"mpirun", "--oversubscribe", "-n", ranks, test::aliquot_program()}, words),
+                           test::mpirun_environment(variables));
+}
+
+Json lines_of(const std::string& path) {
+  std::ifstream file(path);
+  Json lines = Json::array();
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+/// The `done` object of a run that must end with 0.
+Json done_of(const Launch& launch, const Words& words) {
+  const test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "m.jsonl";
+  const test::CommandResult result = run(launch, joined(words, {"--metrics", metrics}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  const Json lines = lines_of(metrics);
+  return lines.empty() ? Json() : lines.back().value("done", Json());
+}
+
+std::string text_of(const Launch& launch, const Words& words) {
+  std::string text = std::to_string(launch.ranks) + (launch.processes ? " processes, " : " threads, ") +
+                     std::to_string(launch.ranks_per_node) + " a node:";
+  for (const std::string& word : words) text += " " + word;
+  return text;
+}
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// A table of 50 MB in fp32: two copies of it would show.
+const Words kWide = {"--layers", "1",     "--width",    "256",       "--heads",       "4",
+                     "--vocab",  "50257", "--sequence", "16",        "--micro-batch", "1",
+                     "--steps",  "2",     "--model",    "gpt2-nano", "--recompute",   "block"};
+
+TEST(MemoryLife, TheSystemCountsLittleMoreThanThePlanFromStartToEnd) {
+  const test::TemporaryDirectory directory;
+  const std::string runs = directory.path() / "runs", data = directory.path() / "d.bytes";
+  std::ofstream(data) << std::string(20000, 'a');
+  const Words saves = joined(kWide, {"--checkpoint-dir", runs, "--checkpoint-every", "1", "--eval-data", data,
+                                     "--eval-every", "1", "--data", data});
+  const Words resumes = joined(kWide, {"--resume", "auto", "--checkpoint-dir", runs, "--data", data});
+  std::vector<std::pair<Launch, Words>> cases = {{{2}, joined(kWide, {"--gather", "copy"})},
+                                                 {{2}, joined(kWide, {"--zero-stage", "0"})},
+                                                 {{2}, saves},
+                                                 {{2}, joined(resumes, {"--steps", "3"})}};
+  if (test::has_mpi()) {
+    cases.push_back({{2, true}, joined(kWide, {"--gather", "copy"})});
+    cases.push_back({{2, true, 1}, kWide});
+    cases.push_back({{2, true, 1}, joined(resumes, {"--steps", "4"})});
+  }
+  for (const auto& [launch, words] : cases) {
+    const Json done = done_of(launch, words);
+    const std::string text = text_of(launch, words);
+    ASSERT_TRUE(done.is_object()) << text;
+    EXPECT_EQ(done["planned"], done["measured"]) << text;
+    EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << text;
+    const int64_t beyond =
+        done["system_peak"].get<int64_t>() - done["system_start"].get<int64_t>() - done["planned_peak"].get<int64_t>();
+    if (test::times_as_long() <= 1) {
+      EXPECT_LE(beyond, 32 * kMiB) << text << " while " << done["system_peak_phase"];
+    }
+    EXPECT_GE(done["system_peak"], done["system_bytes"]) << text;
+  }
+}
+
+/// Between nodes reductions stage what other nodes send. It is in the plan, and in the budget.
+TEST(MemoryLife, BetweenNodesWhatIsPlannedIsMeasuredAndABudgetIsHeld) {
+  if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
+  const std::vector<Words> all = {{},
+                                  {"--zero-stage", "0", "--precision", "bf16"},
+                                  {"--zero-stage", "2", "--optimizer", "muon"},
+                                  {"--quantize", "weights", "--memory-budget", "8MiB"},
+                                  {"--quantize", "both"},
+                                  {"--replicas", "2"},
+                                  {"--replicas", "2", "--zero-stage", "1", "--memory-budget", "13MiB"}};
+  for (const Launch& launch : {Launch{2, true, 1}, Launch{4, true, 2}, Launch{3, true, 2}}) {
+    for (const Words& more : all) {
+      const bool wants_even_nodes = !more.empty() && (more[0] == "--quantize" || more[0] == "--replicas");
+      if (wants_even_nodes && launch.ranks % 2 != 0) continue;
+      const Words words = joined({"--steps", "2", "--layers", "2", "--micro-batch", "1"}, more);
+      const Json done = done_of(launch, words);
+      const std::string text = text_of(launch, words);
+      ASSERT_TRUE(done.is_object()) << text;
+      EXPECT_EQ(done["planned"], done["measured"]) << text;
+      EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << text;
+      const auto budget = std::find(words.begin(), words.end(), "--memory-budget");
+      if (budget == words.end()) continue;
+      EXPECT_LE(done["measured_peak"], std::stoll(*(budget + 1)) * kMiB) << text;
+    }
+  }
+}
+
+TEST(SystemPeak, NamesThePhaseOfTheMost) {
+  SystemPeak peak(false);
+  EXPECT_GT(peak.start_bytes(), 0);
+  EXPECT_EQ(peak.enter(RunPhase::kTraining), RunPhase::kStart);
+  {
+    std::vector<char> much(256 * kMiB);
+    std::memset(much.data(), 1, much.size());
+    EXPECT_EQ(peak.enter(RunPhase::kSaving), RunPhase::kTraining);
+  }
+  EXPECT_EQ(peak.phase(), RunPhase::kTraining);
+  EXPECT_GE(peak.bytes(), peak.start_bytes() + 200 * kMiB);
+  EXPECT_EQ(peak.enter(RunPhase::kDigest), RunPhase::kSaving);
+  EXPECT_EQ(peak.phase(), RunPhase::kTraining) << "memory that was given back still counts";
+  EXPECT_EQ(name(peak.phase()), "training");
+}
+
+}  // namespace
+}  // namespace aliquot
