@@ -1,0 +1,227 @@
+// Random command lines of aliquot train. Each that the command accepts must take the memory that it planned, hold its budget,
+// end in the digest of every other command line that promises the same bits, and resume to the same file.
+//
+// ALIQUOT_FLAG_FUZZ="SEED COUNT" runs COUNT cases from SEED on; without it a few run. A failure prints the seed of its case.
+#include <cstdlib>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "checkpoint/save.h"
+#include "tests/apps/command_line.h"
+#include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+/// Draws by seed, so that a case can be run again alone.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : random_(seed) {}
+  int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
+  bool chance(int percent) { return below(100) < percent; }
+  std::string one_of(std::initializer_list<const char*> words) {
+    return *(words.begin() + below(static_cast<int>(words.size())));
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+/// How ranks are started, and every option that may change a bit of the result.
+struct Case {
+  int ranks = 1, ranks_per_node = 0;
+  bool processes = false, quantized = false, quantized_gradients = false, half = false, unclipped = false;
+  bool accumulates_shards = false;
+  Words words;
+};
+
+void add(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
+
+void draw_model(Draw& draw, Words& words) {
+  const int heads = 1 + draw.below(2);
+  add(words, {"--model", draw.one_of({"gpt2-nano", "llama-nano"}), "--heads", std::to_string(heads), "--width",
+              std::to_string(heads * 2 * (1 + draw.below(9))), "--layers", std::to_string(1 + draw.below(3)),
+              "--sequence", draw.one_of({"4", "8", "17"}), "--micro-batch", draw.one_of({"1", "2"})});
+  if (words[1] == "llama-nano") add(words, {"--kv-heads", draw.chance(50) ? "1" : std::to_string(heads)});
+}
+
+void draw_numbers(Draw& draw, Case& drawn) {
+  Words& words = drawn.words;
+  const std::string precision = draw.one_of({"fp32", "fp32", "bf16", "bf16", "fp16"});
+  drawn.half = precision == "fp16";
+  add(words, {"--precision", precision});
+  if (draw.chance(30)) add(words, {"--gradients", "bf16"});
+  if (draw.chance(20)) add(words, {"--reduce-precision", "bf16"});
+  add(words, {"--optimizer", draw.one_of({"adamw", "adamw", "adam", "adamw8bit", "lion", "sgd", "muon"})});
+  if (draw.chance(20)) add(words, {"--state", "bf16"});
+  const std::string clip = draw.one_of({"1.0", "0", "0.5"});
+  drawn.unclipped = clip == "0";
+  add(words, {"--clip", clip});
+  if (const int accumulate = 1 + draw.below(3); accumulate > 1) {
+    drawn.accumulates_shards = draw.chance(60);
+    add(words,
+        {"--accumulate", std::to_string(accumulate), "--accumulate-into", drawn.accumulates_shards ? "shard" : "full"});
+  }
+}
+
+Case draw_case(Draw& draw, bool has_mpi) {
+  Case drawn;
+  drawn.ranks = 1 + draw.below(4);
+  drawn.processes = has_mpi && draw.chance(15);
+  if (drawn.ranks > 1 && draw.chance(drawn.processes ? 60 : 15)) drawn.ranks_per_node = 1 + draw.below(2);
+  draw_model(draw, drawn.words);
+  draw_numbers(draw, drawn);
+  if (draw.chance(25) && drawn.ranks > 1)
+    add(drawn.words, {"--replicas", drawn.ranks == 4 ? "2" : std::to_string(drawn.ranks)});
+  if (draw.chance(15)) add(drawn.words, {"--reproducible"});
+  if (drawn.ranks_per_node > 0 && draw.chance(40)) {
+    const std::string what = draw.one_of({"weights", "gradients", "both"});
+    drawn.quantized = true;
+    drawn.quantized_gradients = what != "weights";
+    add(drawn.words, {"--quantize", what});
+  }
+  return drawn;
+}
+
+/// What changes no bit. `stage`: below 0 a random one.
+Words draw_free(Draw& draw, const Case& drawn, int stage, const std::string& scratch) {
+  if (stage < 0) stage = draw.chance(40) ? 3 : draw.below(4);
+  Words words{"--zero-stage",    std::to_string(stage),         "--prefetch",  std::to_string(draw.below(4)),
+              "--keep-gathered", std::to_string(draw.below(3)), "--recompute", draw.one_of({"none", "block"}),
+              "--gather",        draw.one_of({"auto", "copy"}), "--master",    draw.one_of({"split", "fp32"})};
+  const std::string disk = "disk:" + scratch;
+  if (draw.chance(35)) add(words, {"--offload", draw.chance(50) ? "host" : disk});
+  if (stage == 3 && draw.chance(25)) add(words, {"--offload-parameters", draw.chance(50) ? "host" : disk});
+  if (drawn.unclipped && !drawn.half && draw.chance(40)) add(words, {"--update-in-backward"});
+  if (stage < 3 && drawn.ranks > 1 && draw.chance(40)) add(words, {"--check-every", "1"});
+  if (draw.chance(25)) add(words, {"--eval-data", scratch + "/data.bytes", "--eval-every", "2"});
+  return words;
+}
+
+class Runs {
+ public:
+  explicit Runs(std::string scratch) : scratch_(std::move(scratch)) {
+    std::ofstream(scratch_ + "/data.bytes") << std::string(3000, 'x') << std::string(3000, 'y');
+  }
+  int accepted() const { return accepted_; }
+
+  /// The `done` object; null where the command refused, with a sentence.
+  Json run(const Case& drawn, const Words& more) {
+    const std::string metrics = scratch_ + "/m.jsonl";
+    std::filesystem::remove(metrics);
+    Words words{"train", "--steps", "3", "--threads", "1", "--quiet", "--metrics", metrics};
+    add(words, drawn.words);
+    add(words, more);
+    const Words nodes =
+        drawn.ranks_per_node > 0 ? Words{"ALIQUOT_RANKS_PER_NODE=" + std::to_string(drawn.ranks_per_node)} : Words{};
+    test::CommandResult result;
+    const std::string ranks = std::to_string(drawn.ranks);
+    if (drawn.processes) {
+      Words launched{"mpirun", "--oversubscribe", "-n", ranks, test::aliquot_program()};
+      add(launched, words);
+      result = test::run_program("/usr/bin/env", launched, test::mpirun_environment(nodes));
+    } else {
+      add(words, {"--ranks", ranks});
+      result = test::run_program(test::aliquot_program(), words, nodes);
+    }
+    std::string line;
+    for (const std::string& word : nodes) line += word + " ";
+    if (drawn.processes) line += "mpirun -n " + ranks + " ";
+    line += "aliquot";
+    for (const std::string& word : words) line += " " + word;
+    last_line_ = line;
+    const bool refused = result.code == 1 || result.code == 2;
+    if (refused) {
+      EXPECT_NE(result.err.find("aliquot: "), std::string::npos) << line << result.err;
+      return nullptr;
+    }
+    EXPECT_EQ(result.code, 0) << line << "\n" << result.err;
+    std::ifstream file(metrics);
+    Json done;
+    for (std::string text; std::getline(file, text);) done = Json::parse(text);
+    if (result.code != 0 || !done.contains("done")) return nullptr;
+    ++accepted_;
+    expect_as_planned(done["done"]);
+    return done["done"];
+  }
+  const std::string& last_line() const { return last_line_; }
+
+ private:
+  void expect_as_planned(const Json& done) const {
+    EXPECT_EQ(done["planned"], done["measured"]) << last_line_;
+    EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << last_line_;
+  }
+
+  std::string scratch_, last_line_;
+  int accepted_ = 0;
+};
+
+Words joined(Words words, const Words& more) {
+  add(words, more);
+  return words;
+}
+
+/// One run to the end, and one that stops and goes on elsewhere.
+void expect_resumes(Runs& runs, const Case& drawn, const Words& free, const std::string& scratch, Draw& draw) {
+  const std::string whole = scratch + "/whole", split = scratch + "/split";
+  const Json one = runs.run(drawn, joined(free, {"--checkpoint-dir", whole, "--save", "blocking"}));
+  if (one.is_null()) return;
+  const Words saves{"--checkpoint-dir", split, "--save", draw.one_of({"blocking", "snapshot"})};
+  const std::string stop = std::to_string(1 + draw.below(2));
+  if (!runs.run(drawn, joined(free, joined(saves, {"--stop-after", stop}))).is_null()) {
+    const Json two = runs.run(drawn, joined(free, joined(saves, {"--resume", "auto"})));
+    EXPECT_EQ(two.value("digest", ""), one["digest"]) << runs.last_line();
+    const std::string file = "/" + checkpoint_name(3) + "/state.h5";
+    EXPECT_TRUE(test::read_file(split + file) == test::read_file(whole + file)) << runs.last_line();
+  }
+  std::filesystem::remove_all(whole);
+  std::filesystem::remove_all(split);
+}
+
+void run_case(uint64_t seed, Runs& runs, const std::string& scratch) {
+  Draw draw(seed);
+  const Case drawn = draw_case(draw, test::has_mpi());
+  const int stage = drawn.quantized ? 3 : -1;
+  const Words free = draw_free(draw, drawn, stage, scratch);
+  const Json first = runs.run(drawn, free);
+  if (first.is_null()) return;
+  const std::string first_line = runs.last_line();
+  if (const Json other = runs.run(drawn, draw_free(draw, drawn, stage, scratch)); !other.is_null()) {
+    EXPECT_EQ(other["digest"], first["digest"]) << first_line << "\n" << runs.last_line();
+  }
+  const int64_t budget = first["planned_peak"].get<int64_t>() * (50 + draw.below(60)) / 100;
+  if (const Json within = runs.run(drawn, joined(free, {"--memory-budget", std::to_string(budget)}));
+      !within.is_null()) {
+    EXPECT_LE(within["measured_peak"], budget) << runs.last_line();
+    EXPECT_EQ(within["digest"], first["digest"]) << first_line << "\n" << runs.last_line();
+  }
+  if (!drawn.quantized_gradients && draw.chance(30)) expect_resumes(runs, drawn, free, scratch, draw);
+}
+
+TEST(FlagFuzz, AcceptedCommandLinesKeepEveryPromise) {
+  uint64_t seed = 1;
+  int count = 12;
+  if (const char* said = std::getenv("ALIQUOT_FLAG_FUZZ")) std::istringstream(said) >> seed >> count;
+  const test::TemporaryDirectory directory;
+  const std::string scratch = directory.path();
+  Runs runs(scratch);
+  int cases = 0;
+  for (uint64_t at = seed; at < seed + static_cast<uint64_t>(count); ++at, ++cases) {
+    run_case(at, runs, scratch);
+    if (testing::Test::HasFailure()) {
+      FAIL() << "case of seed " << at << ": run it again with ALIQUOT_FLAG_FUZZ=\"" << at << " 1\"";
+    }
+  }
+  std::printf("%d cases, %d accepted command lines\n", cases, runs.accepted());
+  EXPECT_GE(runs.accepted(), count) << "most command lines are refused: nothing was tested";
+}
+
+}  // namespace
+}  // namespace aliquot
