@@ -165,7 +165,9 @@ const std::vector<Entry>& engine_entries() {
       {"memory-budget", [](Options& o, Text t) { o.engine.memory_budget_bytes = bytes(t); }},
       {"update-in-backward", [](Options& o, Text t) { o.engine.update_in_backward = on(t); }},
       {"reproducible", [](Options& o, Text t) { o.engine.reproducible = on(t); }},
-      {"quantize", set_quantize}};
+      {"quantize", set_quantize},
+      {"max-skipped", [](Options& o, Text t) { o.engine.max_skipped = whole(t, 0); }},
+      {"check", [](Options& o, Text t) { o.engine.check = on(t); }}};
   return entries;
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
+#include "kernels/tell.h"
 
 namespace aliquot {
 
@@ -66,7 +67,10 @@ namespace {
 
 std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
-  for (const Unit* unit : units) ids.push_back(unit->index());
+  for (const Unit* unit : units) {
+    if (unit == nullptr) throw UsageError("a unit is given as a null pointer: expected the address of one of engine.units()");
+    ids.push_back(unit->index());
+  }
   return ids;
 }
 
@@ -107,12 +111,15 @@ Scope Engine::open(std::span<const UnitId> units, Use use) {
 
 void Engine::make_live(std::span<const UnitId> units, Use use) {
   Running& run = *running_;
+  const OperationId next = run.active->next();
+  const int32_t place = run.active->operation(next).place;
+  ModelAddresses& addresses = run.active_addresses();
   run.active->open();
+  addresses.open(run.active->stream(Lane::kCompute), next);
   run.live.assign(units.begin(), units.end());
-  const StepMemory& memory = use == Use::kEvaluate ? run.evaluation_memory : run.memory;
-  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, memory);
-  const bool recomputed = use != Use::kEvaluate && run.recomputed[run.active->operation(run.active->next()).place];
-  run.use_memory = memory.of_use(run.active->operation(run.active->next()).place, use == Use::kBackward);
+  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, addresses);
+  const bool recomputed = use != Use::kEvaluate && run.recomputed[place];
+  run.use_memory = addresses.of_use(place, use == Use::kBackward);
   run.use_memory.recomputed = recomputed;
 }
 
@@ -171,6 +178,7 @@ void Engine::close(bool by_exception) noexcept {
   run.live.clear();
   if (by_exception) run.abandoned = true;
   try {
+    run.active_addresses().close(run.active->stream(Lane::kCompute), run.active->next());
     run.active->close();
     // The last of an evaluation's operations let go of what was whole.
     if (run.evaluates() && run.active->at_end_of_passes()) run.active->finish_step();
@@ -214,7 +222,24 @@ StepReport Engine::step() {
   ++step_count_;
   if (!run.report.skipped) ++update_count_;
   if (run.report.abandoned_by < 0) scaler_.step_done(run.report.skipped);
+  note_skipped(run.report);
   return run.report;
+}
+
+/// What goes wrong in silence is told, and ends the run where the options say so.
+void Engine::note_skipped(const StepReport& report) {
+  skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  const bool finite = report.first_not_finite.empty();
+  if (finite && !report.skipped) return;
+  const std::string why = finite ? fmt::format("rank {} abandoned it", report.abandoned_by)
+                                 : fmt::format("the gradient of {} is not finite", report.first_not_finite);
+  if (options_.tell_skipped && world_.rank() == 0)
+    tell("step {} was {}: {}", report.step, report.skipped ? "skipped" : "not skipped, as updates came in backward", why);
+  if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
+  const std::string sentence = fmt::format("{} steps in a row were skipped (EngineOptions::max_skipped); in the last one, {}, {}",
+                                           std::exchange(skipped_in_a_row_, 0), report.step, why);
+  if (finite) throw FaultError(sentence);
+  throw NotFiniteError(sentence);
 }
 
 }  // namespace aliquot

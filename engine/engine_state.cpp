@@ -7,6 +7,7 @@
 #include "engine/copies.h"
 #include "engine/engine.h"
 #include "engine/gather_in_parts.h"
+#include "engine/red_zones.h"
 #include "engine/running.h"
 #include "engine/validate.h"
 #include "optim/moment_code.h"
@@ -102,6 +103,7 @@ void Engine::materialize(const Initialize& initialize) {
 }
 
 void Engine::make_running(const Plan& evaluation) {
+  if (options_.check) install_fault_names();
   std::vector<std::vector<PointerSlots>> slots;
   for (const Declared& declared : declared_) slots.push_back(declared.slots);
   running_ = std::make_unique<Running>(*this, evaluation, std::move(slots));
@@ -128,6 +130,7 @@ void Engine::initialize_parameters(const Initialize& initialize) {
       }
     }
   }
+  if (plan_->policy.check) fill_red_zones_of_values(*plan_, weights, running_->view);
   for (int32_t f = 0; f < static_cast<int32_t>(plan_->flats.size()); ++f) {
     std::byte* states = running_->memory.resting(Role::kOptimizer, f);
     const Home* home = running_->homes.holding(states);

@@ -20,6 +20,8 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       arena(*of.plan_, evaluation, groups),
       memory({*of.plan_, arena, homes, of.world_.device().ledger(), groups.replica().rank()}),
       evaluation_memory({evaluation, arena, homes, of.world_.device().ledger(), groups.replica().rank()}, false),
+      addresses(*of.plan_, memory, arena),
+      evaluation_addresses(evaluation, evaluation_memory, arena),
       weights(*of.plan_, memory, view, groups.replica().rank()),
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),

@@ -308,20 +308,40 @@ void check_uses(const Proof& proof) {
 
 void check_gradients(const Proof& proof) { GradientWalk(proof).walk(); }
 
-/// Copies to and from a file are of whole pages.
+/// Copies to and from a file are of whole pages, and so is protection.
 void check_pages(const Proof& proof) {
-  constexpr int64_t kPageBytes = 4096;
   const Policy& policy = proof.plan.policy;
-  if (policy.offload_state != Offload::kDisk && policy.offload_parameters != Offload::kDisk) return;
+  const bool on_disk = policy.offload_state == Offload::kDisk || policy.offload_parameters == Offload::kDisk;
+  if (!on_disk && !policy.check) return;
   for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
-    if (buffer.space == Space::kSharedRange || buffer.offset_bytes % kPageBytes == 0) continue;
+    const bool anywhere = buffer.space == Space::kSharedRange && !policy.check;
+    if (anywhere || buffer.offset_bytes % kPlacePageBytes == 0) continue;
     proof.defects.add(DefectKind::kPlace, {}, fmt::format("the {} begin within a page", proof.defects.what(buffer)));
+  }
+}
+
+/// Where the policy checks, every tensor has a red zone before it and one after it.
+void check_red_zones(const Proof& proof) {
+  if (!proof.plan.policy.check) return;
+  for (const FlatSpec& flat : proof.plan.flats) {
+    const FlatLayout& layout = flat.layout;
+    int64_t end = 0;
+    for (int32_t t = 0; t <= static_cast<int32_t>(layout.tensors().size()); ++t) {
+      const bool last = t == static_cast<int32_t>(layout.tensors().size());
+      const int64_t next = last ? layout.flat_count() : layout.tensor_offset(t);
+      if (next - end < kRedZoneBlocks * kBlockElements) {
+        proof.defects.add(DefectKind::kPlace, {},
+                          fmt::format("no red zone comes before {}", last ? "the end of the flat" : layout.tensors()[t].name));
+      }
+      if (!last) end = next + layout.tensors()[t].element_count();
+    }
   }
 }
 
 void check_places(const Proof& proof) {
   const Schedule& schedule = proof.plan.schedule;
   check_pages(proof);
+  check_red_zones(proof);
   for (const PlannedBuffer& buffer : schedule.buffers) {
     const int64_t needed = needed_bytes(proof.plan, buffer.role, buffer.flat);
     if (buffer.size_bytes >= needed) continue;

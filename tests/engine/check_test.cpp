@@ -1,0 +1,434 @@
+// Memory that a model writes or reads where it should not: never a wrong number, and in the checking mode an error that names it.
+#include <cstdlib>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "engine/accesses.h"
+#include "engine/guard_range.h"
+#include "engine/validate.h"
+#include "kernels/device_adversarial.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+constexpr int64_t kCount = 64;
+
+void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
+
+/// Two units, of a tensor and of two, with activations; their gradients are ones.
+struct Pair {
+  Pair(World& world, const EngineOptions& options, bool assigns = false) : engine(world, options) {
+    engine.add_unit("a").add("w", {8, 8}, &value[0], &gradient[0]);
+    engine.add_unit("b").add("w", {kCount}, &value[1], &gradient[1]).add("bias", {kCount}, &value[2], &gradient[2]);
+    if (assigns) {
+      for (Unit& unit : engine.units()) unit.assigns_gradients();
+    }
+    engine.declare_activations({{{40, 40, 40}, {40, 0, 0}}, 40});
+    engine.materialize(ones);
+  }
+  void forward() {
+    engine.micro_batch();
+    for (Unit& unit : engine.units()) const Scope live = unit.forward();
+  }
+  void backward(UnitId index) {
+    const Scope live = engine.units()[index].backward();
+    for (int t = index; t <= 2 * index; ++t) std::fill_n(gradient[t], kCount, 1.0f);
+  }
+  void passes() {
+    forward();
+    for (const UnitId unit : {1, 0}) backward(unit);
+  }
+
+  float *value[3] = {}, *gradient[3] = {};
+  Engine engine;
+};
+
+/// The sentence of what `call` throws.
+template <typename Call>
+std::string told(const Call& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::vector<EngineOptions> every_stage(bool check) {
+  std::vector<EngineOptions> all;
+  for (const int stage : {0, 1, 2, 3}) all.push_back({.zero_stage = stage, .clip = 0, .check = check});
+  all.push_back({.zero_stage = 3, .gather = GatherMode::kCopy, .clip = 0, .check = check});
+  return all;
+}
+
+std::string title(const EngineOptions& options) {
+  return fmt::format("stage {}{}", options.zero_stage, options.gather == GatherMode::kCopy ? ", copied" : "");
+}
+
+// Padding -----------------------------------------------------------------------------------------------------------------
+
+/// A sum of 3 was the norm of a gradient of 64 elements with one written beyond it.
+TEST(Padding, EntersNoNorm) {
+  for (const int ranks : {1, 2, 4}) {
+    for (EngineOptions options : every_stage(false)) {
+      for (const bool assigns : {false, true}) {
+        for (const int accumulate : {1, 2}) {
+          options.accumulate = accumulate;
+          if (assigns) options.accumulate_into = AccumulateInto::kShard;
+          World::threads(
+              ranks,
+              [&](World& world) {
+                Pair pair(world, options, assigns);
+                for (int step = 0; step < 2; ++step) {
+                  for (int m = 0; m < accumulate; ++m) {
+                    pair.forward();
+                    for (const UnitId unit : {1, 0}) {
+                      const Scope live = pair.engine.units()[unit].backward();
+                      for (int t = unit; t <= 2 * unit; ++t) {
+                        for (int64_t i = 0; i < kCount; ++i)
+                          pair.gradient[t][i] = assigns ? 1.0f : pair.gradient[t][i] + 1.0f;
+                        pair.gradient[t][kCount] = 1e30f;
+                        pair.gradient[t][255] = std::nanf("");
+                      }
+                    }
+                  }
+                  const StepReport report = pair.engine.step();
+                  EXPECT_EQ(report.gradient_norm, std::sqrt(3.0 * kCount)) << title(options) << " on " << ranks;
+                  EXPECT_FALSE(report.skipped);
+                }
+              },
+              kHosts);
+        }
+      }
+    }
+  }
+}
+
+// The checking mode: what it changes --------------------------------------------------------------------------------------
+
+TEST(Check, ChangesNoBit) {
+  std::vector<Settings> all;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const GatherMode gather : {GatherMode::kCopy, GatherMode::kView}) {
+      if (stage < 3 && gather == GatherMode::kView) continue;
+      for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .precision = {.compute = compute}, .accumulate = 2};
+        if (stage == 3) settings.options.gather = gather;
+        all.push_back(settings);
+      }
+    }
+  }
+  all.emplace_back().options = {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost};
+  all.emplace_back().options = {.zero_stage = 2, .optimizer = Muon{}};
+  all.emplace_back().options = {.zero_stage = 3, .reproducible = true};
+  all.emplace_back().options = {.zero_stage = 2, .replicas = 2};
+  for (Settings settings : all) {
+    const Outcome plain = train_on(4, settings);
+    settings.options.check = true;
+    EXPECT_TRUE(train_on(4, settings) == plain) << settings.options.precision.describe() << title(settings.options);
+  }
+}
+
+TEST(Check, ChangesNoBitOfQuantisedTraining) {
+  Settings settings;
+  settings.nodes = 2;
+  settings.options = {.zero_stage = 3, .quantize_weights = true, .quantize_gradients = true};
+  const auto in_nodes = [](Settings how) {
+    WorldOptions options = kHosts;
+    setenv("ALIQUOT_RANKS_PER_NODE", "2", 1);
+    const Outcome outcome = train_on(4, how, options);
+    unsetenv("ALIQUOT_RANKS_PER_NODE");
+    return outcome;
+  };
+  const Outcome plain = in_nodes(settings);
+  settings.options.check = true;
+  EXPECT_TRUE(in_nodes(settings) == plain);
+}
+
+/// The model's code runs later than its scope is open: what the scope opens and closes does, too.
+TEST(Check, ChangesNoBitUnderAnAdversary) {
+  for (const int stage : {0, 2, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
+    settings.steps = 2;
+    const Outcome plain = train_plainly(2, settings);
+    settings.options.check = true;
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      const WorldOptions options = {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
+      EXPECT_TRUE(train_on(2, settings, options) == plain) << "stage " << stage << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Check, IsInThePlanToTheByte) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, options);
+          for (int step = 0; step < 2; ++step) {
+            pair.passes();
+            EXPECT_EQ(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount));
+          }
+          for (Unit& unit : pair.engine.units()) const Scope live = unit.evaluate();
+          EXPECT_EQ(world.device().ledger().peak(), account(pair.engine.plan().schedule).peak) << title(options);
+        },
+        kHosts);
+  }
+}
+
+TEST(Check, IsAskedForByTheEnvironmentToo) {
+  World world = World::from_environment(kHosts);
+  const auto checks = [&] {
+    Pair pair(world, {});
+    return pair.engine.plan().policy.check;
+  };
+  EXPECT_FALSE(checks());
+  setenv("ALIQUOT_CHECK", "1", 1);
+  EXPECT_TRUE(checks());
+  setenv("ALIQUOT_CHECK", "0", 1);
+  EXPECT_FALSE(checks());
+  setenv("ALIQUOT_CHECK", "yes", 1);
+  EXPECT_EQ(told(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
+  unsetenv("ALIQUOT_CHECK");
+}
+
+TEST(Check, IsAgreedUponByRanks) {
+  const auto differ = [] {
+    World::threads(
+        2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
+  };
+  EXPECT_EQ(told(differ), "rank 1 would not run what rank 0 runs: \"check off\" against \"check on\"");
+}
+
+TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
+  ModelSpec model;
+  model.units.push_back({"a", {{.tensor = {"a.v", {256}}}, {.tensor = {"a.w", {256}}}}, GradientMode::kAdd});
+  model.uses = {{0}};
+  model.activations = {{{40, 40, 40}}, 40};
+  const Plan good = plan(model, {.zero_stage = 2, .check = true}, Topology::one_host(2));
+  EXPECT_TRUE(validate(good).empty());
+  const auto finds = [](const Plan& bad, const std::string& words) {
+    const std::vector<Defect> defects = validate(bad);
+    return std::ranges::any_of(defects, [&](const Defect& defect) {
+      return defect.kind == DefectKind::kPlace && defect.sentence.find(words) != std::string::npos;
+    });
+  };
+  Plan bare = good;
+  bare.flats = flats(model, 2);
+  EXPECT_TRUE(finds(bare, "no red zone comes before a.w"));
+  for (const Role role : {Role::kKept, Role::kBackward}) {
+    Plan small = good;
+    for (PlannedBuffer& buffer : small.schedule.buffers) {
+      if (buffer.role == role) buffer.size_bytes = 40;
+    }
+    EXPECT_TRUE(finds(small, "have 40 bytes and need 4096"));
+  }
+  Plan shared_page = good;
+  for (PlannedBuffer& buffer : shared_page.schedule.buffers) {
+    if (buffer.role == Role::kKept) buffer.offset_bytes += 256;
+  }
+  EXPECT_TRUE(finds(shared_page, "begin within a page"));
+}
+
+// What it finds when a scope closes ---------------------------------------------------------------------------------------
+
+/// What the next call of the engine throws after `write` in the backward of b, at every stage.
+void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& write, const std::string& sentence) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    Pair pair(world, options);
+    pair.forward();
+    {
+      const Scope live = pair.engine.units()[1].backward();
+      write(pair, live);
+    }
+    EXPECT_EQ(told([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence) << title(options);
+  }
+}
+
+TEST(Check, FindsGradientsWrittenTooFar) {
+  for (const int64_t element : {kCount, int64_t{255}, int64_t{256}, int64_t{380}}) {
+    expect_found_in_backward([&](Pair& pair, const Scope&) { pair.gradient[1][element] += 1e-3f; },
+                             fmt::format("backward b wrote beyond the gradient of b.w: to its element {}, but it is "
+                                         "declared with elements 0 to 63 (found by EngineOptions::check)",
+                                         element));
+  }
+}
+
+TEST(Check, FindsGradientsWrittenBeforeTheirBeginningAndBehindTheLast) {
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[1][-1] = 0; },
+                           "backward b wrote before the gradient of b.w: to its element -1, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][-1] += 1; },
+                           "backward b wrote before the gradient of b.bias: to its element -1, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][64] += 1; },
+                           "backward b wrote beyond the gradient of b.bias: to its element 64, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+}
+
+TEST(Check, FindsActivationsWrittenTooFar) {
+  expect_found_in_backward(
+      [](Pair&, const Scope& live) { static_cast<char*>(live.memory().backward)[40] = 0; },
+      "backward b wrote beyond the backward memory: to byte 40, but 40 bytes are declared (found by "
+      "EngineOptions::check)");
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    for (const auto member : {&UseMemory::output, &UseMemory::kept, &UseMemory::scratch}) {
+      Pair pair(world, options);
+      pair.engine.micro_batch();
+      {
+        const Scope live = pair.engine.units()[0].forward();
+        static_cast<char*>(live.memory().*member)[43] = 0;
+      }
+      const std::string said = told([&] { const Scope live = pair.engine.units()[1].forward(); });
+      EXPECT_NE(said.find("forward a wrote beyond the "), std::string::npos) << said;
+      EXPECT_NE(said.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << said;
+    }
+  }
+}
+
+/// It is the next call that throws, also where that is step().
+TEST(Check, FindsWhatTheLastScopeWrote) {
+  World world = World::from_environment(kHosts);
+  Pair pair(world, {.check = true});
+  pair.forward();
+  pair.backward(1);
+  {
+    const Scope live = pair.engine.units()[0].backward();
+    pair.gradient[0][64] = 7;
+  }
+  EXPECT_NE(told([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
+            std::string::npos);
+}
+
+TEST(Check, ParametersReadTooFarAreNotANumber) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    Pair pair(world, options);
+    pair.engine.micro_batch();
+    const Scope live = pair.engine.units()[0].forward();
+    EXPECT_EQ(pair.value[0][63], 1.0f);
+    EXPECT_TRUE(std::isnan(pair.value[0][64])) << title(options);
+    EXPECT_TRUE(std::isnan(pair.value[0][-1])) << title(options);
+  }
+}
+
+// What faults -------------------------------------------------------------------------------------------------------------
+
+void touch(const float* at) { (void)*static_cast<const volatile float*>(at); }
+void write(float* at) { *static_cast<volatile float*>(at) = 0; }
+
+void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& sentence) {
+  for (const EngineOptions& options : every_stage(true)) {
+    EXPECT_EXIT(
+        {
+          World world = World::from_environment(kHosts);
+          Pair pair(world, options);
+          wrong(pair);
+          _exit(0);
+        },
+        testing::KilledBySignal(SIGSEGV), sentence)
+        << title(options);
+  }
+}
+
+TEST(CheckDeathTest, ACopiedPointerToParametersFaultsWhenItsScopeIsClosed) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        const float* kept = nullptr;
+        {
+          const Scope live = pair.engine.units()[0].forward();
+          kept = pair.value[0];
+        }
+        touch(kept + 3);
+      },
+      "^aliquot: parameter a.w was touched outside a live scope: open unit.forward");
+}
+
+TEST(CheckDeathTest, ACopiedPointerToGradientsFaultsWhenItsScopeIsClosed) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        float* kept = nullptr;
+        {
+          const Scope live = pair.engine.units()[1].backward();
+          kept = pair.gradient[2];
+          write(kept);
+        }
+        write(kept);
+      },
+      "^aliquot: parameter gradient of b.bias was touched outside a live scope");
+}
+
+TEST(CheckDeathTest, ParametersAreOnlyRead) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        const Scope live = pair.engine.units()[0].forward();
+        write(pair.value[0] + 3);
+      },
+      "^aliquot: parameter a.w was written: a model only reads its parameters");
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        const Scope live = pair.engine.units()[1].backward();
+        write(pair.value[2]);
+      },
+      "^aliquot: parameter b.bias was written: a model only reads its parameters");
+  expect_fault(
+      [](Pair& pair) {
+        const Scope live = pair.engine.units()[0].evaluate();
+        write(pair.value[0]);
+      },
+      "^aliquot: parameter a.w was written: a model only reads its parameters");
+}
+
+TEST(CheckDeathTest, AnIndexThatRanFarOnFaultsInItsOwnName) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        const Scope live = pair.engine.units()[1].backward();
+        write(pair.gradient[2] + 64 + 100'000);
+      },
+      "^aliquot: parameter gradient of b.bias was touched 400000 bytes beyond its end: is it declared too small");
+}
+
+TEST(CheckDeathTest, ReleasedActivationsFault) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        float* scratch = nullptr;
+        {
+          const Scope live = pair.engine.units()[0].forward();
+          scratch = static_cast<float*>(live.memory().scratch);
+          write(scratch);
+        }
+        write(scratch);
+      },
+      "^aliquot: scratch memory of a was touched outside a live scope");
+}
+
+/// What forward leaves may be read between scopes, by a loss.
+TEST(Check, ActivationsStayAsLongAsTheyArePlanned) {
+  World world = World::from_environment(kHosts);
+  Pair pair(world, {.check = true});
+  pair.engine.micro_batch();
+  float* output = nullptr;
+  for (Unit& unit : pair.engine.units()) {
+    const Scope live = unit.forward();
+    output = static_cast<float*>(live.memory().output);
+    *output = 5;
+  }
+  EXPECT_EQ(*output, 5);
+}
+
+}  // namespace
+}  // namespace aliquot
