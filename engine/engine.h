@@ -167,6 +167,7 @@ class Engine {
   Running& running(std::string_view what) const;
   void refuse_if_running(std::string_view what) const;
   std::string use_text(const Operation& operation) const;
+  void refuse_unfinished_evaluation() const;
   std::string unit_names(std::span<const UnitId> units) const;
   Plan make_plan(const std::vector<Declared>& declared) const;
   std::string choices() const;

@@ -40,14 +40,23 @@ std::string Engine::unit_names(std::span<const UnitId> units) const {
 std::string Engine::use_text(const Operation& operation) const {
   if (!is_model_code(operation.verb)) return "step()";
   const bool forward = operation.verb == Verb::kForward;  // a recompute is the beginning of a backward, to the model
-  return fmt::format("{} of {}", forward ? "forward" : "backward", unit_names(plan_->model.uses[operation.place]));
+  const Use use = !forward ? Use::kBackward : running_->evaluates() ? Use::kEvaluate : Use::kForward;
+  return fmt::format("{} of {}", name(use), unit_names(plan_->model.uses[operation.place]));
+}
+
+/// A pass of evaluation is gone through to its end before anything else.
+void Engine::refuse_unfinished_evaluation() const {
+  const Executor& evaluator = running_->evaluator;
+  if (!running_->evaluates() || evaluator.at_start_of_step()) return;
+  throw UsageError(
+      fmt::format("an evaluation is not finished: {} is still to come", use_text(evaluator.operation(evaluator.next()))));
 }
 
 Pass Engine::micro_batch() {
   Running& run = running("the first micro-batch");
   run.require_nothing_live();
   if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
-  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
+  refuse_unfinished_evaluation();
   if (run.micro_batch + 1 == options_.accumulate) {
     throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
   }
@@ -144,7 +153,7 @@ void Engine::begin_evaluation(std::span<const UnitId> units) {
   Running& run = *running_;
   const bool begins = !run.evaluates() || run.evaluator.at_start_of_step();
   if (begins && run.live.empty() && !std::ranges::is_permutation(plan_->model.uses.front(), units)) {
-    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has forward of {}",
+    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
                                  unit_names(units), unit_names(plan_->model.uses.front())));
   }
   if (begins) run.require_between_steps("an evaluation");
@@ -209,7 +218,7 @@ StepReport Engine::step() {
     if (run.micro_batch < 0) run.executor.show_step(step_count_ + 1);
     run.finish_passes();
   }
-  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
+  refuse_unfinished_evaluation();
   if (run.micro_batch < 0 && !run.abandoned) throw UsageError("step() was called before a micro-batch was begun");
   if (run.evaluates() || !run.executor.at_end_of_passes()) {
     throw UsageError(fmt::format("step() was called where the declared order has {}",

@@ -151,7 +151,6 @@ std::string description(const Plan& plan) {
   }
   if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
   if (plan.policy.quantize_gradients) lines += "gradients go between nodes in 8 bits\n";
-  lines += fmt::format("check {}\n", plan.policy.check ? "on" : "off");
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}{}\n", unit.name, parameter.tensor.name,

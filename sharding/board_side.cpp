@@ -1,6 +1,7 @@
 #include "sharding/board_side.h"
 
 #include <chrono>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "kernels/gate.h"
@@ -86,14 +87,19 @@ void Everybody::look_around() const {
   constexpr double kSecondsUntilElsewhere = 0.01;  // asking there costs more than looking at the board
   side->throw_if_aborted();
   const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
-  if (waited_seconds > kSecondsUntilElsewhere) side->throw_if_aborted_elsewhere();
+  if (waited_seconds > kSecondsUntilElsewhere) {
+    side->throw_if_aborted_elsewhere();
+    for (int r = 0; r < side->board().rank_count(); ++r) {
+      if (never_comes(r)) give_up(std::round(waited_seconds * 1e3) * 1e-3);
+    }
+  }
   // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
   // is missing, and speaks first.
   constexpr double kLaterSeconds = 0.5;
   const double limit_seconds = side->options().timeout_seconds + (is_arrival ? 0 : kLaterSeconds);
   if (waited_seconds <= limit_seconds) return;
   // Who waits for another node itself knows who is missing there, and says so at its own deadline.
-  if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up();
+  if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up(side->options().timeout_seconds);
 }
 
 /// Of whom this rank may complain: not while a lane of its own is behind.
@@ -109,20 +115,27 @@ bool Everybody::waits_elsewhere(int rank) const {
   return is_arrival && side->board().lane(rank, lane).came.load(std::memory_order_relaxed) >= value;
 }
 
-void Everybody::give_up() const {
+/// It returned before it came to this: looked at in that order, since a rank returns after all that it came to.
+bool Everybody::never_comes(int rank) const {
+  const SignalsOptions& options = side->options();
+  return options.has_returned && options.has_returned(rank) && !counter(rank).reached(value);
+}
+
+void Everybody::give_up(double waited_seconds) const {
   const Board& board = side->board();
   const SignalsOptions& options = side->options();
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
     missing += waits_elsewhere(r) ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
-                                  : fmt::format("; rank {} never arrived, its last operation was {}",
-                                                options.name_of(r), board.last_operation(r));
+                                  : fmt::format("; rank {} {}, its last operation was {}", options.name_of(r),
+                                                never_comes(r) ? "has returned without it" : "never arrived",
+                                                board.last_operation(r));
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));
   const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.name_of(options.rank),
-                                      options.timeout_seconds, place, label_text(label.what, label.step), missing);
+                                      waited_seconds, place, label_text(label.what, label.step), missing);
   side->abort(why);
   throw CommunicationError(why);
 }

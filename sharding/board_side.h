@@ -35,8 +35,8 @@ class BoardSide {
 };
 
 /// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
-/// throw CommunicationError at the deadline, which starts when first asked, after an abort, and when a rank arrived with
-/// another operation; they post the reason on the board. While all who
+/// throw CommunicationError at the deadline, which starts when first asked, after an abort, when a rank arrived with
+/// another operation, and soon when a rank has returned that did not come; they post the reason on the board. While all who
 /// are missing wait for ranks of another node, or this rank itself has not published what it waits for, the deadline is twice as
 /// far.
 struct Everybody {
@@ -58,7 +58,8 @@ struct Everybody {
   void look_around() const;
   bool somebody_never_came() const;
   bool waits_elsewhere(int rank) const;
-  [[noreturn]] void give_up() const;
+  bool never_comes(int rank) const;
+  [[noreturn]] void give_up(double waited_seconds) const;
 };
 
 }  // namespace aliquot

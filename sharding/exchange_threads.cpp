@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <fmt/format.h>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -34,7 +35,8 @@ class ThreadsHub {
         timeout_seconds_(timeout_seconds),
         parent_(std::move(parent)),
         deposits_(names_.size()),
-        deposited_(names_.size(), false) {}
+        deposited_(names_.size(), false),
+        returned_(names_.size(), false) {}
 
   int rank_count() const { return static_cast<int>(names_.size()); }
   int name_of(int rank) const { return names_[rank]; }
@@ -64,6 +66,17 @@ class ThreadsHub {
     return find_abort(why);
   }
 
+  bool returned(int rank) const {
+    const std::lock_guard lock(mutex_);
+    return has_returned(rank);
+  }
+
+  void note_return(int rank) noexcept {
+    const std::lock_guard lock(mutex_);
+    returned_[rank] = true;
+    changed_.notify_all();
+  }
+
  private:
   void publish() {
     published_ = std::exchange(deposits_, std::vector<Deposit>(names_.size()));
@@ -83,6 +96,9 @@ class ThreadsHub {
     while (round_ == round) {
       throw_if_aborted();
       if (Clock::now() >= deadline) give_up(rank);
+      for (int r = 0; r < rank_count(); ++r) {
+        if (!deposited_[r] && has_returned(r)) give_up_on(rank, r);
+      }
       changed_.wait_until(lock, parent_ == nullptr ? deadline : std::min(deadline, Clock::now() + kLookAtParent));
     }
   }
@@ -96,6 +112,17 @@ class ThreadsHub {
   void throw_if_aborted() const {
     std::string why;
     if (find_abort(&why)) throw CommunicationError(why);
+  }
+
+  /// Of the world's ranks: the outermost hub knows.
+  bool has_returned(int rank) const {
+    if (parent_ == nullptr) return returned_[rank];
+    const int rank_of_parent = parent_->rank_of(name_of(rank));
+    const std::lock_guard lock(parent_->mutex_);
+    return parent_->has_returned(rank_of_parent);
+  }
+  int rank_of(int name) const {
+    return static_cast<int>(std::find(names_.begin(), names_.end(), name) - names_.begin());
   }
 
   void leave(std::string_view why) {
@@ -113,6 +140,12 @@ class ThreadsHub {
     throw CommunicationError(why_);
   }
 
+  [[noreturn]] void give_up_on(int rank, int missing) {
+    leave(fmt::format("rank {} waits {}, but rank {} has returned from its function", name_of(rank),
+                      exchange_wait_text(exchange_purpose().what), name_of(missing)));
+    throw CommunicationError(why_);
+  }
+
   const std::vector<int> names_;
   const double timeout_seconds_;
   const std::shared_ptr<ThreadsHub> parent_;
@@ -123,6 +156,7 @@ class ThreadsHub {
   // Nobody can publish a round before all have read the one before: they must deposit first.
   std::vector<Deposit> deposits_, published_;
   std::vector<bool> deposited_;
+  std::vector<bool> returned_;
   bool aborted_ = false;
   std::string why_;
 };
@@ -160,6 +194,7 @@ class ThreadsExchange final : public Exchange {
 
   void abort(std::string_view why) noexcept override { hub_->abort(why); }
   bool aborted(std::string* why) const override { return hub_->aborted(why); }
+  bool has_returned(int rank) const override { return hub_->returned(rank); }
 
  private:
   std::shared_ptr<ThreadsHub> hub_;
@@ -179,5 +214,7 @@ std::unique_ptr<Exchange> make_threads_exchange(std::shared_ptr<ThreadsHub> hub,
 }
 
 void abort(ThreadsHub& hub, std::string_view why) noexcept { hub.abort(why); }
+
+void note_return(ThreadsHub& hub, int rank) noexcept { hub.note_return(rank); }
 
 }  // namespace aliquot

@@ -2,8 +2,9 @@
 #include <cstdlib>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
-#include "engine/accesses.h"
+#include "engine/aliased_pages.h"
 #include "engine/guard_range.h"
 #include "engine/validate.h"
 #include "kernels/device_adversarial.h"
@@ -107,6 +108,26 @@ TEST(Padding, EntersNoNorm) {
   }
 }
 
+/// What one rank's model wrote behind a parameter was taken for memory that failed.
+TEST(Padding, IsNoPartOfCopies) {
+  for (const int stage : {0, 1, 2}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage});
+          pair.engine.micro_batch();
+          for (Unit& unit : pair.engine.units()) {
+            const Scope live = unit.forward();
+            if (world.rank() == 1) pair.value[unit.index()][kCount + 3] = 7;
+          }
+          for (const UnitId unit : {1, 0}) pair.backward(unit);
+          EXPECT_FALSE(pair.engine.step().skipped);
+          EXPECT_NO_THROW(pair.engine.check_copies()) << "stage " << stage;
+        },
+        kHosts);
+  }
+}
+
 // The checking mode: what it changes --------------------------------------------------------------------------------------
 
 TEST(Check, ChangesNoBit) {
@@ -203,7 +224,7 @@ TEST(Check, IsAgreedUponByRanks) {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(told(differ), "rank 1 would not run what rank 0 runs: \"check off\" against \"check on\"");
+  EXPECT_EQ(told(differ), "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
 TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
@@ -306,6 +327,7 @@ TEST(Check, FindsWhatTheLastScopeWrote) {
   }
   EXPECT_NE(told([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
             std::string::npos);
+  EXPECT_THROW((void)pair.engine.step(), FaultError) << "the ranks are no longer together";
 }
 
 TEST(Check, ParametersReadTooFarAreNotANumber) {
@@ -318,6 +340,26 @@ TEST(Check, ParametersReadTooFarAreNotANumber) {
     EXPECT_TRUE(std::isnan(pair.value[0][64])) << title(options);
     EXPECT_TRUE(std::isnan(pair.value[0][-1])) << title(options);
   }
+}
+
+TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
+  constexpr int64_t kBytes = 4 * kPlacePageBytes;
+  void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* at = static_cast<std::byte*>(own);
+  FaultNames names;
+  names.add("parameter w", 0, kBytes);
+  EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
+  make_aliasable(at, kBytes);
+  make_aliasable(at, kBytes);  // what can be seen twice stays as it is
+  at[5] = std::byte{7};
+  {
+    AliasedPages pages(at, kBytes, names);
+    pages.allow(AliasedPages::Allows::kWriting);
+    EXPECT_EQ(pages.data()[5], std::byte{7});
+    pages.data()[6] = std::byte{8};
+  }
+  EXPECT_EQ(at[6], std::byte{8});
+  munmap(own, kBytes);
 }
 
 // What faults -------------------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ std::string thrown(Trainee& trainee, int rank, Kind kind) {
   try {
     (void)take(trainee, rank, kind);
   } catch (const Error& error) {
+    constexpr bool kNotFinite = std::is_same_v<Error, NotFiniteError>;
+    EXPECT_EQ(error.exit_code(), kNotFinite ? ExitCode::kNotFinite : ExitCode::kFault);
     return error.what();
   }
   return "nothing was thrown";
