@@ -37,9 +37,9 @@ void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
   if (std::filesystem::exists(path / kManifestFile, error)) return;
   const std::vector<FoundCheckpoint> found = list_checkpoints(path);
   if (found.empty()) return;
-  throw CheckpointError(
-      fmt::format("{} is not a checkpoint but a folder of {}: expected one of them, as {}, or load_newest() of the folder",
-                  path.string(), found.size(), found.back().path.string()));
+  throw CheckpointError(fmt::format(
+      "{} is not a checkpoint but a folder of {}: expected one of them, as {}, or load_newest() of the folder",
+      path.string(), found.size(), found.back().path.string()));
 }
 
 }  // namespace

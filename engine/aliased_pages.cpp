@@ -38,12 +38,10 @@ void make_aliasable(std::byte* at, int64_t size_bytes) {
 AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames names)
     : size_bytes_(size_bytes), names_(std::move(names)), source_(this, explain) {
   const std::size_t reserved_bytes = length(size_bytes + 2 * kStretchBytes);
-  void* reserved =
-      mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) refuse("mmap");
   std::byte* data = static_cast<std::byte*>(reserved) + kStretchBytes;
-  const void* second =
-      mremap(const_cast<std::byte*>(of), 0, length(size_bytes), MREMAP_MAYMOVE | MREMAP_FIXED, data);
+  const void* second = mremap(const_cast<std::byte*>(of), 0, length(size_bytes), MREMAP_MAYMOVE | MREMAP_FIXED, data);
   if (second == MAP_FAILED || mprotect(data, length(size_bytes), PROT_NONE) != 0) {
     const int error = errno;
     munmap(reserved, reserved_bytes);

@@ -74,8 +74,9 @@ void Bindings::refuse_shared_pointers() const {
           if (pointer == nullptr) continue;
           const auto [other, first] = taken.emplace(pointer, &parameter);
           if (first) continue;
-          throw UsageError(fmt::format("one pointer is given for {} and for {}, which are used together: expected one for each",
-                                       *other->second, parameter));
+          throw UsageError(
+              fmt::format("one pointer is given for {} and for {}, which are used together: expected one for each",
+                          *other->second, parameter));
         }
       }
     }

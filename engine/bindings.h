@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/guard_range.h"
-#include "engine/pointer_slot.h"
 #include "engine/model_addresses.h"
+#include "engine/pointer_slot.h"
 
 namespace aliquot {
 

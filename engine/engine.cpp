@@ -39,12 +39,13 @@ ActivationSpec most_of_all_ranks(ActivationSpec own, Communicator& ranks) {
 void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shape) {
   const auto empty = std::ranges::find_if(shape, [](int64_t extent) { return extent < 1; });
   if (empty != shape.end()) {
-    throw UsageError(fmt::format("{} has the extent {} in its shape [{}]: expected 1 or more", printable(parameter), *empty,
-                                 fmt::join(shape, ", ")));
+    throw UsageError(fmt::format("{} has the extent {} in its shape [{}]: expected 1 or more", printable(parameter),
+                                 *empty, fmt::join(shape, ", ")));
   }
   if (!checked_element_count(shape)) {
-    throw UsageError(fmt::format("{} has too many extents, or elements, in its shape [{}]: expected {} extents and 2^58 elements at most",
-                                 printable(parameter), fmt::join(shape, ", "), kShapeRankLimit));
+    throw UsageError(fmt::format(
+        "{} has too many extents, or elements, in its shape [{}]: expected {} extents and 2^58 elements at most",
+        printable(parameter), fmt::join(shape, ", "), kShapeRankLimit));
   }
 }
 
@@ -52,12 +53,13 @@ void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shap
 void refuse_pointers(const std::string& parameter, const PointerSlots& slots, const std::vector<ParameterSpec>& others,
                      const std::vector<PointerSlots>& others_slots) {
   if (slots.value.empty()) {
-    throw UsageError(fmt::format("{} has no pointer to its values: expected the address of a pointer of the model's",
-                                 parameter));
+    throw UsageError(
+        fmt::format("{} has no pointer to its values: expected the address of a pointer of the model's", parameter));
   }
   const void *value = slots.value.where(), *gradient = slots.gradient.where();
   if (value == gradient)
-    throw UsageError(fmt::format("one pointer is given for the values and the gradient of {}: expected two", parameter));
+    throw UsageError(
+        fmt::format("one pointer is given for the values and the gradient of {}: expected two", parameter));
   for (std::size_t i = 0; i < others.size(); ++i) {
     for (const void* taken : {others_slots[i].value.where(), others_slots[i].gradient.where()}) {
       if (taken == nullptr || (taken != value && taken != gradient)) continue;
@@ -115,7 +117,8 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
     throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
   }
   if (options.max_skipped < 0)
-    throw UsageError(fmt::format("max_skipped is {}: expected 0, which is off, or a number of steps", options.max_skipped));
+    throw UsageError(
+        fmt::format("max_skipped is {}: expected 0, which is off, or a number of steps", options.max_skipped));
   if (options.precision.compute == DType::kFloat16) scaler_ = LossScaler(options.loss_scaling);
 }
 

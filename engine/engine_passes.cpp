@@ -48,8 +48,8 @@ std::string Engine::use_text(const Operation& operation) const {
 void Engine::refuse_unfinished_evaluation() const {
   const Executor& evaluator = running_->evaluator;
   if (!running_->evaluates() || evaluator.at_start_of_step()) return;
-  throw UsageError(
-      fmt::format("an evaluation is not finished: {} is still to come", use_text(evaluator.operation(evaluator.next()))));
+  throw UsageError(fmt::format("an evaluation is not finished: {} is still to come",
+                               use_text(evaluator.operation(evaluator.next()))));
 }
 
 Pass Engine::micro_batch() {
@@ -77,7 +77,8 @@ namespace {
 std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
   for (const Unit* unit : units) {
-    if (unit == nullptr) throw UsageError("a unit is given as a null pointer: expected the address of one of engine.units()");
+    if (unit == nullptr)
+      throw UsageError("a unit is given as a null pointer: expected the address of one of engine.units()");
     ids.push_back(unit->index());
   }
   return ids;
@@ -243,10 +244,12 @@ void Engine::note_skipped(const StepReport& report) {
   const std::string why = finite ? fmt::format("rank {} abandoned it", report.abandoned_by)
                                  : fmt::format("the gradient of {} is not finite", report.first_not_finite);
   if (options_.tell_skipped && world_.rank() == 0)
-    tell("step {} was {}: {}", report.step, report.skipped ? "skipped" : "not skipped, as updates came in backward", why);
+    tell("step {} was {}: {}", report.step, report.skipped ? "skipped" : "not skipped, as updates came in backward",
+         why);
   if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
-  const std::string sentence = fmt::format("{} steps in a row were skipped (EngineOptions::max_skipped); in the last one, {}, {}",
-                                           std::exchange(skipped_in_a_row_, 0), report.step, why);
+  const std::string sentence =
+      fmt::format("{} steps in a row were skipped (EngineOptions::max_skipped); in the last one, {}, {}",
+                  std::exchange(skipped_in_a_row_, 0), report.step, why);
   if (finite) throw FaultError(sentence);
   throw NotFiniteError(sentence);
 }

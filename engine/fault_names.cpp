@@ -92,8 +92,9 @@ void FaultNames::add(std::string name, int64_t offset_bytes, int64_t size_bytes)
 }
 
 bool FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
-  const auto after = std::upper_bound(tensors_.begin(), tensors_.end(), offset_bytes,
-                                      [](int64_t offset, const Tensor& tensor) { return offset < tensor.offset_bytes; });
+  const auto after =
+      std::upper_bound(tensors_.begin(), tensors_.end(), offset_bytes,
+                       [](int64_t offset, const Tensor& tensor) { return offset < tensor.offset_bytes; });
   const Tensor& tensor = after == tensors_.begin() ? *after : *(after - 1);
   line.add(tensor.name);
   line.add(" was ");

@@ -9,7 +9,8 @@
 namespace aliquot {
 namespace {
 
-constexpr std::byte kPattern{0xA5};  // a small number in every type: what is added to it shows, as what is assigned does
+constexpr std::byte kPattern{
+    0xA5};  // a small number in every type: what is added to it shows, as what is assigned does
 
 std::byte red_zone_of_values(const Policy& policy) { return std::byte(policy.quantize_weights ? 0x00 : 0xFF); }
 

@@ -44,9 +44,7 @@ void StepWriter::note_activations(int32_t v, OperationId compute) {
 /// Behind whatever may read it: its own backward, or the next use's forward where nothing goes back.
 void StepWriter::add_outputs_that_end(const Visit& visit) {
   const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
-  const auto end = [&](int32_t use) {
-    add_of_use(Role::kOutput, use, outputs_[use].first, outputs_[use].last);
-  };
+  const auto end = [&](int32_t use) { add_of_use(Role::kOutput, use, outputs_[use].first, outputs_[use].last); };
   if (visit.verb == Verb::kBackward) return end(visit.use);
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);

@@ -127,15 +127,15 @@ void Everybody::give_up(double waited_seconds) const {
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    missing += waits_elsewhere(r) ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
-                                  : fmt::format("; rank {} {}, its last operation was {}", options.name_of(r),
-                                                never_comes(r) ? "has returned without it" : "never arrived",
-                                                board.last_operation(r));
+    missing += waits_elsewhere(r)
+                   ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
+                   : fmt::format("; rank {} {}, its last operation was {}", options.name_of(r),
+                                 never_comes(r) ? "has returned without it" : "never arrived", board.last_operation(r));
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));
-  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.name_of(options.rank),
-                                      waited_seconds, place, label_text(label.what, label.step), missing);
+  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.name_of(options.rank), waited_seconds,
+                                      place, label_text(label.what, label.step), missing);
   side->abort(why);
   throw CommunicationError(why);
 }

@@ -83,7 +83,7 @@ typedef struct aliquot_parameter {
   const char* name; /* "UNIT." is put before it */
   int dimensions;
   const int64_t* shape;
-  void* value;    /* the address of the model's pointer (a float**, say), which is set while the unit is live; not null */
+  void* value; /* the address of the model's pointer (a float**, say), which is set while the unit is live; not null */
   void* gradient; /* likewise, live in backward; null only where it is frozen */
   int frozen;
   int not_decayed;

@@ -249,8 +249,9 @@ TEST(Mistakes, AShapeWithoutElements) {
   aliquot::World::threads(1, [](aliquot::World& world) {
     float *value = nullptr, *gradient = nullptr;
     aliquot::Engine engine(world, {});
-    expect_told("a.w has the extent 0 in its shape [4, 0]: expected 1 or more",
-                [&] { engine.add_unit("a").add("w", {4, 0}, &value, &gradient); });
+    expect_told("a.w has the extent 0 in its shape [4, 0]: expected 1 or more", [&] {
+      engine.add_unit("a").add("w", {4, 0}, &value, &gradient);
+    });
   });
 }
 
@@ -279,7 +280,8 @@ TEST(Mistakes, AGradientWrittenBeyondItsShape) {
           pair.gradient[1][300] += 1;
         }
         expect_told(
-            "backward b wrote beyond the gradient of b.w: to its element 300, but it is declared with elements 0 to 299 "
+            "backward b wrote beyond the gradient of b.w: to its element 300, but it is declared with elements 0 to "
+            "299 "
             "(found by EngineOptions::check)",
             [&] { const auto live = pair.a().backward(); });
       },

@@ -1,132 +1,17 @@
-// Memory that a model writes or reads where it should not: never a wrong number, and in the checking mode an error that names it.
+// The checking mode: what it changes, and what it finds when a scope closes.
+#include <cmath>
 #include <cstdlib>
-#include <fmt/format.h>
+#include <functional>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include "engine/aliased_pages.h"
-#include "engine/guard_range.h"
 #include "engine/validate.h"
 #include "kernels/device_adversarial.h"
-#include "tests/engine/small_model.h"
+#include "tests/engine/checked_pair.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
-
-constexpr int64_t kCount = 64;
-
-void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
-
-/// Two units, of a tensor and of two, with activations; their gradients are ones.
-struct Pair {
-  Pair(World& world, const EngineOptions& options, bool assigns = false) : engine(world, options) {
-    engine.add_unit("a").add("w", {8, 8}, &value[0], &gradient[0]);
-    engine.add_unit("b").add("w", {kCount}, &value[1], &gradient[1]).add("bias", {kCount}, &value[2], &gradient[2]);
-    if (assigns) {
-      for (Unit& unit : engine.units()) unit.assigns_gradients();
-    }
-    engine.declare_activations({{{40, 40, 40}, {40, 0, 0}}, 40});
-    engine.materialize(ones);
-  }
-  void forward() {
-    engine.micro_batch();
-    for (Unit& unit : engine.units()) const Scope live = unit.forward();
-  }
-  void backward(UnitId index) {
-    const Scope live = engine.units()[index].backward();
-    for (int t = index; t <= 2 * index; ++t) std::fill_n(gradient[t], kCount, 1.0f);
-  }
-  void passes() {
-    forward();
-    for (const UnitId unit : {1, 0}) backward(unit);
-  }
-
-  float *value[3] = {}, *gradient[3] = {};
-  Engine engine;
-};
-
-/// The sentence of what `call` throws.
-template <typename Call>
-std::string told(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
-
-std::vector<EngineOptions> every_stage(bool check) {
-  std::vector<EngineOptions> all;
-  for (const int stage : {0, 1, 2, 3}) all.push_back({.zero_stage = stage, .clip = 0, .check = check});
-  all.push_back({.zero_stage = 3, .gather = GatherMode::kCopy, .clip = 0, .check = check});
-  return all;
-}
-
-std::string title(const EngineOptions& options) {
-  return fmt::format("stage {}{}", options.zero_stage, options.gather == GatherMode::kCopy ? ", copied" : "");
-}
-
-// Padding -----------------------------------------------------------------------------------------------------------------
-
-/// A sum of 3 was the norm of a gradient of 64 elements with one written beyond it.
-TEST(Padding, EntersNoNorm) {
-  for (const int ranks : {1, 2, 4}) {
-    for (EngineOptions options : every_stage(false)) {
-      for (const bool assigns : {false, true}) {
-        for (const int accumulate : {1, 2}) {
-          options.accumulate = accumulate;
-          if (assigns) options.accumulate_into = AccumulateInto::kShard;
-          World::threads(
-              ranks,
-              [&](World& world) {
-                Pair pair(world, options, assigns);
-                for (int step = 0; step < 2; ++step) {
-                  for (int m = 0; m < accumulate; ++m) {
-                    pair.forward();
-                    for (const UnitId unit : {1, 0}) {
-                      const Scope live = pair.engine.units()[unit].backward();
-                      for (int t = unit; t <= 2 * unit; ++t) {
-                        for (int64_t i = 0; i < kCount; ++i)
-                          pair.gradient[t][i] = assigns ? 1.0f : pair.gradient[t][i] + 1.0f;
-                        pair.gradient[t][kCount] = 1e30f;
-                        pair.gradient[t][255] = std::nanf("");
-                      }
-                    }
-                  }
-                  const StepReport report = pair.engine.step();
-                  EXPECT_EQ(report.gradient_norm, std::sqrt(3.0 * kCount)) << title(options) << " on " << ranks;
-                  EXPECT_FALSE(report.skipped);
-                }
-              },
-              kHosts);
-        }
-      }
-    }
-  }
-}
-
-/// What one rank's model wrote behind a parameter was taken for memory that failed.
-TEST(Padding, IsNoPartOfCopies) {
-  for (const int stage : {0, 1, 2}) {
-    World::threads(
-        2,
-        [&](World& world) {
-          Pair pair(world, {.zero_stage = stage});
-          pair.engine.micro_batch();
-          for (Unit& unit : pair.engine.units()) {
-            const Scope live = unit.forward();
-            if (world.rank() == 1) pair.value[unit.index()][kCount + 3] = 7;
-          }
-          for (const UnitId unit : {1, 0}) pair.backward(unit);
-          EXPECT_FALSE(pair.engine.step().skipped);
-          EXPECT_NO_THROW(pair.engine.check_copies()) << "stage " << stage;
-        },
-        kHosts);
-  }
-}
 
 // The checking mode: what it changes --------------------------------------------------------------------------------------
 
@@ -224,7 +109,8 @@ TEST(Check, IsAgreedUponByRanks) {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(told(differ), "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
+  EXPECT_EQ(told(differ),
+            "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
 TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
@@ -340,136 +226,6 @@ TEST(Check, ParametersReadTooFarAreNotANumber) {
     EXPECT_TRUE(std::isnan(pair.value[0][64])) << title(options);
     EXPECT_TRUE(std::isnan(pair.value[0][-1])) << title(options);
   }
-}
-
-TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
-  constexpr int64_t kBytes = 4 * kPlacePageBytes;
-  void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  auto* at = static_cast<std::byte*>(own);
-  FaultNames names;
-  names.add("parameter w", 0, kBytes);
-  EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
-  make_aliasable(at, kBytes);
-  make_aliasable(at, kBytes);  // what can be seen twice stays as it is
-  at[5] = std::byte{7};
-  {
-    AliasedPages pages(at, kBytes, names);
-    pages.allow(AliasedPages::Allows::kWriting);
-    EXPECT_EQ(pages.data()[5], std::byte{7});
-    pages.data()[6] = std::byte{8};
-  }
-  EXPECT_EQ(at[6], std::byte{8});
-  munmap(own, kBytes);
-}
-
-// What faults -------------------------------------------------------------------------------------------------------------
-
-void touch(const float* at) { (void)*static_cast<const volatile float*>(at); }
-void write(float* at) { *static_cast<volatile float*>(at) = 0; }
-
-void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& sentence) {
-  for (const EngineOptions& options : every_stage(true)) {
-    EXPECT_EXIT(
-        {
-          World world = World::from_environment(kHosts);
-          Pair pair(world, options);
-          wrong(pair);
-          _exit(0);
-        },
-        testing::KilledBySignal(SIGSEGV), sentence)
-        << title(options);
-  }
-}
-
-TEST(CheckDeathTest, ACopiedPointerToParametersFaultsWhenItsScopeIsClosed) {
-  expect_fault(
-      [](Pair& pair) {
-        pair.engine.micro_batch();
-        const float* kept = nullptr;
-        {
-          const Scope live = pair.engine.units()[0].forward();
-          kept = pair.value[0];
-        }
-        touch(kept + 3);
-      },
-      "^aliquot: parameter a.w was touched outside a live scope: open unit.forward");
-}
-
-TEST(CheckDeathTest, ACopiedPointerToGradientsFaultsWhenItsScopeIsClosed) {
-  expect_fault(
-      [](Pair& pair) {
-        pair.forward();
-        float* kept = nullptr;
-        {
-          const Scope live = pair.engine.units()[1].backward();
-          kept = pair.gradient[2];
-          write(kept);
-        }
-        write(kept);
-      },
-      "^aliquot: parameter gradient of b.bias was touched outside a live scope");
-}
-
-TEST(CheckDeathTest, ParametersAreOnlyRead) {
-  expect_fault(
-      [](Pair& pair) {
-        pair.engine.micro_batch();
-        const Scope live = pair.engine.units()[0].forward();
-        write(pair.value[0] + 3);
-      },
-      "^aliquot: parameter a.w was written: a model only reads its parameters");
-  expect_fault(
-      [](Pair& pair) {
-        pair.forward();
-        const Scope live = pair.engine.units()[1].backward();
-        write(pair.value[2]);
-      },
-      "^aliquot: parameter b.bias was written: a model only reads its parameters");
-  expect_fault(
-      [](Pair& pair) {
-        const Scope live = pair.engine.units()[0].evaluate();
-        write(pair.value[0]);
-      },
-      "^aliquot: parameter a.w was written: a model only reads its parameters");
-}
-
-TEST(CheckDeathTest, AnIndexThatRanFarOnFaultsInItsOwnName) {
-  expect_fault(
-      [](Pair& pair) {
-        pair.forward();
-        const Scope live = pair.engine.units()[1].backward();
-        write(pair.gradient[2] + 64 + 100'000);
-      },
-      "^aliquot: parameter gradient of b.bias was touched 400000 bytes beyond its end: is it declared too small");
-}
-
-TEST(CheckDeathTest, ReleasedActivationsFault) {
-  expect_fault(
-      [](Pair& pair) {
-        pair.engine.micro_batch();
-        float* scratch = nullptr;
-        {
-          const Scope live = pair.engine.units()[0].forward();
-          scratch = static_cast<float*>(live.memory().scratch);
-          write(scratch);
-        }
-        write(scratch);
-      },
-      "^aliquot: scratch memory of a was touched outside a live scope");
-}
-
-/// What forward leaves may be read between scopes, by a loss.
-TEST(Check, ActivationsStayAsLongAsTheyArePlanned) {
-  World world = World::from_environment(kHosts);
-  Pair pair(world, {.check = true});
-  pair.engine.micro_batch();
-  float* output = nullptr;
-  for (Unit& unit : pair.engine.units()) {
-    const Scope live = unit.forward();
-    output = static_cast<float*>(live.memory().output);
-    *output = 5;
-  }
-  EXPECT_EQ(*output, 5);
 }
 
 }  // namespace

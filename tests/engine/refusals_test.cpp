@@ -120,13 +120,16 @@ TEST_F(Refusals, PointersThatUnitsShareWhichAreUsedTogether) {
     for (const char* name : {"a", "b"}) one.add_unit(name).add("w", {3}, &value, &gradient);
     if (together) one.declare_order({{0, 1}});
     const std::string said = refusal([&] { one.materialize(ones); });
-    EXPECT_EQ(said, together ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
-                             : "nothing was refused");
+    EXPECT_EQ(said, together
+                        ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
+                        : "nothing was refused");
   }
 }
 
 template <typename Any>
-constexpr bool kTakesANumberInAList = requires(Any& engine) { engine.forward({0}); };
+constexpr bool kTakesANumberInAList = requires(Any& engine) {
+  engine.forward({0});
+};
 
 /// It compiled, as a null pointer.
 TEST_F(Refusals, UnitsByANullPointer) {
@@ -209,7 +212,8 @@ TEST_F(Refusals, SayWhatIsMissing) {
       const Scope live = unit.forward();
       EXPECT_EQ(refusal([&] { unit.pass_over(); }), "unit unit 0 is still live: close its scope first");
     }
-    EXPECT_EQ(refusal([&] { (void)engine.step(); }), "step() was called where the declared order has backward of unit 0");
+    EXPECT_EQ(refusal([&] { (void)engine.step(); }),
+              "step() was called where the declared order has backward of unit 0");
     const Scope live = unit.backward();
   }
   EXPECT_NO_THROW(engine.step());

@@ -104,8 +104,9 @@ TEST_F(Skipped, SoManyInARowEndTheRun) {
         EXPECT_EQ(trainee.engine.step_count(), 4);
         EXPECT_FALSE(take(trainee, rank, Kind::kGood).skipped);
         EXPECT_TRUE(take(trainee, rank, Kind::kNotFinite).skipped);
-        EXPECT_EQ(thrown<FaultError>(trainee, rank, Kind::kAbandoned),
-                  "2 steps in a row were skipped (EngineOptions::max_skipped); in the last one, 7, rank 1 abandoned it");
+        EXPECT_EQ(
+            thrown<FaultError>(trainee, rank, Kind::kAbandoned),
+            "2 steps in a row were skipped (EngineOptions::max_skipped); in the last one, 7, rank 1 abandoned it");
       },
       kHosts);
 }

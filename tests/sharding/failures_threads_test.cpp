@@ -41,7 +41,8 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
           if (world.rank() != 1) barrier(world, lane, {"h.7", 118});
         },
         600);
-    says(collective, {" s in barrier #2 (h.7, step 118)", "rank 1 has returned without it", "barrier #1 (h.3, step 117)"});
+    says(collective,
+         {" s in barrier #2 (h.7, step 118)", "rank 1 has returned without it", "barrier #1 (h.3, step 117)"});
   }
   const auto exchange = failure_of(
       3,
@@ -67,15 +68,14 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
 /// A rank that has come to all there is may return before the others have seen it.
 TEST(Failures, ARankThatReturnsSoonerAfterTheLastCollectiveIsNone) {
   for (int round = 0; round < 20; ++round) {
-    World::threads(
-        3,
-        [](World& world) {
-          world.communicator().gather_objects("own");
-          if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));
-          barrier(world, Lane::kReduce, {});
-          if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(15));
-        },
-        {.device = DeviceChoice::kHost, .timeout_seconds = 20});
+    World::threads(3,
+                   [](World& world) {
+                     world.communicator().gather_objects("own");
+                     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+                     barrier(world, Lane::kReduce, {});
+                     if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+                   },
+                   {.device = DeviceChoice::kHost, .timeout_seconds = 20});
   }
 }
 
