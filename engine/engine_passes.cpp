@@ -248,8 +248,8 @@ void Engine::note_skipped(const StepReport& report) {
          why);
   if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
   const std::string sentence =
-      fmt::format("{} steps in a row were skipped (EngineOptions::max_skipped); in the last one, {}, {}",
-                  std::exchange(skipped_in_a_row_, 0), report.step, why);
+      fmt::format("step {} was skipped: {}; that makes {} in a row (EngineOptions::max_skipped)", report.step, why,
+                  std::exchange(skipped_in_a_row_, 0));
   if (finite) throw FaultError(sentence);
   throw NotFiniteError(sentence);
 }

@@ -7,6 +7,7 @@
 #include "engine/validate.h"
 #include "kernels/device_adversarial.h"
 #include "tests/engine/checked_pair.h"
+#include "tests/support/said_nodes.h"
 
 namespace aliquot {
 namespace {
@@ -40,19 +41,13 @@ TEST(Check, ChangesNoBit) {
 }
 
 TEST(Check, ChangesNoBitOfQuantisedTraining) {
+  const test::SaidNodes said(2);
   Settings settings;
   settings.nodes = 2;
   settings.options = {.zero_stage = 3, .quantize_weights = true, .quantize_gradients = true};
-  const auto in_nodes = [](Settings how) {
-    WorldOptions options = kHosts;
-    setenv("ALIQUOT_RANKS_PER_NODE", "2", 1);
-    const Outcome outcome = train_on(4, how, options);
-    unsetenv("ALIQUOT_RANKS_PER_NODE");
-    return outcome;
-  };
-  const Outcome plain = in_nodes(settings);
+  const Outcome plain = train_on(4, settings);
   settings.options.check = true;
-  EXPECT_TRUE(in_nodes(settings) == plain);
+  EXPECT_TRUE(train_on(4, settings) == plain);
 }
 
 /// The model's code runs later than its scope is open: what the scope opens and closes does, too.

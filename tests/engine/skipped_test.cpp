@@ -98,15 +98,14 @@ TEST_F(Skipped, SoManyInARowEndTheRun) {
         for (const Kind kind : {Kind::kNotFinite, Kind::kGood, Kind::kAbandoned})
           EXPECT_EQ(take(trainee, rank, kind).skipped, kind != Kind::kGood);
         EXPECT_EQ(thrown<NotFiniteError>(trainee, rank, Kind::kNotFinite),
-                  "2 steps in a row were skipped (EngineOptions::max_skipped); in the last one, 4, the gradient of "
-                  "layer.0.bias is not finite");
+                  "step 4 was skipped: the gradient of layer.0.bias is not finite; that makes 2 in a row "
+                  "(EngineOptions::max_skipped)");
         // The step was taken, and the engine goes on.
         EXPECT_EQ(trainee.engine.step_count(), 4);
         EXPECT_FALSE(take(trainee, rank, Kind::kGood).skipped);
         EXPECT_TRUE(take(trainee, rank, Kind::kNotFinite).skipped);
-        EXPECT_EQ(
-            thrown<FaultError>(trainee, rank, Kind::kAbandoned),
-            "2 steps in a row were skipped (EngineOptions::max_skipped); in the last one, 7, rank 1 abandoned it");
+        EXPECT_EQ(thrown<FaultError>(trainee, rank, Kind::kAbandoned),
+                  "step 7 was skipped: rank 1 abandoned it; that makes 2 in a row (EngineOptions::max_skipped)");
       },
       kHosts);
 }
