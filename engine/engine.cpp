@@ -8,6 +8,7 @@
 
 #include "engine/budget.h"
 #include "engine/running.h"
+#include "sharding/exchange_purpose.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 
@@ -144,6 +145,7 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
+  const ExchangePurpose purpose("declare activations");
   activations_ = most_of_all_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
   plan_.reset();

@@ -17,6 +17,7 @@ namespace aliquot {
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
   if (!initialize) throw UsageError("materialize() needs a function that says what the parameters begin with");
+  const ExchangePurpose purpose("materialize an engine");
   const Plan evaluation = agreed_evaluation(plan());
   make_running(evaluation);
   try {
@@ -147,6 +148,7 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
 
 void Engine::adopt(const State& state) {
   running("adopting a state").require_between_steps("adopt()");
+  const ExchangePurpose purpose("adopt a state");
   const auto number = [&](const std::string& name, auto otherwise) {
     const auto found = state.scalars.find(name);
     if (found == state.scalars.end()) return otherwise;

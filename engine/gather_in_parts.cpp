@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "sharding/exchange_purpose.h"
+
 namespace aliquot {
 namespace {
 
@@ -20,6 +22,7 @@ Heading parsed(const std::string& text) {
 
 std::vector<std::string> gather_in_parts(Communicator& ranks, std::string_view what, std::string_view own,
                                          int64_t part_bytes) {
+  const ExchangePurpose purpose("gather values");
   const auto headings = ranks.gather_objects(fmt::format("{} {}", own.size(), what));
   const std::string first = parsed(headings.front()).what;
   std::size_t longest = 0;

@@ -8,6 +8,7 @@
 #include "engine/accesses.h"
 #include "optim/clip.h"
 #include "optim/muon.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 
@@ -109,6 +110,7 @@ Executor& Engine::Running::turn_to(Executor& next) {
   World::Turns& turns = engine.world_.turns();
   if (turns.holder == &next) return next;
   if (turns.finish) {
+    const ExchangePurpose purpose(&next == &evaluator ? "begin an evaluation" : "begin a step");
     turns.base = std::max(turns.base, turns.finish());
     engine.world_.communicator().gather_objects("turn");
   }

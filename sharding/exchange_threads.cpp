@@ -22,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 struct Deposit {
   std::string bytes;
   std::shared_ptr<void> object;
+  std::string purpose = {};
 };
 
 }  // namespace
@@ -46,8 +47,10 @@ class ThreadsHub {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
+    own.purpose = exchange_purpose().what;
     deposits_[rank] = std::move(own);
     deposited_[rank] = true;
+    refuse_other_purposes(rank);
     if (++deposit_count_ == rank_count()) {
       publish();
     } else {
@@ -123,6 +126,17 @@ class ThreadsHub {
   }
   int rank_of(int name) const {
     return static_cast<int>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+  }
+
+  /// Ranks that came for different things would take each other's words for an answer.
+  void refuse_other_purposes(int rank) {
+    for (int r = 0; r < rank_count(); ++r) {
+      if (!deposited_[r] || deposits_[r].purpose == deposits_[rank].purpose) continue;
+      leave(fmt::format(
+          "rank {} is here to {}, and rank {} to {}: all ranks are to make the same calls in the same order",
+          name_of(r), deposits_[r].purpose, name_of(rank), deposits_[rank].purpose));
+      throw CommunicationError(why_);
+    }
   }
 
   void leave(std::string_view why) {
