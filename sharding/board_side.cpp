@@ -92,6 +92,7 @@ void Everybody::look_around() const {
     for (int r = 0; r < side->board().rank_count(); ++r) {
       if (never_comes(r)) give_up(std::round(waited_seconds * 1e3) * 1e-3);
     }
+    look_for_other_calls();
   }
   // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
   // is missing, and speaks first.
@@ -119,6 +120,23 @@ bool Everybody::waits_elsewhere(int rank) const {
 bool Everybody::never_comes(int rank) const {
   const SignalsOptions& options = side->options();
   return options.has_returned && options.has_returned(rank) && !counter(rank).reached(value);
+}
+
+/// Where the own thread waits for what only the own thread of another rank does, and that one waits in an exchange for this one,
+/// neither will ever go on. What is done on compute lanes, which are those threads, is.
+void Everybody::look_for_other_calls() const {
+  const SignalsOptions& options = side->options();
+  if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !side->on_own_thread()) return;
+  for (int r = 0; r < side->board().rank_count(); ++r) {
+    const std::string purpose = counter(r).reached(value) ? "" : options.awaited_by(r);
+    if (purpose.empty()) continue;
+    const std::string why = fmt::format(
+        "rank {} is in {} #{}{}, and rank {} is there to {}: all ranks are to make the same calls in the same order",
+        options.name_of(options.rank), what.text(), value, label_text(label.what, label.step), options.name_of(r),
+        purpose);
+    side->abort(why);
+    throw CommunicationError(why);
+  }
 }
 
 void Everybody::give_up(double waited_seconds) const {

@@ -149,7 +149,8 @@ class DirectCommunicator final : public Communicator {
             .timeout_seconds = parts_.timeout_seconds,
             .names = names_of(*exchange_),
             .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); },
-            .has_returned = [this](int of_rank) { return exchange_->has_returned(of_rank); }};
+            .has_returned = [this](int of_rank) { return exchange_->has_returned(of_rank); },
+            .awaited_by = [this](int of_rank) { return exchange_->awaited_by(of_rank); }};
   }
 
   /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.

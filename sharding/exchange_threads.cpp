@@ -74,6 +74,12 @@ class ThreadsHub {
     return has_returned(rank);
   }
 
+  /// Of `rank`, while it waits for `missing` among others.
+  std::string purpose_of_wait(int rank, int missing) const {
+    const std::lock_guard lock(mutex_);
+    return deposited_[rank] && !deposited_[missing] ? deposits_[rank].purpose : std::string();
+  }
+
   void note_return(int rank) noexcept {
     const std::lock_guard lock(mutex_);
     returned_[rank] = true;
@@ -209,6 +215,7 @@ class ThreadsExchange final : public Exchange {
   void abort(std::string_view why) noexcept override { hub_->abort(why); }
   bool aborted(std::string* why) const override { return hub_->aborted(why); }
   bool has_returned(int rank) const override { return hub_->returned(rank); }
+  std::string awaited_by(int rank) const override { return hub_->purpose_of_wait(rank, rank_); }
 
  private:
   std::shared_ptr<ThreadsHub> hub_;

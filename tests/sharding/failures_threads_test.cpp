@@ -65,6 +65,29 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
+/// Each waits for what the other will never do.
+TEST(Failures, RanksThatWaitForEachOtherInOtherCallsAreToldAtOnce) {
+  const auto start = Clock::now();
+  for (const bool in_a_group : {false, true}) {
+    const auto message = failure_of(
+        4,
+        [&](World& world) {
+          const auto group = world.communicator().split(0, world.rank());
+          Communicator& ranks = in_a_group ? *group : world.communicator();
+          if (world.rank() == 2) {
+            ranks.gather_objects("own");
+          } else {
+            barrier(world, ranks, Lane::kCompute, {"a sum of the program's"});
+          }
+        },
+        600);
+    says(message, {" is in barrier #",
+                   " (a sum of the program's), and rank 2 is there to set up: all ranks are to make the same "
+                   "calls in the same order"});
+  }
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
+}
+
 /// A rank that has come to all there is may return before the others have seen it.
 TEST(Failures, ARankThatReturnsSoonerAfterTheLastCollectiveIsNone) {
   for (int round = 0; round < 20; ++round) {
