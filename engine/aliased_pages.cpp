@@ -36,7 +36,7 @@ void make_aliasable(std::byte* at, int64_t size_bytes) {
 }
 
 AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames names)
-    : size_bytes_(size_bytes), names_(std::move(names)), source_(this, explain) {
+    : size_bytes_(size_bytes), names_(std::move(names)) {
   const std::size_t reserved_bytes = length(size_bytes + 2 * kStretchBytes);
   void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) refuse("mmap");
@@ -63,24 +63,21 @@ void AliasedPages::allow(Allows what) {
   allows_ = what;
 }
 
-bool AliasedPages::explain(const void* owner, const void* address, FaultLine& line) noexcept {
-  const auto& pages = *static_cast<const AliasedPages*>(owner);
+bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept {
   const auto* at = static_cast<const std::byte*>(address);
-  const std::byte* begin = pages.reserved_;
-  if (begin == nullptr || at < begin || at >= begin + pages.size_bytes_ + 2 * kStretchBytes) return false;
+  if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kStretchBytes) return false;
   line.add("aliquot: ");
-  const Allows allows = pages.allows_;
-  if (allows == Allows::kNothing) {
-    pages.names_.say(line, at - pages.data_, "touched outside a live scope");
+  if (allows_ == Allows::kNothing) {
+    names_.say(line, at - data_, "touched outside a live scope");
     line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
     return true;
   }
-  const bool live = at >= pages.data_ && at < pages.data_ + pages.size_bytes_;
+  const bool live = at >= data_ && at < data_ + size_bytes_;
   if (!live) {
-    pages.names_.say(line, at - pages.data_, "touched");
+    names_.say(line, at - data_, "touched");
     line.add(": is it declared too small?");
   } else {
-    pages.names_.say(line, at - pages.data_, "written");
+    names_.say(line, at - data_, "written");
     line.add(": a model only reads its parameters; engine.step() changes them");
   }
   return true;

@@ -30,15 +30,15 @@ class AliasedPages {
   /// Throws UnavailableError when the system refuses.
   void allow(Allows what);
 
- private:
-  static bool explain(const void* owner, const void* address, FaultLine& line) noexcept;
+  /// As FaultSource::Explain.
+  bool explain(const void* address, FaultLine& line) const noexcept;
 
+ private:
   int64_t size_bytes_;
   FaultNames names_;
   std::byte* reserved_ = nullptr;  // with the stretches around it
   std::byte* data_ = nullptr;
   std::atomic<Allows> allows_{Allows::kNothing};
-  FaultSource source_;
 };
 
 }  // namespace aliquot

@@ -32,10 +32,10 @@ class Unit {
   UnitId index() const { return index_; }
 
   /// Declares a parameter, full name "UNIT.NAME" (or NAME alone for a name that starts with '.', without the dot).
-  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live, each of its own within the unit.
-  /// They must outlive the engine; a gradient may have none where the parameter is not trainable. Throws UsageError, and declares nothing, for a
-  /// shape with an extent below 1 or too many elements, for no pointer to the values, and for a pointer that the unit
-  /// has already. Only before materialize().
+  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live, each of its own within the
+  /// unit. They must outlive the engine; a gradient may have none where the parameter is not trainable. Throws UsageError,
+  /// and declares nothing, for a shape with an extent below 1 or too many elements, for no pointer to the values, and for a
+  /// pointer that the unit has already. Only before materialize().
   Unit& add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
             const ParameterOptions& options = {});
   /// Its gradient kernels write what they are handed instead of adding to zeros.

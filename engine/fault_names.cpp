@@ -14,8 +14,8 @@
 namespace aliquot {
 namespace {
 
-/// The sources of this process, for a signal handler: fixed places, no lock.
-constexpr std::size_t kMostSources = 4096;
+/// The sources of this process, for a signal handler: fixed places, no lock. What finds no place stays without a name.
+constexpr std::size_t kMostSources = 1024;
 std::array<std::atomic<const FaultSource*>, kMostSources> sources{};
 std::array<struct sigaction, 2> previous_actions{};
 

@@ -30,6 +30,14 @@ ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const
     }
     aliases_[b] = alias;
   }
+  source_.emplace(this, explain);
+}
+
+bool ModelAddresses::explain(const void* owner, const void* address, FaultLine& line) noexcept {
+  for (const auto& alias : static_cast<const ModelAddresses*>(owner)->aliases_) {
+    if (alias != nullptr && alias->explain(address, line)) return true;
+  }
+  return false;
 }
 
 Role ModelAddresses::values_role() const {

@@ -2,6 +2,7 @@
 // Where the model sees the buffers that it uses.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/aliased_pages.h"
@@ -39,11 +40,13 @@ class ModelAddresses {
   std::byte* at(Role role, int32_t whose) const;
   void change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const;
   static void make(Stream& compute, std::vector<Change> changes);
+  static bool explain(const void* owner, const void* address, FaultLine& line) noexcept;
 
   const Plan& plan_;
   const StepMemory& memory_;
   bool protects_;
   std::vector<std::shared_ptr<AliasedPages>> aliases_;  // by buffer; buffers of one owner at one place share theirs
+  std::optional<FaultSource> source_;                   // of all of them
 };
 
 }  // namespace aliquot

@@ -40,9 +40,9 @@ class BoardSide {
 
 /// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
 /// throw CommunicationError at the deadline, which starts when first asked, after an abort, when a rank arrived with
-/// another operation, and soon when a rank has returned that did not come, or waits for this one in an exchange; they post the reason on the board. While all who
-/// are missing wait for ranks of another node, or this rank itself has not published what it waits for, the deadline is twice as
-/// far.
+/// another operation, and soon when a rank that did not come has returned, or waits for this one in an exchange; they post
+/// the reason on the board. While all who are missing wait for ranks of another node, or this rank itself has not
+/// published what it waits for, the deadline is twice as far.
 struct Everybody {
   const BoardSide* side;
   Lane lane;

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/checked_pair.h"
+#include "tests/support/said_nodes.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
 
-/// A sum of 3 was the norm of a gradient of 64 elements with one written beyond it.
+/// The norm counted what was written behind a tensor.
 TEST(Padding, EntersNoNorm) {
   for (const int ranks : {1, 2, 4}) {
     for (EngineOptions options : every_stage(false)) {
@@ -43,6 +44,28 @@ TEST(Padding, EntersNoNorm) {
         }
       }
     }
+  }
+}
+
+/// A block of 8-bit codes has one scale: 64 elements of one and a large one behind them would all be rounded to nothing.
+TEST(Padding, EntersNoScale) {
+  const test::SaidNodes said(1);
+  for (const int stage : {0, 2, 3}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage, .quantize_gradients = true, .clip = 0});
+          pair.forward();
+          for (const UnitId unit : {1, 0}) {
+            const Scope live = pair.engine.units()[unit].backward();
+            for (int t = unit; t <= 2 * unit; ++t) {
+              std::fill_n(pair.gradient[t], kCount, 1.0f);
+              pair.gradient[t][kCount] = 1e10f;
+            }
+          }
+          EXPECT_NEAR(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount), 1e-5) << "stage " << stage;
+        },
+        kHosts);
   }
 }
 
