@@ -66,6 +66,7 @@ EngineOptions engine_options(const TrainOptions& o) {
   engine.optimizer = optimizer(o);
   engine.clip = o.clip;
   engine.seed = static_cast<uint64_t>(o.seed);
+  engine.tell_skipped = false;  // the run's own warning says more
   return engine;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <memory>
+#include <stdexcept>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -137,7 +138,7 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
                    engine.materialize(initial_values(subject.model, 1));
                    Paired paired(state, [&] {
                      run_micro_batch(engine, subject.model);
-                     engine.step();
+                     if (engine.step().skipped) throw std::runtime_error("a step was skipped");
                    });
                    paired.against("plain_loop", [&] { plain.step(); });
                    paired.run(0);
@@ -165,7 +166,7 @@ void cost_a_unit(benchmark::State& state, int stage, int unit_count) {
                      for (Unit& unit : engine.units()) auto live = unit.forward();
                      for (Unit& unit : reversed(engine.units())) auto live = unit.backward();
                      scopes.push_back(since_start());
-                     engine.step();
+                     if (engine.step().skipped) throw std::runtime_error("a step was skipped");
                      steps.push_back(since_start());
                      state.SetIterationTime(steps.back());
                    }
@@ -192,7 +193,7 @@ void hidden_share(benchmark::State& state, int stage, GatherMode gather) {
                      std::vector<double> hidden, communication, step;
                      for (int i = 0; i < kRounds; ++i) {
                        run_micro_batch(engine, subject.model);
-                       engine.step();
+                       if (engine.step().skipped) throw std::runtime_error("a step was skipped");
                        const Timeline timeline = engine.timeline();
                        if (timeline.operations.empty()) continue;
                        hidden.push_back(timeline.hidden_share());

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ class Sharded {
       wrapped::backward(model_.get(), unit);
     }
     double loss = model_->loss / world_.rank_count();
-    engine_.step();
+    if (engine_.step().skipped) throw std::runtime_error("a step was skipped");
     world_.sum({&loss, 1});
     return loss;
   }

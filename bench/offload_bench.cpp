@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <memory>
+#include <stdexcept>
 #include <sys/mman.h>
 #include <vector>
 
@@ -42,7 +43,7 @@ struct Subject {
       if (engine.step_count() == 0)
         for (int64_t i = 0; i < kElements; ++i) gradients[unit.index()][i] = 1e-3f * static_cast<float>(i % 1013);
     }
-    engine.step();
+    if (engine.step().skipped) throw std::runtime_error("a step was skipped");
     engine.compute_stream().synchronize();
   }
   float *values[kUnits] = {}, *gradients[kUnits] = {};

@@ -39,7 +39,9 @@ int64_t bytes(std::string_view text) {
       {"KB", 1'000},      {"MB", 1'000'000},  {"GB", 1000000000}, {"TB", 1000000000000}};
   for (const auto& [suffix, factor] : kSuffixes) {
     if (!text.ends_with(suffix)) continue;
-    const double value = real(text.substr(0, text.size() - suffix.size())) * static_cast<double>(factor);
+    std::string_view number = text.substr(0, text.size() - suffix.size());
+    while (number.ends_with(' ')) number.remove_suffix(1);
+    const double value = real(number) * static_cast<double>(factor);
     if (value < 9e18) return std::llround(value);
   }
   return number<int64_t>(text, 0, "a number of bytes, with KiB, MiB, GiB, KB, MB or GB after it if need be");
@@ -165,7 +167,9 @@ const std::vector<Entry>& engine_entries() {
       {"memory-budget", [](Options& o, Text t) { o.engine.memory_budget_bytes = bytes(t); }},
       {"update-in-backward", [](Options& o, Text t) { o.engine.update_in_backward = on(t); }},
       {"reproducible", [](Options& o, Text t) { o.engine.reproducible = on(t); }},
-      {"quantize", set_quantize}};
+      {"quantize", set_quantize},
+      {"max-skipped", [](Options& o, Text t) { o.engine.max_skipped = whole(t, 0); }},
+      {"check", [](Options& o, Text t) { o.engine.check = on(t); }}};
   return entries;
 }
 

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint_error.h"
 #include "checkpoint/crc32c.h"
+#include "checkpoint/find.h"
 #include "checkpoint/structure.h"
 
 namespace aliquot {
@@ -30,9 +31,21 @@ File open_regular(FileSystem& file_system, const std::filesystem::path& path, co
   return file;
 }
 
+/// A folder of checkpoints is easily given for one of them.
+void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path / kManifestFile, error)) return;
+  const std::vector<FoundCheckpoint> found = list_checkpoints(path);
+  if (found.empty()) return;
+  throw CheckpointError(fmt::format(
+      "{} is not a checkpoint but a folder of {}: expected one of them, as {}, or load_newest() of the folder",
+      path.string(), found.size(), found.back().path.string()));
+}
+
 }  // namespace
 
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path) {
+  refuse_folder_of_checkpoints(path);
   return as_checkpoint_error(path, [&] {
     const File file = open_regular(file_system, path, kManifestFile);
     const int64_t size_bytes = file.size_bytes();

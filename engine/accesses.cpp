@@ -264,6 +264,14 @@ int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
 }
 
+int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
+  if (role == Role::kBackward) return model.activations.backward_bytes;
+  const UseActivations& of = model.activations.uses[use];
+  return role == Role::kOutput ? of.output_bytes : role == Role::kKept ? of.kept_bytes : of.scratch_bytes;
+}
+
+namespace {
+
 /// Reduces, or exchanges, of one lane take turns in it, so the longest part decides.
 int64_t staging_bytes(const Plan& plan, Role role) {
   const bool exchanges = role == Role::kExchangeStaging;
@@ -276,15 +284,19 @@ int64_t staging_bytes(const Plan& plan, Role role) {
   return reduce_staging(exchanges ? topology_of_peers(plan.world, replicas) : plan.topology, longest).size_bytes();
 }
 
+int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
+  const int64_t declared = declared_bytes(plan.model, role, use);
+  if (!plan.policy.check || declared == 0) return declared;
+  return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
+}
+
+}  // namespace
+
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
   if (role == Role::kReduceStaging || role == Role::kExchangeStaging) return staging_bytes(plan, role);
-  if (role == Role::kBackward) return plan.model.activations.backward_bytes;
-  if (is_of_use(role)) {
-    const UseActivations& use = plan.model.activations.uses[flat];
-    return role == Role::kOutput ? use.output_bytes : role == Role::kKept ? use.kept_bytes : use.scratch_bytes;
-  }
+  if (role == Role::kBackward || is_of_use(role)) return activation_bytes(plan, role, flat);
   if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
   if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;
   const Precision& precision = plan.policy.precision;

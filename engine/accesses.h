@@ -58,7 +58,9 @@ class Accesses {
   std::vector<Access> accesses_;
 };
 
-/// What the buffer of a role must at least hold.
+/// What the model declared for activations: of a use, or of what backward hands on.
+int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use);
+/// What the buffer of a role must at least hold. Where the policy checks, activations end in a red zone.
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 
 }  // namespace aliquot

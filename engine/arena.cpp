@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/aliased_pages.h"
 #include "engine/all_or_none.h"
 
 namespace aliquot {
@@ -19,11 +20,17 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
   together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
   if (bytes(Space::kPeers) > 0)
     together([&] { peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena"); });
+  const bool aliases = training.policy.check && !training.topology.has_gpus();
+  if (aliases) make_aliasable(own_.local(), own_.size_bytes());
   if (!training.schedule.view) return;
   const int64_t shared = training.schedule.bytes(Space::kSharedRange);
   together([&] {
     shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
   });
+  if (!aliases) return;
+  // Of threads it is one range at one address.
+  if (replica.rank() == 0) make_aliasable(shared_->writable(), shared_->size_bytes());
+  replica.gather_objects("aliasable");
 }
 
 }  // namespace aliquot

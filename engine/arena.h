@@ -9,7 +9,8 @@
 namespace aliquot {
 
 /// Of each rank's own a range that its replica reads, and one that its peers do; and where gathers are views, a range that
-/// ranks share. Made collectively, large enough for training and evaluation, which take turns in it; the
+/// ranks share. Where the policy checks, on a host, what the model sees can be aliased. Made collectively, large enough for
+/// training and evaluation, which take turns in it; the
 /// groups must outlive it.
 class Arena {
  public:

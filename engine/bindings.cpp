@@ -1,6 +1,7 @@
 #include "engine/bindings.h"
 
 #include <fmt/format.h>
+#include <map>
 
 #include "kernels/error.h"
 
@@ -38,6 +39,7 @@ Bindings::Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slot
     next += unit.parameters.size();
   }
   check_slots();
+  refuse_shared_pointers();
   guard_all();
 }
 
@@ -62,6 +64,25 @@ void Bindings::check_slots() const {
   }
 }
 
+void Bindings::refuse_shared_pointers() const {
+  for (const auto& use : plan_.model.uses) {
+    std::map<const void*, const std::string*> taken;
+    for (const UnitId unit : use) {
+      for (std::size_t p = 0; p < slots_[unit].size(); ++p) {
+        const std::string& parameter = plan_.model.units[unit].parameters[p].tensor.name;
+        for (const void* pointer : {slots_[unit][p].value.where(), slots_[unit][p].gradient.where()}) {
+          if (pointer == nullptr) continue;
+          const auto [other, first] = taken.emplace(pointer, &parameter);
+          if (first) continue;
+          throw UsageError(
+              fmt::format("one pointer is given for {} and for {}, which are used together: expected one for each",
+                          *other->second, parameter));
+        }
+      }
+    }
+  }
+}
+
 Bindings::~Bindings() {
   for (auto& unit : slots_) {
     for (PointerSlots& slots : unit) {
@@ -81,13 +102,13 @@ void Bindings::for_parameters(UnitId unit, Body body) {
   }
 }
 
-void Bindings::open(UnitId unit, bool backward, const StepMemory& memory) {
+void Bindings::open(UnitId unit, bool backward, const ModelAddresses& addresses) {
   const Precision& precision = plan_.policy.precision;
   for_parameters(unit, [&](int32_t flat, int64_t offset, std::size_t parameter) {
     const PointerSlots& slots = slots_[unit][parameter];
-    slots.value.set(memory.whole(flat) + offset * element_bytes(precision.compute));
+    slots.value.set(addresses.values(flat) + offset * element_bytes(precision.compute));
     if (!backward || slots.gradient.empty() || !plan_.flats[flat].trainable) return;
-    slots.gradient.set(memory.address(Role::kGradients, flat) + offset * element_bytes(precision.gradients));
+    slots.gradient.set(addresses.gradients(flat) + offset * element_bytes(precision.gradients));
   });
 }
 

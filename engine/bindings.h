@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/guard_range.h"
+#include "engine/model_addresses.h"
 #include "engine/pointer_slot.h"
-#include "engine/step_memory.h"
 
 namespace aliquot {
 
@@ -13,14 +13,15 @@ namespace aliquot {
 class Bindings {
  public:
   /// `slots` by unit, then parameter. All pointers are guarded from now on. Throws UsageError for a pointer to elements of
-  /// another size than the plan's precision has, and for a value that is trained and has no gradient.
+  /// another size than the plan's precision has, for a value that is trained and has no gradient, and for one pointer that
+  /// two parameters of a use are given.
   Bindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~Bindings();
   Bindings(const Bindings&) = delete;
   Bindings& operator=(const Bindings&) = delete;
 
   /// The unit is whole: its values, and in backward its gradients, are where the model may use them.
-  void open(UnitId unit, bool backward, const StepMemory& memory);
+  void open(UnitId unit, bool backward, const ModelAddresses& addresses);
   void guard_all();
   /// They fault again.
   void close(UnitId unit);
@@ -29,6 +30,7 @@ class Bindings {
   template <typename Body>
   void for_parameters(UnitId unit, Body body);
   void check_slots() const;
+  void refuse_shared_pointers() const;
 
   const Plan& plan_;
   std::vector<std::vector<PointerSlots>> slots_;

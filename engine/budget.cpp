@@ -178,8 +178,9 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
                     model.activations.uses.empty() ? " or" : ",",
                     model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
-  best->plan.choice = fmt::format("{}: {} of {} a rank, {:.3g} s a step by simulation", describe(*best),
-                                  bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);
+  best->plan.choice = fmt::format(
+      "{}: {} of {} a rank, {:.3g} s a step by simulation (rates of a typical machine, unless others were given)",
+      describe(*best), bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);
   if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
     best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest), bytes_text(fastest->bytes),
                                      fastest->seconds);

@@ -72,6 +72,20 @@ uint64_t Copies::hash(uint64_t seed, const std::byte* at, int64_t size_bytes) co
   return seed;
 }
 
+/// Without padding, which the model's code can reach.
+uint64_t Copies::hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const {
+  const FlatLayout& layout = plan_.flats[flat].layout;
+  const int own = groups_.replica().rank();
+  const bool whole = plan_.schedule.zero_stage < 3;
+  const int64_t bytes = element_bytes(plan_.policy.precision.compute);
+  for (int r = whole ? 0 : own; r <= (whole ? layout.rank_count() - 1 : own); ++r) {
+    const int64_t shard = whole ? r * layout.shard_count() : 0;
+    for (const Piece& piece : layout.pieces(r))
+      seed = hash(seed, at + (shard + piece.shard_offset) * bytes, piece.count * bytes);
+  }
+  return seed;
+}
+
 /// By unit, then by kind. Of shards: what peers of other replicas hold too; else what the ranks of a replica do.
 std::vector<uint64_t> Copies::hashes(bool of_shards) const {
   const int stage = plan_.schedule.zero_stage;
@@ -83,7 +97,8 @@ std::vector<uint64_t> Copies::hashes(bool of_shards) const {
       const std::byte* at = memory_.resting(role, f);
       if (at == nullptr || (!of_shards && !whole)) continue;
       uint64_t& of_unit = hashes[static_cast<std::size_t>(plan_.flats[f].unit) * kKinds.size() + k];
-      of_unit = hash(of_unit, at, needed_bytes(plan_, role, f));
+      of_unit = role == Role::kParameters ? hash_of_parameters(of_unit, f, at)
+                                          : hash(of_unit, at, needed_bytes(plan_, role, f));
     }
   }
   return hashes;

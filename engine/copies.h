@@ -27,6 +27,7 @@ class Copies {
   std::vector<uint64_t> hashes(bool of_shards) const;
   std::string compare(Communicator& ranks, const std::vector<uint64_t>& own, const std::vector<int>& names) const;
   uint64_t hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const;
+  uint64_t hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const;
   std::vector<int> names_of_replica() const;
   std::vector<int> names_of_peers() const;
 

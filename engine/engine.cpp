@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
 
 #include "engine/budget.h"
 #include "engine/running.h"
+#include "sharding/exchange_purpose.h"
+#include "sharding/state.h"
+#include "sharding/state_names.h"
 
 namespace aliquot {
 namespace {
@@ -33,6 +37,48 @@ ActivationSpec most_of_all_ranks(ActivationSpec own, Communicator& ranks) {
   return own;
 }
 
+void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shape) {
+  const auto empty = std::ranges::find_if(shape, [](int64_t extent) { return extent < 1; });
+  if (empty != shape.end()) {
+    throw UsageError(fmt::format("{} has the extent {} in its shape [{}]: expected 1 or more", printable(parameter),
+                                 *empty, fmt::join(shape, ", ")));
+  }
+  if (!checked_element_count(shape)) {
+    throw UsageError(fmt::format(
+        "{} has too many extents, or elements, in its shape [{}]: expected {} extents and 2^58 elements at most",
+        printable(parameter), fmt::join(shape, ", "), kShapeRankLimit));
+  }
+}
+
+/// Within a unit every pointer is one of its own: what shared it would be the last one's when the unit is live.
+void refuse_pointers(const std::string& parameter, const PointerSlots& slots, const std::vector<ParameterSpec>& others,
+                     const std::vector<PointerSlots>& others_slots) {
+  if (slots.value.empty()) {
+    throw UsageError(
+        fmt::format("{} has no pointer to its values: expected the address of a pointer of the model's", parameter));
+  }
+  const void *value = slots.value.where(), *gradient = slots.gradient.where();
+  if (value == gradient)
+    throw UsageError(
+        fmt::format("one pointer is given for the values and the gradient of {}: expected two", parameter));
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    for (const void* taken : {others_slots[i].value.where(), others_slots[i].gradient.where()}) {
+      if (taken == nullptr || (taken != value && taken != gradient)) continue;
+      throw UsageError(fmt::format("one pointer is given for {} and for {}: expected one for each parameter of a unit",
+                                   others[i].tensor.name, parameter));
+    }
+  }
+}
+
+/// Whether ALIQUOT_CHECK asks for the checking mode.
+bool environment_checks() {
+  const char* value = std::getenv("ALIQUOT_CHECK");
+  const std::string_view text = value == nullptr ? "" : value;
+  if (text == "1") return true;
+  if (text.empty() || text == "0") return false;
+  throw UsageError(fmt::format("invalid value '{}' for ALIQUOT_CHECK: expected 0 or 1", text));
+}
+
 }  // namespace
 
 const std::string& Unit::name() const { return engine_.declared_[index_].spec.name; }
@@ -44,6 +90,8 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
   const bool bare = name.starts_with('.');
   std::string full_name = bare ? std::string(name.substr(1)) : fmt::format("{}.{}", this->name(), name);
   auto& declared = engine_.declared_[index_];
+  refuse_shape(full_name, shape);
+  refuse_pointers(full_name, {value, gradient}, declared.spec.parameters, declared.slots);
   declared.spec.parameters.push_back({{std::move(full_name), std::move(shape), DType::kFloat32, options.trainable},
                                       options.decayed,
                                       options.lr_scale,
@@ -61,6 +109,7 @@ Unit& Unit::assigns_gradients() {
 }
 
 Engine::Engine(World& world, const EngineOptions& options) : world_(world), options_(options) {
+  options_.check = options_.check || environment_checks();
   check(options.optimizer, options.moments);
   set_learning_rate(aliquot::learning_rate(options.optimizer));
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
@@ -68,6 +117,9 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
   if (options.update_in_backward && options.clip > 0) {
     throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
   }
+  if (options.max_skipped < 0)
+    throw UsageError(
+        fmt::format("max_skipped is {}: expected 0, which is off, or a number of steps", options.max_skipped));
   if (options.precision.compute == DType::kFloat16) scaler_ = LossScaler(options.loss_scaling);
 }
 
@@ -93,6 +145,7 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
+  const ExchangePurpose purpose("declare activations");
   activations_ = most_of_all_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
   plan_.reset();
@@ -135,7 +188,8 @@ Policy Engine::policy() const {
                    .update_in_backward = options_.update_in_backward,
                    .reproducible = options_.reproducible,
                    .quantize_weights = options_.quantize_weights,
-                   .quantize_gradients = options_.quantize_gradients};
+                   .quantize_gradients = options_.quantize_gradients,
+                   .check = options_.check};
   take_optimizer(policy, options_.optimizer, options_.moments);
   return policy;
 }

@@ -39,8 +39,10 @@ class Unit {
   UnitId index() const { return index_; }
 
   /// Declares a parameter, full name "UNIT.NAME" (or NAME alone for a name that starts with '.', without the dot).
-  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live. They must outlive the
-  /// engine. Only before materialize().
+  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live, each of its own within the
+  /// unit. They must outlive the engine; a gradient may have none where the parameter is not trainable. Throws UsageError,
+  /// and declares nothing, for a shape with an extent below 1 or too many elements, for no pointer to the values, and for a
+  /// pointer that the unit has already. Only before materialize().
   Unit& add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
             const ParameterOptions& options = {});
   /// Its gradient kernels write what they are handed instead of adding to zeros.
@@ -94,6 +96,11 @@ class Engine {
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
   void pass_over(std::initializer_list<const Unit*> units);
+  /// A number in a list would be taken for a null pointer: numbers come in a span.
+  Scope forward(std::initializer_list<int> units) = delete;
+  Scope backward(std::initializer_list<int> units) = delete;
+  Scope evaluate(std::initializer_list<int> units) = delete;
+  void pass_over(std::initializer_list<int> units) = delete;
   /// The same for units known by number while the program runs.
   [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, Use::kForward); }
   [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, Use::kBackward); }
@@ -101,8 +108,10 @@ class Engine {
   void pass_over(std::span<const UnitId> units);
   /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
   void abandon();
-  /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish.
-  StepReport step();
+  /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish. A skipped step changed nothing,
+  /// which its report says. Throws, the same on all ranks, when EngineOptions::max_skipped steps in a row were skipped:
+  /// NotFiniteError if a gradient of the last one was not finite, or else FaultError. The step counts, and another may follow.
+  [[nodiscard]] StepReport step();
 
   /// From the next step on, the same on every rank. Throws UsageError below 0, and for what is no number.
   void set_learning_rate(double rate);
@@ -163,9 +172,11 @@ class Engine {
   void close(bool by_exception) noexcept;
   void abandon_pass(int64_t step) noexcept;
   void begin_evaluation(std::span<const UnitId> units);
+  void note_skipped(const StepReport& report);
   Running& running(std::string_view what) const;
   void refuse_if_running(std::string_view what) const;
   std::string use_text(const Operation& operation) const;
+  void refuse_unfinished_evaluation() const;
   std::string unit_names(std::span<const UnitId> units) const;
   Plan make_plan(const std::vector<Declared>& declared) const;
   std::string choices() const;
@@ -195,6 +206,7 @@ class Engine {
   double learning_rate_ = 0;
   int64_t step_count_ = 0;    // taken or skipped
   int64_t update_count_ = 0;  // taken
+  int skipped_in_a_row_ = 0;
   std::unique_ptr<Running> running_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
+#include "kernels/tell.h"
 
 namespace aliquot {
 
@@ -39,14 +40,23 @@ std::string Engine::unit_names(std::span<const UnitId> units) const {
 std::string Engine::use_text(const Operation& operation) const {
   if (!is_model_code(operation.verb)) return "step()";
   const bool forward = operation.verb == Verb::kForward;  // a recompute is the beginning of a backward, to the model
-  return fmt::format("{} of {}", forward ? "forward" : "backward", unit_names(plan_->model.uses[operation.place]));
+  const Use use = !forward ? Use::kBackward : running_->evaluates() ? Use::kEvaluate : Use::kForward;
+  return fmt::format("{} of {}", name(use), unit_names(plan_->model.uses[operation.place]));
+}
+
+/// A pass of evaluation is gone through to its end before anything else.
+void Engine::refuse_unfinished_evaluation() const {
+  const Executor& evaluator = running_->evaluator;
+  if (!running_->evaluates() || evaluator.at_start_of_step()) return;
+  throw UsageError(fmt::format("an evaluation is not finished: {} is still to come",
+                               use_text(evaluator.operation(evaluator.next()))));
 }
 
 Pass Engine::micro_batch() {
   Running& run = running("the first micro-batch");
   run.require_nothing_live();
   if (run.abandoned) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
-  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
+  refuse_unfinished_evaluation();
   if (run.micro_batch + 1 == options_.accumulate) {
     throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
   }
@@ -66,7 +76,11 @@ namespace {
 
 std::vector<UnitId> ids_of(std::initializer_list<const Unit*> units) {
   std::vector<UnitId> ids;
-  for (const Unit* unit : units) ids.push_back(unit->index());
+  for (const Unit* unit : units) {
+    if (unit == nullptr)
+      throw UsageError("a unit is given as a null pointer: expected the address of one of engine.units()");
+    ids.push_back(unit->index());
+  }
   return ids;
 }
 
@@ -107,12 +121,15 @@ Scope Engine::open(std::span<const UnitId> units, Use use) {
 
 void Engine::make_live(std::span<const UnitId> units, Use use) {
   Running& run = *running_;
+  const OperationId next = run.active->next();
+  const int32_t place = run.active->operation(next).place;
+  ModelAddresses& addresses = run.active_addresses();
   run.active->open();
+  addresses.open(run.active->stream(Lane::kCompute), next);
   run.live.assign(units.begin(), units.end());
-  const StepMemory& memory = use == Use::kEvaluate ? run.evaluation_memory : run.memory;
-  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, memory);
-  const bool recomputed = use != Use::kEvaluate && run.recomputed[run.active->operation(run.active->next()).place];
-  run.use_memory = memory.of_use(run.active->operation(run.active->next()).place, use == Use::kBackward);
+  for (const UnitId unit : units) run.bindings.open(unit, use == Use::kBackward, addresses);
+  const bool recomputed = use != Use::kEvaluate && run.recomputed[place];
+  run.use_memory = addresses.of_use(place, use == Use::kBackward);
   run.use_memory.recomputed = recomputed;
 }
 
@@ -137,7 +154,7 @@ void Engine::begin_evaluation(std::span<const UnitId> units) {
   Running& run = *running_;
   const bool begins = !run.evaluates() || run.evaluator.at_start_of_step();
   if (begins && run.live.empty() && !std::ranges::is_permutation(plan_->model.uses.front(), units)) {
-    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has forward of {}",
+    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
                                  unit_names(units), unit_names(plan_->model.uses.front())));
   }
   if (begins) run.require_between_steps("an evaluation");
@@ -171,6 +188,7 @@ void Engine::close(bool by_exception) noexcept {
   run.live.clear();
   if (by_exception) run.abandoned = true;
   try {
+    run.active_addresses().close(run.active->stream(Lane::kCompute), run.active->next());
     run.active->close();
     // The last of an evaluation's operations let go of what was whole.
     if (run.evaluates() && run.active->at_end_of_passes()) run.active->finish_step();
@@ -201,7 +219,7 @@ StepReport Engine::step() {
     if (run.micro_batch < 0) run.executor.show_step(step_count_ + 1);
     run.finish_passes();
   }
-  if (run.evaluates() && !run.evaluator.at_start_of_step()) throw UsageError("an evaluation is not finished");
+  refuse_unfinished_evaluation();
   if (run.micro_batch < 0 && !run.abandoned) throw UsageError("step() was called before a micro-batch was begun");
   if (run.evaluates() || !run.executor.at_end_of_passes()) {
     throw UsageError(fmt::format("step() was called where the declared order has {}",
@@ -214,7 +232,26 @@ StepReport Engine::step() {
   ++step_count_;
   if (!run.report.skipped) ++update_count_;
   if (run.report.abandoned_by < 0) scaler_.step_done(run.report.skipped);
+  note_skipped(run.report);
   return run.report;
+}
+
+/// What goes wrong in silence is told, and ends the run where the options say so.
+void Engine::note_skipped(const StepReport& report) {
+  skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
+  const bool finite = report.first_not_finite.empty();
+  if (finite && !report.skipped) return;
+  const std::string why = finite ? fmt::format("rank {} abandoned it", report.abandoned_by)
+                                 : fmt::format("the gradient of {} is not finite", report.first_not_finite);
+  if (options_.tell_skipped && world_.rank() == 0)
+    tell("step {} was {}: {}", report.step, report.skipped ? "skipped" : "not skipped, as updates came in backward",
+         why);
+  if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
+  const std::string sentence =
+      fmt::format("step {} was skipped: {}; that makes {} in a row (EngineOptions::max_skipped)", report.step, why,
+                  std::exchange(skipped_in_a_row_, 0));
+  if (finite) throw FaultError(sentence);
+  throw NotFiniteError(sentence);
 }
 
 }  // namespace aliquot

@@ -6,89 +6,18 @@
 #include "engine/accesses.h"
 #include "engine/copies.h"
 #include "engine/engine.h"
+#include "engine/red_zones.h"
 #include "engine/running.h"
 #include "engine/tensor_stream.h"
-#include "engine/validate.h"
 #include "optim/moment_code.h"
 #include "sharding/exchange_purpose.h"
 
 namespace aliquot {
-namespace {
-
-/// The first line in which two texts differ.
-std::string first_difference(std::string_view a, std::string_view b) {
-  while (!a.empty() || !b.empty()) {
-    const std::string_view line_a = a.substr(0, a.find('\n')), line_b = b.substr(0, b.find('\n'));
-    if (line_a != line_b) return fmt::format("\"{}\" against \"{}\"", line_a, line_b);
-    a.remove_prefix(std::min(a.size(), line_a.size() + 1));
-    b.remove_prefix(std::min(b.size(), line_b.size() + 1));
-  }
-  return "nothing that has a name";
-}
-
-}  // namespace
-
-namespace {
-
-/// Every number of an optimizer, whichever it has.
-std::string numbers(const Optimizer& optimizer) {
-  return std::visit(
-      [](const auto& o) {
-        std::string text;
-        const auto add = [&](auto value) { text += fmt::format(" {}", value); };
-        if constexpr (requires { o.lr; }) add(o.lr);
-        if constexpr (requires { o.beta1; }) add(o.beta1), add(o.beta2);
-        if constexpr (requires { o.eps; }) add(o.eps);
-        if constexpr (requires { o.weight_decay; }) add(o.weight_decay);
-        if constexpr (requires { o.momentum; }) add(o.momentum), add(o.nesterov);
-        if constexpr (requires { o.dampening; }) add(o.dampening);
-        if constexpr (requires { o.iterations; })
-          add(o.iterations), add(static_cast<int>(o.rate)), add(name(o.products));
-        if constexpr (requires { o.rounding; }) add(static_cast<int>(o.rounding));
-        if constexpr (requires { o.rest; }) text += ", the rest" + numbers(o.rest);
-        return text;
-      },
-      optimizer);
-}
-
-}  // namespace
-
-/// What decides a result beside the plan.
-std::string Engine::choices() const {
-  const LossScaling& scaling = options_.loss_scaling;
-  return fmt::format("{}{}, moments {}, clip {}, seed {}, loss scale {} 2^{} window {} hysteresis {} {} least {}",
-                     aliquot::name(options_.optimizer), numbers(options_.optimizer), aliquot::name(options_.moments),
-                     options_.clip, options_.seed, scaling.loss_scale, scaling.initial_scale_power,
-                     scaling.loss_scale_window, scaling.hysteresis, scaling.consecutive_hysteresis,
-                     scaling.min_loss_scale);
-}
-
-/// Ranks that would run different schedules, or train otherwise, are told apart before any of them waits for another.
-void Engine::agree(const Plan& plan, const Plan& evaluation) const {
-  auto& ranks = world_.communicator();
-  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), choices());
-  const auto all = ranks.gather_objects(own);
-  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
-  if (same) return;
-  const auto texts = ranks.gather_objects(choices() + "\n" + description(plan));
-  for (int r = 1; r < ranks.rank_count(); ++r) {
-    if (all[r] == all[0]) continue;
-    throw UsageError(
-        fmt::format("rank {} would not run what rank 0 runs: {}", r, first_difference(texts[0], texts[r])));
-  }
-}
-
-Plan Engine::agreed_evaluation(const Plan& plan) const {
-  Plan evaluation = evaluation_of(plan);
-  agree(plan, evaluation);
-  prove(plan);
-  prove(evaluation);
-  return evaluation;
-}
 
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_running("materialize");
   if (!initialize) throw UsageError("materialize() needs a function that says what the parameters begin with");
+  const ExchangePurpose purpose("materialize an engine");
   const Plan evaluation = agreed_evaluation(plan());
   make_running(evaluation);
   try {
@@ -102,6 +31,7 @@ void Engine::materialize(const Initialize& initialize) {
 }
 
 void Engine::make_running(const Plan& evaluation) {
+  if (options_.check) install_fault_names();
   std::vector<std::vector<PointerSlots>> slots;
   for (const Declared& declared : declared_) slots.push_back(declared.slots);
   running_ = std::make_unique<Running>(*this, evaluation, std::move(slots));
@@ -144,6 +74,7 @@ void Engine::initialize_parameters(const Initialize& initialize) {
       }
     }
   }
+  if (plan_->policy.check) fill_red_zones_of_values(*plan_, weights, running_->view);
   running_->forget_carried();
 }
 
@@ -236,6 +167,7 @@ void Engine::add_state(State& state, int32_t flat, int32_t tensor) const {
 
 void Engine::adopt(const State& state) {
   running("adopting a state").require_between_steps("adopt()");
+  const ExchangePurpose purpose("adopt a state");
   const auto number = [&](const std::string& name, auto otherwise) {
     const auto found = state.scalars.find(name);
     if (found == state.scalars.end()) return otherwise;

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/running.h"
 #include "engine/tensor_stream.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -42,6 +43,7 @@ void carry_over(const State& before, const State& after, TensorStream stream) {
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
   running("freezing or unfreezing").require_between_steps("set_trainable()");
+  const ExchangePurpose purpose("change what is trainable", step_count_);
   const State before = state();
   std::vector<Declared> changed = declared_;
   int count = 0;

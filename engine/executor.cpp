@@ -58,12 +58,15 @@ void Executor::run_to_model_code() {
 void Executor::open(bool passes_over) {
   or_say_where([&] {
     begin(cursor_);
-    work_.clear_gradients(stream(Lane::kCompute), cursor_, passes_over);
+    work_.open_use(stream(Lane::kCompute), cursor_, passes_over);
   });
 }
 
 void Executor::close() {
-  or_say_where([&] { end(cursor_); });
+  or_say_where([&] {
+    work_.close_use(stream(Lane::kCompute), cursor_);
+    end(cursor_);
+  });
   ++cursor_;
   run_to_model_code();
 }

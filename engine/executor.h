@@ -64,10 +64,11 @@ class Executor {
 
   /// Issues everything up to the next of the model's code, or up to the end of the passes.
   void run_to_model_code();
-  /// At the model's code: waits for what it needs, and clears the gradients that it writes first. `passes_over`: the
-  /// model's code is not run.
+  /// At the model's code: waits for what it needs, and readies what it writes (StepWork::open_use). `passes_over`: the model's
+  /// code is not run.
   void open(bool passes_over = false);
-  /// It is done: what follows is issued, up to the next of the model's code.
+  /// It is done: what it wrote is made good (StepWork::close_use), and what follows is issued, up to the next of the model's
+  /// code.
   void close();
   /// At the end of the passes: norm, decision, updates. Leaves the executor at the start of the next step.
   void finish_step(bool abandons = false);

@@ -95,7 +95,9 @@ void FaultInjector::spoil_gradient(Stream& lane, UnitId unit) const {
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
     std::byte* gradients = parts_.memory.address(Role::kGradients, f);
     if (gradients == nullptr) continue;
-    parts_.device.kernels().fill(lane, gradients, parts_.plan.policy.precision.gradients,
+    const DType dtype = parts_.plan.policy.precision.gradients;
+    const int64_t first = parts_.plan.flats[f].layout.tensor_offset(0);
+    parts_.device.kernels().fill(lane, gradients + first * element_bytes(dtype), dtype,
                                  std::numeric_limits<float>::quiet_NaN(), 1);
     return;
   }

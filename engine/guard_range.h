@@ -3,14 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Addresses that fault when they are read or written: a stretch of its own for every parameter, as long as the
-/// parameter, so that a fault tells which one was touched. Costs addresses, no memory.
+/// Addresses that fault when they are read or written: a stretch of its own for every parameter, longer than the
+/// parameter, so that a fault tells which one was touched, and how far beyond its end. Costs addresses, no memory.
 class GuardRange {
  public:
   struct Tensor {
@@ -18,21 +19,18 @@ class GuardRange {
     int64_t size_bytes;
   };
   /// Throws UnavailableError when the system gives no addresses.
-  explicit GuardRange(std::vector<Tensor> tensors);
+  explicit GuardRange(const std::vector<Tensor>& tensors);
   ~GuardRange();
   GuardRange(const GuardRange&) = delete;
   GuardRange& operator=(const GuardRange&) = delete;
 
-  std::byte* address(std::size_t tensor) const { return base_ + offsets_[tensor]; }
+  std::byte* address(std::size_t tensor) const;
 
  private:
-  std::vector<Tensor> tensors_;
-  std::vector<int64_t> offsets_;
+  struct Names;
+  std::unique_ptr<Names> names_;
   std::byte* base_ = nullptr;
   int64_t size_bytes_ = 0;
-
-  friend void install_fault_names();
-  const char* name_at(const void* address) const noexcept;
 };
 
 /// From the first call on a fault inside a guard range prints which parameter was touched outside a live scope. It, and every

@@ -121,7 +121,8 @@ void ModelSpec::check() const {
   check_activations(*this);
 }
 
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count, bool matrices_apart) {
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count, bool matrices_apart,
+                            int64_t red_zone_blocks) {
   const auto is_whole_matrix = [&](const ParameterSpec& parameter) {
     return matrices_apart && parameter.matrix && parameter.tensor.trainable && is_matrix(parameter.tensor.shape);
   };
@@ -143,8 +144,8 @@ std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_
         members.push_back(static_cast<int32_t>(p));
         tensors.push_back(tensor);
       }
-      all.push_back({u, std::move(members), leader.trainable, FlatLayout(std::move(tensors), rank_count, replica_count),
-                     matrices});
+      all.push_back({u, std::move(members), leader.trainable,
+                     FlatLayout(std::move(tensors), rank_count, replica_count, red_zone_blocks), matrices});
     }
   }
   return all;

@@ -58,8 +58,9 @@ inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
 }
 
 /// The flat buffers of every unit over the `rank_count` ranks of each of `replica_count` replicas, in the order of units.
-/// `matrices_apart`: the optimizer takes matrices whole.
-std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1, bool matrices_apart = false);
+/// `matrices_apart`: the optimizer takes matrices whole. `red_zone_blocks`: as FlatLayout has them.
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1, bool matrices_apart = false,
+                            int64_t red_zone_blocks = 0);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

@@ -8,7 +8,6 @@ namespace aliquot {
 namespace {
 
 constexpr OperationId kNone = -1;
-constexpr int64_t kPageBytes = 4096;  // what direct I/O wants places to be multiples of
 
 /// A role of a flat.
 struct What {
@@ -37,7 +36,7 @@ class Pass {
 
   void run() {
     if (parameters_ == Offload::kNone && state_ == Offload::kNone) return;
-    if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPageBytes;
+    if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPlacePageBytes;
     if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kOffered});
     if (state_ != Offload::kNone) list(Verb::kBlend, {Role::kOptimizer});
     std::vector<Role> updated;

@@ -41,6 +41,12 @@ struct EngineOptions {
   double clip = 1.0;                // by the global norm; 0: off
   LossScaling loss_scaling = {};    // for fp16
   uint64_t seed = 1;                // of stochastic rounding
+  int max_skipped = 0;              // step() throws when so many in a row were skipped; 0: it never does
+  bool tell_skipped = true;         // the first rank tells the log sink of each skipped step, and why
+  /// The checking mode (docs/wrapping.md): red zones between parameters and around activations, and on hosts memory that
+  /// faults when it is used out of turn. The environment's ALIQUOT_CHECK=1 turns it on too. Changes no result; costs time and
+  /// memory, which is in the plan.
+  bool check = false;
 };
 
 struct ParameterOptions {

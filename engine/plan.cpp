@@ -240,7 +240,8 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
             .policy = policy,
             .topology = replica,
             .world = topology,
-            .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value()),
+            .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value(),
+                           policy.check ? kRedZoneBlocks : 0),
             .flats_of_unit = {},
             .matrix_groups = {},
             .schedule = resolve(model, policy, replica)};

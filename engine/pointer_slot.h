@@ -23,6 +23,8 @@ class PointerSlot {
   }
 
   bool empty() const { return set_ == nullptr; }
+  /// Which pointer it is; null: none.
+  const void* where() const { return empty() ? nullptr : at_; }
   void set(std::byte* to) const {
     if (set_ != nullptr) set_(at_, to);
   }

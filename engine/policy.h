@@ -71,6 +71,7 @@ struct Policy {
   bool quantize_gradients = false;  // what a node adds up of its ranks, or a replica, goes to others in 8 bits
   int64_t state_bytes_per_block = 2 * 4 * kBlockElements;  // of the optimizer, for 256 elements; Adam's in fp32
   std::optional<MatrixUpdates> matrix_updates = {};        // unset: every element is updated for itself
+  bool check = false;       // red zones around what the model sees, and no page that holds two buffers
   bool evaluation = false;  // forward alone, over what a training engine keeps: see evaluation_of()
 };
 

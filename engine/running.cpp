@@ -8,6 +8,7 @@
 #include "engine/accesses.h"
 #include "optim/clip.h"
 #include "optim/muon.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 
@@ -20,6 +21,8 @@ Engine::Running::Running(Engine& of, const Plan& evaluation_plan, std::vector<st
       arena(*of.plan_, evaluation, groups),
       memory({*of.plan_, arena, homes, of.world_.device().ledger(), groups.replica().rank()}),
       evaluation_memory({evaluation, arena, homes, of.world_.device().ledger(), groups.replica().rank()}, false),
+      addresses(*of.plan_, memory, arena),
+      evaluation_addresses(evaluation, evaluation_memory, arena),
       weights(*of.plan_, memory, view, groups.replica().rank()),
       updater({*of.plan_, memory, weights, view, groups.replica().rank()}, of.options_.optimizer, of.options_.moments),
       bindings(*of.plan_, std::move(slots)),
@@ -107,6 +110,7 @@ Executor& Engine::Running::turn_to(Executor& next) {
   World::Turns& turns = engine.world_.turns();
   if (turns.holder == &next) return next;
   if (turns.finish) {
+    const ExchangePurpose purpose(&next == &evaluator ? "begin an evaluation" : "begin a step");
     turns.base = std::max(turns.base, turns.finish());
     engine.world_.communicator().gather_objects("turn");
   }

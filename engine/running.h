@@ -31,6 +31,7 @@ struct Engine::Running final : StepDecision {
   /// Between steps: what rounding gradients left is of a state that is no more.
   void forget_carried() const;
   bool evaluates() const { return active == &evaluator; }
+  ModelAddresses& active_addresses() { return evaluates() ? evaluation_addresses : addresses; }
   /// As a checkpoint reaches moments that lie at `at`; null where that address can be followed.
   const PieceAccess* raw_access(const std::byte* at, DType dtype) const;
   /// Throws what closing a scope could not.
@@ -61,6 +62,7 @@ struct Engine::Running final : StepDecision {
   Plan evaluation;
   Arena arena;
   StepMemory memory, evaluation_memory;
+  ModelAddresses addresses, evaluation_addresses;
   Weights weights;
   Updater updater;
   Bindings bindings;

@@ -165,6 +165,11 @@ struct Schedule {
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
 
+/// Where the policy checks: empty blocks between the tensors of a flat, and what follows activations at the least.
+inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
+/// Protection and direct I/O are by the page: where they are, no page holds two buffers.
+inline constexpr int64_t kPlacePageBytes = 4096;
+
 /// By use: whether its forward runs again before its backward.
 std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy);
 

@@ -84,13 +84,4 @@ std::byte* StepMemory::whole(int32_t flat) const {
   return const_cast<std::byte*>(arena_.shared().readable()) + offset;
 }
 
-UseMemory StepMemory::of_use(int32_t use, bool backward) const {
-  return {.use = use,
-          .input = use > 0 ? address(Role::kOutput, use - 1) : nullptr,
-          .output = address(Role::kOutput, use),
-          .kept = address(Role::kKept, use),
-          .scratch = address(Role::kScratch, use),
-          .backward = backward ? address(Role::kBackward, -1) : nullptr};
-}
-
 }  // namespace aliquot

@@ -45,8 +45,6 @@ class StepMemory {
   /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
   /// Null while the flat is not whole.
   std::byte* whole(int32_t flat) const;
-  /// Of the use that is at work now.
-  UseMemory of_use(int32_t use, bool backward) const;
 
  private:
   const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }

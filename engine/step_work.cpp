@@ -22,6 +22,8 @@ StepWork::StepWork(const Parts& parts)
     matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
   if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
     encoded_.emplace(plan_, memory_, ranks_, kernels_);
+  if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device());
+  for (const FlatSpec& flat : plan_.flats) padding_.push_back(flat.layout.gaps());
   note_first_writes();
 }
 
@@ -228,31 +230,36 @@ NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   return norm_->finish(memory_);
 }
 
-void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) {
-  for (const int32_t flat : first_writes_[backward]) {
-    const FlatSpec& spec = plan_.flats[flat];
-    if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) {
-      clear_between(compute, flat);
-    } else {
-      kernels_.fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients, 0.0f,
-                    spec.layout.flat_count());
+void StepWork::open_use(Stream& compute, OperationId use, bool all) {
+  clear_gradients(compute, use, all);
+  if (red_zones_) red_zones_->fill(compute, use);
+}
+
+void StepWork::close_use(Stream& compute, OperationId use) {
+  if (red_zones_) red_zones_->compare(compute, use);
+  const Operation& operation = plan_.schedule.operations[use];
+  if (operation.verb != Verb::kBackward) return;
+  for (const UnitId unit : plan_.model.uses[operation.place]) {
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (plan_.flats[f].trainable) clear_padding(compute, f);
     }
   }
 }
 
-void StepWork::clear_between(Stream& compute, int32_t flat) {
-  const DType dtype = plan_.policy.precision.gradients;
-  const FlatLayout& layout = plan_.flats[flat].layout;
-  std::byte* gradients = memory_.address(Role::kGradients, flat);
-  const auto clear = [&](int64_t begin, int64_t end) {
-    kernels_.fill(compute, gradients + begin * element_bytes(dtype), dtype, 0.0f, end - begin);
-  };
-  int64_t end = 0;
-  for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
-    clear(end, layout.tensor_offset(t));
-    end = layout.tensor_offset(t) + layout.tensors()[t].element_count();
+void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) {
+  for (const int32_t flat : first_writes_[backward]) {
+    const FlatSpec& spec = plan_.flats[flat];
+    if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) continue;
+    kernels_.fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients, 0.0f,
+                  spec.layout.flat_count());
   }
-  clear(end, layout.flat_count());
+}
+
+void StepWork::clear_padding(Stream& compute, int32_t flat) {
+  const DType dtype = plan_.policy.precision.gradients;
+  std::byte* gradients = memory_.address(Role::kGradients, flat);
+  for (const Gap& gap : padding_[flat])
+    kernels_.fill(compute, gradients + gap.begin * element_bytes(dtype), dtype, 0.0f, gap.end - gap.begin);
 }
 
 }  // namespace aliquot

@@ -9,6 +9,7 @@
 #include "engine/encoded_moves.h"
 #include "engine/global_norm.h"
 #include "engine/matrix_work.h"
+#include "engine/red_zones.h"
 #include "engine/replica_groups.h"
 #include "engine/step_memory.h"
 #include "engine/updater.h"
@@ -44,9 +45,12 @@ class StepWork {
   /// Blocks until all ranks' parts are here.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
-  /// Before a backward: gradients that it writes first start from zeros where kernels add; where they assign, what lies
-  /// between tensors does, which would reach the norm. `all`: nobody will write them, so they are zeros.
-  void clear_gradients(Stream& compute, OperationId backward, bool all);
+  /// Before the model's code: gradients that it writes first start from zeros where kernels add. `all`: nobody will write
+  /// them, so they are zeros. Red zones are filled.
+  void open_use(Stream& compute, OperationId use, bool all);
+  /// After it: red zones are compared (RedZones::compare), and padding of gradients is zeros, whatever was written there, so
+  /// that nothing that reads whole shards sees it.
+  void close_use(Stream& compute, OperationId use);
   void begin_step();
 
  private:
@@ -54,7 +58,8 @@ class StepWork {
   void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
   SymmetricRange sent(Stream& lane, int32_t flat);
   std::span<const std::byte* const> pair(const void* left, const void* right);
-  void clear_between(Stream& compute, int32_t flat);
+  void clear_gradients(Stream& compute, OperationId backward, bool all);
+  void clear_padding(Stream& compute, int32_t flat);
 
   const Plan& plan_;
   Communicator& ranks_;  // of the replica
@@ -67,6 +72,8 @@ class StepWork {
   std::optional<EncodedMoves> encoded_;                  // where weights or gradients are quantised
   std::optional<MatrixWork> matrices_;                   // nor this; where the optimizer takes matrices
   std::vector<std::vector<BufferId>> copies_;            // by operation: the slots that it fills or empties
+  std::optional<RedZones> red_zones_;                    // where the policy checks
+  std::vector<std::vector<Gap>> padding_;                // by flat
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order

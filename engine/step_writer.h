@@ -71,7 +71,7 @@ class StepWriter {
 
   void note_activations(int32_t v, OperationId compute);
   void add_outputs_that_end(const Visit& visit);
-  void add_of_use(Role role, int32_t use, int64_t size_bytes, OperationId first, OperationId last);
+  void add_of_use(Role role, int32_t use, OperationId first, OperationId last);
 
   void reduce_what_is_complete(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);

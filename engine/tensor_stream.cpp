@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/error.h"
+#include "sharding/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -46,6 +47,7 @@ std::string TensorStream::packed(const StateTensor& tensor, int64_t begin, int64
 void TensorStream::run(std::string_view what, const StateTensor& tensor, const TakeElements& take) {
   const int64_t each = element_bytes(tensor.dtype), count = tensor.element_count();
   const int64_t most = std::max<int64_t>(1, chunk_bytes_ / each);
+  const ExchangePurpose purpose("gather values");
   const std::string heading = fmt::format("{}\n", what);
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {
     const int64_t end = std::min(count, begin + most);

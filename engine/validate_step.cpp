@@ -276,29 +276,6 @@ class GradientWalk {
   int32_t norm_count_ = 0;
 };
 
-/// One after the other in memory, with nothing beyond its end.
-void check_standing(const Proof& proof, Space space) {
-  const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
-  const int64_t memory_bytes = proof.plan.schedule.bytes(space);
-  std::vector<const PlannedBuffer*> buffers;
-  for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
-    if (buffer.space != space) continue;
-    if (buffer.offset_bytes < 0 || buffer.offset_bytes + buffer.size_bytes * copies > memory_bytes) {
-      proof.defects.add(DefectKind::kPlace, {},
-                        fmt::format("the {} lie outside of their memory", proof.defects.what(buffer)));
-    }
-    if (buffer.always && buffer.size_bytes > 0) buffers.push_back(&buffer);
-  }
-  std::sort(buffers.begin(), buffers.end(),
-            [](const PlannedBuffer* a, const PlannedBuffer* b) { return a->offset_bytes < b->offset_bytes; });
-  for (std::size_t i = 1; i < buffers.size(); ++i) {
-    if (buffers[i - 1]->offset_bytes + buffers[i - 1]->size_bytes * copies <= buffers[i]->offset_bytes) continue;
-    proof.defects.add(DefectKind::kPlace, {},
-                      fmt::format("the {} lie where the {} do", proof.defects.what(*buffers[i]),
-                                  proof.defects.what(*buffers[i - 1])));
-  }
-}
-
 }  // namespace
 
 void check_uses(const Proof& proof) {
@@ -307,29 +284,5 @@ void check_uses(const Proof& proof) {
 }
 
 void check_gradients(const Proof& proof) { GradientWalk(proof).walk(); }
-
-/// Copies to and from a file are of whole pages.
-void check_pages(const Proof& proof) {
-  constexpr int64_t kPageBytes = 4096;
-  const Policy& policy = proof.plan.policy;
-  if (policy.offload_state != Offload::kDisk && policy.offload_parameters != Offload::kDisk) return;
-  for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
-    if (buffer.space == Space::kSharedRange || buffer.offset_bytes % kPageBytes == 0) continue;
-    proof.defects.add(DefectKind::kPlace, {}, fmt::format("the {} begin within a page", proof.defects.what(buffer)));
-  }
-}
-
-void check_places(const Proof& proof) {
-  const Schedule& schedule = proof.plan.schedule;
-  check_pages(proof);
-  for (const PlannedBuffer& buffer : schedule.buffers) {
-    const int64_t needed = needed_bytes(proof.plan, buffer.role, buffer.flat);
-    if (buffer.size_bytes >= needed) continue;
-    proof.defects.add(
-        DefectKind::kPlace, {},
-        fmt::format("the {} have {} bytes and need {}", proof.defects.what(buffer), buffer.size_bytes, needed));
-  }
-  for (int space = 0; space < kSpaceCount; ++space) check_standing(proof, static_cast<Space>(space));
-}
 
 }  // namespace aliquot

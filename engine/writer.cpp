@@ -40,6 +40,7 @@ Draft StepWriter::write() {
   }
   add_waits_of_refreshes();
   add_standing_buffers();
+  if (policy_.check) draft_.alignment_bytes = kPlacePageBytes;
   return std::move(draft_);
 }
 

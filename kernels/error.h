@@ -36,6 +36,11 @@ class UnavailableError : public Error {
   explicit UnavailableError(const std::string& sentence) : Error(ExitCode::kUnavailable, sentence) {}
 };
 
+class NotFiniteError : public Error {
+ public:
+  explicit NotFiniteError(const std::string& sentence) : Error(ExitCode::kNotFinite, sentence) {}
+};
+
 class FaultError : public Error {
  public:
   explicit FaultError(const std::string& sentence) : Error(ExitCode::kFault, sentence) {}

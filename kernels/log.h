@@ -10,8 +10,8 @@ namespace aliquot {
 /// fails: it must not throw, and not call the library.
 using LogSink = void (*)(std::string_view sentence) noexcept;
 
-/// Where sentences go from now on: where a rank was when a collective failed, memory that was never given back, what CUDA
-/// and NCCL say while a failed group is left. Null, as it is until this is called: nowhere; the library itself prints
+/// Where sentences go from now on: steps that were skipped, where a rank was when a collective failed, memory that was never
+/// given back, what CUDA and NCCL say while a failed group is left. Null, as it is until this is called: nowhere; the library itself prints
 /// nothing. Returns what was there before. Thread-safe.
 LogSink set_log_sink(LogSink sink) noexcept;
 

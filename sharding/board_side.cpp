@@ -1,6 +1,7 @@
 #include "sharding/board_side.h"
 
 #include <chrono>
+#include <cmath>
 #include <fmt/format.h>
 
 #include "kernels/gate.h"
@@ -86,14 +87,20 @@ void Everybody::look_around() const {
   constexpr double kSecondsUntilElsewhere = 0.01;  // asking there costs more than looking at the board
   side->throw_if_aborted();
   const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
-  if (waited_seconds > kSecondsUntilElsewhere) side->throw_if_aborted_elsewhere();
+  if (waited_seconds > kSecondsUntilElsewhere) {
+    side->throw_if_aborted_elsewhere();
+    for (int r = 0; r < side->board().rank_count(); ++r) {
+      if (never_comes(r)) give_up(std::round(waited_seconds * 1e3) * 1e-3);
+    }
+    look_for_other_calls();
+  }
   // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
   // is missing, and speaks first.
   constexpr double kLaterSeconds = 0.5;
   const double limit_seconds = side->options().timeout_seconds + (is_arrival ? 0 : kLaterSeconds);
   if (waited_seconds <= limit_seconds) return;
   // Who waits for another node itself knows who is missing there, and says so at its own deadline.
-  if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up();
+  if (somebody_never_came() || waited_seconds > 2 * limit_seconds) give_up(side->options().timeout_seconds);
 }
 
 /// Of whom this rank may complain: not while a lane of its own is behind.
@@ -109,20 +116,44 @@ bool Everybody::waits_elsewhere(int rank) const {
   return is_arrival && side->board().lane(rank, lane).came.load(std::memory_order_relaxed) >= value;
 }
 
-void Everybody::give_up() const {
+/// It returned before it came to this: looked at in that order, since a rank returns after all that it came to.
+bool Everybody::never_comes(int rank) const {
+  const SignalsOptions& options = side->options();
+  return options.has_returned && options.has_returned(rank) && !counter(rank).reached(value);
+}
+
+/// Where the own thread waits for what only the own thread of another rank does, and that one waits in an exchange for this one,
+/// neither will ever go on. What is done on compute lanes, which are those threads, is.
+void Everybody::look_for_other_calls() const {
+  const SignalsOptions& options = side->options();
+  if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !side->on_own_thread()) return;
+  for (int r = 0; r < side->board().rank_count(); ++r) {
+    const std::string purpose = counter(r).reached(value) ? "" : options.awaited_by(r);
+    if (purpose.empty()) continue;
+    const std::string why = fmt::format(
+        "rank {} is in {} #{}{}, and rank {} is there to {}: all ranks are to make the same calls in the same order",
+        options.name_of(options.rank), what.text(), value, label_text(label.what, label.step), options.name_of(r),
+        purpose);
+    side->abort(why);
+    throw CommunicationError(why);
+  }
+}
+
+void Everybody::give_up(double waited_seconds) const {
   const Board& board = side->board();
   const SignalsOptions& options = side->options();
   std::string missing;
   for (int r = 0; r < board.rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
-    missing += waits_elsewhere(r) ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
-                                  : fmt::format("; rank {} never arrived, its last operation was {}",
-                                                options.name_of(r), board.last_operation(r));
+    missing += waits_elsewhere(r)
+                   ? fmt::format("; rank {} waits for a rank of another node", options.name_of(r))
+                   : fmt::format("; rank {} {}, its last operation was {}", options.name_of(r),
+                                 never_comes(r) ? "has returned without it" : "never arrived", board.last_operation(r));
   }
   const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
                                        : fmt::format("a wait for the {} lane of all ranks", name(lane));
-  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.name_of(options.rank),
-                                      options.timeout_seconds, place, label_text(label.what, label.step), missing);
+  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.name_of(options.rank), waited_seconds,
+                                      place, label_text(label.what, label.step), missing);
   side->abort(why);
   throw CommunicationError(why);
 }

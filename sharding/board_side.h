@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "sharding/board.h"
 #include "sharding/node_memory.h"
@@ -24,6 +25,8 @@ class BoardSide {
 
   const Board& board() const { return board_; }
   const SignalsOptions& options() const { return options_; }
+  /// The rank's own, which made this.
+  bool on_own_thread() const { return std::this_thread::get_id() == own_thread_; }
   /// Throws CommunicationError with the reason if any rank has called abort(), or if what the options ask tells of one.
   void throw_if_aborted() const;
   void throw_if_aborted_elsewhere() const;
@@ -32,13 +35,14 @@ class BoardSide {
   std::unique_ptr<NodeMapping> memory_;
   Board board_;
   SignalsOptions options_;
+  std::thread::id own_thread_ = std::this_thread::get_id();
 };
 
 /// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
-/// throw CommunicationError at the deadline, which starts when first asked, after an abort, and when a rank arrived with
-/// another operation; they post the reason on the board. While all who
-/// are missing wait for ranks of another node, or this rank itself has not published what it waits for, the deadline is twice as
-/// far.
+/// throw CommunicationError at the deadline, which starts when first asked, after an abort, when a rank arrived with
+/// another operation, and soon when a rank that did not come has returned, or waits for this one in an exchange; they post
+/// the reason on the board. While all who are missing wait for ranks of another node, or this rank itself has not
+/// published what it waits for, the deadline is twice as far.
 struct Everybody {
   const BoardSide* side;
   Lane lane;
@@ -58,7 +62,9 @@ struct Everybody {
   void look_around() const;
   bool somebody_never_came() const;
   bool waits_elsewhere(int rank) const;
-  [[noreturn]] void give_up() const;
+  bool never_comes(int rank) const;
+  void look_for_other_calls() const;
+  [[noreturn]] void give_up(double waited_seconds) const;
 };
 
 }  // namespace aliquot

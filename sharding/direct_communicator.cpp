@@ -148,7 +148,9 @@ class DirectCommunicator final : public Communicator {
             .rank_count = rank_count(),
             .timeout_seconds = parts_.timeout_seconds,
             .names = names_of(*exchange_),
-            .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); }};
+            .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); },
+            .has_returned = [this](int of_rank) { return exchange_->has_returned(of_rank); },
+            .awaited_by = [this](int of_rank) { return exchange_->awaited_by(of_rank); }};
   }
 
   /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.

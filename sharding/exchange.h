@@ -28,6 +28,12 @@ class Exchange {
   /// std::logic_error.
   virtual std::vector<std::shared_ptr<void>> all_objects(std::shared_ptr<void> own);
 
+  /// The rank's function has returned, as far as can be told: nothing more comes from it. From any thread.
+  virtual bool has_returned(int /*rank*/) const { return false; }
+
+  /// Where it can be told that the rank waits in all() for this one: what for (ExchangePurpose); else empty. From any thread.
+  virtual std::string awaited_by(int /*rank*/) const { return {}; }
+
   /// What a rank is called in messages: its number in the world that this group was split from.
   virtual int name_of(int rank) const { return rank; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <fmt/format.h>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -21,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 struct Deposit {
   std::string bytes;
   std::shared_ptr<void> object;
+  std::string purpose = {};
 };
 
 }  // namespace
@@ -34,7 +36,8 @@ class ThreadsHub {
         timeout_seconds_(timeout_seconds),
         parent_(std::move(parent)),
         deposits_(names_.size()),
-        deposited_(names_.size(), false) {}
+        deposited_(names_.size(), false),
+        returned_(names_.size(), false) {}
 
   int rank_count() const { return static_cast<int>(names_.size()); }
   int name_of(int rank) const { return names_[rank]; }
@@ -44,8 +47,10 @@ class ThreadsHub {
     std::unique_lock lock(mutex_);
     throw_if_aborted();
     const uint64_t round = round_;
+    own.purpose = exchange_purpose().what;
     deposits_[rank] = std::move(own);
     deposited_[rank] = true;
+    refuse_other_purposes(rank);
     if (++deposit_count_ == rank_count()) {
       publish();
     } else {
@@ -62,6 +67,23 @@ class ThreadsHub {
   bool aborted(std::string* why) const {
     const std::lock_guard lock(mutex_);
     return find_abort(why);
+  }
+
+  bool returned(int rank) const {
+    const std::lock_guard lock(mutex_);
+    return has_returned(rank);
+  }
+
+  /// Of `rank`, while it waits for `missing` among others.
+  std::string purpose_of_wait(int rank, int missing) const {
+    const std::lock_guard lock(mutex_);
+    return deposited_[rank] && !deposited_[missing] ? deposits_[rank].purpose : std::string();
+  }
+
+  void note_return(int rank) noexcept {
+    const std::lock_guard lock(mutex_);
+    returned_[rank] = true;
+    changed_.notify_all();
   }
 
  private:
@@ -83,6 +105,9 @@ class ThreadsHub {
     while (round_ == round) {
       throw_if_aborted();
       if (Clock::now() >= deadline) give_up(rank);
+      for (int r = 0; r < rank_count(); ++r) {
+        if (!deposited_[r] && has_returned(r)) give_up_on(rank, r);
+      }
       changed_.wait_until(lock, parent_ == nullptr ? deadline : std::min(deadline, Clock::now() + kLookAtParent));
     }
   }
@@ -96,6 +121,28 @@ class ThreadsHub {
   void throw_if_aborted() const {
     std::string why;
     if (find_abort(&why)) throw CommunicationError(why);
+  }
+
+  /// Of the world's ranks: the outermost hub knows.
+  bool has_returned(int rank) const {
+    if (parent_ == nullptr) return returned_[rank];
+    const int rank_of_parent = parent_->rank_of(name_of(rank));
+    const std::lock_guard lock(parent_->mutex_);
+    return parent_->has_returned(rank_of_parent);
+  }
+  int rank_of(int name) const {
+    return static_cast<int>(std::find(names_.begin(), names_.end(), name) - names_.begin());
+  }
+
+  /// Ranks that came for different things would take each other's words for an answer.
+  void refuse_other_purposes(int rank) {
+    for (int r = 0; r < rank_count(); ++r) {
+      if (!deposited_[r] || deposits_[r].purpose == deposits_[rank].purpose) continue;
+      leave(fmt::format(
+          "rank {} is here to {}, and rank {} to {}: all ranks are to make the same calls in the same order",
+          name_of(r), deposits_[r].purpose, name_of(rank), deposits_[rank].purpose));
+      throw CommunicationError(why_);
+    }
   }
 
   void leave(std::string_view why) {
@@ -113,6 +160,12 @@ class ThreadsHub {
     throw CommunicationError(why_);
   }
 
+  [[noreturn]] void give_up_on(int rank, int missing) {
+    leave(fmt::format("rank {} waits {}, but rank {} has returned from its function", name_of(rank),
+                      exchange_wait_text(exchange_purpose().what), name_of(missing)));
+    throw CommunicationError(why_);
+  }
+
   const std::vector<int> names_;
   const double timeout_seconds_;
   const std::shared_ptr<ThreadsHub> parent_;
@@ -123,6 +176,7 @@ class ThreadsHub {
   // Nobody can publish a round before all have read the one before: they must deposit first.
   std::vector<Deposit> deposits_, published_;
   std::vector<bool> deposited_;
+  std::vector<bool> returned_;
   bool aborted_ = false;
   std::string why_;
 };
@@ -160,6 +214,8 @@ class ThreadsExchange final : public Exchange {
 
   void abort(std::string_view why) noexcept override { hub_->abort(why); }
   bool aborted(std::string* why) const override { return hub_->aborted(why); }
+  bool has_returned(int rank) const override { return hub_->returned(rank); }
+  std::string awaited_by(int rank) const override { return hub_->purpose_of_wait(rank, rank_); }
 
  private:
   std::shared_ptr<ThreadsHub> hub_;
@@ -179,5 +235,7 @@ std::unique_ptr<Exchange> make_threads_exchange(std::shared_ptr<ThreadsHub> hub,
 }
 
 void abort(ThreadsHub& hub, std::string_view why) noexcept { hub.abort(why); }
+
+void note_return(ThreadsHub& hub, int rank) noexcept { hub.note_return(rank); }
 
 }  // namespace aliquot

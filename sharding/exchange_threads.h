@@ -15,6 +15,9 @@ std::shared_ptr<ThreadsHub> make_threads_hub(int rank_count, double timeout_seco
 /// One rank's side. May be made and used from any one thread.
 std::unique_ptr<Exchange> make_threads_exchange(std::shared_ptr<ThreadsHub> hub, int rank);
 
+/// The rank's function has returned: whoever waits for it, now or later, leaves.
+void note_return(ThreadsHub& hub, int rank) noexcept;
+
 /// As Exchange::abort, for who has no exchange: the thread that waits for the ranks.
 void abort(ThreadsHub& hub, std::string_view why) noexcept;
 

@@ -46,18 +46,20 @@ int64_t TensorSpec::element_count() const {
   return count;
 }
 
-FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard)
+FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard, int64_t red_zone_blocks)
     : tensors_(std::move(tensors)), rank_count_(rank_count) {
   if (rank_count < 1) throw UsageError(fmt::format("a layout needs at least one rank, not {}", rank_count));
   refuse_mixtures(tensors_);
   int64_t block_count = 0;
   for (const TensorSpec& tensor : tensors_) {
+    block_count += red_zone_blocks;
     tensor_offsets_.push_back(block_count * kBlockElements);
     block_count += blocks(tensor.element_count());
     if (block_count > kMostElements / kBlockElements - int64_t{rank_count} * parts_per_shard)
       throw UsageError(fmt::format("with tensor {}, a unit has too many elements", tensor.name));
     element_count_ += tensor.element_count();
   }
+  block_count += red_zone_blocks;
   const int64_t part_count = int64_t{rank_count} * parts_per_shard;
   shard_count_ = (block_count + part_count - 1) / part_count * parts_per_shard * kBlockElements;
 }
@@ -77,6 +79,20 @@ std::vector<Piece> FlatLayout::pieces(int rank) const {
     pieces.push_back({t, piece_begin - tensor_begin, piece_begin - begin, piece_end - piece_begin});
   }
   return pieces;
+}
+
+std::vector<Gap> FlatLayout::gaps() const {
+  std::vector<Gap> gaps;
+  int64_t end = 0;  // of the tensor before
+  const auto add = [&](int32_t after, int64_t next) {
+    if (next > end) gaps.push_back({after, end, next});
+  };
+  for (int32_t t = 0; t < static_cast<int32_t>(tensors_.size()); ++t) {
+    add(t - 1, tensor_offsets_[t]);
+    end = tensor_offsets_[t] + tensors_[t].element_count();
+  }
+  add(static_cast<int32_t>(tensors_.size()) - 1, flat_count());
+  return gaps;
 }
 
 Place FlatLayout::place(int32_t tensor, int64_t element) const {

@@ -29,6 +29,14 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
+/// Elements [begin, end) of a flat buffer, which hold no tensor. `after`: the tensor before them, or -1.
+struct Gap {
+  int32_t after;
+  int64_t begin, end;
+
+  friend bool operator==(const Gap&, const Gap&) = default;
+};
+
 /// Where one element of a tensor lies.
 struct Place {
   int rank;
@@ -44,8 +52,9 @@ struct Place {
 class FlatLayout {
  public:
   /// Throws UsageError when tensors differ in dtype or trainability (those want a flat buffer each) or share a name, and for
-  /// more than 2^62 elements in all. Every shard is `parts_per_shard` equal parts of whole blocks.
-  FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard = 1);
+  /// more than 2^62 elements in all. Every shard is `parts_per_shard` equal parts of whole blocks. `red_zone_blocks` blocks
+  /// before each tensor and after the last are left empty.
+  FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard = 1, int64_t red_zone_blocks = 0);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int rank_count() const { return rank_count_; }
@@ -57,6 +66,8 @@ class FlatLayout {
 
   /// What `rank` owns, in order of shard_offset. Over all ranks the pieces tile every tensor exactly once.
   std::vector<Piece> pieces(int rank) const;
+  /// What pads tensors and shards, red zones among it, in order. Together with the tensors the gaps tile the flat buffer.
+  std::vector<Gap> gaps() const;
   /// Who owns element `element` of `tensor`, and where in its shard.
   Place place(int32_t tensor, int64_t element) const;
 

@@ -186,6 +186,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     try {
       world.emplace(make_threads_world(hub, rank, rank_count, options));
       body(*world);
+      note_return(*hub, rank);
     } catch (...) {
       const bool is_first = fates.keep(std::current_exception());
       abort(*hub, failure_text(rank));

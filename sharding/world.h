@@ -57,7 +57,7 @@ class World {
   static World from_environment(const WorldOptions& options = {});
 
   /// Runs `body` on `rank_count` ranks, each a thread of its own, and returns when all are done. If a rank throws, the
-  /// others leave their collectives, and the first failure is rethrown here.
+  /// others leave their collectives, and the first failure is rethrown here; so do those who wait for a rank that has returned.
   static void threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
   /// Runs `body` on this program's ranks: the one that this process is in the world a launcher started it into, or else

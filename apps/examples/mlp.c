@@ -153,6 +153,7 @@ static int set_up(Run* run, int count, char** words) {
   run->folder = count > 4 ? words[4] : NULL;
   TRY(aliquot_options_create(&run->options));
   TRY(aliquot_options_set(run->options, "zero-stage", count > 2 ? words[2] : "3"));
+  TRY(aliquot_options_set(run->options, "max-skipped", "1"));
   return aliquot_options_set(run->options, "lr", "0.01");
 }
 

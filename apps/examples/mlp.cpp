@@ -87,7 +87,7 @@ void train(aliquot::World& world, int stage, int steps) {
       const auto live = unit.backward();
       backward(network, unit.index());
     }
-    engine.step();
+    if (engine.step().skipped && world.rank() == 0) std::printf("step %d was skipped\n", step);
     world.sum({&mean, 1});
     if (world.rank() == 0 && step % 20 == 0) std::printf("step %d loss %.17g\n", step, mean);
   }

@@ -295,6 +295,7 @@ program mlp
   if (command_argument_count() >= 2) call get_command_argument(2, word)
   status = aliquot_options_create(options)
   if (status == 0) status = aliquot_options_set(options, 'zero-stage' // c_null_char, trim(word) // c_null_char)
+  if (status == 0) status = aliquot_options_set(options, 'max-skipped' // c_null_char, '1' // c_null_char)
   if (status == 0) status = aliquot_options_set(options, 'lr' // c_null_char, '0.01' // c_null_char)
   if (status == 0) status = aliquot_world_run(ranks, c_funloc(body), c_null_ptr, options)
   if (status /= 0) then

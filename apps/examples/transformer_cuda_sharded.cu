@@ -449,7 +449,7 @@ static void train(Model* m, aliquot::World& world, int steps, int parts, int sta
       }
       loss += read_loss(m) / parts / world.rank_count();
     }
-    engine.step();
+    if (engine.step().skipped && world.rank() == 0) printf("step %d was skipped\n", step);
     world.sum({&loss, 1});
     if (world.rank() == 0) printf("step %d loss %.17g\n", step, loss);
   }

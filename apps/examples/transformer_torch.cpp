@@ -141,7 +141,7 @@ void train_sharded(aliquot::World& world, int stage, const Size& size) {
     engine.micro_batch();
     auto loss = loss_of(model, step, world.rank() * rows, rows);
     loss.backward();
-    engine.step();
+    if (engine.step().skipped && world.rank() == 0) std::printf("step %d was skipped\n", step);
     double mean = loss.item<double>() / world.rank_count();
     world.sum({&mean, 1});
     if (world.rank() == 0) std::printf("step %d loss %.6f\n", step, mean);

@@ -83,8 +83,8 @@ typedef struct aliquot_parameter {
   const char* name; /* "UNIT." is put before it */
   int dimensions;
   const int64_t* shape;
-  void* value;    /* the address of the model's pointer (a float**, say), which is set while the unit is live */
-  void* gradient; /* likewise, live in backward; null: the model keeps none */
+  void* value; /* the address of the model's pointer (a float**, say), which is set while the unit is live; not null */
+  void* gradient; /* likewise, live in backward; null only where it is frozen */
   int frozen;
   int not_decayed;
   float lr_scale;                  /* 0: 1 */
@@ -170,7 +170,8 @@ typedef struct aliquot_step_report {
   int abandoned_by;             /* the first rank that did, or -1 */
   const char* first_not_finite; /* a parameter's name, "" for none; valid until the engine's next step */
 } aliquot_step_report;
-/** After the last micro-batch: norm, clip, update, publish. `report` may be null. */
+/** After the last micro-batch: norm, clip, update, publish. `report` may be null. A skipped step is ALIQUOT_DONE all the same: look at
+ * the report, or let the option "max-skipped" make it ALIQUOT_NOT_FINITE, or ALIQUOT_FAULT where ranks abandoned it. */
 int aliquot_step(aliquot_engine* engine, aliquot_step_report* report);
 
 int aliquot_set_learning_rate(aliquot_engine* engine, double rate);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <gtest/gtest.h>
+#include <limits>
 #include <stdlib.h>
 #include <string>
 #include <vector>
@@ -257,6 +258,36 @@ TEST(Capi, AnAbandonedStepIsSkippedByAll) {
   });
 }
 
+/// Where nobody looks at the report, it is a status.
+TEST(Capi, SoManySkippedStepsAreAStatus) {
+  on_ranks(1,
+           [](Rank& rank) {
+             ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+             ASSERT_DONE(aliquot_micro_batch(rank.engine));
+             for (int l = 0; l < Chain::kLayers; ++l) rank.use(ALIQUOT_FORWARD, l);
+             rank.chain.slope = std::numeric_limits<float>::infinity();
+             for (int l = Chain::kLayers - 1; l >= 0; --l) rank.use(ALIQUOT_BACKWARD, l);
+             EXPECT_EQ(aliquot_step(rank.engine, nullptr), ALIQUOT_NOT_FINITE);
+             EXPECT_NE(std::string(aliquot_message()).find("that makes 1 in a row"), std::string::npos);
+           },
+           {{"max-skipped", "1"}});
+}
+
+TEST(Capi, TheCheckingModeIsAnOption) {
+  on_ranks(1,
+           [](Rank& rank) {
+             ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+             ASSERT_DONE(aliquot_micro_batch(rank.engine));
+             for (int l = 0; l < Chain::kLayers; ++l) rank.use(ALIQUOT_FORWARD, l);
+             ASSERT_DONE(aliquot_backward(rank.engine, 2));
+             rank.chain.layers[2].bias_gradient[1] = 4;
+             ASSERT_DONE(aliquot_close(rank.engine));
+             EXPECT_USAGE(aliquot_backward(rank.engine, 1),
+                          "backward layer.2 wrote beyond the gradient of layer.2.bias");
+           },
+           {{"check", "on"}});
+}
+
 TEST(Capi, FrozenIsNotTrained) {
   on_ranks(1, [](Rank& rank) {
     ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
@@ -345,6 +376,15 @@ TEST(Capi, WrongCallsAreTold) {
                  "activations are declared for as many uses as there are");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "the parameter w has no shape");
+    const int64_t one[] = {1}, none_of_it[] = {0};
+    float *value = nullptr, *gradient = nullptr;
+    const aliquot_parameter placeless = {"w", 1, one, nullptr, &gradient, 0, 0, 0, 0, 0};
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &placeless), "layer.0.w has no pointer to its values");
+    const aliquot_parameter empty = {"w", 1, none_of_it, &value, &gradient, 0, 0, 0, 0, 0};
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &empty), "layer.0.w has the extent 0 in its shape [0]");
+    const aliquot_parameter shared = {"w", 1, one, &value, &value, 0, 0, 0, 0, 0};
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shared),
+                 "one pointer is given for the values and the gradient");
     ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
     EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "there is no use 5");

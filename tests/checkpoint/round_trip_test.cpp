@@ -1,4 +1,5 @@
 #include <bit>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -230,6 +231,28 @@ TEST(RoundTrip, StagingIsBookedAndGivenBack) {
   EXPECT_EQ(ledger.peak()[static_cast<size_t>(Category::kStaging)], kStagingBytes);
   EXPECT_EQ(ledger.held_bytes(), 0);
   EXPECT_EQ(ledger.in_use_bytes(), 0);
+}
+
+TEST(RoundTrip, AFolderOfCheckpointsAndACheckpointAreToldApart) {
+  const TemporaryDirectory directory;
+  for (const int64_t step : {7, 12}) save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors(), step);
+  const std::filesystem::path newest = directory.path() / checkpoint_name(12);
+  const auto said = on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 2, communicator.rank(), Cut::kBlocks, 5);
+    load(shard.state(), communicator, directory.path(), {});
+  });
+  for (const std::string& sentence : said) {
+    EXPECT_EQ(sentence, fmt::format("rank 0: {} is not a checkpoint but a folder of 2: expected one of them, as {}, or "
+                                    "load_newest() of the folder",
+                                    directory.path().string(), newest.string()));
+  }
+  const auto other = on_ranks(2, [&](Communicator& communicator) {
+    Shard shard(test::small_tensors(), 2, communicator.rank(), Cut::kBlocks, 5);
+    load_newest(shard.state(), communicator, newest);
+  });
+  for (const std::string& sentence : other)
+    EXPECT_EQ(sentence,
+              fmt::format("rank 0: {} is a checkpoint: expected the folder that holds it, or load()", newest.string()));
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(Mistakes, BackwardInTheOrderOfForward) {
 TEST(Mistakes, AStepTakenTooSoon) {
   with_pair([](Pair& pair) {
     pair.forward();
-    expect_told("step() was called where the declared order has backward of b", [&] { pair.engine.step(); });
+    expect_told("step() was called where the declared order has backward of b", [&] { (void)pair.engine.step(); });
   });
 }
 
@@ -213,12 +213,13 @@ TEST(Mistakes, KernelsThatAssignAreAddedUp) {
 
 TEST(Mistakes, RanksThatDeclareDifferentModels) {
   expect_told(
-      "rank 1 would not run what rank 0 runs: \"unit a: a.w float32 [10] lr x 1\" against \"unit a: a.w float32 [20] "
-      "lr x 1\"",
+      "rank 1 would not run what rank 0 runs: rank 0 has \"unit a: a.w float32 [10] lr x 1\", rank 1 has \"unit a: a.w "
+      "float32 [20] lr x 1\"",
       [] {
         aliquot::World::threads(2, [](aliquot::World& world) {
+          float *value = nullptr, *gradient = nullptr;
           aliquot::Engine engine(world, {});
-          engine.add_unit("a").add("w", {world.rank() == 0 ? 10 : 20}, nullptr, nullptr);
+          engine.add_unit("a").add("w", {world.rank() == 0 ? 10 : 20}, &value, &gradient);
           engine.materialize(zeros);
         });
       });
@@ -233,7 +234,7 @@ TEST(Mistakes, ARankThatStoppedSooner) {
                               pair.engine.materialize(zeros);
                               if (world.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
                               pair.passes();
-                              pair.engine.step();
+                              EXPECT_FALSE(pair.engine.step().skipped);
                             },
                             {.timeout_seconds = 0.3});
     ADD_FAILURE() << "nobody noticed";
@@ -242,6 +243,65 @@ TEST(Mistakes, ARankThatStoppedSooner) {
   }
   EXPECT_NE(said.find("rank 0 waited"), std::string::npos) << said;
   EXPECT_NE(said.find("rank 1 never arrived"), std::string::npos) << said;
+}
+
+TEST(Mistakes, AShapeWithoutElements) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float *value = nullptr, *gradient = nullptr;
+    aliquot::Engine engine(world, {});
+    expect_told("a.w has the extent 0 in its shape [4, 0]: expected 1 or more", [&] {
+      engine.add_unit("a").add("w", {4, 0}, &value, &gradient);
+    });
+  });
+}
+
+TEST(Mistakes, ValuesAndGradientAtOnePointer) {
+  aliquot::World::threads(1, [](aliquot::World& world) {
+    float* value = nullptr;
+    aliquot::Engine engine(world, {});
+    expect_told("one pointer is given for the values and the gradient of a.w: expected two",
+                [&] { engine.add_unit("a").add("w", {300}, &value, &value); });
+  });
+}
+
+TEST(Mistakes, AnEvaluationLeftHalfWay) {
+  with_pair([](Pair& pair) {
+    { const auto live = pair.a().evaluate(); }
+    expect_told("an evaluation is not finished: evaluate of b is still to come", [&] { pair.engine.micro_batch(); });
+  });
+}
+
+TEST(Mistakes, AGradientWrittenBeyondItsShape) {
+  with_pair(
+      [](Pair& pair) {
+        pair.forward();
+        {
+          const auto live = pair.b().backward();
+          pair.gradient[1][300] += 1;
+        }
+        expect_told(
+            "backward b wrote beyond the gradient of b.w: to its element 300, but it is declared with elements 0 to "
+            "299 "
+            "(found by EngineOptions::check)",
+            [&] { const auto live = pair.a().backward(); });
+      },
+      {.check = true});
+}
+
+TEST(Mistakes, AParameterWrittenByTheModel) {
+  const auto wrong = [] {
+    with_pair(
+        [](Pair& pair) {
+          pair.engine.micro_batch();
+          const auto live = pair.a().forward();
+          *static_cast<volatile float*>(pair.value[0]) = 1;
+        },
+        {.check = true});
+  };
+  const std::string sentence =
+      "aliquot: parameter a.w was written: a model only reads its parameters; engine.step() changes them";
+  EXPECT_DEATH(wrong(), "aliquot: parameter a.w was written: a model only reads its parameters");
+  expect_in_guide(sentence);
 }
 
 TEST(Mistakes, ACheckpointInTheMiddleOfAStep) {

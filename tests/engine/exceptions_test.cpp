@@ -172,7 +172,7 @@ TEST(Exceptions, AfterTheStepChangeNothing) {
             train_micro_batch(engine, model, 0, 0, 0);
             return Pass(&engine, 0);
           }();
-          engine.step();
+          EXPECT_FALSE(engine.step().skipped);
           throw std::runtime_error("the log is full");
         } catch (const std::runtime_error&) {
         }
@@ -223,11 +223,16 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
       EXPECT_NE(std::string_view(error.what()).find(sentence), std::string_view::npos) << error.what();
     }
   };
-  differing([](EngineOptions& o) { o.clip = 0.5; }, "clip 0.5");
-  differing([](EngineOptions& o) { o.optimizer = AdamW{.beta1 = 0.8f}; }, "0.8");
-  differing([](EngineOptions& o) { o.optimizer = Lion{}; }, "lion");
-  differing([](EngineOptions& o) { o.seed = 7; }, "seed 7");
-  differing([](EngineOptions& o) { o.zero_stage = 1; }, "stage 1");
+  differing([](EngineOptions& o) { o.clip = 0.5; }, "runs: rank 0 has \"clip 1\", rank 1 has \"clip 0.5\"");
+  differing([](EngineOptions& o) { o.optimizer = AdamW{.beta1 = 0.8f}; },
+            "runs: rank 0 has \"optimizer.beta1 0.9\", rank 1 has \"optimizer.beta1 0.8\"");
+  differing([](EngineOptions& o) { o.optimizer = Lion{}; },
+            "runs: rank 0 has \"optimizer adamw\", rank 1 has \"optimizer lion\"");
+  differing([](EngineOptions& o) { o.seed = 7; }, "runs: rank 0 has \"seed 1\", rank 1 has \"seed 7\"");
+  differing([](EngineOptions& o) { o.zero_stage = 1; },
+            "runs: rank 0 has \"zero_stage 3\", rank 1 has \"zero_stage 1\"");
+  differing([](EngineOptions& o) { o.gather = GatherMode::kCopy; },
+            "runs: rank 0 has \"gather auto\", rank 1 has \"gather copy\"");
   World::threads(
       2,
       [&](World& world) {

@@ -5,9 +5,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <string>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "engine/fault_names.h"
 
 namespace aliquot {
 namespace {
@@ -128,6 +132,40 @@ int deep(int depth) {
 
 TEST(GuardRangeDeathTest, AnOverflowOfTheStackIsHandledOnTheOtherStack) {
   EXPECT_EXIT(overflow_the_stack(), testing::ExitedWithCode(11), "^$");
+}
+
+/// It was taken for the next one's.
+TEST(GuardRangeDeathTest, AnIndexThatRanOnIsOfTheParameterThatItBeganAt) {
+  const auto run_on = [] {
+    std::signal(SIGSEGV, SIG_DFL);
+    install_fault_names();
+    const GuardRange weights({{"h.0.weight", 4}, {"h.1.weight", 4}});
+    touch(weights.address(0) + 10'000);
+  };
+  EXPECT_EXIT(run_on(), testing::KilledBySignal(SIGSEGV),
+              "^aliquot: parameter h.0.weight was touched outside a live scope 9996 bytes beyond its end: open unit");
+}
+
+/// A pipe of packets gives back one write at a time.
+TEST(FaultLine, IsWrittenAtOnce) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_DIRECT | O_NONBLOCK), 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  FaultLine line;
+  line.add("aliquot: ");
+  line.add(int64_t{-12});
+  line.add(std::string(5000, 'x'));
+  line.write();
+  dup2(before, STDERR_FILENO);
+  std::array<char, 4096> text{};
+  const auto length = read(ends[0], text.data(), text.size());
+  ASSERT_GT(length, 100);
+  EXPECT_EQ(std::string_view(text.data(), 16), "aliquot: -12xxxx");
+  EXPECT_EQ(text[static_cast<std::size_t>(length) - 1], '\n')
+      << "what does not fit is cut off, not the end of the line";
+  EXPECT_LT(read(ends[0], text.data(), text.size()), 0) << "a second write";
+  for (const int descriptor : {before, ends[0], ends[1]}) close(descriptor);
 }
 
 }  // namespace

@@ -30,10 +30,10 @@ Outcome hang(int stage, int ranks) {
                                    {.zero_stage = stage, .gather = stage == 3 ? GatherMode::kCopy : GatherMode::kAuto});
                      declare(engine, model);
                      train_micro_batch(engine, model, 0, 0, world.rank());
-                     engine.step();
+                     EXPECT_FALSE(engine.step().skipped);
                      if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
                      train_micro_batch(engine, model, 1, 0, world.rank());
-                     engine.step();
+                     EXPECT_FALSE(engine.step().skipped);
                    },
                    {.device = DeviceChoice::kHost, .timeout_seconds = 0.5});
   } catch (const CommunicationError& error) {

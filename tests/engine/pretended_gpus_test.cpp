@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_model.h"
+#include "tests/engine/checked_pair.h"
 #include "tests/support/said_nodes.h"
 
 namespace aliquot {
@@ -132,9 +133,41 @@ TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
           declare(engine, model);
           for (int step = 0; step < 2; ++step) {
             for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
-            engine.step();
+            EXPECT_FALSE(engine.step().skipped);
           }
           EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
+        },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+TEST(PretendedGpus, TheCheckingModeChangesNoBit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Settings settings = settings_of(stage, kPrecisions[1], 2);
+    const Outcome plain = train_plainly(2, settings);
+    settings.options.check = true;
+    World::threads(
+        2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+TEST(PretendedGpus, TheCheckingModeFindsGradientsWrittenTooFar) {
+  for (const int stage : {0, 2, 3}) {
+    World::threads(
+        1,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage, .check = true});
+          pair.forward();
+          {
+            const Scope live = pair.engine.units()[1].backward();
+            pair.engine.compute_stream().synchronize();
+            pair.gradient[1][kCount] = 1;
+          }
+          EXPECT_EQ(
+              told([&] { const Scope live = pair.engine.units()[0].backward(); }),
+              "backward b wrote beyond the gradient of b.w: to its element 64, but it is declared with elements 0 "
+              "to 63 (found by EngineOptions::check)");
         },
         world_options(WorldChoice::kThreads));
   }

@@ -76,7 +76,7 @@ TEST_P(Quantized, UseTheMemoryThatWasPlanned) {
           Trainee trainee(world, settings(3, weights, true));
           for (int step = 0; step < 2; ++step) {
             for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-            trainee.engine.step();
+            EXPECT_FALSE(trainee.engine.step().skipped);
           }
           const Account planned = account(trainee.engine.plan().schedule);
           EXPECT_EQ(world.device().ledger().peak(), planned.peak);
@@ -152,7 +152,7 @@ TEST(QuantizedWeights, AreWhatAnEvaluationSees) {
               if (world.rank() == 0) found.push_back(loss);
             }
             train_micro_batch(trainee.engine, trainee.model, step, 0, 0);
-            trainee.engine.step();
+            EXPECT_FALSE(trainee.engine.step().skipped);
           }
         },
         kHosts);
@@ -247,12 +247,12 @@ TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
             trainee.engine.set_learning_rate(0);
             for (int step = 0; step < steps_before; ++step) {
               train_micro_batch(trainee.engine, trainee.model, 5, 0, world.rank());
-              trainee.engine.step();
+              EXPECT_FALSE(trainee.engine.step().skipped);
             }
             trainee.engine.adopt(fresh);
             trainee.engine.set_learning_rate(settings.learning_rate);
             train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
-            trainee.engine.step();
+            EXPECT_FALSE(trainee.engine.step().skipped);
             const auto all = read_all(trainee.engine);
             if (world.rank() == 0) parameters = all;
           },

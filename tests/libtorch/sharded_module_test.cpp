@@ -92,7 +92,7 @@ Trained train_sharded(int rank_count, const EngineOptions& options, int accumula
                        loss.backward();
                        mean += loss.item<double>() / rank_count / accumulate;
                      }
-                     engine.step();
+                     EXPECT_FALSE(engine.step().skipped);
                      world.sum({&mean, 1});
                      if (world.rank() == 0) trained.losses.push_back(mean);
                    }

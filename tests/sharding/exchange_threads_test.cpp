@@ -78,6 +78,20 @@ TEST(ThreadsExchange, WhatRanksMeetForIsSaid) {
   EXPECT_EQ(exchange_purpose().what, "set up");
 }
 
+/// Each took what the other said for an answer.
+TEST(ThreadsExchange, RanksThatMeetForOtherThingsAreTold) {
+  const auto thrown = run(3, 600, [](Exchange& world) {
+    const ExchangePurpose purpose(world.rank() == 1 ? "save" : "load");
+    world.all("here");
+  });
+  for (const std::string& what : thrown) {
+    EXPECT_NE(what.find("rank 1"), std::string::npos) << what;
+    EXPECT_NE(what.find(" to save"), std::string::npos) << what;
+    EXPECT_NE(what.find(" to load"), std::string::npos) << what;
+    EXPECT_NE(what.find(": all ranks are to make the same calls in the same order"), std::string::npos) << what;
+  }
+}
+
 TEST(ThreadsExchange, AnAbortOfTheWorldReachesItsGroups) {
   const auto thrown = run(3, 20, [](Exchange& world) {
     const auto group = world.split(0, 0)->split(0, 0);

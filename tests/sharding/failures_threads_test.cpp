@@ -30,6 +30,78 @@ TEST(Failures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
   }
 }
 
+/// It was the deadline, however long, that told who had returned.
+TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
+  const auto start = Clock::now();
+  for (const Lane lane : {Lane::kCompute, Lane::kReduce}) {
+    const auto collective = failure_of(
+        3,
+        [&](World& world) {
+          barrier(world, lane, {"h.3", 117});
+          if (world.rank() != 1) barrier(world, lane, {"h.7", 118});
+        },
+        600);
+    says(collective,
+         {" s in barrier #2 (h.7, step 118)", "rank 1 has returned without it", "barrier #1 (h.3, step 117)"});
+  }
+  const auto exchange = failure_of(
+      3,
+      [](World& world) {
+        if (world.rank() != 1) world.communicator().gather_objects("own");
+      },
+      600);
+  says(exchange, {" waits for the other ranks to set up together, but rank 1 has returned from its function"});
+  for (const bool moves : {false, true}) {
+    const auto in_a_group = failure_of(
+        4,
+        [&](World& world) {
+          const auto pair = world.communicator().split(world.rank() / 2, world.rank());
+          if (world.rank() == 3) return;
+          moves ? barrier(world, *pair, Lane::kGather, {}) : void(pair->gather_objects("own"));
+        },
+        600);
+    says(in_a_group, {"rank 2 wait", "rank 3 has returned"});
+  }
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
+}
+
+/// Each waits for what the other will never do.
+TEST(Failures, RanksThatWaitForEachOtherInOtherCallsAreToldAtOnce) {
+  const auto start = Clock::now();
+  for (const bool in_a_group : {false, true}) {
+    const auto message = failure_of(
+        4,
+        [&](World& world) {
+          const auto group = world.communicator().split(0, world.rank());
+          Communicator& ranks = in_a_group ? *group : world.communicator();
+          if (world.rank() == 2) {
+            ranks.gather_objects("own");
+          } else {
+            barrier(world, ranks, Lane::kCompute, {"a sum of the program's"});
+          }
+        },
+        600);
+    says(message, {" is in barrier #",
+                   " (a sum of the program's), and rank 2 is there to set up: all ranks are to make the same "
+                   "calls in the same order"});
+  }
+  EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
+}
+
+/// A rank that has come to all there is may return before the others have seen it.
+TEST(Failures, ARankThatReturnsSoonerAfterTheLastCollectiveIsNone) {
+  for (int round = 0; round < 20; ++round) {
+    World::threads(3,
+                   [](World& world) {
+                     world.communicator().gather_objects("own");
+                     if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+                     barrier(world, Lane::kReduce, {});
+                     if (world.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+                   },
+                   {.device = DeviceChoice::kHost, .timeout_seconds = 20});
+  }
+}
+
 /// No thread can be ended alone: whoever made the world is told, once, and decides.
 TEST(Failures, WhoDoesNotComeBackIsTold) {
   std::string told, first;

@@ -9,11 +9,30 @@
 namespace aliquot {
 namespace {
 
-FlatLayout layout(std::vector<std::vector<int64_t>> shapes, int rank_count) {
+FlatLayout layout(std::vector<std::vector<int64_t>> shapes, int rank_count, int64_t red_zone_blocks = 0) {
   std::vector<TensorSpec> tensors;
   for (auto& shape : shapes)
     tensors.push_back({.name = "t" + std::to_string(tensors.size()), .shape = std::move(shape)});
-  return FlatLayout(std::move(tensors), rank_count);
+  return FlatLayout(std::move(tensors), rank_count, 1, red_zone_blocks);
+}
+
+/// Gaps and tensors in turns are the whole buffer.
+void expect_gaps(const FlatLayout& layout, int64_t red_zone_blocks) {
+  const std::vector<Gap> gaps = layout.gaps();
+  auto gap = gaps.begin();
+  int64_t end = 0;
+  const auto skip_gap = [&](int32_t after, int64_t next) {
+    ASSERT_GE(next - end, red_zone_blocks * kBlockElements);
+    if (next == end) return;
+    ASSERT_NE(gap, gaps.end());
+    ASSERT_EQ(*gap++, (Gap{after, end, next}));
+  };
+  for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
+    skip_gap(t - 1, layout.tensor_offset(t));
+    end = layout.tensor_offset(t) + layout.tensors()[t].element_count();
+  }
+  skip_gap(static_cast<int32_t>(layout.tensors().size()) - 1, layout.flat_count());
+  ASSERT_EQ(gap, gaps.end());
 }
 
 /// Every element of every tensor is in exactly one piece, in order, inside its shard, and place() agrees with pieces().
@@ -81,9 +100,12 @@ TEST(FlatLayout, AnyShapesOnAnyWorldAreTiled) {
       if (!shape.empty() && shape[0] < 0) shape[0] = 0;
     }
     const int rank_count = 1 + static_cast<int>(random() % 64);
-    const auto flat = layout(shapes, rank_count);
-    expect_tiles(flat);
-    if (HasFatalFailure()) FAIL() << "trial " << trial << ", " << rank_count << " ranks";
+    for (const int64_t red_zone_blocks : {0, 1, 3}) {
+      const auto flat = layout(shapes, rank_count, red_zone_blocks);
+      expect_tiles(flat);
+      expect_gaps(flat, red_zone_blocks);
+      if (HasFatalFailure()) FAIL() << "trial " << trial << ", " << rank_count << " ranks, " << red_zone_blocks;
+    }
   }
 }
 

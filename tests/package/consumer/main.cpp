@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 namespace {
@@ -42,7 +43,7 @@ float train(aliquot::Engine& engine, Line& line) {
       *line.height_gradient += errors[x] / 2;
     }
   }
-  engine.step();
+  if (engine.step().skipped) throw std::runtime_error("a step was skipped");
   return loss;
 }
 

@@ -1,0 +1,101 @@
+// Ranks that would run different schedules, or train otherwise, are told apart before any of them waits for another.
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+#include "engine/engine.h"
+#include "engine/validate.h"
+
+namespace aliquot {
+namespace {
+
+/// The first line in which the texts of rank 0 and another differ, as each has it.
+std::string first_difference(std::string_view of_0, int rank, std::string_view of_rank) {
+  while (!of_0.empty() || !of_rank.empty()) {
+    const std::string_view line_0 = of_0.substr(0, of_0.find('\n')), line = of_rank.substr(0, of_rank.find('\n'));
+    if (line_0 != line) return fmt::format("rank 0 has \"{}\", rank {} has \"{}\"", line_0, rank, line);
+    of_0.remove_prefix(std::min(of_0.size(), line_0.size() + 1));
+    of_rank.remove_prefix(std::min(of_rank.size(), line.size() + 1));
+  }
+  return "in nothing that has a name";
+}
+
+/// Every number of an optimizer, whichever it has, a line each.
+std::string numbers(const Optimizer& optimizer, const std::string& of) {
+  return std::visit(
+      [&](const auto& o) {
+        std::string text;
+        const auto add = [&](std::string_view number, auto value) {
+          text += fmt::format("{}.{} {}\n", of, number, value);
+        };
+        if constexpr (requires { o.lr; }) add("lr", o.lr);
+        if constexpr (requires { o.beta1; }) add("beta1", o.beta1), add("beta2", o.beta2);
+        if constexpr (requires { o.eps; }) add("eps", o.eps);
+        if constexpr (requires { o.weight_decay; }) add("weight_decay", o.weight_decay);
+        if constexpr (requires { o.momentum; }) add("momentum", o.momentum), add("nesterov", o.nesterov);
+        if constexpr (requires { o.dampening; }) add("dampening", o.dampening);
+        if constexpr (requires { o.iterations; }) {
+          add("iterations", o.iterations);
+          add("rate", static_cast<int>(o.rate));
+          add("products", name(o.products));
+        }
+        if constexpr (requires { o.rounding; }) add("rounding", static_cast<int>(o.rounding));
+        if constexpr (requires { o.rest; }) text += numbers(o.rest, of + ".rest");
+        return text;
+      },
+      optimizer);
+}
+
+/// What a schedule is made from, by the names of EngineOptions, a line each.
+std::string scheduled(const EngineOptions& o) {
+  static constexpr std::array<std::string_view, 3> kGathers = {"auto", "view", "copy"},
+                                                   kInto = {"auto", "full", "shard"},
+                                                   kOffloads = {"none", "host", "disk"};
+  const auto word = [](const auto& words, auto value) { return words[static_cast<std::size_t>(value)]; };
+  return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
+                     o.replicas, o.precision.describe(), o.accumulate, word(kInto, o.accumulate_into)) +
+         fmt::format(
+             "prefetch {}\nkeep_gathered {}\nrecompute {}\ngather {}\noffload_state {}\noffload_parameters {}\n",
+             o.prefetch, o.keep_gathered, o.recompute, word(kGathers, o.gather), word(kOffloads, o.offload_state),
+             word(kOffloads, o.offload_parameters)) +
+         fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
+                     o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +
+         fmt::format("memory_budget_bytes {}\ncheck {}\n", o.memory_budget_bytes, o.check);
+}
+
+}  // namespace
+
+/// What decides a result beside the plan, a line each.
+std::string Engine::choices() const {
+  const LossScaling& scaling = options_.loss_scaling;
+  return fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
+                     aliquot::name(options_.optimizer), numbers(options_.optimizer, "optimizer"),
+                     aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped) +
+         fmt::format("loss_scaling {} 2^{} window {} hysteresis {} {} least {}\n", scaling.loss_scale,
+                     scaling.initial_scale_power, scaling.loss_scale_window, scaling.hysteresis,
+                     scaling.consecutive_hysteresis, scaling.min_loss_scale);
+}
+
+void Engine::agree(const Plan& plan, const Plan& evaluation) const {
+  auto& ranks = world_.communicator();
+  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), choices());
+  const auto all = ranks.gather_objects(own);
+  const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
+  if (same) return;
+  const auto texts = ranks.gather_objects(choices() + scheduled(options_) + description(plan));
+  for (int r = 1; r < ranks.rank_count(); ++r) {
+    if (all[r] == all[0]) continue;
+    throw UsageError(
+        fmt::format("rank {} would not run what rank 0 runs: {}", r, first_difference(texts[0], r, texts[r])));
+  }
+}
+
+Plan Engine::agreed_evaluation(const Plan& plan) const {
+  Plan evaluation = evaluation_of(plan);
+  agree(plan, evaluation);
+  prove(plan);
+  prove(evaluation);
+  return evaluation;
+}
+
+}  // namespace aliquot

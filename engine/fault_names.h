@@ -1,0 +1,62 @@
+#pragma once
+// What a fault at an address means, composed where nothing may be allocated: in a signal handler.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aliquot {
+
+/// One line for standard error. Everything is async-signal-safe; what does not fit is cut off.
+class FaultLine {
+ public:
+  void add(std::string_view text) noexcept;
+  void add(int64_t number) noexcept;
+  /// In one write, so that the lines of two threads do not mix.
+  void write() const noexcept;
+
+ private:
+  std::array<char, 1024> text_;
+  std::size_t length_ = 0;
+};
+
+/// Tensors in a stretch of addresses, by where they begin.
+class FaultNames {
+ public:
+  void add(std::string name, int64_t offset_bytes, int64_t size_bytes);
+  bool empty() const { return tensors_.empty(); }
+  int64_t offset_bytes(std::size_t tensor) const { return tensors_[tensor].offset_bytes; }
+
+  /// Adds "NAME was WHAT", with how far that is beyond its end where it is, of the last tensor that begins at or before the
+  /// offset, or "before its beginning" of the first. True: it is within the tensor.
+  bool say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
+
+ private:
+  struct Tensor {
+    std::string name;
+    int64_t offset_bytes, size_bytes;
+  };
+  std::vector<Tensor> tensors_;
+};
+
+/// While it exists, the handler of install_fault_names() asks it about every fault. `owner` must outlive it.
+class FaultSource {
+ public:
+  /// False: the address is none of the owner's, and `line` is as it was. Called in a signal handler, on any thread.
+  using Explain = bool (*)(const void* owner, const void* address, FaultLine& line) noexcept;
+
+  FaultSource(const void* owner, Explain explains);
+  ~FaultSource();
+  FaultSource(const FaultSource&) = delete;
+  FaultSource& operator=(const FaultSource&) = delete;
+
+  bool explain(const void* address, FaultLine& line) const noexcept { return explain_(owner_, address, line); }
+
+ private:
+  const void* owner_;
+  Explain explain_;
+};
+
+}  // namespace aliquot

@@ -1,0 +1,68 @@
+#pragma once
+// Two units that the tests of what models touch train.
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot::testing_model {
+
+inline constexpr int64_t kCount = 64;
+
+inline void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
+
+/// Two units, of a tensor and of two, with activations; their gradients are ones.
+struct Pair {
+  Pair(World& world, const EngineOptions& options, bool assigns = false) : engine(world, options) {
+    engine.add_unit("a").add("w", {8, 8}, &value[0], &gradient[0]);
+    engine.add_unit("b").add("w", {kCount}, &value[1], &gradient[1]).add("bias", {kCount}, &value[2], &gradient[2]);
+    if (assigns) {
+      for (Unit& unit : engine.units()) unit.assigns_gradients();
+    }
+    engine.declare_activations({{{40, 40, 40}, {40, 0, 0}}, 40});
+    engine.materialize(ones);
+  }
+  void forward() {
+    engine.micro_batch();
+    for (Unit& unit : engine.units()) const Scope live = unit.forward();
+  }
+  void backward(UnitId index) {
+    const Scope live = engine.units()[index].backward();
+    for (int t = index; t <= 2 * index; ++t) std::fill_n(gradient[t], kCount, 1.0f);
+  }
+  void passes() {
+    forward();
+    for (const UnitId unit : {1, 0}) backward(unit);
+  }
+
+  float *value[3] = {}, *gradient[3] = {};
+  Engine engine;
+};
+
+/// The sentence of what `call` throws.
+template <typename Call>
+std::string told(const Call& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+inline std::vector<EngineOptions> every_stage(bool check) {
+  std::vector<EngineOptions> all;
+  for (const int stage : {0, 1, 2, 3}) all.push_back({.zero_stage = stage, .clip = 0, .check = check});
+  all.push_back({.zero_stage = 3, .gather = GatherMode::kCopy, .clip = 0, .check = check});
+  return all;
+}
+
+inline std::string title(const EngineOptions& options) {
+  return fmt::format("stage {}{}", options.zero_stage, options.gather == GatherMode::kCopy ? ", copied" : "");
+}
+
+}  // namespace aliquot::testing_model
