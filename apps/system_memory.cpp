@@ -27,7 +27,8 @@ int64_t process_share_bytes() { return kibibyte_lines("/proc/self/smaps_rollup")
 
 std::string_view name(RunPhase phase) {
   constexpr std::array<std::string_view, kRunPhaseCount> kNames = {
-      "starting", "making initial values", "loading", "training", "evaluating", "saving", "comparing copies", "digest"};
+      "starting",         "making initial values", "loading", "training", "evaluating", "saving",
+      "comparing copies", "computing the digest"};
   return kNames[static_cast<std::size_t>(phase)];
 }
 

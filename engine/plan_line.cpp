@@ -16,9 +16,10 @@ std::ostream& operator<<(std::ostream& to, const Plan& plan) {
                               bytes_text(account.peak[c]));
   }
   const int ranks = plan.topology.rank_count();
-  return to << fmt::format("ZeRO stage {} on {} {}, each: {}; at most {} at once, at {}{}{}", plan.policy.zero_stage,
+  return to << fmt::format("ZeRO stage {} on {} {}, each: {}; at most {} at once, {}{}{}{}", plan.policy.zero_stage,
                            ranks, ranks == 1 ? "rank" : "ranks", categories, bytes_text(account.peak_bytes),
-                           title(plan, account.peak_operation), plan.choice.empty() ? "" : "; ", plan.choice);
+                           account.peaks_between_steps() ? "" : "at ", peak_moment(plan, account),
+                           plan.choice.empty() ? "" : "; ", plan.choice);
 }
 
 }  // namespace aliquot

@@ -253,10 +253,15 @@ struct Account {
   OperationId peak_operation = 0;
   std::vector<BytesByCategory> at;  // by operation
   int64_t elsewhere_bytes = 0;      // in files, or in the memory of a GPU's host
+
+  bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }
 };
 Account account(const Schedule& schedule);
 /// What is there between steps.
 int64_t standing_bytes(const Schedule& schedule);
+
+/// When most is in use: the title of an operation, or "between steps".
+std::string peak_moment(const Plan& plan, const Account& account);
 
 /// What the ranks must agree on, line by line: the model, the choices, then text().
 std::string description(const Plan& plan);

@@ -95,6 +95,10 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
   return plan.model.units[plan.flats[flat].unit].name;
 }
 
+std::string peak_moment(const Plan& plan, const Account& account) {
+  return account.peaks_between_steps() ? "between steps" : title(plan, account.peak_operation);
+}
+
 std::string title(const Plan& plan, OperationId id) {
   const Operation& operation = plan.schedule.operations[id];
   const std::string place = place_name(plan, operation);

@@ -99,7 +99,7 @@ Json to_json(const PlanOptions& o, const PlanOutcome& outcome) {
               {"parameters", outcome.parameters},
               {"memory", memory},
               {"offloaded", outcome.account.elsewhere_bytes},
-              {"peak_operation", title(outcome.plan, outcome.account.peak_operation)},
+              {"peak_operation", peak_moment(outcome.plan, outcome.account)},
               {"rank_bytes", rank_bytes(outcome.plan)},
               {"sent_bytes", outcome.timeline.sent_bytes},
               {"received_bytes", outcome.timeline.received_bytes},

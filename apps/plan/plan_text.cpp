@@ -31,8 +31,8 @@ std::string list(const PlanOptions& o, const PlanOutcome& outcome) {
     if (bytes > 0)
       text += fmt::format("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
   }
-  text += fmt::format("  {:<14}{:>18}  {}, at {}\n", "peak", account.peak_bytes, bytes_text(account.peak_bytes),
-                      title(outcome.plan, account.peak_operation));
+  text += fmt::format("  {:<14}{:>18}  {}, {}{}\n", "peak", account.peak_bytes, bytes_text(account.peak_bytes),
+                      account.peaks_between_steps() ? "" : "at ", peak_moment(outcome.plan, account));
   if (const int64_t elsewhere = account.elsewhere_bytes; elsewhere > 0)
     text +=
         fmt::format("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
@@ -81,7 +81,7 @@ void add_memory(Table& table) {
   }
   table.bytes("peak", [](const PlanOutcome& outcome) { return outcome.account.peak_bytes; });
   table.row("  in bytes", [](const PlanOutcome& outcome) { return std::to_string(outcome.account.peak_bytes); });
-  table.row("  at", [](const PlanOutcome& outcome) { return title(outcome.plan, outcome.account.peak_operation); });
+  table.row("  at", [](const PlanOutcome& outcome) { return peak_moment(outcome.plan, outcome.account); });
   table.row("  most of it", [](const PlanOutcome& outcome) { return most_of(outcome.account); });
   table.bytes("offloaded", [](const PlanOutcome& outcome) { return outcome.account.elsewhere_bytes; });
 }
