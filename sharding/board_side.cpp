@@ -116,10 +116,12 @@ bool Everybody::waits_elsewhere(int rank) const {
   return is_arrival && side->board().lane(rank, lane).came.load(std::memory_order_relaxed) >= value;
 }
 
-/// It returned before it came to this: looked at in that order, since a rank returns after all that it came to.
+/// It returned before it came to this. The counter is read last, since a rank returns after all that it came to; and first, since
+/// most ranks are there.
 bool Everybody::never_comes(int rank) const {
   const SignalsOptions& options = side->options();
-  return options.has_returned && options.has_returned(rank) && !counter(rank).reached(value);
+  if (!options.has_returned || counter(rank).reached(value)) return false;
+  return options.has_returned(rank) && !counter(rank).reached(value);
 }
 
 /// Where the own thread waits for what only the own thread of another rank does, and that one waits in an exchange for this one,
