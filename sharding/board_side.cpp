@@ -124,8 +124,8 @@ bool Everybody::never_comes(int rank) const {
   return options.has_returned(rank) && !counter(rank).reached(value);
 }
 
-/// Where the own thread waits for what only the own thread of another rank does, and that one waits in an exchange for this one,
-/// neither will ever go on. What is done on compute lanes, which are those threads, is.
+/// A host's compute lane is the rank's own thread. Where it waits for the own thread of another rank, which waits for this rank in
+/// an exchange, neither ever goes on.
 void Everybody::look_for_other_calls() const {
   const SignalsOptions& options = side->options();
   if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !side->on_own_thread()) return;
