@@ -50,7 +50,7 @@ void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shap
   }
 }
 
-/// Within a unit every pointer is one of its own: what shared it would be the last one's when the unit is live.
+/// Of two parameters that share a pointer, the model would see the last one at both.
 void refuse_pointers(const std::string& parameter, const PointerSlots& slots, const std::vector<ParameterSpec>& others,
                      const std::vector<PointerSlots>& others_slots) {
   if (slots.value.empty()) {

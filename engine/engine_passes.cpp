@@ -44,7 +44,7 @@ std::string Engine::use_text(const Operation& operation) const {
   return fmt::format("{} of {}", name(use), unit_names(plan_->model.uses[operation.place]));
 }
 
-/// A pass of evaluation is gone through to its end before anything else.
+/// Nothing else begins before a pass of evaluation has ended.
 void Engine::refuse_unfinished_evaluation() const {
   const Executor& evaluator = running_->evaluator;
   if (!running_->evaluates() || evaluator.at_start_of_step()) return;
@@ -236,7 +236,7 @@ StepReport Engine::step() {
   return run.report;
 }
 
-/// What goes wrong in silence is told, and ends the run where the options say so.
+/// Tells the log sink of a step that changed nothing, or took what is not finite. Throws after max_skipped steps in a row.
 void Engine::note_skipped(const StepReport& report) {
   skipped_in_a_row_ = report.skipped ? skipped_in_a_row_ + 1 : 0;
   const bool finite = report.first_not_finite.empty();

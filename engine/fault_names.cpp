@@ -91,7 +91,7 @@ void FaultNames::add(std::string name, int64_t offset_bytes, int64_t size_bytes)
   tensors_.push_back({std::move(name), offset_bytes, size_bytes});
 }
 
-bool FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
+void FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
   const auto after =
       std::upper_bound(tensors_.begin(), tensors_.end(), offset_bytes,
                        [](int64_t offset, const Tensor& tensor) { return offset < tensor.offset_bytes; });
@@ -100,11 +100,10 @@ bool FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view wha
   line.add(" was ");
   line.add(what);
   const int64_t into = offset_bytes - tensor.offset_bytes, beyond = into - tensor.size_bytes;
-  if (into >= 0 && beyond < 0) return true;
+  if (into >= 0 && beyond < 0) return;
   line.add(" ");
   line.add(into < 0 ? -into : beyond);
   line.add(into < 0 ? " bytes before its beginning" : " bytes beyond its end");
-  return false;
 }
 
 FaultSource::FaultSource(const void* owner, Explain explains) : owner_(owner), explain_(explains) {

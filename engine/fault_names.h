@@ -26,12 +26,11 @@ class FaultLine {
 class FaultNames {
  public:
   void add(std::string name, int64_t offset_bytes, int64_t size_bytes);
-  bool empty() const { return tensors_.empty(); }
   int64_t offset_bytes(std::size_t tensor) const { return tensors_[tensor].offset_bytes; }
 
-  /// Adds "NAME was WHAT", with how far that is beyond its end where it is, of the last tensor that begins at or before the
-  /// offset, or "before its beginning" of the first. True: it is within the tensor.
-  bool say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
+  /// Adds "NAME was WHAT" for the last tensor that begins at or before the offset, and how many bytes the offset is beyond its
+  /// end, if it is. Before all tensors: the first, and how many bytes before its beginning.
+  void say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
 
  private:
   struct Tensor {
@@ -44,7 +43,7 @@ class FaultNames {
 /// While it exists, the handler of install_fault_names() asks it about every fault. `owner` must outlive it.
 class FaultSource {
  public:
-  /// False: the address is none of the owner's, and `line` is as it was. Called in a signal handler, on any thread.
+  /// Returns false, and leaves `line` alone, for an address that is not the owner's. Called in a signal handler, on any thread.
   using Explain = bool (*)(const void* owner, const void* address, FaultLine& line) noexcept;
 
   FaultSource(const void* owner, Explain explains);

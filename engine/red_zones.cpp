@@ -120,7 +120,8 @@ void RedZones::compare(const Zone& zone, const std::byte* bytes, OperationId ope
                                defect(zone, first - bytes, last - bytes)));
 }
 
-/// An index that ran on is the rule, so a write is beyond the tensor before it, unless it ends right before the next one's beginning.
+/// Most such writes run beyond a tensor's end. One that ends right before the next tensor, and begins later than the gap, is
+/// taken for a write before that tensor.
 std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_byte) const {
   if (zone.role != Role::kGradients && zone.role != Role::kParameters) {
     const int64_t declared = declared_bytes(plan_.model, zone.role, zone.whose);

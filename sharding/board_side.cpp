@@ -116,14 +116,16 @@ bool Everybody::waits_elsewhere(int rank) const {
   return is_arrival && side->board().lane(rank, lane).came.load(std::memory_order_relaxed) >= value;
 }
 
-/// It returned before it came to this: looked at in that order, since a rank returns after all that it came to.
+/// It returned before it came to this. The counter is read last, since a rank returns after all that it came to; and first, since
+/// most ranks are there.
 bool Everybody::never_comes(int rank) const {
   const SignalsOptions& options = side->options();
-  return options.has_returned && options.has_returned(rank) && !counter(rank).reached(value);
+  if (!options.has_returned || counter(rank).reached(value)) return false;
+  return options.has_returned(rank) && !counter(rank).reached(value);
 }
 
-/// Where the own thread waits for what only the own thread of another rank does, and that one waits in an exchange for this one,
-/// neither will ever go on. What is done on compute lanes, which are those threads, is.
+/// A host's compute lane is the rank's own thread. Where it waits for the own thread of another rank, which waits for this rank in
+/// an exchange, neither ever goes on.
 void Everybody::look_for_other_calls() const {
   const SignalsOptions& options = side->options();
   if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !side->on_own_thread()) return;
