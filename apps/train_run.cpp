@@ -145,7 +145,7 @@ void TrainRun::refuse_what_does_not_fit() {
   if (!on_gpu() && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
-        "--micro-batch or --recompute block needs less; aliquot plan says how much.",
+        "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
         bytes_text(rank_bytes), ranks_here() == 1 ? "one rank" : fmt::format("{} ranks", ranks_here()),
         bytes_text(rank_bytes * ranks_here()), bytes_text(left));
   }

@@ -53,7 +53,7 @@ class TrainRun {
   void claim_directory();
   bool resume();
   std::optional<LoadReport> load_to_resume(State& state, const LoadOptions& how);
-  void refuse_other_heads(const State& state, const std::filesystem::path& path) const;
+  void refuse_other_shape(const State& state, const std::filesystem::path& path) const;
   void start_from_weights();
   void begin_metrics(bool append);
   void step();

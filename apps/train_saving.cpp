@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
 #include "apps/train_run.h"
 #include "checkpoint/save.h"
@@ -124,12 +125,9 @@ void TrainRun::save_checkpoint() {
   if (options_.check_every > 0) engine_->check_copies();  // what is saved is not what one rank alone believes
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;
-  state.scalars["model"] = options_.model;
-  state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
-  if (const ModelShape shape = model_shape(options_); shape.family == ModelFamily::kLlama) {
-    state.scalars["context"] = shape.context;
-    state.scalars["rotary_factor"] = shape.rotary_factor;
-  }
+  const ModelShape shape = model_shape(options_);
+  state.scalars["model"] = model_name(options_);
+  state.scalars.merge(shape_scalars(shape));
   if (spikes_) {
     const SpikeGuard::Seen& seen = spikes_->seen();
     state.scalars["losses_seen"] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};

@@ -40,8 +40,10 @@ void add_world(OptionTable& t, TrainOptions& o) {
 void add_model(OptionTable& t, TrainOptions& o) {
   t.heading("Model");
   add_shape_options(t, o);
-  t.text("init", "FILE|DIR", o.init,
-         "Start from weights: safetensors in Hugging Face's naming, or an Aliquot checkpoint.");
+  t.text(
+      "init", "FILE|DIR", o.init,
+      "Start from weights: safetensors in Hugging Face's naming with their config.json, or an Aliquot checkpoint. They "
+      "define the model; --model and the options of its shape are needed only without a config.json.");
 }
 
 void add_data(OptionTable& t, TrainOptions& o) {
