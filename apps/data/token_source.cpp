@@ -1,5 +1,6 @@
 #include "apps/data/token_source.h"
 
+#include "apps/data/file_formats.h"
 #include "apps/data/mapped_tokens.h"
 #include "kernels/error.h"
 
@@ -20,9 +21,16 @@ namespace {
 
 std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   const auto extension = file.extension();
-  if (extension == ".h5" || extension == ".hdf5") return open_hdf5_tokens(file);
-  if (extension == ".bin") return open_mapped_tokens(file, {.bytes_per_token = 2, .unit = "16-bit tokens"});
-  return open_mapped_tokens(file, TokenLayout{});
+  const MappedFile mapped(file);
+  const bool is_hdf5 = extension == ".h5" || extension == ".hdf5";
+  if (!is_hdf5 || !begins_as_hdf5(mapped)) refuse_other_formats(mapped, file);
+  if (is_hdf5) return open_hdf5_tokens(file);
+  if (const auto layout = layout_of_header(mapped, file)) return open_mapped_tokens(file, *layout);
+  TokenLayout layout;
+  if (extension == ".bin") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
+  if (extension == ".u32") layout = {.bytes_per_token = 4, .unit = "32-bit tokens"};
+  refuse_wider_integers(mapped, file, layout);
+  return open_mapped_tokens(file, layout);
 }
 
 }  // namespace

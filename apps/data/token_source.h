@@ -29,9 +29,10 @@ class TokenSource {
   virtual void fetch(int64_t first, std::span<int32_t> to) const = 0;
 };
 
-/// By the file's name: `.bin` is unsigned 16-bit tokens, `.h5` the dataset `tokens`, anything else bytes as tokens. Files
-/// are mapped, so that ranks of one host share their pages. Throws UsageError, which begins with `option`, when the file is
-/// absent or malformed.
+/// The format follows from the file's header (llm.c, .npy), else from its suffix: `.bin` is unsigned 16-bit tokens, `.u32`
+/// unsigned 32-bit tokens, `.h5` the dataset `tokens`, anything else bytes as tokens. Files are mapped, so that ranks of one
+/// host share their pages. Throws UsageError, which begins with `option`, if the file is missing or malformed, is of another
+/// format, or holds wider integers than its suffix says.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& file, const std::string& option = "--data");
 
 /// A little language made up on the spot: lines of English-like sentences as bytes, with few enough words and rules that
