@@ -38,7 +38,8 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
-      data_tokens_(data.token_count()),
+      data_(data),
+      evaluated_data_(evaluated),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)),
       straggler_watch_(options.straggler_threshold) {
@@ -105,6 +106,7 @@ ExitCode TrainRun::stop(int signal) {
 
 void TrainRun::prepare() {
   refuse_nothing_to_check();
+  check_data();
   if (options_.skip_spikes) spikes_.emplace(*options_.skip_spikes);
   snapshots_ = saves_in_background();
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so

@@ -62,6 +62,8 @@ class TrainRun {
   void tell_not_finite(const StepReport& report, double own_loss);
   bool should_give_up() const { return std::max(not_finite_in_a_row_, spikes_in_a_row_) >= options_.max_skipped; }
   void refuse_nothing_to_check() const;
+  void check_data();
+  void check_data(const TokenSource& source);
   std::string unit_of_parameter(const std::string& name) const;
   double run_micro_batches();
   bool evaluates() const { return options_.eval_every > 0 && engine_->step_count() % options_.eval_every == 0; }
@@ -101,7 +103,8 @@ class TrainRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   bool keeps_logits_ = true;
-  int64_t data_tokens_;
+  const TokenSource& data_;
+  const TokenSource* evaluated_data_;  // may be null
   Loader loader_;
   std::optional<Loader> evaluated_;
   RateSchedule rates_;

@@ -93,7 +93,7 @@ void TrainRun::prepare_saving() {
 std::map<std::string, Scalar> TrainRun::run_scalars() const {
   std::map<std::string, Scalar> scalars = {{"seed", options_.seed},
                                            {"data_seed", options_.data_seed},
-                                           {"data_tokens", data_tokens_},
+                                           {"data_tokens", data_.token_count()},
                                            {"shuffle", options_.shuffle},
                                            {"global_batch", *options_.global_batch},
                                            {"sequence", *options_.sequence},

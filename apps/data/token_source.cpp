@@ -9,12 +9,19 @@ namespace aliquot {
 void TokenSource::read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const {
   fetch(first, to);
   for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i] >= 0 && to[i] < vocabulary) continue;
-    const std::string value = to[i] < 0 ? "negative or beyond 32 bits" : std::to_string(to[i]);
-    throw UsageError("Token " + std::to_string(first + static_cast<int64_t>(i)) + " of " + describe() + " is " + value +
-                     ", and the model's vocabulary has " + std::to_string(vocabulary) +
-                     " entries: give --vocab, or data made for this model.");
+    if (to[i] < 0 || to[i] >= vocabulary) refuse(first + static_cast<int64_t>(i), vocabulary);
   }
+}
+
+std::optional<int64_t> TokenSource::find_outside(int64_t, int64_t, int64_t) const { return std::nullopt; }
+
+void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
+  int32_t found = 0;
+  fetch(position, {&found, 1});
+  const std::string value = found < 0 ? "negative or beyond 32 bits" : std::to_string(found);
+  throw UsageError("Token " + std::to_string(position) + " of " + describe() + " is " + value +
+                   ", and the model's vocabulary has " + std::to_string(vocabulary) +
+                   " entries: give --vocab, or data made for this model.");
 }
 
 namespace {

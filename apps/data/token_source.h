@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -23,6 +24,15 @@ class TokenSource {
   /// Tokens first, first + 1, ... as many as `to` holds; they lie within token_count(). Throws UsageError, naming place
   /// and value, when one lies outside [0, vocabulary).
   void read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const;
+
+  /// The position of the first of tokens [first, first + count) outside [0, vocabulary), or nothing. A source that generates
+  /// its tokens returns nothing. Much faster than read(); keeps no pages of the file mapped. Throws FaultError if the file
+  /// has become shorter.
+  virtual std::optional<int64_t> find_outside(int64_t first, int64_t count, int64_t vocabulary) const;
+  /// Bytes per stored token; 0 for a source that generates its tokens.
+  virtual int64_t token_bytes() const { return 0; }
+  /// Throws the UsageError of read() for the token at that position.
+  [[noreturn]] void refuse(int64_t position, int64_t vocabulary) const;
 
  protected:
   /// What does not fit 32 bits may come as any negative number.

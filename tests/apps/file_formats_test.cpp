@@ -1,9 +1,10 @@
-// Files that others wrote: read by their headers, or refused by what they are.
+// Files that others wrote: read by their headers, or refused by what they are; and every token checked.
 #include <cstring>
 #include <gtest/gtest.h>
 #include <string>
 #include <string_view>
 
+#include "apps/data/token_check.h"
 #include "apps/data/token_source.h"
 #include "kernels/error.h"
 #include "tests/checkpoint/support.h"
@@ -191,6 +192,74 @@ TEST_F(FileFormats, WiderIntegersThanTheNameSaysAreRefused) {
   std::vector<uint16_t> few_letters;
   for (uint16_t i = 0; i < 100; ++i) few_letters.push_back(i * 7 % 16);
   EXPECT_EQ(refusal("a.bin", bytes_of(few_letters)), "taken");
+}
+
+std::string check(const TokenSource& source, int64_t vocabulary, int parts, int threads) {
+  ThreadPool pool(threads);
+  std::string first;
+  for (int part = 0; part < parts; ++part) {
+    try {
+      check_tokens(source, vocabulary, {part, parts}, pool);
+    } catch (const UsageError& error) {
+      if (first.empty()) first = error.what();
+    }
+  }
+  return first;
+}
+
+/// One bad token wherever it lies, whoever looks there: at the first, the last, and the edges of pieces, rounds and parts.
+TEST_F(FileFormats, EveryTokenIsChecked) {
+  constexpr size_t kCount = 9'000'001;
+  std::vector<uint16_t> tokens(kCount, 99);
+  for (const size_t place : {size_t{0}, size_t{1}, size_t{4095}, size_t{4096}, kCount / 3, kCount / 2, kCount - 1}) {
+    tokens[place] = 100;
+    const std::string path = write("a.bin", bytes_of(tokens));
+    const auto source = open_token_source(path);
+    for (const int parts : {1, 2, 3}) {
+      for (const int threads : {1, 2}) {
+        EXPECT_EQ(check(*source, 101, parts, threads), "");
+        EXPECT_EQ(
+            check(*source, 100, parts, threads),
+            "Token " + std::to_string(place) + " of " + source->describe() +
+                " is 100, and the model's vocabulary has 100 entries: give --vocab, or data made for this model.");
+      }
+    }
+    tokens[place] = 99;
+  }
+  tokens[7] = tokens[8'000'000] = 100;  // the first is named
+  const auto source = open_token_source(write("a.bin", bytes_of(tokens)));
+  EXPECT_EQ(check(*source, 100, 1, 2).substr(0, 10), "Token 7 of");
+}
+
+TEST_F(FileFormats, TokensOfEveryWidthAreChecked) {
+  const auto read = [&](const char* type, const std::string& data, int64_t vocabulary) {
+    const std::string path =
+        write("a.npy", numpy("{'descr': '"s + type + "', 'fortran_order': False, 'shape': (3,), }", data));
+    return check(*open_token_source(path), vocabulary, 1, 1);
+  };
+  const auto is_token_1 = [](const std::string& sentence) { return sentence.starts_with("Token 1 of"); };
+  EXPECT_TRUE(is_token_1(read("|u1", bytes_of<uint8_t>({1, 100, 2}), 100)));
+  EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 256), "");
+  EXPECT_EQ(read("|u1", bytes_of<uint8_t>({1, 255, 2}), 50257), "");
+  // Negative ones, which are large ones below a larger vocabulary.
+  EXPECT_TRUE(is_token_1(read("|i1", bytes_of<int8_t>({1, -1, 2}), 50257)));
+  EXPECT_TRUE(is_token_1(read("<i2", bytes_of<int16_t>({1, -20000, 2}), 50257)));
+  EXPECT_TRUE(is_token_1(read("<i4", bytes_of<int32_t>({1, -1, 2}), int64_t{1} << 31)));
+  EXPECT_TRUE(is_token_1(read("<i8", bytes_of<int64_t>({1, -1, 2}), 50257)));
+  EXPECT_TRUE(is_token_1(read("<u4", bytes_of<uint32_t>({1, 50257, 2}), 50257)));
+  EXPECT_EQ(read("<u4", bytes_of<uint32_t>({1, 50256, 2}), 50257), "");
+  EXPECT_TRUE(is_token_1(read("<u8", bytes_of<uint64_t>({1, uint64_t{1} << 40, 2}), 50257)));
+  EXPECT_EQ(read("<u8", bytes_of<uint64_t>({1, 50256, 2}), 50257), "");
+}
+
+TEST_F(FileFormats, ProgressOfACheckComesToItsEnd) {
+  const auto source = open_token_source(write("a.bin", std::string(20 << 20, '\1')));
+  ThreadPool pool(1);
+  std::vector<double> shares;
+  check_tokens(*source, 65536, {}, pool, [&](double share) { shares.push_back(share); });
+  EXPECT_EQ(shares.size(), 3u);  // of 8 MiB
+  EXPECT_TRUE(std::ranges::is_sorted(shares));
+  EXPECT_EQ(shares.back(), 1);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
+#include "tests/support/mpirun.h"
 
 namespace aliquot::test {
 namespace {
@@ -253,6 +254,34 @@ TEST_F(Init, PlansAndSweepsTakeConfigurationsToo) {
                    "1", "--threads", "1", "--layers", "1", "--out", at("results")});
   EXPECT_EQ(swept.code, 0) << swept.err;
   EXPECT_NE(swept.out.find("2 of 2 runs were measured"), std::string::npos) << swept.out;
+}
+
+/// The last token of a file, which no step of this run comes to.
+TEST_F(Init, ABadTokenAnywhereEndsTheRunBeforeItsFirstStep) {
+  std::string tokens(100'000, 'a');
+  write_file(at("good.txt"), tokens);
+  tokens.back() = '\xff';
+  write_file(at("bad.txt"), tokens);
+  const std::string sentence =
+      "Token 99999 of " + at("bad.txt") + " (100000 bytes) is 255, and the model's vocabulary has 200 entries";
+  const std::vector<std::string> nano{"--layers", "1",       "--width", "16",      "--heads",
+                                      "2",        "--vocab", "200",     "--steps", "1"};
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), nano.begin(), nano.end());
+    return train(words);
+  };
+  for (const char* ranks : {"1", "3"}) {
+    expect_refusal(run({"--ranks", ranks, "--data", at("bad.txt"), "--metrics", at("run.jsonl")}), sentence);
+    EXPECT_FALSE(std::filesystem::exists(at("run.jsonl")));
+    expect_refusal(run({"--ranks", ranks, "--data", at("good.txt"), "--eval-data", at("bad.txt"), "--eval-every", "1"}),
+                   sentence);
+    EXPECT_EQ(run({"--ranks", ranks, "--data", at("good.txt")}).code, 0);
+  }
+  if (!has_mpi()) GTEST_SKIP() << "without mpirun: each rank as a process of its own";
+  std::vector<std::string> words{"mpirun",  "-n",        "2", "--oversubscribe", aliquot_program(), "train",
+                                 "--quiet", "--threads", "1", "--data",          at("bad.txt")};
+  words.insert(words.end(), nano.begin(), nano.end());
+  expect_refusal(run_program("/usr/bin/env", words, mpirun_environment()), sentence);
 }
 
 }  // namespace
