@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "apps/options/deepspeed.h"
 #include "apps/say.h"
 #include "apps/stop_request.h"
+#include "apps/train_init.h"
 #include "apps/train_run.h"
 #include "apps/train_settings.h"
 #include "checkpoint/find.h"
@@ -143,8 +145,10 @@ int run_train(const Arguments& arguments) {
   }
   std::unique_ptr<TokenSource> data, evaluated;
   try {
-    const std::vector<std::string> remarks = parse_train_arguments(options, arguments);
+    std::vector<std::string> remarks = parse_train_arguments(options, arguments);
+    std::ranges::move(take_model_of_init(options), std::back_inserter(remarks));
     check_before_ranks(options);
+    std::ranges::move(options.remarks, std::back_inserter(remarks));
     for (const std::string& remark : remarks) {
       if (is_first_process()) warn("{}", remark);
     }

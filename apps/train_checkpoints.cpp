@@ -1,8 +1,10 @@
 // Where a run starts: from a checkpoint, from weights, or anew.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_shape.h"
 #include "apps/quantize_words.h"
 #include "apps/say.h"
 #include "apps/train_run.h"
@@ -89,12 +91,20 @@ std::optional<LoadReport> TrainRun::load_to_resume(State& state, const LoadOptio
   }
 }
 
-/// The part of a model's shape that no tensor shows.
-void TrainRun::refuse_other_heads(const State& state, const std::filesystem::path& path) const {
-  const auto heads = state.scalars.find("heads");
-  if (heads == state.scalars.end() || heads->second == Scalar(*options_.heads)) return;
-  throw UsageError(fmt::format("{} is of a model with {} heads and this one has {}: give --heads {}.", path.string(),
-                               describe(heads->second), *options_.heads, describe(heads->second)));
+/// Compares the fields of the shape that the shapes of tensors do not determine.
+void TrainRun::refuse_other_shape(const State& state, const std::filesystem::path& path) const {
+  std::vector<std::string> differences;
+  std::set<std::string> remedies;
+  for (const ShapeDifference& one : shape_differences(state.scalars, model_shape(options_))) {
+    const std::string there = describe(one.there);
+    differences.push_back(fmt::format("{} is {} there and {} here", one.name, there, describe(one.here)));
+    const bool has_flag = one.name == "heads" || one.name == "context";
+    remedies.insert(has_flag ? fmt::format("--{} {}", one.name, there)
+                             : "--model with the config.json that checkpoint export writes");
+  }
+  if (differences.empty()) return;
+  throw UsageError(fmt::format("{} was saved with another model: {}: give {}.", path.string(),
+                               fmt::join(differences, ", "), fmt::join(remedies, " and ")));
 }
 
 bool TrainRun::resume() {
@@ -106,7 +116,7 @@ bool TrainRun::resume() {
                         .replaced = ReplacedState{"optimizer/", "optimizer", options_.optimizer}};
   const auto report = load_to_resume(state, how);
   if (!report) return false;
-  refuse_other_heads(state, report->path);
+  refuse_other_shape(state, report->path);
   const auto other = other_options(state, run_scalars());
   engine_->adopt(state);
   consumed_ = whole(state, kSequencesConsumed);
@@ -149,7 +159,7 @@ void TrainRun::start_from_weights() {
     if (!path)
       throw UsageError("--init " + options_.init + ": there are neither safetensors weights nor a checkpoint.");
     report = load(weights, world_.communicator(), *path, how);
-    refuse_other_heads(weights, *path);
+    refuse_other_shape(weights, *path);
     for (const std::string& name : report.extra) {
       if (name.starts_with(kParameters)) throw UsageError("--init " + options_.init + ": " + name + " is only there.");
     }
@@ -157,7 +167,7 @@ void TrainRun::start_from_weights() {
   engine_->adopt(state);  // with its own step and scalars: a new run begins
   if (!leads()) return;
   tell_changes(report);
-  if (!options_.quiet) say("started from {}\n", report.path.string());
+  if (!options_.quiet) say("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options_)));
 }
 
 }  // namespace aliquot

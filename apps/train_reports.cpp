@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/digest.h"
+#include "apps/models/hugging_face.h"
 #include "apps/say.h"
 #include "apps/step_record.h"
 #include "apps/system_memory.h"
@@ -103,6 +104,7 @@ void TrainRun::print_plan() {
   for (const auto& [name, value] : values.items()) {
     if (name != "config" && name != "dry-run") say("{} = {}\n", name, text_of(value));
   }
+  say("\nmodel {}: {}\n", model_name(options_), numbers_text(model_shape(options_)));
   say("\nplanned memory of each rank\n");
   for (int i = 0; i < kCategoryCount; ++i) {
     const int64_t bytes = memory.planned[static_cast<size_t>(i)];
@@ -131,6 +133,7 @@ void TrainRun::begin_metrics(bool append) {
   metrics_->write({{"run",
                     {{"version", version()},
                      {"options", train_option_table(shown).values()},
+                     {"model", Json::parse(config_text(model_shape(shown), name(parse_dtype(shown.precision))))},
                      {"world",
                       {{"ranks", world_.rank_count()},
                        {"nodes", topology.node_count()},

@@ -50,7 +50,8 @@ TrainRun::TrainRun(World& world, const TrainOptions& options, const TokenSource&
     : world_(world),
       options_(options),
       stream_(world.device().make_stream(Lane::kCompute)),
-      data_tokens_(data.token_count()),
+      data_(data),
+      evaluated_data_(evaluated),
       loader_(data, loader_options(world, options)),
       rates_(rate_schedule(options)),
       straggler_watch_(options.straggler_threshold),
@@ -118,6 +119,7 @@ ExitCode TrainRun::stop(int signal) {
 
 void TrainRun::prepare() {
   refuse_nothing_to_check();
+  check_data();
   if (options_.skip_spikes) spikes_.emplace(*options_.skip_spikes);
   snapshots_ = saves_in_background();
   if (options_.resume == "none") begin_metrics(false);  // before memory is asked for: what was planned is told even so
@@ -169,7 +171,7 @@ void TrainRun::refuse_what_does_not_fit() {
   if (!on_gpu() && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
-        "--micro-batch or --recompute block needs less; aliquot plan says how much.",
+        "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
         bytes_text(rank_bytes), ranks_here() == 1 ? "one rank" : fmt::format("{} ranks", ranks_here()),
         bytes_text(rank_bytes * ranks_here()), bytes_text(left));
   }

@@ -73,7 +73,7 @@ class TrainRun {
   void claim_directory();
   bool resume();
   std::optional<LoadReport> load_to_resume(State& state, const LoadOptions& how);
-  void refuse_other_heads(const State& state, const std::filesystem::path& path) const;
+  void refuse_other_shape(const State& state, const std::filesystem::path& path) const;
   void start_from_weights();
   void begin_metrics(bool append);
   void step();
@@ -83,6 +83,8 @@ class TrainRun {
   void tell_not_finite(const StepReport& report, double own_loss);
   bool should_give_up() const { return std::max(not_finite_in_a_row_, spikes_in_a_row_) >= options_.max_skipped; }
   void refuse_nothing_to_check() const;
+  void check_data();
+  void check_data(const TokenSource& source);
   std::string unit_of_parameter(const std::string& name) const;
   std::vector<double> run_micro_batches();
   bool evaluates() const { return options_.eval_every > 0 && engine_->step_count() % options_.eval_every == 0; }
@@ -123,7 +125,8 @@ class TrainRun {
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   bool keeps_logits_ = true;
-  int64_t data_tokens_;
+  const TokenSource& data_;
+  const TokenSource* evaluated_data_;  // may be null
   Loader loader_;
   std::optional<Loader> evaluated_;
   RateSchedule rates_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <string>
 
+#include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
 #include "apps/train_run.h"
 #include "checkpoint/save.h"
@@ -92,7 +93,7 @@ void TrainRun::prepare_saving() {
 std::map<std::string, Scalar> TrainRun::run_scalars() const {
   std::map<std::string, Scalar> scalars = {{"seed", options_.seed},
                                            {"data_seed", options_.data_seed},
-                                           {"data_tokens", data_tokens_},
+                                           {"data_tokens", data_.token_count()},
                                            {"shuffle", options_.shuffle},
                                            {"global_batch", *options_.global_batch},
                                            {"sequence", *options_.sequence},
@@ -125,12 +126,9 @@ void TrainRun::save_checkpoint() {
   if (options_.check_every > 0) check_copies();  // what is saved is not what one rank alone believes
   State state = engine_->state();
   state.scalars[kSequencesConsumed] = consumed_;
-  state.scalars["model"] = options_.model;
-  state.scalars["heads"] = *options_.heads;  // the part of a model's shape that no tensor shows
-  if (const ModelShape shape = model_shape(options_); shape.family == ModelFamily::kLlama) {
-    state.scalars["context"] = shape.context;
-    state.scalars["rotary_factor"] = shape.rotary_factor;
-  }
+  const ModelShape shape = model_shape(options_);
+  state.scalars["model"] = model_name(options_);
+  state.scalars.merge(shape_scalars(shape));
   if (spikes_) {
     const SpikeGuard::Seen& seen = spikes_->seen();
     state.scalars["losses_seen"] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};

@@ -101,11 +101,12 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
 }
 
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
-                            const std::filesystem::path& directory) {
+                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars) {
   const WeightFiles weights = WeightFiles::open(FileSystem::system(), file);
   ImportReport report{
       .path = {}, .tensor_count = weights.tensors().size(), .left_out = weights.left_out(), .rounded = {}};
   State state;
+  state.scalars = scalars;
   std::deque<WeightAccess> accesses;
   for (const WeightTensor& from : weights.tensors()) {
     StateTensor& tensor = state.tensors.emplace_back();

@@ -63,7 +63,7 @@ class WeightAccess final : public PieceAccess {
 };
 
 /// Writes the files' tensors as a checkpoint of step 0, in fp32 and without an optimizer, to directory/step-00000000.
-/// One process. Throws as open() and save() do.
+/// One process. Throws as open() and save() do. `scalars` are what the weights' own format says of their model.
 struct ImportReport {
   std::filesystem::path path;
   size_t tensor_count = 0;
@@ -71,6 +71,6 @@ struct ImportReport {
   std::vector<std::string> rounded;  // float64 tensors, to the nearest fp32
 };
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
-                            const std::filesystem::path& directory);
+                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars = {});
 
 }  // namespace aliquot

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/fuzz.sh [SECONDS] [TARGET...]
 # Fuzzes the parsers of files that strangers may have written, under the address and undefined-behaviour sanitizers: all of
-# them, or the targets named (manifest, checkpoint, safetensors, weight_index, deepspeed, flight), so many seconds each (60). What was found
-# stays in build-fuzz/corpus/TARGET and is where the next run begins; an input that breaks something is in build-fuzz/found/.
+# them, or the targets named (manifest, checkpoint, safetensors, weight_index, deepspeed, flight, model_config, tokens), so many seconds each (60).
+# What was found stays in build-fuzz/corpus/TARGET and is where the next run begins; an input that breaks something is in build-fuzz/found/.
 # Needs clang (on Debian: apt install clang libclang-rt-14-dev).
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -12,12 +12,12 @@ targets=()
 for argument in "$@"; do
   case $argument in
     --help | -h) usage && exit ;;
-    manifest | checkpoint | safetensors | weight_index | deepspeed | flight) targets+=("$argument") ;;
+    manifest | checkpoint | safetensors | weight_index | deepspeed | flight | model_config | tokens) targets+=("$argument") ;;
     *[!0-9]* | '') fail 1 "unknown target $argument (see --help)" ;;
     *) seconds=$argument ;;
   esac
 done
-if [ ${#targets[@]} -eq 0 ]; then targets=(manifest checkpoint safetensors weight_index deepspeed flight); fi
+if [ ${#targets[@]} -eq 0 ]; then targets=(manifest checkpoint safetensors weight_index deepspeed flight model_config tokens); fi
 if ! command -v clang++ >/dev/null; then fail 2 "clang++ is missing (on Debian: apt install clang)"; fi
 
 build fuzz "${targets[@]/#/fuzz_}" || fail 1 "the build failed"

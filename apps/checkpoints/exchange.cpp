@@ -3,7 +3,9 @@
 #include <fmt/ranges.h>
 
 #include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_shape.h"
 #include "apps/models/hugging_face.h"
+#include "apps/models/hugging_face_config.h"
 #include "apps/options/values.h"
 #include "apps/say.h"
 #include "checkpoint/export_weights.h"
@@ -15,61 +17,41 @@ namespace aliquot {
 namespace {
 
 constexpr const char* kWeightsFile = "model.safetensors";
-constexpr const char* kConfigFile = "config.json";
-
-std::vector<NamedShape> parameters_of(const Manifest& manifest) {
-  constexpr std::string_view kParameters = "parameters/";
-  std::vector<NamedShape> parameters;
-  for (const TensorEntry& tensor : manifest.tensors) {
-    if (tensor.path.starts_with(kParameters))
-      parameters.emplace_back(tensor.path.substr(kParameters.size()), tensor.shape);
-  }
-  return parameters;
-}
-
-/// A number that stands in no tensor, as the run that saved the checkpoint wrote it down.
-std::optional<int64_t> saved(const Manifest& manifest, const std::string& name) {
-  const auto found = manifest.scalars.find(name);
-  if (found == manifest.scalars.end() || !std::holds_alternative<int64_t>(found->second)) return std::nullopt;
-  return std::get<int64_t>(found->second);
-}
-
-/// What was asked for, else what the run that saved it wrote down, else the preset's.
-int64_t heads_of(const Manifest& manifest, const ModelShape& shape, std::optional<int64_t> asked) {
-  if (!asked) asked = saved(manifest, "heads");
-  if (const ModelShape* preset = preset_like(shape); !asked && preset != nullptr) asked = preset->heads;
-  if (!asked) {
-    throw UsageError(
-        fmt::format("the checkpoint does not say how many heads its {} layers of width {} have: give --heads N.",
-                    shape.layers, shape.width));
-  }
-  if (*asked < 1 || shape.width % *asked != 0)
-    throw UsageError(fmt::format("--heads {} does not divide the width {}.", *asked, shape.width));
-  return *asked;
-}
-
-/// Fills in what no tensor shows.
-void complete(ModelShape& shape, const Manifest& manifest, const CheckpointOptions& options) {
-  const int64_t key_width = shape.kv_heads;
-  shape.heads = heads_of(manifest, shape, options.heads);
-  shape.kv_heads = shape.heads;
-  if (shape.family != ModelFamily::kLlama) return;
-  if (key_width % shape.head_width() != 0) {
-    throw UsageError(fmt::format("--heads {} makes heads of {} elements, and keys have {}: give another number.",
-                                 shape.heads, shape.head_width(), key_width));
-  }
-  shape.kv_heads = key_width / shape.head_width();
-  const ModelShape* preset = preset_like(shape);
-  shape.context = saved(manifest, "context").value_or(preset == nullptr ? 8192 : preset->context);
-  shape.rotary_factor = saved(manifest, "rotary_factor").value_or(preset == nullptr ? 1 : preset->rotary_factor);
-}
 
 /// The text of config.json; empty where the model is none that transformers knows.
-std::string config_of(const Manifest& manifest, const CheckpointOptions& options) {
-  auto shape = shape_of(parameters_of(manifest));
+std::string config_of(const Manifest& manifest, const std::string& where, const CheckpointOptions& options) {
+  const auto shape = saved_shape(manifest, where, options.heads);
   if (!shape) return {};
-  complete(*shape, manifest, options);
+  if (shape->heads == 0) {
+    throw UsageError(
+        fmt::format("the checkpoint does not say how many heads its {} layers of width {} have: give --heads N.",
+                    shape->layers, shape->width));
+  }
+  if (!records_shape(manifest.scalars)) {
+    warn("{} does not record its norm epsilon{}: {} gets {}.", where,
+         shape->family == ModelFamily::kLlama ? ", RoPE and context" : "", kConfigFile, numbers_text(*shape));
+  }
   return config_text(*shape, name(parse_dtype(options.dtype)));
+}
+
+/// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; nothing if there is none, or for other weights.
+std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
+  const auto config = config_beside(path);
+  if (!config) return {};
+  const WeightFiles weights = WeightFiles::open(FileSystem::system(), path);
+  std::vector<NamedShape> parameters;
+  for (const WeightTensor& tensor : weights.tensors()) parameters.emplace_back(tensor.name, tensor.entry->shape);
+  const auto extents = shape_of(parameters);
+  if (!extents) return {};
+  const ModelConfig read = read_model_config(*config);
+  const ModelShape& said = read.shape;
+  if (said.family != extents->family || said.layers != extents->layers || said.width != extents->width ||
+      said.hidden != extents->hidden || said.vocabulary != extents->vocabulary || said.tied != extents->tied) {
+    throw UsageError(fmt::format("{} does not describe the weights beside it, which have {} layers of width {}.",
+                                 config->string(), extents->layers, extents->width));
+  }
+  for (const std::string& remark : read.remarks) warn("{}", remark);
+  return shape_scalars(said);
 }
 
 void require_out(const CheckpointOptions& options, const char* verb) {
@@ -87,7 +69,7 @@ int export_command(const CheckpointOptions& options) {
       throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (out / name).string()));
   }
   const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
-  const std::string config = config_of(reader.manifest(), options);
+  const std::string config = config_of(reader.manifest(), options.places[0], options);
   const int64_t written = export_weights(reader, out, kWeightsFile, parse_dtype(options.dtype));
   say("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
@@ -105,12 +87,14 @@ int import_command(const CheckpointOptions& options) {
     if (found.step == 0)
       throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere.", found.path.string()));
   }
+  const auto scalars = scalars_of_config(options.places[0]);
   ImportReport report;
   WorldOptions world;
   world.device = DeviceChoice::kHost;
   world.threads_per_rank = 1;
   World::threads(
-      1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out); }, world);
+      1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out, scalars); },
+      world);
   say("{}: {} tensors\n", report.path.string(), report.tensor_count);
   if (!report.left_out.empty()) say("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
   if (!report.rounded.empty()) say("rounded from float64: {}\n", fmt::join(report.rounded, ", "));

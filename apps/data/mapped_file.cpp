@@ -1,5 +1,6 @@
 #include "apps/data/mapped_file.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -41,6 +42,17 @@ int64_t MappedFile::size_now_bytes() const {
   struct stat status = {};
   return fstat(file_.number, &status) == 0 ? int64_t{status.st_size} : size_bytes_;
 }
+
+// A failure costs speed or memory only, so it is ignored.
+void MappedFile::advise(int64_t offset, int64_t count_bytes, int advice) const {
+  const int64_t page_bytes = sysconf(_SC_PAGESIZE), begin = offset / page_bytes * page_bytes;
+  const int64_t end = std::min(offset + count_bytes, size_bytes_);
+  if (begin < end) madvise(const_cast<std::byte*>(data_) + begin, static_cast<size_t>(end - begin), advice);
+}
+
+void MappedFile::prefetch(int64_t offset, int64_t count_bytes) const { advise(offset, count_bytes, MADV_WILLNEED); }
+
+void MappedFile::drop_pages(int64_t offset, int64_t count_bytes) const { advise(offset, count_bytes, MADV_DONTNEED); }
 
 MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_bytes_)); }
 

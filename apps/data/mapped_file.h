@@ -20,12 +20,19 @@ class MappedFile {
   /// What it is by now: who reads beyond that gets SIGBUS.
   int64_t size_now_bytes() const;
 
+  /// Asks the system to read these bytes ahead.
+  void prefetch(int64_t offset, int64_t count_bytes) const;
+  /// Unmaps the pages of these bytes from this process until they are read again. They may stay in the page cache.
+  void drop_pages(int64_t offset, int64_t count_bytes) const;
+
  private:
   // Closes on every way out.
   struct Descriptor {
     int number;
     ~Descriptor();
   };
+
+  void advise(int64_t offset, int64_t count_bytes, int advice) const;
 
   Descriptor file_;
   const std::byte* data_ = nullptr;

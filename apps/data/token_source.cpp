@@ -1,5 +1,6 @@
 #include "apps/data/token_source.h"
 
+#include "apps/data/file_formats.h"
 #include "apps/data/mapped_tokens.h"
 #include "kernels/error.h"
 
@@ -8,21 +9,35 @@ namespace aliquot {
 void TokenSource::read(int64_t first, std::span<int32_t> to, int64_t vocabulary) const {
   fetch(first, to);
   for (size_t i = 0; i < to.size(); ++i) {
-    if (to[i] >= 0 && to[i] < vocabulary) continue;
-    const std::string value = to[i] < 0 ? "negative or beyond 32 bits" : std::to_string(to[i]);
-    throw UsageError("Token " + std::to_string(first + static_cast<int64_t>(i)) + " of " + describe() + " is " + value +
-                     ", and the model's vocabulary has " + std::to_string(vocabulary) +
-                     " entries: give --vocab, or data made for this model.");
+    if (to[i] < 0 || to[i] >= vocabulary) refuse(first + static_cast<int64_t>(i), vocabulary);
   }
+}
+
+std::optional<int64_t> TokenSource::find_outside(int64_t, int64_t, int64_t) const { return std::nullopt; }
+
+void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
+  int32_t found = 0;
+  fetch(position, {&found, 1});
+  const std::string value = found < 0 ? "negative or beyond 32 bits" : std::to_string(found);
+  throw UsageError("Token " + std::to_string(position) + " of " + describe() + " is " + value +
+                   ", and the model's vocabulary has " + std::to_string(vocabulary) +
+                   " entries: give --vocab, or data made for this model.");
 }
 
 namespace {
 
 std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   const auto extension = file.extension();
-  if (extension == ".h5" || extension == ".hdf5") return open_hdf5_tokens(file);
-  if (extension == ".bin") return open_mapped_tokens(file, {.bytes_per_token = 2, .unit = "16-bit tokens"});
-  return open_mapped_tokens(file, TokenLayout{});
+  const MappedFile mapped(file);
+  const bool is_hdf5 = extension == ".h5" || extension == ".hdf5";
+  if (!is_hdf5 || !begins_as_hdf5(mapped)) refuse_other_formats(mapped, file);
+  if (is_hdf5) return open_hdf5_tokens(file);
+  if (const auto layout = layout_of_header(mapped, file)) return open_mapped_tokens(file, *layout);
+  TokenLayout layout;
+  if (extension == ".bin") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
+  if (extension == ".u32") layout = {.bytes_per_token = 4, .unit = "32-bit tokens"};
+  refuse_wider_integers(mapped, file, layout);
+  return open_mapped_tokens(file, layout);
 }
 
 }  // namespace

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/models/rotary_angles.h"
-
 namespace aliquot {
 namespace {
 
@@ -60,7 +58,7 @@ Json gpt2_config(const ModelShape& shape) {
   Json json = {{"architectures", {"GPT2LMHeadModel"}},
                {"model_type", "gpt2"},
                {"activation_function", "gelu_new"},
-               {"layer_norm_epsilon", 1e-5},
+               {"layer_norm_epsilon", shape.norm_epsilon},
                {"n_layer", shape.layers},
                {"n_embd", shape.width},
                {"n_head", shape.heads},
@@ -75,13 +73,13 @@ Json gpt2_config(const ModelShape& shape) {
   return json;
 }
 
-Json rotary_scaling(const ModelShape& shape) {
-  if (shape.rotary_factor == 1) return nullptr;
-  return {{"rope_type", "llama3"},
-          {"factor", static_cast<double>(shape.rotary_factor)},
-          {"low_freq_factor", kRotarySlowWaves},
-          {"high_freq_factor", kRotaryFastWaves},
-          {"original_max_position_embeddings", static_cast<int64_t>(kRotaryFirstContext)}};
+Json rope_scaling(const Rope& rope) {
+  if (rope.scaling == RopeScaling::kNone) return nullptr;
+  return {{"rope_type", name(rope.scaling)},
+          {"factor", rope.factor},
+          {"low_freq_factor", rope.low_freq_factor},
+          {"high_freq_factor", rope.high_freq_factor},
+          {"original_max_position_embeddings", rope.original_context}};
 }
 
 Json llama_config(const ModelShape& shape) {
@@ -97,9 +95,9 @@ Json llama_config(const ModelShape& shape) {
           {"head_dim", shape.head_width()},
           {"max_position_embeddings", shape.context},
           {"vocab_size", shape.vocabulary},
-          {"rms_norm_eps", 1e-5},
-          {"rope_theta", kRotaryBase},
-          {"rope_scaling", rotary_scaling(shape)},
+          {"rms_norm_eps", shape.norm_epsilon},
+          {"rope_theta", shape.rope.theta},
+          {"rope_scaling", rope_scaling(shape.rope)},
           {"attention_bias", false},
           {"mlp_bias", false},
           {"attention_dropout", 0.0},

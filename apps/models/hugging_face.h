@@ -22,7 +22,8 @@ std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
 /// The preset of that family, that many layers and that width; null if there is none.
 const ModelShape* preset_like(const ModelShape& shape);
 
-/// The text of config.json. `type` is "float32", "bfloat16" or "float16".
+/// The text of config.json, which parse_model_config() reads back to the same shape. `type` is "float32", "bfloat16" or
+/// "float16".
 std::string config_text(const ModelShape& shape, std::string_view type);
 
 }  // namespace aliquot

@@ -8,8 +8,6 @@
 namespace aliquot::cuda {
 namespace {
 
-constexpr float kNormEpsilon = 1e-5f;
-
 /// What a lane sums of its row, in fp32: elements lane, lane + 32, ...
 template <class Term>
 __device__ float sum_of_row(int64_t width, const Term& term) {
@@ -27,7 +25,7 @@ __global__ void norm_rows(const LayerNormRows a) {
     const float* x = a.x + row * a.width;
     const float mean = a.mean == nullptr ? 0.0f : sum_of_row(a.width, [&](int64_t c) { return x[c]; }) * scale;
     const float squares = sum_of_row(a.width, [&](int64_t c) { return (x[c] - mean) * (x[c] - mean); });
-    const float rstd = 1.0f / sqrtf(squares * scale + kNormEpsilon);
+    const float rstd = 1.0f / sqrtf(squares * scale + a.epsilon);
     if (warp_lane() == 0) {
       if (a.mean != nullptr) a.mean[row] = mean;
       a.rstd[row] = rstd;

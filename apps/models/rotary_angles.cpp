@@ -7,11 +7,13 @@
 namespace aliquot {
 
 double rotary_speed(const ModelShape& shape, int64_t pair) {
-  const double speed =
-      std::pow(kRotaryBase, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.head_width()));
-  const double waves = kRotaryFirstContext * speed / (2 * std::numbers::pi);  // in the first context
-  const double kept = std::clamp((waves - kRotarySlowWaves) / (kRotaryFastWaves - kRotarySlowWaves), 0.0, 1.0);
-  return speed * (kept + (1 - kept) / static_cast<double>(shape.rotary_factor));
+  const Rope& rope = shape.rope;
+  const double speed = std::pow(rope.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.head_width()));
+  if (rope.scaling == RopeScaling::kNone) return speed;
+  const double waves = static_cast<double>(rope.original_context) * speed / (2 * std::numbers::pi);
+  const double kept =
+      std::clamp((waves - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor), 0.0, 1.0);
+  return speed * (kept + (1 - kept) / rope.factor);
 }
 
 void fill_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {

@@ -16,9 +16,10 @@ struct LayerNormRows {
   const float* x = nullptr;
   ConstValues weight, bias;
   float* mean = nullptr;
-  float* rstd = nullptr;  // 1 / sqrt(variance + 1e-5)
+  float* rstd = nullptr;  // 1 / sqrt(variance + epsilon)
   Values to;
   int64_t rows = 0, width = 0;
+  float epsilon = 1e-5f;
 };
 
 /// to = or += the gradient of `x`, given that of the output. `to` may be `from`.

@@ -10,7 +10,23 @@ namespace aliquot {
 
 enum class ModelFamily : uint8_t { kGpt2, kLlama };
 
-/// A transformer's extents, as the manual's table names them.
+enum class RopeScaling : uint8_t { kNone, kLlama3 };
+/// "none", "llama3".
+std::string_view name(RopeScaling scaling);
+
+/// Rotary position embedding. kLlama3 (Llama 3.1 and later) divides frequencies with a wavelength above original_context /
+/// low_freq_factor by `factor`, keeps those with a wavelength below original_context / high_freq_factor, and interpolates
+/// between them. With kNone the fields after `scaling` are unused and must keep their defaults.
+struct Rope {
+  double theta = 500000;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_context = 8192;
+
+  friend bool operator==(const Rope&, const Rope&) = default;
+};
+
+/// Everything except the weights that defines what a transformer computes.
 struct ModelShape {
   ModelFamily family = ModelFamily::kGpt2;
   int64_t layers = 0;
@@ -20,8 +36,9 @@ struct ModelShape {
   int64_t hidden = 0;
   int64_t context = 0;
   int64_t vocabulary = 0;
-  int64_t rotary_factor = 1;  // llama: slow angles are this much slower, as those published for long contexts have it
-  bool tied = true;           // the head is the table of tokens
+  Rope rope = {};    // llama only
+  bool tied = true;  // the table of tokens is the head
+  double norm_epsilon = 1e-5;
 
   int64_t head_width() const { return width / heads; }
   friend bool operator==(const ModelShape&, const ModelShape&) = default;
@@ -37,8 +54,18 @@ std::span<const ModelPreset> model_presets();
 /// Null if there is none of that name.
 const ModelPreset* find_model_preset(std::string_view name);
 
-/// Throws UsageError, naming the flag to change, when extents do not fit together (heads that do not divide the width,
-/// ...).
-void check(const ModelShape& shape);
+/// The names of a shape's fields in error messages: flags, or keys of a file.
+struct ShapeNames {
+  std::string_view layers, width, heads, kv_heads, hidden, context, vocabulary, norm_epsilon, rope_theta;
+};
+inline constexpr ShapeNames kShapeFlags{"--layers",  "--width", "--heads",      "--kv-heads", "--hidden",
+                                        "--context", "--vocab", "norm_epsilon", "rope_theta"};
+
+/// The numbers that the shapes of tensors do not determine: "4 heads, norm epsilon 1e-05, RoPE theta 10000".
+std::string numbers_text(const ModelShape& shape);
+
+/// Throws UsageError, naming the field, if a number is out of range or extents do not fit together (heads that do not divide
+/// the width, ...).
+void check(const ModelShape& shape, const ShapeNames& names = kShapeFlags);
 
 }  // namespace aliquot

@@ -119,7 +119,15 @@ ConstValues Transformer::gradient_for_products() {
 }
 
 void Transformer::norm_forward(const Norm& norm, Values to) {
-  loops_.layer_norm_forward({norm.x, norm.weight, norm.bias, norm.mean, norm.rstd, to, rows(), shape_.width});
+  loops_.layer_norm_forward({.x = norm.x,
+                             .weight = norm.weight,
+                             .bias = norm.bias,
+                             .mean = norm.mean,
+                             .rstd = norm.rstd,
+                             .to = to,
+                             .rows = rows(),
+                             .width = shape_.width,
+                             .epsilon = static_cast<float>(shape_.norm_epsilon)});
 }
 
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {

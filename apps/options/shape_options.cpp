@@ -1,9 +1,31 @@
 #include "apps/options/shape_options.h"
 
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "apps/models/hugging_face_config.h"
+#include "kernels/error.h"
+
 namespace aliquot {
 namespace {
 
 constexpr WholeRange kExtent{1, int64_t{1} << 31};
+
+struct ExtentFlag {
+  std::optional<int64_t> ShapeOptions::*given;
+  int64_t ModelShape::*extent;
+  std::string_view ShapeNames::*name;
+};
+constexpr std::array kExtentFlags = {
+    ExtentFlag{&ShapeOptions::layers, &ModelShape::layers, &ShapeNames::layers},
+    ExtentFlag{&ShapeOptions::width, &ModelShape::width, &ShapeNames::width},
+    ExtentFlag{&ShapeOptions::heads, &ModelShape::heads, &ShapeNames::heads},
+    ExtentFlag{&ShapeOptions::kv_heads, &ModelShape::kv_heads, &ShapeNames::kv_heads},
+    ExtentFlag{&ShapeOptions::hidden, &ModelShape::hidden, &ShapeNames::hidden},
+    ExtentFlag{&ShapeOptions::context, &ModelShape::context, &ShapeNames::context},
+    ExtentFlag{&ShapeOptions::vocabulary, &ModelShape::vocabulary, &ShapeNames::vocabulary},
+};
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
@@ -11,13 +33,60 @@ std::vector<std::string> model_names() {
   return names;
 }
 
+bool is_path(const std::string& model) {
+  if (find_model_preset(model) != nullptr) return false;
+  std::error_code error;
+  return model.find('/') != std::string::npos || model.ends_with(".json") || std::filesystem::exists(model, error);
+}
+
+/// The first difference beside the extents, or "".
+std::string other_numbers(const ModelShape& here, const ModelShape& there) {
+  if (here.family != there.family) return "the kind of model";
+  if (here.tied != there.tied) return "tie_word_embeddings";
+  if (here.norm_epsilon != there.norm_epsilon) return "norm epsilon";
+  return here.rope == there.rope ? "" : "RoPE";
+}
+
+/// --model gives a complete shape, so all of its fields must agree.
+void refuse_other_model(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
+                        const ShapeNames& names, bool may_deepen) {
+  const ModelShape here = model_shape(given);
+  for (const ExtentFlag& flag : kExtentFlags) {
+    const int64_t own = here.*flag.extent, other = shape.*flag.extent;
+    if (own == other || (may_deepen && flag.extent == &ModelShape::layers && own > other)) continue;
+    throw UsageError(fmt::format("--model {} ({} {}) contradicts {} ({} {}): leave --model out.", given.model,
+                                 kShapeFlags.*flag.name, own, where, names.*flag.name, other));
+  }
+  const std::string other = other_numbers(here, shape);
+  if (other.empty()) return;
+  throw UsageError(fmt::format("--model {} ({}) contradicts {} ({}): {} differs; leave --model out.", given.model,
+                               numbers_text(here), where, numbers_text(shape), other));
+}
+
 }  // namespace
+
+void set_model(ShapeOptions& o, const std::string& model) {
+  o.described.reset();
+  o.remarks.clear();
+  if (is_path(model)) {
+    std::error_code error;
+    const std::filesystem::path path(model);
+    ModelConfig config = read_model_config(std::filesystem::is_directory(path, error) ? path / kConfigFile : path);
+    o.described = config.shape;
+    o.remarks = std::move(config.remarks);
+  }
+  o.model = is_path(model) ? model : parse_choice(model, model_names());
+}
 
 void add_shape_options(OptionTable& t, ShapeOptions& o) {
   std::string names;
   for (const std::string& name : model_names()) names += (names.empty() ? "" : "|") + name;
-  t.add({"model", "NAME", "One of " + names + ".", false,
-         [&o](std::string_view text) { o.model = parse_choice(text, model_names()); }, [&o] { return Json(o.model); }});
+  t.add({"model", "NAME|FILE",
+         "One of " + names + "; or the path of a config.json of Hugging Face's GPT-2 or Llama, or of its folder.",
+         false, [&o](std::string_view text) { set_model(o, std::string(text)); },
+         [&o] { return !o.model.empty() ? Json(o.model)
+                       : o.described    ? Json()
+                                        : Json(kDefaultModel); }});
   t.count("layers", o.layers, kExtent, "Blocks, instead of the model's.");
   t.count("width", o.width, kExtent, "Elements of the residual stream.");
   t.count("heads", o.heads, kExtent, "Heads of attention; they divide the width.");
@@ -28,11 +97,11 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
 }
 
 bool ShapeOptions::names_a_shape() const {
-  return model != ShapeOptions().model || layers || width || heads || kv_heads || hidden || context || vocabulary;
+  return !model.empty() || layers || width || heads || kv_heads || hidden || context || vocabulary;
 }
 
 ModelShape model_shape(const ShapeOptions& o) {
-  ModelShape shape = find_model_preset(o.model)->shape;
+  ModelShape shape = o.described ? *o.described : find_model_preset(o.model.empty() ? kDefaultModel : o.model)->shape;
   const bool plain_hidden = shape.hidden == 4 * shape.width;
   shape.layers = o.layers.value_or(shape.layers);
   shape.width = o.width.value_or(shape.width);
@@ -44,6 +113,24 @@ ModelShape model_shape(const ShapeOptions& o) {
   shape.vocabulary = o.vocabulary.value_or(shape.vocabulary);
   check(shape);
   return shape;
+}
+
+std::string model_name(const ShapeOptions& o) {
+  if (o.described) return o.described->family == ModelFamily::kLlama ? "llama" : "gpt2";
+  return o.model.empty() ? kDefaultModel : o.model;
+}
+
+void refuse_contradiction(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
+                          const ShapeNames& names, bool may_deepen) {
+  for (const ExtentFlag& flag : kExtentFlags) {
+    const std::optional<int64_t>& here = given.*flag.given;
+    const int64_t there = shape.*flag.extent;
+    if (!here || *here == there || (may_deepen && flag.extent == &ModelShape::layers && *here > there)) continue;
+    const std::string_view name = kShapeFlags.*flag.name;
+    throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *here, where,
+                                 names.*flag.name, there, name, name, there));
+  }
+  if (!given.model.empty()) refuse_other_model(given, shape, where, names, may_deepen);
 }
 
 }  // namespace aliquot

@@ -40,15 +40,19 @@ void add_world(OptionTable& t, TrainOptions& o) {
 void add_model(OptionTable& t, TrainOptions& o) {
   t.heading("Model");
   add_shape_options(t, o);
-  t.text("init", "FILE|DIR", o.init,
-         "Start from weights: safetensors in Hugging Face's naming, or an Aliquot checkpoint.");
+  t.text(
+      "init", "FILE|DIR", o.init,
+      "Start from weights: safetensors in Hugging Face's naming with their config.json, or an Aliquot checkpoint. They "
+      "define the model; --model and the options of its shape are needed only without a config.json.");
 }
 
 void add_data(OptionTable& t, TrainOptions& o) {
   t.heading("Data");
-  t.text("data", "FILE", o.data,
-         ".bin: unsigned 16-bit tokens; .h5: the dataset 'tokens'; any other: bytes as tokens. Without it a built-in "
-         "language that a model can learn.");
+  t.text(
+      "data", "FILE", o.data,
+      ".bin: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; files of llm.c and .npy: "
+      "as their headers say; any other: bytes as tokens. Compressed and other known formats are refused. Default: a "
+      "built-in language that a model can learn.");
   t.choice("shuffle", o.shuffle, {"on", "off"}, "Take sequences in an order shuffled anew each epoch.");
   t.count("data-seed", o.data_seed, kFromZero, "What the shuffled order is drawn from.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");

@@ -110,7 +110,7 @@ SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
   if (fs::exists(metrics)) record = read_run_record(metrics.string());
   SweepRow row = row_of(one, ending, record, text_of_file(output));
   ShapeOptions shape = options_.every;
-  shape.model = one.model;
+  set_model(shape, one.model);
   row.parameters = parameter_count(parameters_of(model_shape(shape)));
   if (options_.device_memory) row.limit_bytes = options_.device_memory;
   return row;
@@ -188,7 +188,7 @@ int run_sweep(const Arguments& arguments) {
   parse_arguments(table, arguments);
   for (const std::string& model : options.models) {
     ShapeOptions shape = options.every;
-    shape.model = model;
+    set_model(shape, model);
     model_shape(shape);  // says at once what does not fit together
   }
   listen_for_stop(StartedBy::kItself);

@@ -17,16 +17,23 @@ constexpr std::array<std::string_view, 18> kOwn = {
     "keep",         "save",    "resume", "metrics",    "trace",      "quiet",          "progress",
     "digest-every", "dry-run", "config", "max-skipped"};
 
-void add_list(OptionTable& t, const char* name, const char* hint, std::vector<std::string>& value,
-              std::vector<std::string> names, const char* meaning) {
-  t.add({name, hint, meaning, false,
-         [&value, names = std::move(names)](std::string_view text) {
+void add_list(OptionTable& t, const char* name, std::vector<std::string>& value, std::vector<std::string> names,
+              void (*check)(const std::string&, const std::vector<std::string>&), const char* meaning) {
+  t.add({name, "LIST", meaning, false,
+         [&value, names = std::move(names), check](std::string_view text) {
            std::vector<std::string> items = text == "all" ? names : parse_list(text);
-           for (const std::string& item : items) parse_choice(item, names);
+           for (const std::string& item : items) check(item, names);
            value = std::move(items);
          },
          [&value] { return Json(fmt::format("{}", fmt::join(value, ","))); }});
 }
+
+void check_model(const std::string& model, const std::vector<std::string>&) {
+  ShapeOptions shape;
+  set_model(shape, model);
+}
+
+void check_choice(const std::string& item, const std::vector<std::string>& names) { parse_choice(item, names); }
 
 void add_ranks(OptionTable& t, SweepOptions& o) {
   t.add({"ranks", "LIST", "Numbers of ranks.", false,
@@ -49,15 +56,20 @@ Option passed_on(const Option& option, SweepOptions& o) {
 
 }  // namespace
 
-std::string SweepCase::name() const { return fmt::format("{}-stage{}-ranks{}", model, zero_stage, ranks); }
+std::string SweepCase::name() const {
+  std::string file_name = model;  // which may be a path
+  std::ranges::replace(file_name, '/', '-');
+  return fmt::format("{}-stage{}-ranks{}", file_name, zero_stage, ranks);
+}
 
 OptionTable sweep_option_table(SweepOptions& o) {
   OptionTable t;
   std::vector<std::string> models;
   for (const ModelPreset& preset : model_presets()) models.emplace_back(preset.name);
   t.heading("Which runs");
-  add_list(t, "models", "LIST", o.models, models, "Models with commas between, or all.");
-  add_list(t, "stages", "LIST", o.stages, {"0", "1", "2", "3"}, "ZeRO stages with commas between, or all.");
+  add_list(t, "models", o.models, models, check_model,
+           "Models as --model of aliquot train takes them, with commas between, or all presets.");
+  add_list(t, "stages", o.stages, {"0", "1", "2", "3"}, check_choice, "ZeRO stages with commas between, or all.");
   add_ranks(t, o);
   t.count("steps", o.steps, {1, 1 << 20}, "Steps of each run; rates are medians of all but the first.");
   t.text("out", "DIR", o.out, "Where sweep.csv, memory.svg and the runs' own files go.");

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """compare_transformers.py PROGRAM [--golden FILE] [MODEL...]: our training beside Hugging Face's transformers.
 
-PROGRAM is aliquot. For each model (gpt2-nano and llama-nano unless named) it trains 20 steps from exported weights on made-up
-tokens, then transformers with torch.optim.AdamW from the same files, and compares the losses, the norms of the gradients
-(theirs summed in double, as torch's own sum in fp32 is off by more) and the weights at the end; and transformers loads what
-was exported at the end. Exit 0: all within their limits. Exit 1: something is not. Exit 77: no torch or transformers here.
+PROGRAM is aliquot. For each model (all of MODELS below unless named) transformers loads exported weights with the numbers of
+that model in their config.json, and saves them anew; aliquot trains 20 steps on made-up tokens from what it saved, told
+nothing else of the model, and transformers with torch.optim.AdamW the same. Compared are the losses, the norms of the
+gradients (theirs summed in double, as torch's own sum in fp32 is off by more) and the weights at the end; and transformers
+loads what was exported at the end. Exit 0: all within their limits. Exit 1: something is not. Exit 77: no torch or transformers here.
 --golden writes transformers' losses and norms as a C++ header.
 """
 import json
@@ -28,6 +29,16 @@ except ImportError as missing:
 
 STEPS, BATCH, SEQUENCE = 20, 4, 32
 RATE, DECAY, BETAS, CLIP = 1e-3, 0.1, (0.9, 0.95), 1.0
+# Presets, and what their config.json says otherwise.
+MODELS = {
+    "gpt2-nano": {},
+    "llama-nano": {},
+    "gpt2-nano-epsilon": {"layer_norm_epsilon": 1e-3},
+    "llama-nano-theta": {"rope_theta": 100.0, "rms_norm_eps": 1e-3},
+    "llama-nano-scaled": {"rope_theta": 10000.0, "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16}},
+}  # fmt: skip
 LOSS_LIMIT, NORM_LIMIT, WEIGHT_LIMIT = 2e-6, 5e-6, 1e-5
 
 
@@ -44,11 +55,18 @@ def aliquot(program, *words):
     subprocess.run([program, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
-def train_ours(program, model, folder, data):
-    common = ["--model", model, "--ranks", 2, "--threads", 1, "--micro-batch", BATCH // 2, "--sequence", SEQUENCE, "--quiet"]
-    aliquot(program, "train", *common, "--steps", 1, "--lr", 0, "--weight-decay", 0, "--checkpoint-dir", folder / "first")
+def first_weights(program, name, folder):
+    """Those of the preset, which no number that differs has a part in."""
+    preset = "-".join(name.split("-")[:2])
+    aliquot(program, "train", "--model", preset, "--quiet", "--steps", 1, "--lr", 0, "--weight-decay", 0, "--checkpoint-dir", folder / "first")
     aliquot(program, "checkpoint", "export", folder / "first", "--out", folder / "weights")
-    aliquot(program, "train", *common, "--steps", STEPS, "--init", folder / "weights", "--data", data, "--shuffle", "off",
+    config = json.loads((folder / "weights" / "config.json").read_text())
+    (folder / "weights" / "config.json").write_text(json.dumps({**config, **MODELS[name]}))
+
+
+def train_ours(program, folder, data):
+    aliquot(program, "train", "--ranks", 2, "--threads", 1, "--micro-batch", BATCH // 2, "--sequence", SEQUENCE, "--quiet",
+            "--steps", STEPS, "--init", folder / "saved", "--data", data, "--shuffle", "off",
             "--schedule", "constant", "--lr", RATE, "--weight-decay", DECAY, "--clip", CLIP,
             "--metrics", folder / "run.jsonl", "--checkpoint-dir", folder / "last")  # fmt: skip
     aliquot(program, "checkpoint", "export", folder / "last", "--out", folder / "trained")
@@ -97,7 +115,9 @@ def compare(program, name, folder, golden):
     stream = tokens(STEPS * BATCH * SEQUENCE + 1)
     data = folder / "tokens.bin"
     data.write_bytes(array("H", stream).tobytes())
-    ours = train_ours(program, name, folder, data)
+    first_weights(program, name, folder)
+    load(folder / "weights").save_pretrained(folder / "saved")
+    ours = train_ours(program, folder, data)
     model, theirs = train_theirs(folder / "weights", stream)
     golden[name] = theirs
     found = {
@@ -106,8 +126,8 @@ def compare(program, name, folder, golden):
         "weights": (weights_off(load(folder / "trained"), model), WEIGHT_LIMIT),
     }
     for what, (deviation, limit) in found.items():
-        print(f"{name:12} {what:8} off by {deviation:.1e} at most over {STEPS} steps (limit {limit:.0e})")
-    print(f"{name:12} loss     {theirs[0][0]:.6f} to {theirs[-1][0]:.6f}")
+        print(f"{name:18} {what:8} off by {deviation:.1e} at most over {STEPS} steps (limit {limit:.0e})")
+    print(f"{name:18} loss     {theirs[0][0]:.6f} to {theirs[-1][0]:.6f}")
     return all(deviation <= limit for deviation, limit in found.values())
 
 
@@ -127,7 +147,7 @@ def main(arguments):
     torch.use_deterministic_algorithms(True)
     golden = {}
     good = True
-    for name in models or ["gpt2-nano", "llama-nano"]:
+    for name in models or MODELS:
         with tempfile.TemporaryDirectory() as folder:
             good = compare(program, name, Path(folder), golden) and good
     if golden_file:

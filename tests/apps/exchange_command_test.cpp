@@ -127,7 +127,7 @@ TEST_F(Exchange, NothingIsOverwrittenAndNothingHalfIsLeft) {
   EXPECT_FALSE(std::filesystem::exists(at("in")));
 }
 
-/// Weights from outside do not say how their rows are cut into heads.
+/// Weights from outside without their config.json do not say how their rows are cut into heads.
 TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
   const auto refused = [&](const char* from, const std::vector<std::string>& more, std::string_view sentence) {
     std::vector<std::string> words{"checkpoint", "export", at(from), "--out", at("again")};
@@ -139,6 +139,7 @@ TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
   };
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  std::filesystem::remove(at("hf/config.json"));
   ASSERT_EQ(run_aliquot({"checkpoint", "import", at("hf"), "--out", at("back")}).code, 0);
   refused("back", {}, "does not say how many heads its 2 layers of width 128 have: give --heads N.");
   refused("back", {"--heads", "3"}, "--heads 3 does not divide the width 128.");
@@ -146,7 +147,11 @@ TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
                          "--checkpoint-dir", at("llama")})
                 .code,
             0);
-  refused("llama", {"--heads", "1"}, "--heads 1 makes heads of 128 elements, and keys have 64: give another number.");
+  ASSERT_EQ(run_aliquot({"checkpoint", "export", at("llama"), "--out", at("llama-hf")}).code, 0);
+  std::filesystem::remove(at("llama-hf/config.json"));
+  ASSERT_EQ(run_aliquot({"checkpoint", "import", at("llama-hf"), "--out", at("llama-back")}).code, 0);
+  refused("llama-back", {"--heads", "1"},
+          "--heads 1 makes heads of 128 elements, and keys have 64: give another number.");
   // Resumed from, they tell nothing of the run either.
   const CommandResult resumed =
       run_aliquot({"train", "--quiet", "--layers", "2", "--heads", "8", "--allow-missing", "--resume", at("back")});
@@ -159,6 +164,7 @@ TEST_F(Exchange, HeadsAreAskedForWhereNothingTells) {
 TEST_F(Exchange, WeightsThatDoNotFitEndTheRunWithASentence) {
   train("run");
   ASSERT_EQ(run_aliquot({"checkpoint", "export", at("run"), "--out", at("hf")}).code, 0);
+  std::filesystem::remove(at("hf/config.json"));  // which the flags would contradict
   const CommandResult wider = start_from(at("hf"), {"--vocab", "300"});
   EXPECT_EQ(wider.code, 1);
   EXPECT_NE(wider.err.find("wte.weight is float32 256x128 there and float32 300x128 here"), std::string::npos)

@@ -1,4 +1,4 @@
-// The readers of DeepSpeed configurations and of flight records, given any bytes.
+// The readers of DeepSpeed configurations, of flight records, of models' config.json and of token files, given any bytes.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -6,7 +6,10 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "apps/data/token_source.h"
 #include "apps/explain/explain.h"
+#include "apps/models/hugging_face.h"
+#include "apps/models/hugging_face_config.h"
 #include "apps/options/deepspeed.h"
 #include "kernels/error.h"
 #include "tests/support/fuzz_target.h"
@@ -17,10 +20,10 @@ namespace {
 /// A file of this process, in memory where the system has such a place, gone with it.
 class InputFile {
  public:
-  InputFile() {
+  explicit InputFile(const char* ending = ".json") {
     const std::filesystem::path memory = "/dev/shm";
     const auto folder = std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
-    path_ = folder / ("aliquot-fuzz-deepspeed-" + std::to_string(::getpid()) + ".json");
+    path_ = folder / ("aliquot-fuzz-" + std::to_string(::getpid()) + ending);
   }
   ~InputFile() { std::filesystem::remove(path_); }
   const std::filesystem::path& write(std::string_view bytes) const {
@@ -112,6 +115,59 @@ std::vector<std::string> flight_seeds() {
   return seeds;
 }
 
+void run_model_config(std::string_view input) {
+  try {
+    const ModelConfig config = parse_model_config(input, "it");
+    const ModelConfig again = parse_model_config(config_text(config.shape, "float32"), "it");
+    require(again.shape == config.shape, "a model that is written as another");
+    require(again.remarks.empty(), "what is written is not known");
+  } catch (const UsageError& error) {
+    const std::string_view sentence = error.what();
+    require(sentence.starts_with("it: "), "an error that does not name the file");
+    require(sentence.size() < 2000, "an error without an end");
+  }
+}
+
+std::vector<std::string> model_config_seeds() {
+  std::vector<std::string> seeds;
+  for (const char* preset : {"gpt2-nano", "llama-nano", "llama-8b"})
+    seeds.push_back(config_text(find_model_preset(preset)->shape, "float32"));
+  seeds.push_back(
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,)"
+      R"( "intermediate_size": 48, "max_position_embeddings": 64, "vocab_size": 99, "head_dim": null,)"
+      R"( "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"}, "layer_types": ["full_attention"]})");
+  return seeds;
+}
+
+/// The first byte chooses the name.
+void run_tokens(std::string_view input) {
+  static const InputFile files[] = {InputFile(".bin"), InputFile(".u32"), InputFile(".txt")};
+  if (input.empty()) return;
+  const std::string path = files[static_cast<unsigned char>(input[0]) % 3].write(input.substr(1));
+  try {
+    const auto source = open_token_source(path);
+    require(source->token_count() > 0, "a source without tokens");
+    std::vector<int32_t> ends(2);
+    source->find_outside(0, source->token_count(), 100);
+    source->read(0, std::span(ends).first(1), int64_t{1} << 31);
+    source->read(source->token_count() - 1, std::span(ends).last(1), int64_t{1} << 31);
+  } catch (const UsageError& error) {
+    require(std::string_view(error.what()).find(path) != std::string_view::npos,
+            "an error that does not name the file");
+  }
+}
+
+std::vector<std::string> token_seeds() {
+  std::vector<std::string> seeds{std::string("2plain text"), std::string("0\1\0\2\0", 5), std::string("1\1\0\0\0", 5)};
+  std::string llmc(1 + 1024 + 4, '\0');
+  llmc.replace(1, 12, std::string("\x88\xd8\x34\x01\1\0\0\0\2\0\0\0", 12));
+  seeds.push_back(llmc);
+  seeds.push_back(std::string("2\x93NUMPY\1\0\x3c\0", 11) +
+                  "{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }  \n" + std::string("\1\0\2\0", 4));
+  seeds.push_back(std::string("0\x10\0\0\0\0\0\0\0{\"w\":{}}        ", 25));
+  return seeds;
+}
+
 }  // namespace
 
 std::span<const FuzzTarget> fuzz_targets() {
@@ -125,7 +181,17 @@ std::span<const FuzzTarget> fuzz_targets() {
        run_flight,
        flight_seeds,
        {"collective\t", "meeting\t", "end\t", "group\t", "rank\t", "ranks\t", "run\t", "why\t", "utc\t", "gather",
-        "barrier", "-", "inf", "1e308", "18446744073709551615", "1048576", "0000000000000000"}}};
+        "barrier", "-", "inf", "1e308", "18446744073709551615", "1048576", "0000000000000000"}},
+      {"model_config",
+       run_model_config,
+       model_config_seeds,
+       {"\"model_type\":\"", "\"rope_scaling\":{", "\"rope_parameters\":{", "\"rope_type\":\"llama3\"",
+        "\"factor\":", "\"head_dim\":", "\"sliding_window\":", "\"layer_types\":[", "null", "1e999",
+        "18446744073709551616", "[[[[", "{\"a\":{\"a\":", "\\ud800", "NaN"}},
+      {"tokens",
+       run_tokens,
+       token_seeds,
+       {"\x93NUMPY", "'descr': '<u", "'shape': (", ",)", "9223372036854775807", "PK\x03\x04", "PAR1"}}};
   return targets;
 }
 

@@ -27,7 +27,8 @@ std::string golden_tokens() {
   return bytes;
 }
 
-void expect_golden(const char* model, std::span<const GoldenStep> golden) {
+/// `model` as --model takes it.
+void expect_golden(const std::string& model, std::span<const GoldenStep> golden) {
   TemporaryDirectory directory;
   const std::string data = directory.path() / "tokens.bin", metrics = directory.path() / "run.jsonl";
   write_file(data, golden_tokens());
@@ -72,6 +73,36 @@ void expect_golden(const char* model, std::span<const GoldenStep> golden) {
     ++step;
   }
   EXPECT_EQ(step, golden.size());
+}
+
+/// The preset's config.json with `numbers` of its own, as MODELS there has them.
+void expect_golden(const char* shape, const char* numbers, std::span<const GoldenStep> golden) {
+  const TemporaryDirectory directory;
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(shape);
+  config.update(nlohmann::ordered_json::parse(numbers));
+  write_file(directory.path() / "config.json", config.dump());
+  expect_golden(directory.path() / "config.json", golden);
+}
+
+constexpr const char* kGpt2Shape =
+    R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 128, "n_head": 4, "n_positions": 128,
+    "vocab_size": 256})";
+constexpr const char* kLlamaShape = R"({"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384, "max_position_embeddings": 128,
+    "vocab_size": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
+
+TEST(Golden, AnotherEpsilonIsTransformersOwn) {
+  expect_golden(kGpt2Shape, R"({"layer_norm_epsilon": 1e-3})", kGpt2NanoEpsilon);
+}
+
+TEST(Golden, AnotherThetaIsTransformersOwn) {
+  expect_golden(kLlamaShape, R"({"rope_theta": 100.0, "rms_norm_eps": 1e-3})", kLlamaNanoTheta);
+}
+
+TEST(Golden, AnotherScalingIsTransformersOwn) {
+  expect_golden(kLlamaShape, R"({"rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+      "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}})",
+                kLlamaNanoScaled);
 }
 
 TEST(Golden, Gpt2TrainsAsTransformersDoes) { expect_golden("gpt2-nano", kGpt2Nano); }

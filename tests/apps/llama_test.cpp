@@ -63,9 +63,20 @@ TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
   for (const char* preset : {"llama-nano", "llama-1b", "llama-8b"}) {
     const ModelShape shape = find_model_preset(preset)->shape;
     for (int64_t pair = 0; pair < shape.head_width() / 2; ++pair) {
-      const double expected = reference_rotary_speed(pair, shape.head_width(), shape.rotary_factor);
+      const double expected = reference_rotary_speed(pair, shape.head_width(), shape.rope);
       EXPECT_NEAR(rotary_speed(shape, pair), expected, 1e-14 * expected) << preset << " " << pair;
     }
+  }
+  ModelShape odd = find_model_preset("llama-nano")->shape;
+  odd.rope = {.theta = 10000,
+              .scaling = RopeScaling::kLlama3,
+              .factor = 3,
+              .low_freq_factor = 2,
+              .high_freq_factor = 7,
+              .original_context = 512};
+  for (int64_t pair = 0; pair < 16; ++pair) {
+    const double expected = reference_rotary_speed(pair, 32, odd.rope);
+    EXPECT_NEAR(rotary_speed(odd, pair), expected, 1e-14 * expected) << pair;
   }
   const ModelShape shape = find_model_preset("llama-1b")->shape;
   EXPECT_EQ(rotary_speed(shape, 0), 1.0);

@@ -130,7 +130,7 @@ TEST_P(ModelLoopsOnGpu, Norms) {
       Array d_weight = random(width, type()), d_bias = random(width, type());
       const auto forward = [&](ModelLoops& loops, auto at, auto values) {
         loops.layer_norm_forward({at(x), values(weight), centred ? ConstValues(values(bias)) : ConstValues(),
-                                  centred ? at(mean) : nullptr, at(rstd), values(to), rows, width});
+                                  centred ? at(mean) : nullptr, at(rstd), values(to), rows, width, 1e-3f});
         for (const bool add : {false, true}) {
           loops.layer_norm_backward_weights({.x = at(x),
                                              .mean = centred ? at(mean) : nullptr,

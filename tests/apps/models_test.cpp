@@ -64,11 +64,25 @@ struct ModelCase {
                       const std::vector<int32_t>&);
 };
 
-// Nothing a multiple of a vector, more than one strip of attention; keys of their own, and shared by three heads.
+// Nothing a multiple of a vector, more than one strip of attention; keys of their own, and shared by three heads; epsilons
+// and rotary positions that are not the usual ones, and so large and so fast that they show.
+constexpr Rope kSlowed{
+    .theta = 10000, .scaling = RopeScaling::kLlama3, .factor = 8, .high_freq_factor = 3, .original_context = 24};
 const ModelCase kCases[] = {
     {"Gpt2", "gpt2-nano", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
-    {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, 1}, reference_llama_loss},
-    {"LlamaWithAHead", "llama-nano", {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, 32, false}, reference_llama_loss},
+    {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}, reference_llama_loss},
+    {"LlamaWithAHead",
+     "llama-nano",
+     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kSlowed, false},
+     reference_llama_loss},
+    {"Gpt2OfAnotherEpsilon",
+     "gpt2-nano",
+     {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37, {}, true, 1e-2},
+     reference_gpt2_loss},
+    {"LlamaOfAnotherTheta",
+     "llama-nano",
+     {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37, {.theta = 100}, true, 1e-2},
+     reference_llama_loss},
 };
 
 class EveryModel : public testing::TestWithParam<ModelCase> {

@@ -17,7 +17,8 @@ using Doubles = std::vector<double>;
 
 inline Doubles widen(const std::vector<float>& from) { return {from.begin(), from.end()}; }
 
-inline Doubles reference_layer_norm(const Doubles& x, const Doubles& weight, const Doubles& bias) {
+inline Doubles reference_layer_norm(const Doubles& x, const Doubles& weight, const Doubles& bias,
+                                    double epsilon = 1e-5) {
   const size_t width = weight.size();
   Doubles y(x.size());
   for (size_t row = 0; row < x.size(); row += width) {
@@ -26,7 +27,7 @@ inline Doubles reference_layer_norm(const Doubles& x, const Doubles& weight, con
     for (size_t i = 0; i < width; ++i)
       variance += (x[row + i] - mean) * (x[row + i] - mean) / static_cast<double>(width);
     for (size_t i = 0; i < width; ++i)
-      y[row + i] = (x[row + i] - mean) / std::sqrt(variance + 1e-5) * weight[i] + bias[i];
+      y[row + i] = (x[row + i] - mean) / std::sqrt(variance + epsilon) * weight[i] + bias[i];
   }
   return y;
 }
@@ -114,18 +115,20 @@ inline double reference_gpt2_loss(const ModelShape& shape, const std::map<std::s
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   };
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
-    const auto p = [&](const char* name) { return parameters.at("h." + std::to_string(layer) + "." + name); };
-    const Doubles qkv = reference_linear(reference_layer_norm(x, p("ln_1.weight"), p("ln_1.bias")),
-                                         p("attn.c_attn.weight"), p("attn.c_attn.bias"));
+    const auto p = [&](const std::string& name) { return parameters.at("h." + std::to_string(layer) + "." + name); };
+    const auto norm = [&](const std::string& name) {
+      return reference_layer_norm(x, p(name + ".weight"), p(name + ".bias"), shape.norm_epsilon);
+    };
+    const Doubles qkv = reference_linear(norm("ln_1"), p("attn.c_attn.weight"), p("attn.c_attn.bias"));
     add(reference_linear(reference_attention(qkv, batch, sequence, shape.heads, shape.head_width()),
                          p("attn.c_proj.weight"), p("attn.c_proj.bias")));
-    Doubles hidden = reference_linear(reference_layer_norm(x, p("ln_2.weight"), p("ln_2.bias")), p("mlp.c_fc.weight"),
-                                      p("mlp.c_fc.bias"));
+    Doubles hidden = reference_linear(norm("ln_2"), p("mlp.c_fc.weight"), p("mlp.c_fc.bias"));
     for (double& value : hidden) value = reference_gelu(value);
     add(reference_linear(hidden, p("mlp.c_proj.weight"), p("mlp.c_proj.bias")));
   }
-  return reference_loss(reference_layer_norm(x, parameters.at("ln_f.weight"), parameters.at("ln_f.bias")),
-                        parameters.at("wte.weight"), targets);
+  return reference_loss(
+      reference_layer_norm(x, parameters.at("ln_f.weight"), parameters.at("ln_f.bias"), shape.norm_epsilon),
+      parameters.at("wte.weight"), targets);
 }
 
 /// The gradient of `loss` by central differences, element by element.

@@ -7,13 +7,13 @@
 
 namespace aliquot::test {
 
-inline Doubles reference_rms_norm(const Doubles& x, const Doubles& weight) {
+inline Doubles reference_rms_norm(const Doubles& x, const Doubles& weight, double epsilon = 1e-5) {
   const size_t width = weight.size();
   Doubles y(x.size());
   for (size_t row = 0; row < x.size(); row += width) {
     double square = 0;
     for (size_t i = 0; i < width; ++i) square += x[row + i] * x[row + i] / static_cast<double>(width);
-    for (size_t i = 0; i < width; ++i) y[row + i] = x[row + i] / std::sqrt(square + 1e-5) * weight[i];
+    for (size_t i = 0; i < width; ++i) y[row + i] = x[row + i] / std::sqrt(square + epsilon) * weight[i];
   }
   return y;
 }
@@ -31,14 +31,15 @@ inline Doubles reference_product(const Doubles& x, const Doubles& weight, int64_
 
 inline double reference_silu(double x) { return x / (1 + std::exp(-x)); }
 
-/// As Llama 3 has it, slowed for long contexts by `factor` as 3.1 has it: by wave length, in three ranges.
-inline double reference_rotary_speed(int64_t pair, int64_t head_width, int64_t factor) {
-  const double speed = 1 / std::pow(500000.0, 2.0 * static_cast<double>(pair) / static_cast<double>(head_width));
-  const double wave = 2 * std::numbers::pi / speed;
-  if (wave < 8192.0 / 4) return speed;
-  if (wave > 8192.0) return speed / static_cast<double>(factor);
-  const double smooth = (8192.0 / wave - 1) / (4 - 1);
-  return (1 - smooth) * speed / static_cast<double>(factor) + smooth * speed;
+/// Slowed for long contexts as Llama 3.1 has it: by wave length, in three ranges.
+inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rope& rope) {
+  const double speed = 1 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(head_width));
+  if (rope.scaling == RopeScaling::kNone) return speed;
+  const double wave = 2 * std::numbers::pi / speed, context = static_cast<double>(rope.original_context);
+  if (wave < context / rope.high_freq_factor) return speed;
+  if (wave > context / rope.low_freq_factor) return speed / rope.factor;
+  const double smooth = (context / wave - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * speed / rope.factor + smooth * speed;
 }
 
 /// Heads of every row turned by its position; pairs are i and i + head_width / 2.
@@ -47,7 +48,7 @@ inline void reference_rotate(Doubles& x, const ModelShape& shape, int64_t heads,
   for (size_t i = 0; i < x.size(); i += static_cast<size_t>(width)) {
     const auto position = static_cast<int64_t>(i) / (heads * width) % sequence;
     for (int64_t pair = 0; pair < half; ++pair) {
-      const double angle = static_cast<double>(position) * reference_rotary_speed(pair, width, shape.rotary_factor);
+      const double angle = static_cast<double>(position) * reference_rotary_speed(pair, width, shape.rope);
       double &a = x[i + static_cast<size_t>(pair)], &b = x[i + static_cast<size_t>(pair + half)];
       const double first = a, second = b;
       a = first * std::cos(angle) - second * std::sin(angle);
@@ -89,7 +90,7 @@ inline double reference_llama_loss(const ModelShape& shape, const std::map<std::
     const auto p = [&](const std::string& name) {
       return parameters.at("model.layers." + std::to_string(layer) + "." + name + ".weight");
     };
-    const Doubles normal = reference_rms_norm(x, p("input_layernorm"));
+    const Doubles normal = reference_rms_norm(x, p("input_layernorm"), shape.norm_epsilon);
     Doubles q = reference_product(normal, p("self_attn.q_proj"), shape.width);
     Doubles k = reference_product(normal, p("self_attn.k_proj"), shape.width);
     const Doubles v = reference_product(normal, p("self_attn.v_proj"), shape.width);
@@ -98,14 +99,14 @@ inline double reference_llama_loss(const ModelShape& shape, const std::map<std::
     const Doubles mixed =
         reference_attention(reference_side_by_side(shape, q, k, v), batch, sequence, shape.heads, shape.head_width());
     add(reference_product(mixed, p("self_attn.o_proj"), shape.width));
-    const Doubles middle = reference_rms_norm(x, p("post_attention_layernorm"));
+    const Doubles middle = reference_rms_norm(x, p("post_attention_layernorm"), shape.norm_epsilon);
     Doubles hidden = reference_product(middle, p("mlp.gate_proj"), shape.width);
     const Doubles up = reference_product(middle, p("mlp.up_proj"), shape.width);
     for (size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference_silu(hidden[i]) * up[i];
     add(reference_product(hidden, p("mlp.down_proj"), shape.hidden));
   }
   const Doubles& head = shape.tied ? table : parameters.at("lm_head.weight");
-  return reference_loss(reference_rms_norm(x, parameters.at("model.norm.weight")), head, targets);
+  return reference_loss(reference_rms_norm(x, parameters.at("model.norm.weight"), shape.norm_epsilon), head, targets);
 }
 
 }  // namespace aliquot::test

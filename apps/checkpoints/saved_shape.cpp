@@ -1,0 +1,146 @@
+#include "apps/checkpoints/saved_shape.h"
+
+#include <fmt/format.h>
+
+#include "apps/models/hugging_face.h"
+#include "checkpoint/difference.h"
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+using Scalars = std::map<std::string, Scalar>;
+
+constexpr ShapeNames kScalarNames{"layers",  "width",      "heads",        "kv_heads",  "hidden",
+                                  "context", "vocabulary", "norm_epsilon", "rope_theta"};
+// The name of rope_factor in older checkpoints; 1 means no scaling.
+constexpr const char* kOlderFactor = "rotary_factor";
+
+template <typename T>
+const T* find(const Scalars& scalars, const std::string& name) {
+  const auto found = scalars.find(name);
+  if (found == scalars.end()) return nullptr;
+  const auto* value = std::get_if<T>(&found->second);
+  if (value == nullptr)
+    throw UsageError(fmt::format("scalar {} is {}: unexpected type.", name, describe(found->second)));
+  return value;
+}
+
+template <typename T>
+void take(const Scalars& scalars, const std::string& name, T& value) {
+  if (const T* found = find<T>(scalars, name)) value = *found;
+}
+
+void take_rope(const Scalars& scalars, Rope& rope) {
+  rope.theta = Rope().theta;
+  if (const auto* factor = find<int64_t>(scalars, kOlderFactor))
+    rope = {.scaling = *factor == 1 ? RopeScaling::kNone : RopeScaling::kLlama3,
+            .factor = static_cast<double>(*factor)};
+  take(scalars, "rope_theta", rope.theta);
+  const auto* scaling = find<std::string>(scalars, "rope_scaling");
+  if (scaling == nullptr) return;
+  rope = {.theta = rope.theta};
+  if (*scaling == name(RopeScaling::kNone)) return;
+  if (*scaling != name(RopeScaling::kLlama3))
+    throw UsageError(
+        fmt::format("scalar rope_scaling is {}: not supported (only none and llama3).", describe(*scaling)));
+  rope.scaling = RopeScaling::kLlama3;
+  take(scalars, "rope_factor", rope.factor);
+  take(scalars, "rope_low_freq_factor", rope.low_freq_factor);
+  take(scalars, "rope_high_freq_factor", rope.high_freq_factor);
+  take(scalars, "rope_original_context", rope.original_context);
+}
+
+/// Scalars that are missing have the values that older versions trained with.
+void take_scalars(const Scalars& scalars, ModelShape& shape) {
+  take(scalars, "heads", shape.heads);
+  shape.norm_epsilon = ModelShape().norm_epsilon;
+  take(scalars, "norm_epsilon", shape.norm_epsilon);
+  if (shape.family != ModelFamily::kLlama) return;
+  take(scalars, "context", shape.context);
+  take_rope(scalars, shape.rope);
+}
+
+std::vector<NamedShape> parameters_of(const Manifest& manifest) {
+  constexpr std::string_view kParameters = "parameters/";
+  std::vector<NamedShape> parameters;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (tensor.path.starts_with(kParameters))
+      parameters.emplace_back(tensor.path.substr(kParameters.size()), tensor.shape);
+  }
+  return parameters;
+}
+
+/// Turns shape.kv_heads from the width of all keys into their number of heads. `name` names the heads in messages.
+void cut_into_heads(ModelShape& shape, const char* name) {
+  const int64_t key_width = shape.kv_heads;
+  if (shape.heads < 1 || shape.width % shape.heads != 0)
+    throw UsageError(fmt::format("{} {} does not divide the width {}.", name, shape.heads, shape.width));
+  if (shape.family == ModelFamily::kLlama && key_width % shape.head_width() != 0) {
+    throw UsageError(fmt::format("{} {} makes heads of {} elements, and keys have {}: give another number.", name,
+                                 shape.heads, shape.head_width(), key_width));
+  }
+  shape.kv_heads = shape.family == ModelFamily::kLlama ? key_width / shape.head_width() : shape.heads;
+}
+
+ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optional<int64_t> heads) {
+  constexpr int64_t kUsualContext = 8192;
+  const ModelShape* preset = preset_like(shape);
+  if (shape.family == ModelFamily::kLlama) {
+    shape.context = preset == nullptr ? kUsualContext : preset->context;
+    if (preset != nullptr) shape.rope = preset->rope;
+  }
+  take_scalars(scalars, shape);
+  if (heads && records_shape(scalars) && *heads != shape.heads)
+    throw UsageError(
+        fmt::format("--heads {1} contradicts the checkpoint (heads {0}): leave --heads out.", shape.heads, *heads));
+  if (!records_shape(scalars)) shape.heads = heads.value_or(preset == nullptr ? 0 : preset->heads);
+  if (shape.heads == 0 && !records_shape(scalars) && !heads) return shape;  // unknown
+  cut_into_heads(shape, heads ? "--heads" : "heads");
+  check(shape, kScalarNames);
+  return shape;
+}
+
+}  // namespace
+
+Scalars shape_scalars(const ModelShape& shape) {
+  Scalars scalars{{"heads", shape.heads}, {"norm_epsilon", shape.norm_epsilon}};
+  if (shape.family != ModelFamily::kLlama) return scalars;
+  scalars["context"] = shape.context;
+  scalars["rope_theta"] = shape.rope.theta;
+  scalars["rope_scaling"] = std::string(name(shape.rope.scaling));
+  if (shape.rope.scaling == RopeScaling::kNone) return scalars;
+  scalars["rope_factor"] = shape.rope.factor;
+  scalars["rope_low_freq_factor"] = shape.rope.low_freq_factor;
+  scalars["rope_high_freq_factor"] = shape.rope.high_freq_factor;
+  scalars["rope_original_context"] = shape.rope.original_context;
+  return scalars;
+}
+
+bool records_shape(const Scalars& scalars) { return scalars.contains("heads"); }
+
+std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::string& where,
+                                      std::optional<int64_t> heads) {
+  const auto extents = shape_of(parameters_of(manifest));
+  if (!extents) return std::nullopt;
+  try {
+    return complete_shape(*extents, manifest.scalars, heads);
+  } catch (const UsageError& error) {
+    throw UsageError(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+std::vector<ShapeDifference> shape_differences(const Scalars& scalars, const ModelShape& shape) {
+  if (!records_shape(scalars)) return {};
+  ModelShape there = shape;
+  take_scalars(scalars, there);
+  const Scalars of_there = shape_scalars(there);
+  std::vector<ShapeDifference> differences;
+  for (const auto& [name, here] : shape_scalars(shape)) {
+    const auto found = of_there.find(name);
+    if (found != of_there.end() && found->second != here) differences.push_back({name, found->second, here});
+  }
+  return differences;
+}
+
+}  // namespace aliquot

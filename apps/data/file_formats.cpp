@@ -1,0 +1,218 @@
+#include "apps/data/file_formats.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <fmt/format.h>
+#include <string_view>
+
+#include "kernels/error.h"
+
+namespace aliquot {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr int64_t kLlmcHeaderBytes = 1024;  // 256 words of 32 bits: magic, version, number of tokens, zeros
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& why) {
+  throw UsageError(fmt::format("{}: {}.", path.string(), why));
+}
+
+/// The value at that offset; 0 if it lies beyond the end of the file.
+template <typename T>
+T at(const MappedFile& file, int64_t offset) {
+  T value = 0;
+  if (offset + static_cast<int64_t>(sizeof value) <= file.size_bytes())
+    std::memcpy(&value, file.data() + offset, sizeof value);
+  return value;
+}
+
+std::string_view text_at(const MappedFile& file, int64_t offset, int64_t count) {
+  offset = std::min(offset, file.size_bytes());
+  return {reinterpret_cast<const char*>(file.data()) + offset,
+          static_cast<size_t>(std::min(count, file.size_bytes() - offset))};
+}
+
+constexpr std::string_view kHdf5Beginning = "\x89HDF\r\n\x1a\n";
+
+struct OtherFormat {
+  std::string_view beginning, what, advice;
+};
+constexpr std::string_view kDecompress = "decompress it first";
+constexpr std::string_view kTokenise = "write its tokens as raw integers, .npy or HDF5";
+constexpr std::array kOtherFormats = {
+    OtherFormat{"\x28\xb5\x2f\xfd"sv, "a zstd file", kDecompress},
+    OtherFormat{"\xfd"
+                "7zXZ\0"sv,
+                "an xz file", kDecompress},
+    OtherFormat{"BZh91AY&SY"sv, "a bzip2 file", kDecompress},
+    OtherFormat{"\x04\x22\x4d\x18"sv, "an lz4 file", kDecompress},
+    OtherFormat{"PK\x03\x04"sv, "a zip archive (as .npz and PyTorch's .pt are)", "extract it first"},
+    OtherFormat{"PAR1"sv, "a parquet file", kTokenise},
+    OtherFormat{"ARROW1\0\0"sv, "an arrow file", kTokenise},
+    OtherFormat{kHdf5Beginning, "an HDF5 file", "rename it to end in .h5 or .hdf5"},
+    OtherFormat{"MMIDIDX\0\0"sv, "the index of a Megatron data set", "give the .bin beside it"},
+};
+
+struct LlmcKind {
+  int32_t magic;
+  int32_t version;
+  int bytes_per_token;  // 0: the file holds no tokens
+  std::string_view what;
+};
+constexpr std::array kLlmcKinds = {
+    LlmcKind{20240520, 1, 2, "16-bit tokens of llm.c"},    LlmcKind{20240801, 7, 4, "32-bit tokens of llm.c"},
+    LlmcKind{20240326, 0, 0, "a file of llm.c's weights"}, LlmcKind{20240327, 0, 0, "a file of llm.c's debug state"},
+    LlmcKind{20240328, 0, 0, "llm.c's tokenizer"},         LlmcKind{20240522, 0, 0, "an evaluation set of llm.c"},
+};
+
+const LlmcKind* llmc_kind(const MappedFile& file) {
+  const auto found = std::ranges::find(kLlmcKinds, at<int32_t>(file, 0), &LlmcKind::magic);
+  return found == kLlmcKinds.end() ? nullptr : &*found;
+}
+
+/// Also checks the method and the reserved flags, because tokens may begin with the same two bytes.
+bool is_gzip(const MappedFile& file) {
+  return file.size_bytes() > 18 && text_at(file, 0, 3) == "\x1f\x8b\x08"sv && (at<uint8_t>(file, 3) & 0xe0) == 0;
+}
+
+/// An 8-byte length, then a JSON object of that length.
+bool is_safetensors(const MappedFile& file) {
+  const auto length = at<uint64_t>(file, 0);
+  return length >= 2 && length <= static_cast<uint64_t>(file.size_bytes()) - 8 && text_at(file, 8, 2) == "{\""sv;
+}
+
+void refuse_other_length(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
+  const int64_t due = layout.offset_bytes + layout.count * layout.bytes_per_token;
+  if (due == file.size_bytes()) return;
+  refuse(path, fmt::format("its header says {} {}, so the file should have {} bytes, but it has {}: it is {}",
+                           layout.count, layout.unit, due, file.size_bytes(),
+                           file.size_bytes() < due ? "cut short" : "followed by other data"));
+}
+
+TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& path, const LlmcKind& kind) {
+  const auto version = at<int32_t>(file, 4), count = at<int32_t>(file, 8);
+  if (version != kind.version)
+    refuse(path, fmt::format("version {1} of {0} is not supported (only {2})", kind.what, version, kind.version));
+  if (count < 1) refuse(path, fmt::format("its header says {} {}: expected 1 or more", count, kind.what));
+  TokenLayout layout{.offset_bytes = kLlmcHeaderBytes,
+                     .count = count,
+                     .bytes_per_token = kind.bytes_per_token,
+                     .unit = std::string(kind.what)};
+  refuse_other_length(file, path, layout);
+  return layout;
+}
+
+/// The text after `'name':` in the literal of a Python dictionary; empty if the name is missing.
+std::string_view python_value(std::string_view header, std::string_view name) {
+  const size_t found = header.find(fmt::format("'{}':", name));
+  if (found == std::string_view::npos) return {};
+  header.remove_prefix(found + name.size() + 3);
+  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
+  return header;
+}
+
+/// The token width and sign of a descr such as '<u2'; nothing if it is not a little-endian integer.
+std::optional<TokenLayout> numpy_type(std::string_view descr) {
+  if (descr.size() < 5 || descr[0] != '\'' || descr[4] != '\'') return std::nullopt;
+  const bool is_integer = descr[2] == 'u' || descr[2] == 'i';
+  const int bytes = descr[3] - '0';
+  const bool is_little = descr[1] == '<' || (bytes == 1 && descr[1] == '|');
+  if (!is_integer || !is_little || (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)) return std::nullopt;
+  return TokenLayout{.bytes_per_token = bytes,
+                     .is_signed = descr[2] == 'i',
+                     .unit = fmt::format("integers of {} bits in NumPy's format", 8 * bytes)};
+}
+
+/// N of the shape (N,); nothing for other shapes.
+std::optional<int64_t> numpy_count(std::string_view shape) {
+  int64_t count = -1;
+  if (shape.empty() || shape[0] != '(') return std::nullopt;
+  const auto [end, error] = std::from_chars(shape.data() + 1, shape.data() + shape.size(), count);
+  const std::string_view rest(end, static_cast<size_t>(shape.data() + shape.size() - end));
+  return error == std::errc() && count >= 0 && rest.starts_with(",)") ? std::optional(count) : std::nullopt;
+}
+
+TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& path) {
+  const bool is_first = at<uint8_t>(file, 6) == 1;
+  const int64_t begin = is_first ? 10 : 12;
+  const int64_t length = is_first ? at<uint16_t>(file, 8) : at<uint32_t>(file, 8);
+  if (begin + length > file.size_bytes()) refuse(path, "the header of the .npy file is cut short");
+  const std::string_view header = text_at(file, begin, length);
+  auto layout = numpy_type(python_value(header, "descr"));
+  const auto count = numpy_count(python_value(header, "shape"));
+  if (!layout || !count) {
+    refuse(path,
+           "expected a one-dimensional .npy array of little-endian integers: save it with "
+           "numpy.save(file, tokens.astype('<u2').ravel()), or '<u4'");
+  }
+  if (*count > file.size_bytes()) refuse(path, "the file is shorter than its header says: it is cut short");
+  if (*count == 0) refuse(path, "the array has no elements");
+  layout->offset_bytes = begin + length;
+  layout->count = *count;
+  refuse_other_length(file, path, *layout);
+  return *layout;
+}
+
+/// Whether the file looks like integers of type Word: none is above `small`, and the lower half of at least one is above
+/// 15. The second condition excludes narrower tokens of a vocabulary so small that their pairs are small too. Looks at the
+/// first kLooked words only, since nearly all other files fail within a few words.
+template <typename Word>
+bool looks_like(const MappedFile& file, Word small) {
+  constexpr int64_t kFewest = 32, kLooked = 1 << 20;
+  constexpr Word kLittle = 15, kLowerHalf = static_cast<Word>(~Word{0}) >> (4 * sizeof(Word));
+  const auto width = static_cast<int64_t>(sizeof(Word));
+  const int64_t count = file.size_bytes() / width;
+  if (file.size_bytes() % width != 0 || count < kFewest) return false;
+  bool says_more = false;
+  for (int64_t i = 0; i < std::min(count, kLooked); ++i) {
+    const Word word = at<Word>(file, i * width);
+    if (word > small) return false;
+    says_more = says_more || (word & kLowerHalf) > kLittle;
+  }
+  return says_more;
+}
+
+}  // namespace
+
+bool begins_as_hdf5(const MappedFile& file) { return text_at(file, 0, kHdf5Beginning.size()) == kHdf5Beginning; }
+
+void refuse_other_formats(const MappedFile& file, const std::filesystem::path& path) {
+  const auto refuse_as = [&](std::string_view what, std::string_view advice) {
+    refuse(path, fmt::format("this is {}, not a file of tokens: {}", what, advice));
+  };
+  for (const OtherFormat& other : kOtherFormats) {
+    if (text_at(file, 0, static_cast<int64_t>(other.beginning.size())) == other.beginning)
+      refuse_as(other.what, other.advice);
+  }
+  if (is_gzip(file)) refuse_as("a gzip file", kDecompress);
+  if (is_safetensors(file)) refuse_as("a safetensors file of weights", "give it to --init");
+  if (const LlmcKind* kind = llmc_kind(file); kind != nullptr && kind->bytes_per_token == 0)
+    refuse_as(kind->what, "give the .bin that holds tokens");
+}
+
+std::optional<TokenLayout> layout_of_header(const MappedFile& file, const std::filesystem::path& path) {
+  if (text_at(file, 0, 6) == "\x93NUMPY"sv) return numpy_layout(file, path);
+  const LlmcKind* kind = llmc_kind(file);
+  return kind == nullptr ? std::nullopt : std::optional(llmc_layout(file, path, *kind));
+}
+
+void refuse_wider_integers(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
+  constexpr uint32_t kLargestVocabulary = (1 << 20) - 1;  // no known tokenizer has more entries
+  const auto refuse_as = [&](int bits, std::string_view advice) {
+    refuse(
+        path,
+        fmt::format(
+            "expected {}, but the file looks like {}-bit integers (the upper half of every one is 0 or nearly 0): {}",
+            layout.unit, bits, advice));
+  };
+  if (layout.bytes_per_token < 8 && looks_like<uint64_t>(file, kLargestVocabulary))
+    refuse_as(64, "write 16-bit tokens to a .bin file or 32-bit tokens to a .u32 file, or save them as .npy");
+  if (layout.bytes_per_token < 4 && looks_like<uint32_t>(file, kLargestVocabulary))
+    refuse_as(32, "rename it to end in .u32");
+  if (layout.bytes_per_token < 2 && looks_like<uint16_t>(file, 255)) refuse_as(16, "rename it to end in .bin");
+}
+
+}  // namespace aliquot

@@ -1,0 +1,38 @@
+#pragma once
+// The keys of Hugging Face's config.json, by model type, and how each is treated.
+
+#include <span>
+#include <string_view>
+
+#include "apps/models/shape.h"
+
+namespace aliquot {
+
+enum class ConfigKeyUse : uint8_t {
+  kRead,     // part of the shape
+  kOnly,     // changes the computation: only the values in `supported` are accepted
+  kDropout,  // changes training only: a value other than 0 is reported, because dropout is not supported
+  kIgnored,  // does not change the result
+};
+
+struct ConfigKey {
+  std::string_view name;
+  ConfigKeyUse use;
+  std::string_view supported = {};  // JSON values, separated by spaces
+};
+
+/// A model type of transformers.
+struct ConfigFamily {
+  std::string_view model_type;
+  ModelFamily family;
+  ShapeNames names;                // keys of the shape's fields
+  std::string_view architectures;  // accepted classes, separated by spaces
+  std::span<const ConfigKey> keys;
+};
+
+std::span<const ConfigFamily> config_families();
+
+/// Null if the key is unknown for this model type.
+const ConfigKey* find_config_key(const ConfigFamily& family, std::string_view name);
+
+}  // namespace aliquot

@@ -1,0 +1,111 @@
+// Shapes in checkpoints: of this version, and of those that wrote less of them down.
+#include "apps/checkpoints/saved_shape.h"
+
+#include <gtest/gtest.h>
+
+#include "apps/models/parameters.h"
+#include "kernels/error.h"
+
+namespace aliquot::test {
+namespace {
+
+Manifest manifest_of(const ModelShape& shape, std::map<std::string, Scalar> scalars) {
+  Manifest manifest;
+  manifest.scalars = std::move(scalars);
+  for (const UnitSpec& unit : parameters_of(shape).units) {
+    for (const ParameterSpec& parameter : unit.parameters)
+      manifest.tensors.push_back({.path = "parameters/" + parameter.tensor.name, .shape = parameter.tensor.shape});
+  }
+  return manifest;
+}
+
+ModelShape odd_llama() {
+  return {ModelFamily::kLlama,
+          2,
+          32,
+          4,
+          2,
+          48,
+          64,
+          100,
+          {.theta = 12345,
+           .scaling = RopeScaling::kLlama3,
+           .factor = 2.5,
+           .low_freq_factor = 2,
+           .high_freq_factor = 3,
+           .original_context = 16},
+          false,
+          1e-3};
+}
+
+TEST(SavedShape, WhatIsWrittenReadsBack) {
+  ModelShape gpt2 = find_model_preset("gpt2-nano")->shape;
+  gpt2.norm_epsilon = 1e-3;
+  for (const ModelShape& shape : {odd_llama(), gpt2, find_model_preset("llama-nano")->shape}) {
+    EXPECT_EQ(saved_shape(manifest_of(shape, shape_scalars(shape)), "it"), shape);
+    EXPECT_TRUE(shape_differences(shape_scalars(shape), shape).empty());
+  }
+  const std::map<std::string, Scalar> expected{
+      {"heads", int64_t{4}},         {"context", int64_t{64}},       {"norm_epsilon", 1e-3},
+      {"rope_theta", 12345.0},       {"rope_scaling", "llama3"},     {"rope_factor", 2.5},
+      {"rope_low_freq_factor", 2.0}, {"rope_high_freq_factor", 3.0}, {"rope_original_context", int64_t{16}}};
+  EXPECT_EQ(shape_scalars(odd_llama()), expected);
+}
+
+/// Those had theta 500000, epsilon 1e-5 and Llama 3.1's own ranges, whatever they said.
+TEST(SavedShape, OlderCheckpointsMeanWhatTheyWereTrainedWith) {
+  ModelShape shape = find_model_preset("llama-nano")->shape;
+  std::map<std::string, Scalar> older{{"heads", int64_t{4}}, {"context", int64_t{128}}, {"rotary_factor", int64_t{1}}};
+  EXPECT_EQ(saved_shape(manifest_of(shape, older), "it"), shape);
+  EXPECT_TRUE(shape_differences(older, shape).empty());
+  older["rotary_factor"] = int64_t{32};
+  shape.rope = find_model_preset("llama-1b")->shape.rope;
+  EXPECT_EQ(saved_shape(manifest_of(shape, older), "it"), shape);
+  EXPECT_TRUE(shape_differences(older, shape).empty());
+  shape.rope.theta = 10000;
+  shape.norm_epsilon = 1e-6;
+  const auto differences = shape_differences(older, shape);
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].name, "norm_epsilon");
+  EXPECT_EQ(differences[0].there, Scalar(1e-5));
+  EXPECT_EQ(differences[1].name, "rope_theta");
+  EXPECT_EQ(differences[1].there, Scalar(500000.0));
+}
+
+TEST(SavedShape, WhatSaysNoShapeIsThePresetsOrAskedFor) {
+  const ModelShape preset = find_model_preset("llama-8b")->shape;
+  EXPECT_EQ(saved_shape(manifest_of(preset, {}), "it"), preset);
+  EXPECT_TRUE(shape_differences({}, preset).empty());
+  const auto unknown = saved_shape(manifest_of(odd_llama(), {}), "it");
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->heads, 0);
+  const auto asked = saved_shape(manifest_of(odd_llama(), {}), "it", 8);
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->kv_heads, 4);
+  Manifest other;
+  other.tensors.push_back({.path = "parameters/w", .shape = {2}});
+  EXPECT_FALSE(saved_shape(other, "it"));
+}
+
+TEST(SavedShape, DamagedScalarsAreRefused) {
+  const auto refusal = [](const char* name, const Scalar& value) {
+    std::map<std::string, Scalar> scalars = shape_scalars(odd_llama());
+    scalars[name] = value;
+    try {
+      saved_shape(manifest_of(odd_llama(), scalars), "it");
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  EXPECT_EQ(refusal("heads", std::string("4")), "it: scalar heads is 4: unexpected type.");
+  EXPECT_EQ(refusal("heads", int64_t{0}), "it: heads 0 does not divide the width 32.");
+  EXPECT_EQ(refusal("norm_epsilon", -1.0), "it: norm_epsilon is -1: expected a number from 1e-30 to 1.");
+  EXPECT_EQ(refusal("rope_theta", 0.0), "it: rope_theta is 0: expected a number from 1 to 1e+30.");
+  EXPECT_EQ(refusal("rope_scaling", std::string("yarn")),
+            "it: scalar rope_scaling is yarn: not supported (only none and llama3).");
+  EXPECT_EQ(refusal("rope_factor", 0.5), "it: the RoPE scaling's factor is 0.5: expected a number from 1 to 1000000.");
+}
+
+}  // namespace
+}  // namespace aliquot::test
