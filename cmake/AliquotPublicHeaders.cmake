@@ -15,7 +15,7 @@ set(aliquot_public_headers
   checkpoint/load_weights.h checkpoint/save.h checkpoint/snapshot.h
   engine/activations.h
   engine/engine.h engine/guard_range.h engine/matrix_groups.h engine/model_spec.h engine/options.h engine/plan_line.h engine/pointer_slot.h engine/policy.h
-  engine/schedule.h engine/scope.h engine/simulate.h
+  engine/schedule.h engine/scope.h engine/simulate.h engine/timeline.h
   libtorch/call.h libtorch/module_registry.h libtorch/module_units.h libtorch/parameter_home.h libtorch/sharded_module.h)
 
 # Users find them all under <aliquot/...>: copies in which the spelling of the tree, "engine/engine.h", became <aliquot/engine/engine.h>.

@@ -4,7 +4,7 @@
 #include <array>
 #include <vector>
 
-#include "engine/simulate.h"
+#include "engine/timeline.h"
 #include "kernels/stream.h"
 
 namespace aliquot {

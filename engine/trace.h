@@ -3,7 +3,7 @@
 
 #include <ostream>
 
-#include "engine/simulate.h"
+#include "engine/timeline.h"
 
 namespace aliquot {
 
