@@ -9,8 +9,8 @@
 #include "apps/options/nearest.h"
 #include "apps/say.h"
 #include "apps/version.h"
-#include "kernels/error.h"
-#include "kernels/log.h"
+#include "kernels/system/error.h"
+#include "kernels/system/log.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/kernels.h"
+#include "kernels/elementwise/kernels.h"
 
 namespace aliquot::bench {
 namespace {

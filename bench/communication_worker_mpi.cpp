@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/communication_team.h"
-#include "sharding/handles_mpi.h"
+#include "sharding/mpi/handles_mpi.h"
 
 namespace aliquot::bench {
 namespace {

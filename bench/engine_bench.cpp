@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "apps/models/gpt2.h"
-#include "apps/wrap.h"
+#include "apps/train/wrap.h"
 #include "bench/paired.h"
-#include "engine/plain_memory.h"
-#include "engine/validate.h"
-#include "kernels/host_stream.h"
+#include "engine/proof/validate.h"
+#include "engine/run/memory/plain_memory.h"
+#include "kernels/device/host_stream.h"
 #include "optim/update.h"
 
 namespace aliquot {

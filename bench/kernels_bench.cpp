@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/paired.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/paired.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 #include "optim/matrix_product.h"
 #include "optim/orthogonalize.h"
 

@@ -10,7 +10,7 @@
 
 #include "bench/paired.h"
 #include "engine/engine.h"
-#include "engine/homes.h"
+#include "engine/run/memory/homes.h"
 
 namespace aliquot {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/paired.h"
-#include "kernels/device.h"
-#include "kernels/host_queue.h"
+#include "kernels/device/device.h"
+#include "kernels/device/host_queue.h"
 
 namespace aliquot {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // The matrix products of a training step and nothing else: the floor under its time.
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace aliquot {
 

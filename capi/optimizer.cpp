@@ -1,6 +1,6 @@
 #include "capi/optimizer.h"
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::capi {
 namespace {

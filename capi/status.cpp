@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <new>
 
-#include "engine/guard_range.h"
-#include "kernels/log.h"
+#include "engine/run/memory/guard_range.h"
+#include "kernels/system/log.h"
 
 namespace aliquot::capi {
 namespace {

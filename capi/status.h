@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::capi {
 

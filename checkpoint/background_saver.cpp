@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "checkpoint/together.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/sha256.h"
 #include "checkpoint/together.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/tensor_entry.h"
-#include "sharding/communicator.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 namespace aliquot {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -6,8 +6,8 @@
 #include "checkpoint/find.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
-#include "kernels/bytes_text.h"
-#include "kernels/error.h"
+#include "kernels/system/bytes_text.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "kernels/file.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 

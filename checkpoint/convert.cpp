@@ -2,12 +2,12 @@
 
 #include <cstring>
 
-#include "kernels/element.h"
+#include "kernels/formats/element.h"
 
 namespace aliquot {
 namespace {
 
-/// Doubles, in the manner of kernels/element.h.
+/// Doubles, in the manner of kernels/formats/element.h.
 struct Fp64Element {
   using Storage = double;
   static double load(double x) { return x; }

@@ -4,7 +4,7 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/pieces.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

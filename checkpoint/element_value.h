@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/dtype.h"
-#include "kernels/float16.h"
+#include "kernels/formats/dtype.h"
+#include "kernels/formats/float16.h"
 
 namespace aliquot {
 

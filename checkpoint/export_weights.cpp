@@ -6,7 +6,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/find.h"
 #include "checkpoint/safetensors.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

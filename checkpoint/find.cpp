@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint_error.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
-#include "kernels/file.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 namespace {

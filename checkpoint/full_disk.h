@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 
 namespace aliquot {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace aliquot {
 

@@ -4,7 +4,7 @@
 #include "checkpoint/hdf5_handle.h"
 #include "checkpoint/hdf5_memory.h"
 #include "checkpoint/structure.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

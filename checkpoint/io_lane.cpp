@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "checkpoint/save.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -13,7 +13,7 @@
 #include <span>
 #include <thread>
 
-#include "kernels/booking.h"
+#include "kernels/system/booking.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

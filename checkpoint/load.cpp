@@ -13,7 +13,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/together.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 namespace {

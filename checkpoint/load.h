@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_error.h"
-#include "kernels/ledger.h"
-#include "sharding/communicator.h"
+#include "kernels/system/ledger.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 #pragma GCC visibility push(default)

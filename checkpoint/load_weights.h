@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "checkpoint/load.h"
-#include "sharding/communicator.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 #pragma GCC visibility push(default)

@@ -8,7 +8,7 @@
 #include "checkpoint/page_plan.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/tile_parts.h"
-#include "sharding/communicator.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 namespace aliquot {

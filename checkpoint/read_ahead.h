@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "kernels/ledger.h"
+#include "kernels/system/ledger.h"
 
 namespace aliquot {
 

@@ -9,8 +9,8 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/read_ahead.h"
-#include "kernels/file.h"
-#include "kernels/ledger.h"
+#include "kernels/system/file.h"
+#include "kernels/system/ledger.h"
 
 namespace aliquot {
 

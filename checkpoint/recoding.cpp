@@ -4,7 +4,7 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/pieces.h"
-#include "kernels/block_code.h"
+#include "kernels/formats/block_code.h"
 
 namespace aliquot {
 namespace {

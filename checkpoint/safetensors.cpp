@@ -8,7 +8,7 @@
 
 #include "checkpoint/safetensors_sax.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
-#include "kernels/file.h"
+#include "kernels/formats/dtype.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 

@@ -17,9 +17,9 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/tile_parts.h"
 #include "checkpoint/together.h"
-#include "kernels/file.h"
-#include "kernels/staged_fault.h"
-#include "sharding/exchange_purpose.h"
+#include "kernels/system/file.h"
+#include "kernels/system/staged_fault.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/ledger.h"
-#include "sharding/communicator.h"
+#include "kernels/system/ledger.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 #pragma GCC visibility push(default)

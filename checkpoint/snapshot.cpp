@@ -9,7 +9,7 @@
 
 #include "checkpoint/pieces.h"
 #include "checkpoint/stream_copy.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

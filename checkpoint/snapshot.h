@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "kernels/booking.h"
+#include "kernels/system/booking.h"
 #include "sharding/state.h"
 
 #pragma GCC visibility push(default)

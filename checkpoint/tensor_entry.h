@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 

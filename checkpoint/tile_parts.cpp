@@ -5,7 +5,7 @@
 #include "checkpoint/crc32c.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/together.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sharding/communicator.h"
+#include "sharding/comm/communicator.h"
 
 namespace aliquot {
 

@@ -8,7 +8,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/manifest_json.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -1,5 +1,5 @@
 # aliquot_room(NAME SOURCES... [DEPENDS rooms and libraries...]): one room of the house as one static library, aliquot_NAME.
-# Includes are spelled from the top of the tree ("kernels/dtype.h").
+# Includes are spelled from the top of the tree ("kernels/formats/dtype.h").
 
 add_library(aliquot_flags INTERFACE)
 target_compile_features(aliquot_flags INTERFACE cxx_std_20)

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <fmt/format.h>
 
-#include "engine/budget.h"
+#include "engine/choose/budget.h"
 #include "engine/running.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 

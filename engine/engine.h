@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "engine/options.h"
-#include "engine/pointer_slot.h"
-#include "engine/schedule.h"
+#include "engine/plan/schedule.h"
+#include "engine/run/memory/pointer_slot.h"
 #include "engine/scope.h"
 #include "sharding/state.h"
 #include "sharding/world.h"
@@ -62,7 +62,7 @@ class Unit {
 };
 
 /// Collective: every rank makes the same calls in the same order, from its own thread. The world must outlive it.
-/// Errors are aliquot::Error (kernels/error.h).
+/// Errors are aliquot::Error (kernels/system/error.h).
 ///
 /// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), without further micro-batches,
 /// takes part in what the others still wait for, all ranks skip the update, and the step after is clean.

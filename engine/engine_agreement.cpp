@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
-#include "engine/validate.h"
+#include "engine/proof/validate.h"
 
 namespace aliquot {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 #include "engine/running.h"
-#include "kernels/tell.h"
+#include "kernels/system/tell.h"
 
 namespace aliquot {
 

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 #include <functional>
 
-#include "engine/accesses.h"
-#include "engine/copies.h"
 #include "engine/engine.h"
-#include "engine/red_zones.h"
+#include "engine/plan/accesses.h"
+#include "engine/run/copies.h"
+#include "engine/run/red_zones.h"
+#include "engine/run/tensor_stream.h"
 #include "engine/running.h"
-#include "engine/tensor_stream.h"
 #include "optim/moment_code.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 

@@ -6,9 +6,9 @@
 #include <span>
 
 #include "engine/engine.h"
+#include "engine/run/tensor_stream.h"
 #include "engine/running.h"
-#include "engine/tensor_stream.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "engine/model_spec.h"
-#include "engine/policy.h"
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
+#include "engine/plan/model_spec.h"
+#include "engine/plan/policy.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 

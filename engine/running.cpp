@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <limits>
 
-#include "engine/accesses.h"
+#include "engine/plan/accesses.h"
 #include "optim/clip.h"
 #include "optim/muon.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 

@@ -1,11 +1,11 @@
 #pragma once
 // What exists once an engine is materialized.
 
-#include "engine/bindings.h"
 #include "engine/engine.h"
-#include "engine/executor.h"
-#include "engine/fault_injector.h"
-#include "engine/gradient_watch.h"
+#include "engine/run/executor.h"
+#include "engine/run/fault_injector.h"
+#include "engine/run/gradient_watch.h"
+#include "engine/run/memory/bindings.h"
 
 namespace aliquot {
 

@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "engine/activations.h"
+#include "engine/plan/activations.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

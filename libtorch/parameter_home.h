@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 #include <utility>
 
-#include "kernels/dtype.h"
-#include "kernels/error.h"
+#include "kernels/formats/dtype.h"
+#include "kernels/system/error.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
@@ -22,7 +22,7 @@ inline at::ScalarType torch_dtype(DType dtype) {
 }
 
 /// A parameter and its gradient, as tensors over storages whose address is changed: to where the engine has the unit while
-/// it is live, and to where a touch faults (engine/guard_range.h) when it is not. Autograd's saved tensors share these
+/// it is live, and to where a touch faults (engine/run/memory/guard_range.h) when it is not. Autograd's saved tensors share these
 /// storages, so they follow. Stays where it is: the engine writes to its slots. One thread.
 class ParameterHome {
  public:

@@ -2,7 +2,7 @@
 // Whole blocks of eight-bit codes as any compiler vectorises them. Included by the sources of instruction sets that have
 // nothing better, before update_loop.h.
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 #include "optim/dynamic_code.h"
 
 #pragma GCC visibility push(default)

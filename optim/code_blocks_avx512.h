@@ -5,7 +5,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 #include "optim/dynamic_code.h"
 
 namespace aliquot {

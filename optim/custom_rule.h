@@ -32,7 +32,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "optim/code_blocks.h"
 #include "optim/custom_loops.h"
 #include "optim/stream_block.h"

@@ -14,8 +14,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/float16.h"
-#include "kernels/host_device.h"
+#include "kernels/formats/float16.h"
+#include "kernels/formats/host_device.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

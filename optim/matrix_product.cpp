@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "kernels/host_device.h"
+#include "kernels/formats/host_device.h"
 
 namespace aliquot {
 namespace {

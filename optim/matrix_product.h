@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/host_loops.h"
-#include "kernels/thread_pool.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "kernels/block_code.h"
+#include "kernels/formats/block_code.h"
 
 namespace aliquot {
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <type_traits>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "optim/custom_loops.h"
 
 namespace aliquot {

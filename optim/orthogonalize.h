@@ -1,9 +1,9 @@
 #pragma once
 // Making a matrix orthogonal, on a device.
 
-#include "kernels/device.h"
-#include "kernels/stream.h"
-#include "kernels/thread_pool.h"
+#include "kernels/device/device.h"
+#include "kernels/device/stream.h"
+#include "kernels/system/thread_pool.h"
 #include "optim/muon.h"
 
 namespace aliquot {

@@ -1,8 +1,8 @@
 // The loops of Newton and Schulz's iteration on a GPU. Compiled, not yet run on one.
 
-#include "kernels/float16.h"
-#include "kernels/kernels.h"
-#include "kernels/launch_cuda.h"
+#include "kernels/device/launch_cuda.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/formats/float16.h"
 #include "optim/newton_schulz.h"
 
 namespace aliquot {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "kernels/float16.h"
-#include "kernels/host_stream.h"
+#include "kernels/device/host_stream.h"
+#include "kernels/formats/float16.h"
 #include "optim/newton_schulz.h"
 
 namespace aliquot {

@@ -16,7 +16,7 @@
 #include <math.h>
 #include <variant>
 
-#include "kernels/host_device.h"
+#include "kernels/formats/host_device.h"
 #include "optim/optimizer.h"
 
 #pragma GCC visibility push(default)

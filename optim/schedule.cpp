@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 #include <numbers>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/float16.h"
-#include "kernels/host_device.h"
-#include "kernels/philox.h"
+#include "kernels/formats/float16.h"
+#include "kernels/formats/host_device.h"
+#include "kernels/formats/philox.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

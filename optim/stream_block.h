@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
-#include "kernels/host_device.h"
+#include "kernels/formats/dtype.h"
+#include "kernels/formats/host_device.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "kernels/device.h"
-#include "kernels/dtype.h"
-#include "kernels/stream.h"
+#include "kernels/device/device.h"
+#include "kernels/device/stream.h"
+#include "kernels/formats/dtype.h"
 #include "optim/rule.h"
 
 #pragma GCC visibility push(default)

@@ -1,4 +1,4 @@
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "optim/orthogonalize.h"
 #include "optim/update_tables.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "optim/update_cuda.h"
 #include "optim/update_quantised_cuda.h"
 #include "optim/update_tables.h"

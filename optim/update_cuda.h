@@ -4,9 +4,9 @@
 
 #include <type_traits>
 
-#include "kernels/float16.h"
-#include "kernels/launch_cuda.h"
-#include "kernels/split_master.h"
+#include "kernels/device/launch_cuda.h"
+#include "kernels/formats/float16.h"
+#include "kernels/formats/split_master.h"
 #include "optim/stochastic.h"
 #include "optim/update.h"
 

@@ -1,6 +1,6 @@
 #include "optim/update_host.h"
 
-#include "kernels/host_stream.h"
+#include "kernels/device/host_stream.h"
 
 namespace aliquot {
 namespace {

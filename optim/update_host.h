@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/host_loops.h"
-#include "kernels/philox.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/formats/philox.h"
 #include "optim/update_tables.h"
 
 #pragma GCC visibility push(default)

@@ -1,9 +1,9 @@
 #pragma once
 // What the host's loop reads and writes: gradient, master and states, each in the forms it may have. Part of update_loop.h.
 
-#include "kernels/float16.h"
-#include "kernels/philox.h"
-#include "kernels/split_master.h"
+#include "kernels/formats/float16.h"
+#include "kernels/formats/philox.h"
+#include "kernels/formats/split_master.h"
 #include "optim/stochastic.h"
 #include "optim/update_host.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/check_layers.sh [TREE]
-# Fails, naming file and line, on an include that runs the wrong way between rooms, on a header of CUDA, NCCL, MPI or HDF5
+# Fails, naming file and line, on an include that runs the wrong way between rooms or between the folders of one, on a header of CUDA, NCCL, MPI or HDF5
 # outside the files that may hold it, on a path not spelled from the top of the tree, on a backend chosen by the
 # preprocessor, and on a header without #pragma once. TREE is this one unless named. docs/style.md has the rules.
 set -euo pipefail
@@ -24,9 +24,22 @@ BEGIN {
   may["apps"] = rooms
   may["bench"] = rooms " bench"
   may["include"] = "kernels sharding optim checkpoint engine libtorch aliquot"
+  # Folders inside a room: which of that room each may include. A room itself, at its top, may include all of its folders.
+  inner["kernels/formats"] = "kernels/formats"
+  inner["kernels/system"] = "kernels/system"
+  inner["sharding/comm"] = "sharding sharding/comm sharding/memory"
+  inner["sharding/memory"] = "sharding/comm sharding/memory"
+  inner["sharding/flight"] = "sharding/comm sharding/flight"
+  inner["engine/plan"] = "engine/plan"
+  inner["engine/proof"] = "engine/plan engine/proof"
+  inner["engine/cost"] = "engine/plan engine/cost"
+  inner["engine/choose"] = "engine/plan engine/cost engine/choose"
+  inner["engine/run"] = "engine/plan engine/run engine/run/memory"
+  inner["engine/run/memory"] = "engine/plan engine/run engine/run/memory"
 }
 function has(words, word) { return index(" " words " ", " " word " ") > 0 }
 function top(path) { sub(/\/.*/, "", path); return path }
+function folder_of(path) { sub(/\/[^\/]*$/, "", path); return path }
 function complain(why) { printf "%s:%d: %s\n", file, line_number, why; bad++ }
 
 # The room whose rules a file keeps: its own folder, or for a test the folder it mirrors.
@@ -59,6 +72,8 @@ function check_room(header,   to) {
     complain(room " may not include " to "/ (it may: " may[room] ")")
   else if (has("tests bench", to) && to != top(file))
     complain(to "/ may not be included from " top(file) "/")
+  else if (folder_of(file) in inner && to == top(file) && !has(inner[folder_of(file)], folder_of(header)))
+    complain(folder_of(file) "/ may not include " folder_of(header) "/ (it may: " inner[folder_of(file)] ")")
 }
 function check_line(text,   header, quoted) {
   if (text ~ /^[ \t]*#[ \t]*(if|ifdef|ifndef|elif)[ \t(!].*(HAVE|WITH|USE|ENABLE|ALIQUOT)_(CUDA|NCCL|MPI)/)

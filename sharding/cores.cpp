@@ -10,7 +10,7 @@
 #include <memory>
 #include <sched.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <vector>
 
-#include "sharding/communicator_nccl.h"
-#include "sharding/direct_communicator.h"
+#include "sharding/comm/direct_communicator.h"
+#include "sharding/nccl/communicator_nccl.h"
 #include "sharding/world_parts.h"
 
 namespace aliquot {

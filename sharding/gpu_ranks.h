@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "sharding/exchange.h"
+#include "sharding/comm/exchange.h"
 #include "sharding/world.h"
 
 namespace aliquot {

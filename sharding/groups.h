@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "sharding/exchange.h"
+#include "sharding/comm/exchange.h"
 #include "sharding/topology.h"
 
 namespace aliquot {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unordered_set>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

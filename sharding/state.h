@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -8,7 +8,7 @@
 #include <set>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 

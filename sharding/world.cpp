@@ -11,14 +11,14 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/shared_counter.h"
-#include "kernels/start_thread.h"
+#include "kernels/system/shared_counter.h"
+#include "kernels/system/start_thread.h"
+#include "sharding/comm/direct_communicator.h"
+#include "sharding/comm/exchange_threads.h"
 #include "sharding/cores.h"
-#include "sharding/direct_communicator.h"
-#include "sharding/exchange_threads.h"
-#include "sharding/flight_recorder.h"
+#include "sharding/flight/flight_recorder.h"
+#include "sharding/flight/recording_communicator.h"
 #include "sharding/gpu_ranks.h"
-#include "sharding/recording_communicator.h"
 #include "sharding/world_parts.h"
 
 namespace aliquot {

@@ -8,8 +8,8 @@
 #include <span>
 #include <string>
 
-#include "kernels/device.h"
-#include "sharding/communicator.h"
+#include "kernels/device/device.h"
+#include "sharding/comm/communicator.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

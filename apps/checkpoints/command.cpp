@@ -6,7 +6,7 @@
 #include "apps/commands.h"
 #include "apps/options/nearest.h"
 #include "apps/say.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

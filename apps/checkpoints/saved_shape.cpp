@@ -4,7 +4,7 @@
 
 #include "apps/models/hugging_face.h"
 #include "checkpoint/difference.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

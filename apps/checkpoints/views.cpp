@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include "apps/checkpoints/commands.h"
-#include "apps/digest.h"
 #include "apps/say.h"
+#include "apps/train/digest.h"
 #include "checkpoint/checkpoint_error.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/verify.h"
-#include "kernels/bytes_text.h"
+#include "kernels/system/bytes_text.h"
 
 namespace aliquot {
 namespace {

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

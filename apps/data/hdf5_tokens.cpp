@@ -7,7 +7,7 @@
 #include "apps/data/mapped_tokens.h"
 #include "checkpoint/hdf5_handle.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "apps/data/mapped_file.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "apps/data/token_source.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

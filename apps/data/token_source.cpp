@@ -2,7 +2,7 @@
 
 #include "apps/data/file_formats.h"
 #include "apps/data/mapped_tokens.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/explain/crossings.h"
-#include "sharding/flight_file.h"
+#include "sharding/flight/flight_file.h"
 
 namespace aliquot {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/flight_file.h"
+#include "sharding/flight/flight_file.h"
 
 namespace aliquot {
 

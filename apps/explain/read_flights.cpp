@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "apps/explain/explain.h"
-#include "kernels/error.h"
-#include "kernels/file.h"
+#include "kernels/system/error.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 namespace {

@@ -2,7 +2,7 @@
 // What a reference model leaves for its backward, for who plans it and does not run it.
 
 #include "apps/models/transformer.h"
-#include "engine/activations.h"
+#include "engine/plan/activations.h"
 
 namespace aliquot {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "apps/models/values.h"
-#include "kernels/host_device.h"
-#include "kernels/thread_pool.h"
+#include "kernels/formats/host_device.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

@@ -4,7 +4,7 @@
 #include "apps/models/attention_backward_cuda.h"
 #include "apps/models/attention_forward_cuda.h"
 #include "apps/models/attention_rows_cuda.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include "apps/models/attention_place_cuda.h"
 #include "apps/models/elements_cuda.h"
 #include "apps/models/tensor_core_cuda.h"
-#include "kernels/block_tree_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
 
 namespace aliquot::cuda {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/error.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/system/error.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

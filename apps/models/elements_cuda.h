@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "apps/models/values.h"
-#include "kernels/element.h"
-#include "kernels/launch_cuda.h"
+#include "kernels/device/launch_cuda.h"
+#include "kernels/formats/element.h"
 
 namespace aliquot::cuda {
 

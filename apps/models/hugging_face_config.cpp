@@ -10,7 +10,7 @@
 #include "apps/models/hugging_face_keys.h"
 #include "checkpoint/manifest_json.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

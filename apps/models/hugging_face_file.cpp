@@ -3,8 +3,8 @@
 #include <span>
 
 #include "apps/models/hugging_face_config.h"
-#include "kernels/error.h"
-#include "kernels/file.h"
+#include "kernels/system/error.h"
+#include "kernels/system/file.h"
 
 namespace aliquot {
 namespace {

@@ -48,7 +48,7 @@ ALIQUOT_LANES_INLINE ShortLanes rounded(const uint16_t*, Lanes x) {
   bits = x == x ? nearest : bits | 0x400000u;
   return __builtin_convertvector(bits >> 16, ShortLanes);
 }
-/// As fp16_to_float() and float_to_fp16() of kernels/float16.h, which say why.
+/// As fp16_to_float() and float_to_fp16() of kernels/formats/float16.h, which say why.
 ALIQUOT_LANES_INLINE Lanes widened(const Fp16*, ShortLanes x) {
   const BitLanes wide = __builtin_convertvector(x, BitLanes);
   const BitLanes magnitude = wide & 0x7fffu;

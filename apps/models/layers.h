@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "apps/models/row_loops.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

@@ -8,7 +8,7 @@
 #include "apps/models/layers.h"
 #include "apps/models/loss.h"
 #include "apps/models/row_loops.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 namespace aliquot::cuda {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "apps/models/values.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

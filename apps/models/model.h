@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/models/values.h"
-#include "engine/activations.h"
+#include "engine/plan/activations.h"
 
 namespace aliquot {
 

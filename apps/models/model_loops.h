@@ -9,7 +9,7 @@
 #include "apps/models/loss.h"
 #include "apps/models/model.h"
 #include "apps/models/shape.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 namespace aliquot {
 

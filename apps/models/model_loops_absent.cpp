@@ -1,5 +1,5 @@
 #include "apps/models/model_loops_cuda.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 

@@ -12,8 +12,8 @@
 #include "apps/models/loss_tiles.h"
 #include "apps/models/product_cuda.h"
 #include "apps/models/rotary_angles.h"
-#include "kernels/device_cuda.h"
-#include "kernels/error.h"
+#include "kernels/device/device_cuda.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

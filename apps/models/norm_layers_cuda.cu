@@ -3,7 +3,7 @@
 
 #include "apps/models/elements_cuda.h"
 #include "apps/models/layers_cuda.h"
-#include "kernels/block_tree_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
 
 namespace aliquot::cuda {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

@@ -2,7 +2,7 @@
 // A model's parameters as the planner takes them, without the model.
 
 #include "apps/models/shape.h"
-#include "engine/model_spec.h"
+#include "engine/plan/model_spec.h"
 
 namespace aliquot {
 

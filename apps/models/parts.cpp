@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "kernels/seconds.h"
+#include "kernels/system/seconds.h"
 
 namespace aliquot {
 namespace {

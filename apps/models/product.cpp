@@ -8,7 +8,7 @@
 #include "apps/models/parallel.h"
 #include "apps/models/product_loops.h"
 #include "apps/models/row_loops.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

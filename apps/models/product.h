@@ -5,7 +5,7 @@
 
 #include "apps/models/bf16_products.h"
 #include "apps/models/values.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot {
 

@@ -7,8 +7,8 @@
 
 #include "apps/models/cublaslt_cuda.h"
 #include "apps/models/gpu_scratch.h"
-#include "kernels/device_cuda.h"
-#include "kernels/error.h"
+#include "kernels/device/device_cuda.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

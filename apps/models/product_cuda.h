@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "apps/models/product.h"
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 namespace aliquot {
 

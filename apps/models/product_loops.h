@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "apps/models/bf16_products.h"
-#include "kernels/dtype.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/formats/dtype.h"
 
 namespace aliquot {
 

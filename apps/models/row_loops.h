@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "apps/models/values.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
 
 namespace aliquot {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/element.h"
+#include "kernels/formats/element.h"
 
 namespace aliquot::cuda {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 

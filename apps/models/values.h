@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 
 namespace aliquot {
 

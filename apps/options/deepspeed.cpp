@@ -8,7 +8,7 @@
 
 #include "apps/options/deepspeed_json.h"
 #include "apps/options/deepspeed_keys.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

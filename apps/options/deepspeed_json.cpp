@@ -7,7 +7,7 @@
 #include "apps/options/deepspeed_keys.h"
 #include "apps/options/nearest.h"
 #include "apps/options/settings_file.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "apps/options/values.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

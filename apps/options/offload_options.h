@@ -4,7 +4,7 @@
 #include <string>
 
 #include "apps/options/option_table.h"
-#include "engine/policy.h"
+#include "engine/plan/policy.h"
 
 namespace aliquot {
 

@@ -7,7 +7,7 @@
 #include "apps/options/option_table.h"
 #include "apps/options/settings_file.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "apps/options/train_options.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

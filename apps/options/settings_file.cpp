@@ -5,7 +5,7 @@
 #include <cstring>
 #include <memory>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

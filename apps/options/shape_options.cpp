@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/models/hugging_face_config.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

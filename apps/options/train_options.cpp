@@ -1,7 +1,7 @@
 #include "apps/options/train_options.h"
 
 #include "apps/options/nearest.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "apps/options/nearest.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

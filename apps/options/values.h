@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/dtype.h"
+#include "kernels/formats/dtype.h"
 #include "sharding/world.h"
 
 namespace aliquot {

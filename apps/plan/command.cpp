@@ -3,8 +3,7 @@
 #include <fstream>
 
 #include "apps/commands.h"
-#include "apps/memory_table.h"
-#include "apps/metrics.h"
+#include "apps/metrics/metrics.h"
 #include "apps/models/activations.h"
 #include "apps/models/parameters.h"
 #include "apps/plan/machine.h"
@@ -13,9 +12,10 @@
 #include "apps/plan/profile.h"
 #include "apps/plan/work.h"
 #include "apps/say.h"
-#include "engine/budget.h"
-#include "engine/trace.h"
-#include "kernels/error.h"
+#include "apps/train/memory_table.h"
+#include "engine/choose/budget.h"
+#include "engine/cost/trace.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -11,7 +11,7 @@
 #include "apps/options/nearest.h"
 #include "apps/options/settings_file.h"
 #include "checkpoint/tensor_entry.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

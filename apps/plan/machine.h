@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
 
 namespace aliquot {
 

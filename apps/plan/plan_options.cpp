@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "apps/quantize_words.h"
-#include "kernels/error.h"
+#include "apps/train/quantize_words.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

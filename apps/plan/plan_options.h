@@ -9,7 +9,7 @@
 #include "apps/options/offload_options.h"
 #include "apps/options/option_table.h"
 #include "apps/options/shape_options.h"
-#include "engine/policy.h"
+#include "engine/plan/policy.h"
 #include "optim/optimizer.h"
 #include "sharding/topology.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "apps/plan/plan_options.h"
-#include "engine/schedule.h"
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
+#include "engine/plan/schedule.h"
 
 namespace aliquot {
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <fstream>
 
-#include "apps/metrics_lines.h"
-#include "kernels/error.h"
+#include "apps/metrics/metrics_lines.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
 
 namespace aliquot {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "apps/models/shape.h"
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
 
 namespace aliquot {
 

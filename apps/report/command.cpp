@@ -11,7 +11,7 @@
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
 #include "apps/say.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -5,12 +5,12 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
-#include "apps/memory_table.h"
 #include "apps/options/option_table.h"
 #include "apps/report/bars.h"
 #include "apps/report/curves.h"
 #include "apps/report/rank_table.h"
 #include "apps/report/step_charts.h"
+#include "apps/train/memory_table.h"
 #include "apps/version.h"
 
 namespace aliquot {

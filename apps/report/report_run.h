@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "apps/run_record.h"
+#include "apps/metrics/run_record.h"
 
 namespace aliquot {
 

@@ -7,8 +7,8 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
-#include "apps/memory_table.h"
 #include "apps/report/bars.h"
+#include "apps/train/memory_table.h"
 
 namespace aliquot {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "apps/stop_request.h"
-#include "kernels/error.h"
+#include "apps/train/stop_request.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -9,12 +9,12 @@
 
 #include "apps/commands.h"
 #include "apps/models/parameters.h"
-#include "apps/progress.h"
 #include "apps/say.h"
-#include "apps/stop_request.h"
 #include "apps/sweep/memory_picture.h"
 #include "apps/sweep/sweep_options.h"
-#include "kernels/error.h"
+#include "apps/train/progress.h"
+#include "apps/train/stop_request.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

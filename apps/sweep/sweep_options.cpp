@@ -6,7 +6,7 @@
 #include <fmt/ranges.h>
 #include <memory>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <sstream>
 
-#include "apps/memory_table.h"
-#include "kernels/error.h"
+#include "apps/train/memory_table.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

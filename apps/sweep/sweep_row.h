@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "apps/run_record.h"
+#include "apps/metrics/run_record.h"
 #include "apps/sweep/child_process.h"
 #include "apps/sweep/sweep_options.h"
-#include "kernels/ledger.h"
+#include "kernels/system/ledger.h"
 
 namespace aliquot {
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "apps/digest.h"
+#include "apps/train/digest.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"

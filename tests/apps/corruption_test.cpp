@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "apps/spike_guard.h"
+#include "apps/train/spike_guard.h"
 #include "checkpoint/find.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"

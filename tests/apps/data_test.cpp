@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "apps/data/loader.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "apps/options/deepspeed_keys.h"
-#include "apps/train_settings.h"
-#include "kernels/error.h"
+#include "apps/train/train_settings.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

@@ -3,12 +3,12 @@
 
 #include "apps/models/model_loops_cuda.h"
 #include "apps/version.h"
-#include "kernels/device.h"
-#include "kernels/error.h"
+#include "kernels/device/device.h"
+#include "kernels/system/error.h"
 #include "optim/orthogonalize.h"
 #include "optim/update_tables.h"
-#include "sharding/communicator_nccl.h"
-#include "sharding/direct_communicator.h"
+#include "sharding/comm/direct_communicator.h"
+#include "sharding/nccl/communicator_nccl.h"
 #include "tests/apps/command_line.h"
 
 namespace aliquot {

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <thread>
 
-#include "sharding/flight_recorder.h"
-#include "sharding/operation_description.h"
+#include "sharding/comm/operation_description.h"
+#include "sharding/flight/flight_recorder.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"

@@ -6,7 +6,7 @@
 
 #include "apps/data/token_check.h"
 #include "apps/data/token_source.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot::test {

@@ -9,9 +9,9 @@
 
 #include "apps/explain/crossings.h"
 #include "apps/explain/explain.h"
-#include "kernels/error.h"
-#include "kernels/log.h"
-#include "sharding/flight_recorder.h"
+#include "kernels/system/error.h"
+#include "kernels/system/log.h"
+#include "sharding/flight/flight_recorder.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"
 

@@ -11,7 +11,7 @@
 #include "apps/models/hugging_face.h"
 #include "apps/models/hugging_face_config.h"
 #include "apps/options/deepspeed.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/fuzz_target.h"
 
 namespace aliquot::test {

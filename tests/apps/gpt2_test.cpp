@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

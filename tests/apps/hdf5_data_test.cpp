@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/data/token_source.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

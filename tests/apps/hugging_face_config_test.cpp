@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "apps/models/hugging_face.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot::test {

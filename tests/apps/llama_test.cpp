@@ -5,7 +5,7 @@
 #include <map>
 
 #include "apps/models/rotary_angles.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_llama.h"

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/kernels.h"
+#include "kernels/device/device.h"
+#include "kernels/elementwise/kernels.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
+#include "apps/doctor/rank_rates.h"
 #include "apps/models/make_model.h"
 #include "apps/models/model_loops_cuda.h"
-#include "apps/rank_rates.h"
-#include "apps/wrap.h"
+#include "apps/train/wrap.h"
 #include "engine/engine.h"
-#include "kernels/host_stream.h"
+#include "kernels/device/host_stream.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {

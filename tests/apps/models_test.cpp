@@ -2,7 +2,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 #include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/plain_training.h"

@@ -6,7 +6,7 @@
 #include "apps/models/shape.h"
 #include "apps/options/nearest.h"
 #include "apps/options/train_options.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

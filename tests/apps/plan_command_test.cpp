@@ -6,7 +6,7 @@
 
 #include "apps/models/gpt2.h"
 #include "apps/models/parameters.h"
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 

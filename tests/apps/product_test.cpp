@@ -3,7 +3,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/bf16_values.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"

@@ -7,7 +7,7 @@
 
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/well_formed.h"

@@ -4,13 +4,13 @@
 #include <fstream>
 #include <gtest/gtest.h>
 
-#include "apps/digest.h"
-#include "apps/memory_table.h"
-#include "apps/metrics.h"
+#include "apps/metrics/metrics.h"
+#include "apps/metrics/run_record.h"
 #include "apps/plan/profile.h"
-#include "apps/progress.h"
-#include "apps/run_record.h"
-#include "kernels/error.h"
+#include "apps/train/digest.h"
+#include "apps/train/memory_table.h"
+#include "apps/train/progress.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

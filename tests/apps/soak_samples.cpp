@@ -5,7 +5,7 @@
 #include <map>
 
 #include "apps/report/csv.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::test {
 namespace {

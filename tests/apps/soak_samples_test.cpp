@@ -5,7 +5,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/well_formed.h"
 
 namespace aliquot::test {

@@ -7,8 +7,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "apps/stop_request.h"
 #include "apps/sweep/child_process.h"
+#include "apps/train/stop_request.h"
 #include "checkpoint/find.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"

@@ -1,4 +1,4 @@
-#include "apps/stragglers.h"
+#include "apps/train/stragglers.h"
 
 #include <algorithm>
 #include <fstream>

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "apps/sweep/child_process.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/refused_call.h"

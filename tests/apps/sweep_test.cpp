@@ -5,7 +5,7 @@
 #include "apps/sweep/memory_picture.h"
 #include "apps/sweep/sweep_options.h"
 #include "apps/sweep/sweep_row.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/well_formed.h"
 
 namespace aliquot::test {

@@ -1,11 +1,11 @@
 // GPT-2 through the engine's public face against the plain loop, and every stage against the others.
-#include "apps/wrap.h"
+#include "apps/train/wrap.h"
 
 #include <gtest/gtest.h>
 
 #include "apps/data/loader.h"
 #include "apps/models/gpt2.h"
-#include "kernels/host_stream.h"
+#include "kernels/device/host_stream.h"
 #include "tests/support/closeness.h"
 #include "tests/support/plain_training.h"
 

@@ -11,7 +11,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/together.h"
 #include "checkpoint/verify.h"
-#include "kernels/file.h"
+#include "kernels/system/file.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 
 namespace aliquot::test {
 

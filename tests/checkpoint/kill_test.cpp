@@ -13,7 +13,7 @@
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

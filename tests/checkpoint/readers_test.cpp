@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/save.h"
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

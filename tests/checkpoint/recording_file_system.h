@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 
 namespace aliquot::test {
 

@@ -7,7 +7,7 @@
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
-#include "kernels/file_system.h"
+#include "kernels/system/file_system.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

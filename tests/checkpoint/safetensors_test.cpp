@@ -13,7 +13,7 @@
 #include "checkpoint/element_value.h"
 #include "checkpoint/export_weights.h"
 #include "checkpoint/weights.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

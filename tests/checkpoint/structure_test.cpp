@@ -12,7 +12,7 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/tile_parts.h"
 #include "checkpoint/together.h"
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

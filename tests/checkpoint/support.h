@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/communicator.h"
+#include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 
 namespace aliquot::test {

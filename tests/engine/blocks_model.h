@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/plain_memory.h"
+#include "engine/run/memory/plain_memory.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {

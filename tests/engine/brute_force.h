@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "engine/schedule.h"
+#include "engine/plan/schedule.h"
 
 namespace aliquot::testing {
 

@@ -1,5 +1,5 @@
 // A budget in bytes is met by the fastest schedule that fits, without changing a bit; or refused with the smallest that could.
-#include "engine/budget.h"
+#include "engine/choose/budget.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine/aliased_pages.h"
+#include "engine/run/memory/aliased_pages.h"
 #include "tests/engine/checked_pair.h"
 
 namespace aliquot {

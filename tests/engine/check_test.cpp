@@ -4,8 +4,8 @@
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "engine/validate.h"
-#include "kernels/device_adversarial.h"
+#include "engine/proof/validate.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/checked_pair.h"
 #include "tests/support/said_nodes.h"
 

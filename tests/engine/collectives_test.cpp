@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/order.h"
-#include "engine/schedule.h"
+#include "engine/plan/order.h"
+#include "engine/plan/schedule.h"
 
 namespace aliquot {
 namespace {

@@ -5,9 +5,9 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "engine/all_or_none.h"
-#include "engine/guard_range.h"
-#include "kernels/device_adversarial.h"
+#include "engine/run/all_or_none.h"
+#include "engine/run/memory/guard_range.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

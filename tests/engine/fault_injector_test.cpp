@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <gtest/gtest.h>
 
-#include "kernels/staged_fault.h"
+#include "kernels/system/staged_fault.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

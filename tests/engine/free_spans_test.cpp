@@ -1,6 +1,6 @@
 // Free spans beside a plain list of bytes that are free or not.
 
-#include "engine/free_spans.h"
+#include "engine/plan/free_spans.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>

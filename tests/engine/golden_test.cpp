@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <sstream>
 
-#include "engine/validate.h"
+#include "engine/proof/validate.h"
 
 namespace aliquot {
 namespace {

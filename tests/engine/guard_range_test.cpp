@@ -1,5 +1,5 @@
 // Faults that are named and then go on to whoever handled them before. Handlers are a process's own, so each test has one.
-#include "engine/guard_range.h"
+#include "engine/run/memory/guard_range.h"
 
 #include <array>
 #include <csignal>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine/fault_names.h"
+#include "engine/run/memory/fault_names.h"
 
 namespace aliquot {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "kernels/log.h"
+#include "kernels/system/log.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

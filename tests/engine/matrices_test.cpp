@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/validate.h"
-#include "kernels/device_adversarial.h"
+#include "engine/proof/validate.h"
+#include "kernels/device/device_adversarial.h"
 #include "optim/muon.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/cpu_seconds.h"

@@ -7,8 +7,8 @@
 #include <map>
 #include <numeric>
 
-#include "engine/order.h"
-#include "engine/validate.h"
+#include "engine/plan/order.h"
+#include "engine/proof/validate.h"
 #include "tests/engine/brute_force.h"
 #include "tests/engine/random_plan.h"
 

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "engine/homes.h"
-#include "kernels/device_adversarial.h"
-#include "kernels/error.h"
+#include "engine/run/memory/homes.h"
+#include "kernels/device/device_adversarial.h"
+#include "kernels/system/error.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/scarce_memory.h"

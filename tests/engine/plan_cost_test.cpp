@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <string_view>
 
-#include "engine/validate.h"
+#include "engine/proof/validate.h"
 #include "tests/engine/random_plan.h"
 #include "tests/support/cpu_seconds.h"
 #include "tests/support/times_as_long.h"

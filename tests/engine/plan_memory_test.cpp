@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "engine/schedule.h"
+#include "engine/plan/schedule.h"
 #include "optim/norm_tree.h"
 #include "tests/engine/random_plan.h"
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/device_adversarial.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

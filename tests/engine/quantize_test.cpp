@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/device_adversarial.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/said_nodes.h"
 

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <random>
 
-#include "engine/schedule.h"
-#include "kernels/error.h"
+#include "engine/plan/schedule.h"
+#include "kernels/system/error.h"
 
 namespace aliquot::testing {
 namespace {

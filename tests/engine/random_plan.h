@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/schedule.h"
+#include "engine/plan/schedule.h"
 
 namespace aliquot::testing {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/device_adversarial.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/blocks_model.h"
 
 namespace aliquot {

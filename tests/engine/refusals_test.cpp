@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "engine/engine.h"
-#include "engine/tensor_stream.h"
+#include "engine/run/tensor_stream.h"
 #include "optim/custom_rule.h"
 #include "tests/engine/small_model.h"
 

@@ -4,8 +4,8 @@
 #include <limits>
 #include <map>
 
-#include "kernels/device_adversarial.h"
-#include "kernels/error.h"
+#include "kernels/device/device_adversarial.h"
+#include "kernels/system/error.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

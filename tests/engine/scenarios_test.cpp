@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

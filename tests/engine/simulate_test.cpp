@@ -1,17 +1,17 @@
 // Timelines computed by hand. The rates are such that every second is exact: a unit of 512 elements is gathered, reduced
 // or published over two ranks in one second, and updated in one.
 
-#include "engine/simulate.h"
+#include "engine/cost/simulate.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "engine/clockwork.h"
-#include "engine/trace.h"
-#include "kernels/error.h"
-#include "kernels/kernels.h"
+#include "engine/cost/clockwork.h"
+#include "engine/cost/trace.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/system/error.h"
 #include "tests/engine/random_plan.h"
 
 namespace aliquot {

@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/log.h"
+#include "kernels/system/log.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {

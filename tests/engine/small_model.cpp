@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
 
 namespace aliquot::testing_model {
 namespace {

@@ -1,13 +1,13 @@
 // The small model trained with no engine and no ranks: the reference.
 #include <cmath>
 
-#include "kernels/encoding_host.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/encoding_host.h"
+#include "kernels/elementwise/host_loops.h"
 #include "optim/clip.h"
 #include "optim/norm_tree.h"
 #include "optim/orthogonalize.h"
 #include "optim/rule.h"
-#include "sharding/tree.h"
+#include "sharding/comm/tree.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {

@@ -2,7 +2,7 @@
 // is what the ledger counted.
 #include <gtest/gtest.h>
 
-#include "kernels/device_adversarial.h"
+#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/delaying_device.h"
 

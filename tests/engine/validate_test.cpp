@@ -1,10 +1,10 @@
-#include "engine/validate.h"
+#include "engine/proof/validate.h"
 
 #include <fmt/format.h>
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/engine/brute_force.h"
 #include "tests/engine/random_plan.h"
 

@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
-#include "kernels/device_adversarial.h"
-#include "kernels/host_stream.h"
+#include "kernels/device/device_adversarial.h"
+#include "kernels/device/host_stream.h"
 
 namespace aliquot {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/device_cuda.h"
+#include "kernels/device/device_cuda.h"
 
 #include <atomic>
 #include <chrono>
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/error.h"
-#include "kernels/kernels.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

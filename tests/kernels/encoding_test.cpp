@@ -4,9 +4,9 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/encoding_host.h"
-#include "kernels/float16.h"
+#include "kernels/device/device.h"
+#include "kernels/elementwise/encoding_host.h"
+#include "kernels/formats/float16.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot {

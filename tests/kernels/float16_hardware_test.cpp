@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <immintrin.h>
 
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 
 namespace aliquot {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 
 #include <algorithm>
 #include <cmath>

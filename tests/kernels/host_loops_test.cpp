@@ -1,5 +1,5 @@
 // Every table against the plain one, and the plain one against what its words say.
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/error.h"
-#include "kernels/host_loops_tables.h"
-#include "kernels/split_master.h"
+#include "kernels/elementwise/host_loops_tables.h"
+#include "kernels/formats/split_master.h"
+#include "kernels/system/error.h"
 #include "tests/kernels/loops_data.h"
 
 namespace aliquot {

@@ -1,5 +1,5 @@
 // Order, events, gates and failures of the host's streams.
-#include "kernels/host_stream.h"
+#include "kernels/device/host_stream.h"
 
 #include <atomic>
 #include <chrono>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 namespace aliquot {
 namespace {

@@ -1,5 +1,5 @@
 // A device's table against the plain loops on the host: the same bits, whatever the device, its threads and the stream.
-#include "kernels/kernels.h"
+#include "kernels/elementwise/kernels.h"
 
 #include <functional>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 #include "tests/kernels/loops_data.h"
 
 namespace aliquot {

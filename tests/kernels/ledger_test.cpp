@@ -1,13 +1,13 @@
-#include "kernels/ledger.h"
+#include "kernels/system/ledger.h"
 
 #include <gtest/gtest.h>
 #include <limits>
 #include <stdexcept>
 
-#include "kernels/booking.h"
-#include "kernels/device.h"
-#include "kernels/error.h"
-#include "kernels/log.h"
+#include "kernels/device/device.h"
+#include "kernels/system/booking.h"
+#include "kernels/system/error.h"
+#include "kernels/system/log.h"
 
 namespace aliquot {
 namespace {

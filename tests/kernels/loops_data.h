@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "kernels/dtype.h"
-#include "kernels/float16.h"
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/formats/dtype.h"
+#include "kernels/formats/float16.h"
 
 namespace aliquot {
 

@@ -1,4 +1,4 @@
-#include "kernels/machine_memory.h"
+#include "kernels/system/machine_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/sysinfo.h>

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/kernels.h"
-#include "kernels/philox.h"
+#include "kernels/device/device.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/formats/philox.h"
 #include "tests/kernels/shared_functions_cuda.h"
 
 namespace aliquot {

@@ -1,11 +1,11 @@
-#include "kernels/philox.h"
+#include "kernels/formats/philox.h"
 
 #include <cmath>
 #include <cstdint>
 #include <gtest/gtest.h>
 #include <set>
 
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 
 namespace aliquot {
 namespace {

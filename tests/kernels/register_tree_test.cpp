@@ -1,5 +1,5 @@
 // What CUDA's sum does in registers, run on the host.
-#include "kernels/register_tree.h"
+#include "kernels/elementwise/register_tree.h"
 
 #include <bit>
 #include <gtest/gtest.h>

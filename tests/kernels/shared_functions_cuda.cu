@@ -1,4 +1,4 @@
-#include "kernels/start_kernel_cuda.h"
+#include "kernels/device/start_kernel_cuda.h"
 #include "tests/kernels/shared_functions_cuda.h"
 
 namespace aliquot {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "kernels/philox.h"
-#include "kernels/stream.h"
+#include "kernels/device/stream.h"
+#include "kernels/formats/philox.h"
 
 namespace aliquot {
 

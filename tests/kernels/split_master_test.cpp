@@ -1,4 +1,4 @@
-#include "kernels/split_master.h"
+#include "kernels/formats/split_master.h"
 
 #include <atomic>
 #include <cmath>

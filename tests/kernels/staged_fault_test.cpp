@@ -1,10 +1,10 @@
 // What ALIQUOT_FAULT may say, and what is said of the rest.
-#include "kernels/staged_fault.h"
+#include "kernels/system/staged_fault.h"
 
 #include <chrono>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {

@@ -1,8 +1,8 @@
 // Streams of a GPU that faults, which no test can make a real one do without harm to its other users.
 #include <gtest/gtest.h>
 
-#include "kernels/device_cuda.h"
-#include "kernels/error.h"
+#include "kernels/device/device_cuda.h"
+#include "kernels/system/error.h"
 #include "tests/support/pretended_cuda.h"
 
 namespace aliquot {

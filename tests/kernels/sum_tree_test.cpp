@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels/host_loops.h"
+#include "kernels/elementwise/host_loops.h"
 #include "tests/kernels/loops_data.h"
 
 namespace aliquot {

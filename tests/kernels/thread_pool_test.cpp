@@ -1,4 +1,4 @@
-#include "kernels/thread_pool.h"
+#include "kernels/system/thread_pool.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/support/scarce_memory.h"
 
 namespace aliquot {

@@ -7,7 +7,7 @@
 
 #include "libtorch/call.h"
 
-#include "engine/guard_range.h"
+#include "engine/run/memory/guard_range.h"
 #include "sharding/world.h"
 #include "tests/libtorch/small_modules.h"
 

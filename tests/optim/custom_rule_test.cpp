@@ -5,7 +5,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/optim/shard.h"
 
 namespace aliquot {

@@ -8,8 +8,8 @@
 #include <iostream>
 #include <random>
 
-#include "kernels/error.h"
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
+#include "kernels/system/error.h"
 #include "optim/matrix_product.h"
 #include "optim/orthogonalize.h"
 #include "tests/optim/shard.h"

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "optim/clip.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"

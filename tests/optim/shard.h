@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/float16.h"
-#include "kernels/split_master.h"
+#include "kernels/formats/float16.h"
+#include "kernels/formats/split_master.h"
 #include "optim/update_host.h"
 
 namespace aliquot {

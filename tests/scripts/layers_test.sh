@@ -6,7 +6,9 @@ source "$(dirname "$0")/expect.sh"
 # fresh: a small tree that keeps every rule.
 fresh() {
   rm -rf "${scratch:?}"/*
-  mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,engine,capi,apps/examples,tests/optim,bench,include/aliquot}
+  mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,capi,apps/examples,tests/optim,bench,include/aliquot} \
+    "$scratch"/engine/{plan,proof,cost,choose,run}
+  for folder in plan cost run; do echo '#pragma once' >"$scratch/engine/$folder/a.h"; done
   for room in kernels sharding optim checkpoint engine capi apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
   echo '#pragma once' >"$scratch/include/aliquot/aliquot.h"
 }
@@ -24,6 +26,10 @@ rule fail "kernels may not include sharding/" kernels/a.cpp '#include "sharding/
 rule fail "optim may not include sharding/" optim/a.cpp '#include "sharding/sharding.h"'
 rule fail "checkpoint may not include engine/" checkpoint/a.cpp '  #  include "engine/engine.h"'
 rule fail "engine may not include checkpoint/" engine/a.cpp '#include <checkpoint/checkpoint.h>'
+rule fail "engine/plan/ may not include engine/run/" engine/plan/a.cpp '#include "engine/run/a.h"'
+rule fail "engine/proof/ may not include engine/cost/" engine/proof/a.cpp '#include "engine/cost/a.h"'
+rule pass "" engine/choose/a.cpp '#include "engine/cost/a.h"' '#include "engine/plan/a.h"'
+rule pass "" engine/a.cpp '#include "engine/run/a.h"'
 rule fail "optim may not include sharding/" tests/optim/a_test.cpp '#include "sharding/sharding.h"'
 rule fail "tests/ may not be included" kernels/a.cpp '#include "tests/optim/a.h"'
 rule fail "capi may not include apps/" capi/a.cpp '#include "apps/apps.h"'

@@ -2,9 +2,9 @@
 #include <atomic>
 #include <gtest/gtest.h>
 
-#include "kernels/device_adversarial.h"
-#include "kernels/host_stream.h"
-#include "kernels/kernels.h"
+#include "kernels/device/device_adversarial.h"
+#include "kernels/device/host_stream.h"
+#include "kernels/elementwise/kernels.h"
 #include "sharding/world.h"
 
 namespace aliquot {

@@ -1,5 +1,5 @@
 // What lies in memory that ranks share: notices, texts and descriptions; and waiting for a rank by it.
-#include "sharding/board.h"
+#include "sharding/comm/board.h"
 
 #include <chrono>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "kernels/device.h"
-#include "sharding/operation_description.h"
-#include "sharding/signals.h"
+#include "kernels/device/device.h"
+#include "sharding/comm/operation_description.h"
+#include "sharding/comm/signals.h"
 
 namespace aliquot {
 namespace {

@@ -1,7 +1,7 @@
 #include <bit>
 #include <ostream>
 
-#include "kernels/kernels.h"
+#include "kernels/elementwise/kernels.h"
 #include "tests/sharding/conformance.h"
 
 namespace aliquot::conformance {

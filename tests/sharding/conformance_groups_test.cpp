@@ -2,7 +2,7 @@
 #include <atomic>
 #include <numeric>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "tests/sharding/conformance.h"
 
 namespace aliquot::conformance {

@@ -1,7 +1,7 @@
 // Operations that move bytes: gathers, all-to-all, broadcast, views.
 #include <cstring>
 
-#include "kernels/kernels.h"
+#include "kernels/elementwise/kernels.h"
 #include "tests/sharding/conformance.h"
 
 namespace aliquot::conformance {

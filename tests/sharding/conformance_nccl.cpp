@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sharding/communicator_nccl.h"
+#include "sharding/nccl/communicator_nccl.h"
 #include "tests/sharding/conformance.h"
 #include "tests/support/exchange_processes.h"
 

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/host_loops.h"
-#include "kernels/kernels.h"
-#include "sharding/tree.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/elementwise/kernels.h"
+#include "sharding/comm/tree.h"
 #include "tests/sharding/conformance.h"
 
 namespace aliquot::conformance {

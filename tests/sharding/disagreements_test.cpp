@@ -4,7 +4,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 
-#include "sharding/operation_description.h"
+#include "sharding/comm/operation_description.h"
 #include "tests/support/failing_world.h"
 
 namespace aliquot {

@@ -1,5 +1,5 @@
 // Setting up among processes: small strings, and memory that a node's ranks share.
-#include "sharding/exchange_mpi.h"
+#include "sharding/mpi/exchange_mpi.h"
 
 #include <csetjmp>
 #include <csignal>
@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "sharding/communicator.h"
-#include "sharding/node_memory_mpi.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/mpi/node_memory_mpi.h"
 
 namespace aliquot {
 namespace {

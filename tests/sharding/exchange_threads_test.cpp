@@ -1,5 +1,5 @@
 // Setting up among threads: rounds, groups, aborts between rounds, and what all ranks are told of each other's devices.
-#include "sharding/exchange_threads.h"
+#include "sharding/comm/exchange_threads.h"
 
 #include <chrono>
 #include <functional>
@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "sharding/communicator.h"
-#include "sharding/exchange_purpose.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/share_between_threads.h"
 #include "sharding/gpu_ranks.h"
-#include "sharding/node_memory.h"
-#include "sharding/share_between_threads.h"
+#include "sharding/memory/node_memory.h"
 
 namespace aliquot {
 namespace {

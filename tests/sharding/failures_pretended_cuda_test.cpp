@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "sharding/communicator_nccl.h"
-#include "sharding/exchange_threads.h"
+#include "sharding/comm/exchange_threads.h"
+#include "sharding/nccl/communicator_nccl.h"
 #include "sharding/world.h"
 
 namespace aliquot {

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "kernels/error.h"
-#include "kernels/log.h"
+#include "kernels/system/error.h"
+#include "kernels/system/log.h"
 #include "sharding/world.h"
 #include "tests/support/failing_world.h"
 #include "tests/support/scarce_memory.h"

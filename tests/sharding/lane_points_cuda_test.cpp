@@ -1,4 +1,4 @@
-#include "sharding/lane_points_cuda.h"
+#include "sharding/cuda/lane_points_cuda.h"
 
 #include <atomic>
 #include <chrono>

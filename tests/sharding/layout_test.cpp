@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "kernels/error.h"
+#include "kernels/system/error.h"
 #include "sharding/state.h"
 
 namespace aliquot {

@@ -1,10 +1,10 @@
-#include "sharding/node_plan.h"
+#include "sharding/mpi/node_plan.h"
 
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
 
-#include "sharding/reduce_staging.h"
+#include "sharding/comm/reduce_staging.h"
 
 namespace aliquot {
 namespace {

@@ -1,11 +1,11 @@
 // Sums in two rounds have the bits of sums in one.
-#include "sharding/sum_in_groups.h"
+#include "sharding/comm/sum_in_groups.h"
 
 #include <gtest/gtest.h>
 #include <random>
 #include <vector>
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 namespace aliquot {
 namespace {

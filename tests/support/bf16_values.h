@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/device.h"
-#include "kernels/host_stream.h"
+#include "kernels/device/device.h"
+#include "kernels/device/host_stream.h"
 
 namespace aliquot::test {
 

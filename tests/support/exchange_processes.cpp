@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <sys/mman.h>
 
-#include "kernels/shared_counter.h"
-#include "sharding/board.h"
-#include "sharding/exchange_purpose.h"
+#include "kernels/system/shared_counter.h"
+#include "sharding/comm/board.h"
+#include "sharding/comm/exchange_purpose.h"
 #include "sharding/groups.h"
 
 namespace aliquot {

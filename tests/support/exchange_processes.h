@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "sharding/exchange.h"
+#include "sharding/comm/exchange.h"
 
 namespace aliquot {
 

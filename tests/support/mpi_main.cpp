@@ -2,7 +2,7 @@
 // the others only what went wrong on them.
 #include <gtest/gtest.h>
 
-#include "sharding/handles_mpi.h"
+#include "sharding/mpi/handles_mpi.h"
 #include "tests/support/mpi_leaks.h"
 
 namespace {

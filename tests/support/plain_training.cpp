@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "apps/models/make_model.h"
-#include "kernels/float16.h"
+#include "kernels/formats/float16.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {

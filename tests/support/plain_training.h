@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "apps/models/transformer.h"
-#include "engine/plain_memory.h"
-#include "kernels/thread_pool.h"
+#include "engine/run/memory/plain_memory.h"
+#include "kernels/system/thread_pool.h"
 
 namespace aliquot::test {
 

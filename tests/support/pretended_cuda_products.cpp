@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "apps/models/cublaslt_cuda.h"
-#include "kernels/element.h"
+#include "kernels/formats/element.h"
 #include "tests/support/pretended_cuda.h"
 
 namespace {

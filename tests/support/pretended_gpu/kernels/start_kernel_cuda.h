@@ -1,9 +1,9 @@
 #pragma once
-// In the stead of kernels/start_kernel_cuda.h, for *.cu files that are compiled as C++: kernels run on a pretended GPU.
+// In the stead of kernels/device/start_kernel_cuda.h, for *.cu files that are compiled as C++: kernels run on a pretended GPU.
 
 #include <type_traits>
 
-#include "kernels/device_cuda.h"
+#include "kernels/device/device_cuda.h"
 #include "tests/support/pretended_cuda.h"
 #include "tests/support/pretended_cuda_grid.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/element.h"
+#include "kernels/formats/element.h"
 #include "tests/support/pretended_cuda_grid.h"
 
 namespace aliquot::cuda {

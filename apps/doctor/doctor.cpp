@@ -1,0 +1,114 @@
+// aliquot doctor: what this build and this machine offer.
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "apps/doctor/machine_rates.h"
+#include "apps/doctor/machine_report.h"
+#include "apps/explain/explain.h"
+#include "apps/options/option_table.h"
+#include "apps/options/values.h"
+#include "apps/plan/machine.h"
+#include "apps/say.h"
+#include "checkpoint/export_weights.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kHelp =
+    "aliquot doctor [--measure FILE [--device host|cuda] | --explain FILE...]\n\n"
+    "  Says what this build and this machine offer: cores, memory, vector loops, GPUs, MPI, links; what is missing, "
+    "and\n"
+    "  what would add it. Started by mpirun over several nodes, --measure takes the links between them too.\n\n";
+
+void show_machine() {
+  const MachineReport report = report_machine();
+  for (const auto& [what, text] : report.lines) say("{:<9} {}\n", what, text);
+  if (report.missing.empty()) say("missing   nothing\n");
+  for (const std::string& missing : report.missing) say("missing   {}\n", missing);
+}
+
+void refuse_to_replace(const std::string& file) {
+  std::error_code unseen;  // what cannot be seen cannot be written either, and that is told then
+  if (std::filesystem::exists(file, unseen))
+    throw UsageError("--measure " + file + " is there already: remove it, or write elsewhere.");
+}
+
+void show_links(const MachineRates& rates) {
+  const CostModel& cost = rates.cost;
+  const auto line = [](const char* what, const LinkCost& link) {
+    say("{}{:.3f} GB/s between nodes, {:.0f} us at least\n", what, link.bytes_per_second * 1e-9,
+        link.latency_seconds * 1e6);
+  };
+  if (!rates.several_nodes) {
+    say("(links between nodes cannot be measured on one: {:.1f} GB/s and {:.0f} us are assumed; start this with "
+        "mpirun over several, or change them there)\n",
+        cost.between_nodes.bytes_per_second * 1e-9, cost.between_nodes.latency_seconds * 1e6);
+    return;
+  }
+  line("links     ", cost.between_nodes);
+  line("          while ranks compute: ", cost.beside_compute);
+  say("          which they then do {:.0f} % slower\n", 100 * cost.beside_compute_share);
+}
+
+void write_rates(const MachineRates& rates, const std::string& file) {
+  const CostModel& cost = rates.cost;
+  const std::string each = rates.has_gpus ? std::string("on a GPU each")
+                                          : fmt::format("with {} thread{} each", rates.threads_per_rank,
+                                                        rates.threads_per_rank == 1 ? "" : "s");
+  say("\nof one of {} ranks {}, all at work; other work on this machine shows in the figures:\n", rates.rank_count,
+      each);
+  say("products  {:.0f} GFLOP/s in {}\n", cost.flops_per_second * 1e-9, rates.has_gpus ? "bf16" : "fp32");
+  say("copies    {:.1f} GB/s, read and written\n", cost.copy_bytes_per_second * 1e-9);
+  if (rates.has_gpus) say("from host {:.1f} GB/s\n", cost.host_bytes_per_second * 1e-9);
+  say("AdamW     {:.3f} ns a parameter\n", cost.update_seconds_per_element * 1e9);
+  say("reduces   {:.1f} GB/s from peers, {:.1f} us at least{}\n", cost.inside_node.bytes_per_second * 1e-9,
+      cost.inside_node.latency_seconds * 1e6, rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
+  show_links(rates);
+  const std::filesystem::path path = file;
+  write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
+                   machine_text(cost, rates.has_gpus));
+  say("written to {}: aliquot plan --machine {}\n", file, file);
+}
+
+int explain_flights(const std::string& first, const std::vector<std::string>& more) {
+  std::vector<std::filesystem::path> places{first};
+  places.insert(places.end(), more.begin(), more.end());
+  Flights flights = read_flights(places);
+  for (const std::string& sentence : flights.left_out) say("{}\n", sentence);
+  say("{}", explain(std::move(flights.records)));
+  return 0;
+}
+
+}  // namespace
+
+int run_doctor(const Arguments& arguments) {
+  std::string measure, flight, device = "auto";
+  OptionTable table;
+  table.text("measure", "FILE", measure,
+             "Time copies, collectives and matrix products, and write the machine file that plan --machine reads.");
+  table.choice("device", device, {"auto", "host", "cuda"}, "What to measure; auto: GPUs where there are any.");
+  table.text("explain", "FILE...", flight,
+             "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
+  if (wants_help(arguments)) {
+    say("{}{}", kHelp, table.help());
+    return 0;
+  }
+  Arguments flags = arguments;
+  const Arguments more_flights = take_places(flags, table);
+  parse_arguments(table, flags);
+  if (!flight.empty()) return explain_flights(flight, more_flights);
+  if (!more_flights.empty()) throw UsageError("'" + more_flights.front() + "' is no option of doctor (see --help).");
+  MachineRates rates;
+  if (!measure.empty()) {
+    refuse_to_replace(measure);
+    rates = measure_machine(parse_device(device));
+    if (!rates.leads) return 0;  // of the ranks that a launcher started, one tells
+  }
+  if (!rates.launched) show_machine();  // what it starts to look around would count as one of the ranks
+  if (!measure.empty()) write_rates(rates, measure);
+  return 0;
+}
+
+}  // namespace aliquot

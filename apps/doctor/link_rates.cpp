@@ -1,0 +1,139 @@
+#include "apps/doctor/link_rates.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "engine/cost/crossings.h"
+#include "kernels/system/seconds.h"
+
+namespace aliquot {
+namespace {
+
+// Parts as models have them; a line through what they take has a latency and a rate.
+constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
+constexpr int kRounds = 25, kAttempts = 6;
+constexpr double kBurstSeconds = 0.005, kBesideSeconds = 0.3;
+
+class LinkMeasurement {
+ public:
+  LinkMeasurement(World& world, const std::function<void()>& compute)
+      : world_(world),
+        ranks_(world.communicator()),
+        lane_(world.device().make_stream(Lane::kGather)),
+        whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
+        sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
+        staging_(allocate_reduce_staging(world.device(), ranks_.topology(), count_of(kLargePart))),
+        compute_(compute),
+        meeting_(Crossings(ranks_.topology(), 1).replicas.front()) {}
+
+  LinkRates measure() {
+    compute_();
+    LinkRates rates;
+    const double small = alone_seconds(kSmallPart), large = alone_seconds(kLargePart);
+    rates.alone = through(small, large);
+    const Beside small_beside = beside(kSmallPart, small), large_beside = beside(kLargePart, large);
+    rates.beside_compute = through(small_beside.seconds, large_beside.seconds);
+    rates.compute_share = large_beside.lost_share;
+    return rates;
+  }
+
+ private:
+  static int64_t count_of(int64_t part_bytes) { return part_bytes / static_cast<int64_t>(sizeof(float)); }
+
+  void move(int64_t part_bytes) {
+    ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
+    ranks_.reduce_scatter(
+        *lane_,
+        {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.data()},
+        {"measuring"});
+  }
+
+  void meet() {
+    ranks_.barrier(*lane_, {"measuring"});
+    lane_->synchronize();
+  }
+
+  double agreed(double value, Reduction reduction) {
+    ranks_.all_reduce(*lane_, {&value, 1}, reduction, {"measuring"});
+    lane_->synchronize();
+    return value;
+  }
+
+  /// Of one collective: half of a gather and a reduce. As in a step, lanes have slept while the rank computed, and no rank
+  /// computes quite as long as another.
+  double alone_seconds(int64_t part_bytes) {
+    std::vector<double> seconds;
+    for (int round = 0; round <= kRounds; ++round) {
+      meet();
+      for (const double since = now_seconds(); now_seconds() - since < kBurstSeconds;) compute_();
+      const double began = now_seconds();
+      move(part_bytes);
+      lane_->synchronize();
+      if (round > 0) seconds.push_back((now_seconds() - began) / 2);
+    }
+    std::ranges::sort(seconds);
+    return agreed(seconds[seconds.size() / 2], Reduction::kMax);
+  }
+
+  struct Beside {
+    double seconds = 0, lost_share = 0;
+  };
+
+  /// The same while the rank's own thread computes, and what that loses.
+  Beside beside(int64_t part_bytes, double alone) {
+    Beside best{.seconds = 1e9};
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      const Beside now = beside_once(part_bytes, alone);
+      if (now.seconds < best.seconds) best = now;
+    }
+    return best;
+  }
+
+  Beside beside_once(int64_t part_bytes, double alone) {
+    meet();
+    const double computing_began = now_seconds();
+    int64_t pieces = 0;
+    for (; now_seconds() - computing_began < kBesideSeconds; ++pieces) compute_();
+    const double piece_seconds = (now_seconds() - computing_began) / static_cast<double>(pieces);
+    const auto times = static_cast<int64_t>(agreed(std::ceil(kBesideSeconds / (2 * alone)), Reduction::kMax));
+    meet();
+    std::atomic<bool> done = false;
+    const double began = now_seconds();
+    for (int64_t i = 0; i < times; ++i) move(part_bytes);
+    lane_->run([&done] { done = true; });
+    for (pieces = 0; !done; ++pieces) compute_();
+    const double took = now_seconds() - began;
+    const double lost = std::clamp(1 - static_cast<double>(pieces) * piece_seconds / took, 0.0, 1.0);
+    return {.seconds = agreed(took, Reduction::kMax) / (2 * static_cast<double>(times)),
+            .lost_share = agreed(lost, Reduction::kSum) / ranks_.rank_count()};
+  }
+
+  LinkCost through(double small, double large) const {
+    const auto bytes = [&](int64_t part_bytes) {
+      const int64_t reduced = meeting_.reduced_bytes(part_bytes / static_cast<int64_t>(sizeof(float)), DType::kFloat32);
+      return static_cast<double>(meeting_.gathered_bytes(part_bytes) + reduced) / 2;
+    };
+    LinkCost cost;
+    cost.bytes_per_second = (bytes(kLargePart) - bytes(kSmallPart)) / std::max(large - small, 1e-9);
+    cost.latency_seconds = std::max(small - bytes(kSmallPart) / cost.bytes_per_second, 1e-6);
+    return cost;
+  }
+
+  World& world_;
+  Communicator& ranks_;
+  std::unique_ptr<Stream> lane_;
+  SymmetricBuffer whole_;
+  Buffer sums_, staging_;
+  const std::function<void()>& compute_;
+  Meeting meeting_;
+};
+
+}  // namespace
+
+LinkRates measure_links(World& world, const std::function<void()>& compute) {
+  return LinkMeasurement(world, compute).measure();
+}
+
+}  // namespace aliquot

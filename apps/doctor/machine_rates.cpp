@@ -1,0 +1,40 @@
+#include "apps/doctor/machine_rates.h"
+
+#include <atomic>
+
+#include "apps/doctor/rank_rates.h"
+#include "kernels/device/host_stream.h"
+
+namespace aliquot {
+namespace {
+
+int threads_of(Device& device) {
+  if (device.kind() != DeviceKind::kHost) return 1;
+  return host(*device.make_stream(Lane::kCompute)).pool().thread_count();
+}
+
+}  // namespace
+
+MachineRates measure_machine(DeviceChoice device) {
+  MachineRates rates;
+  if (const int gpus = cuda_device_count(); gpus > 0 && device != DeviceChoice::kHost) rates.rank_count = gpus;
+  std::atomic<int> ranks_here = 0;
+  World::run(rates.rank_count,
+             [&](World& world) {
+               ++ranks_here;
+               const CostModel cost = measure_rank(world, MeasuredSizes::of(world.device().kind()));
+               if (world.rank() != 0) return;
+               rates = {.has_gpus = world.device().kind() == DeviceKind::kCuda,
+                        .rank_count = world.rank_count(),
+                        .threads_per_rank = threads_of(world.device()),
+                        .ranks_on_node = static_cast<int>(world.topology().ranks_of_node(0).size()),
+                        .several_nodes = !world.topology().one_node(),
+                        .leads = true,
+                        .cost = cost};
+             },
+             {.device = device});
+  rates.launched = ranks_here < rates.rank_count;
+  return rates;
+}
+
+}  // namespace aliquot

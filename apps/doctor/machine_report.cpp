@@ -1,0 +1,175 @@
+#include "apps/doctor/machine_report.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <dnnl.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "apps/models/bf16_products.h"
+#include "apps/train/memory_table.h"
+#include "apps/version.h"
+#include "kernels/device/device.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/system/error.h"
+#include "kernels/system/machine_memory.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+constexpr const char* kConfigureAgain = "then configure and build again";
+
+std::string bf16_text() {
+  switch (bf16_products()) {
+    case Bf16Products::kTiles: return "products by tiles (AMX)";
+    case Bf16Products::kPairs: return "products by pairs (AVX512_BF16)";
+    case Bf16Products::kWidened: break;
+  }
+  return "products in fp32";
+}
+
+void look_at_host(MachineReport& report) {
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  const dnnl_version_t* dnnl = dnnl_version();
+  report.lines.push_back({"aliquot", std::string(version())});
+  report.lines.push_back({"cores", fmt::format("{}", std::thread::hardware_concurrency())});
+  report.lines.push_back(
+      {"memory", fmt::format("{}, {} of them free to take", bytes_text(memory), bytes_text(available_memory_bytes()))});
+  report.lines.push_back({"loops", std::string(name(best_isa()))});
+  report.lines.push_back({"oneDNN", fmt::format("{}.{}.{}, for attention", dnnl->major, dnnl->minor, dnnl->patch)});
+  report.lines.push_back({"bf16", bf16_text()});
+  report.lines.push_back({"HDF5", std::string(hdf5_version())});
+}
+
+bool has_nvidia_gpu() {
+  std::error_code ignored;
+  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", ignored)) {
+    std::string vendor, kind;
+    std::ifstream(device.path() / "vendor") >> vendor;
+    std::ifstream(device.path() / "class") >> kind;
+    if (vendor == "0x10de" && kind.starts_with("0x03")) return true;
+  }
+  return false;
+}
+
+void look_at_gpus(MachineReport& report) {
+  const BuildPart cuda = cuda_part();
+  report.lines.push_back(
+      {"CUDA", fmt::format("{} ({})", cuda.is_there ? "in this build" : "not in this build", cuda.why)});
+  const int count = cuda_device_count();
+  for (int gpu = 0; gpu < count; ++gpu) report.lines.push_back({"GPU", make_cuda_device(gpu)->describe()});
+  if (count > 0) return;
+  report.lines.push_back({"GPU", has_nvidia_gpu() ? "there is one of NVIDIA's, which cannot be used" : "none"});
+  if (!has_nvidia_gpu()) return;
+  if (!cuda.is_there) {
+    report.missing.push_back(
+        fmt::format("GPU parts: install NVIDIA's CUDA toolkit and NCCL, {} with -DALIQUOT_CUDA=ON", kConfigureAgain));
+    return;
+  }
+  try {
+    make_cuda_device(0);
+  } catch (const Error& error) {
+    report.missing.push_back(error.what());
+  }
+}
+
+std::string found_on_path(std::string_view program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = folder + "/" + std::string(program);
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return {};
+}
+
+/// Whether MPI starts, and lets any thread call it, which overlap needs. In a child: where it is broken it ends its process.
+bool mpi_starts() {
+  const pid_t child = fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    const int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    try {
+      const World world = World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kMpi});
+    } catch (const Error&) {
+      std::_Exit(1);
+    }
+    std::_Exit(0);  // what its parent registered for its own end is not done twice
+  }
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void look_for_launchers(MachineReport& report) {
+  const std::string mpirun = found_on_path("mpirun"), srun = found_on_path("srun");
+  for (const std::string& launcher : {mpirun, srun}) {
+    if (!launcher.empty()) report.lines.push_back({"launcher", launcher});
+  }
+  if (mpirun.empty() && srun.empty()) report.missing.push_back("a launcher of processes: apt install openmpi-bin");
+}
+
+void look_at_mpi(MachineReport& report) {
+  const BuildPart mpi = mpi_part();
+  if (!mpi.is_there) {
+    report.lines.push_back({"MPI", fmt::format("not in this build ({})", mpi.why)});
+    report.missing.push_back(
+        fmt::format("MPI, for several processes: apt install libopenmpi-dev openmpi-bin, {}", kConfigureAgain));
+    return;
+  }
+  const bool starts = mpi_starts();
+  report.lines.push_back(
+      {"MPI",
+       fmt::format("{}; {}", mpi.why, starts ? "any thread may call it (MPI_THREAD_MULTIPLE)" : "does not start")});
+  look_for_launchers(report);
+  if (!starts)
+    report.missing.push_back(
+        "an MPI that starts and lets any thread call it: mpirun -n 1 aliquot train --steps 1 says why");
+}
+
+/// Megabits a second, or nothing where the system does not know.
+std::string speed_of(const std::filesystem::path& link) {
+  int64_t megabits = 0;
+  std::ifstream(link / "speed") >> megabits;
+  if (megabits <= 0) return "speed unknown";
+  return megabits >= 1000 ? fmt::format("{:g} Gbit/s", static_cast<double>(megabits) / 1000)
+                          : fmt::format("{} Mbit/s", megabits);
+}
+
+void look_at_links(MachineReport& report) {
+  std::error_code ignored;
+  std::vector<std::string> texts;
+  for (const auto& link : std::filesystem::directory_iterator("/sys/class/net", ignored)) {
+    std::string state;
+    std::ifstream(link.path() / "operstate") >> state;
+    if (state == "up") texts.push_back(fmt::format("{}, {}", link.path().filename().string(), speed_of(link.path())));
+  }
+  for (const auto& adapter : std::filesystem::directory_iterator("/sys/class/infiniband", ignored)) {
+    std::string number, rate;
+    std::getline(std::ifstream(adapter.path() / "ports/1/rate"), rate);
+    texts.push_back(fmt::format("{}, {}", adapter.path().filename().string(), rate.empty() ? "rate unknown" : rate));
+  }
+  std::ranges::sort(texts);
+  for (std::string& text : texts) report.lines.push_back({"link", std::move(text)});
+}
+
+}  // namespace
+
+MachineReport report_machine() {
+  MachineReport report;
+  look_at_host(report);
+  look_at_mpi(report);  // before anything that starts threads: it forks
+  look_at_gpus(report);
+  look_at_links(report);
+  return report;
+}
+
+}  // namespace aliquot

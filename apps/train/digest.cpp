@@ -1,0 +1,20 @@
+#include "apps/train/digest.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace aliquot {
+
+void WeightDigest::add(const std::string& tensor, DType dtype, const std::vector<int64_t>& shape,
+                       const Sha256::Digest& hash) {
+  const std::string extents = shape.empty() ? "1" : fmt::format("{}", fmt::join(shape, "x"));
+  lines_[tensor] = fmt::format("{} {} {} {}\n", tensor, name(dtype), extents, hex(hash));
+}
+
+std::string WeightDigest::finish() const {
+  Sha256 sha;
+  for (const auto& [tensor, line] : lines_) sha.update(std::string_view(line));
+  return hex(sha.finish());
+}
+
+}  // namespace aliquot

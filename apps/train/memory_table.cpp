@@ -1,0 +1,66 @@
+#include "apps/train/memory_table.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <vector>
+
+namespace aliquot {
+namespace {
+
+constexpr size_t kFigure = 8;  // the widest, "1023 MiB"
+
+// A column takes its name and a gap.
+size_t width_of(std::string_view heading) { return std::max(kFigure, heading.size()) + 1; }
+
+std::vector<Category> categories_in_use(std::span<const RankMemory> ranks) {
+  std::vector<Category> used;
+  for (int i = 0; i < kCategoryCount; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const auto any = [at](const RankMemory& rank) { return rank.planned[at] != 0 || rank.measured[at] != 0; };
+    if (static_cast<Category>(i) != Category::kArena && std::ranges::any_of(ranks, any))
+      used.push_back(static_cast<Category>(i));
+  }
+  return used;
+}
+
+std::string figures(const BytesByCategory& bytes, int64_t peak, const std::vector<Category>& columns) {
+  std::string text;
+  for (const Category category : columns) {
+    text += fmt::format("{:>{}}", bytes_text(bytes[static_cast<size_t>(category)]), width_of(name(category)));
+  }
+  return text + fmt::format("{:>{}}", bytes_text(peak), width_of("peak"));
+}
+
+std::string header(const std::vector<Category>& columns) {
+  std::string text;
+  for (const Category category : columns) text += fmt::format("{:>{}}", name(category), width_of(name(category)));
+  return text + fmt::format("{:>{}}{:>{}}", "peak", width_of("peak"), "outside", width_of("outside"));
+}
+
+}  // namespace
+
+std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
+  const std::vector<Category> columns = categories_in_use(ranks);
+  std::string text = fmt::format("{:<15}{}\n", "memory", header(columns));
+  const size_t shown = std::min(ranks.size(), static_cast<size_t>(most_ranks));
+  bool agree = true;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const RankMemory& rank = ranks[i];
+    agree = agree && rank.planned == rank.measured && rank.planned_peak_bytes == rank.measured_peak_bytes;
+    if (i >= shown) continue;
+    text += fmt::format("{:<7}{:<8}{}\n", fmt::format("rank {}", i), "planned",
+                        figures(rank.planned, rank.planned_peak_bytes, columns));
+    text +=
+        fmt::format("{:<7}{:<8}{}{:>{}}\n", "", "measured", figures(rank.measured, rank.measured_peak_bytes, columns),
+                    bytes_text(rank.outside_bytes), width_of("outside"));
+  }
+  if (shown < ranks.size()) text += fmt::format("and {} more ranks\n", ranks.size() - shown);
+  text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";
+  const auto most = std::ranges::max_element(ranks, {}, &RankMemory::system_peak_bytes);
+  if (most == ranks.end() || most->system_peak_bytes == 0) return text;
+  return text + fmt::format("the system counted at most {} a rank, while {}\n", bytes_text(most->system_peak_bytes),
+                            name(most->system_peak_phase));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,67 @@
+#include "apps/train/stragglers.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "apps/ranks_text.h"
+
+namespace aliquot {
+
+RankSeconds RankSeconds::of(const Timeline& step) {
+  return {step.compute_seconds, std::max(0.0, step.step_seconds - step.compute_seconds), step.communication_seconds};
+}
+
+/// The lower median: of two ranks the quicker one is what the other is measured with.
+StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks) {
+  StragglerReport report{.step = step, .ranks = std::move(ranks)};
+  std::vector<double> compute;
+  for (const RankSeconds& rank : report.ranks) compute.push_back(rank.compute);
+  report.slowest = static_cast<int>(std::ranges::max_element(compute) - compute.begin());
+  const double most = compute[report.slowest];
+  std::ranges::sort(compute);
+  report.median_seconds = compute[(compute.size() - 1) / 2];
+  report.times_median = report.median_seconds > 0 ? most / report.median_seconds : 1;
+  return report;
+}
+
+Json json(const StragglerReport& report) {
+  Json compute = Json::array(), waiting = Json::array(), communication = Json::array();
+  for (const RankSeconds& rank : report.ranks) {
+    compute.push_back(rank.compute);
+    waiting.push_back(rank.waiting);
+    communication.push_back(rank.communication);
+  }
+  return {{"stragglers",
+           {{"step", report.step},
+            {"slowest_rank", report.slowest},
+            {"times_median", report.times_median},
+            {"compute_seconds", compute},
+            {"waiting_seconds", waiting},
+            {"communication_seconds", communication}}}};
+}
+
+std::vector<int> StragglerWatch::count(const StragglerReport& report) {
+  constexpr int kReports = 3;
+  std::vector<int> slow;
+  in_a_row_.resize(report.ranks.size());
+  for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const bool is_slow = report.median_seconds > 0 && report.ranks[rank].compute / report.median_seconds > threshold_;
+    in_a_row_[rank] = is_slow ? in_a_row_[rank] + 1 : 0;
+    if (in_a_row_[rank] == kReports) slow.push_back(static_cast<int>(rank));
+  }
+  return slow;
+}
+
+std::optional<std::string> StragglerWatch::sentence(const StragglerReport& report) {
+  const std::vector<int> slow = count(report);
+  if (slow.empty()) return std::nullopt;
+  double most = 0;
+  for (const int rank : slow) most = std::max(most, report.ranks[static_cast<size_t>(rank)].compute);
+  const bool one = slow.size() == 1;
+  return fmt::format(
+      "{} {} {:.2f} times as long as the median rank ({:.4g} s of step {}), and the others wait for {}: look at {}.",
+      ranks_text(slow), one ? "computes" : "compute up to", most / report.median_seconds, most, report.step,
+      one ? "it" : "them", one ? "its node" : "their nodes");
+}
+
+}  // namespace aliquot

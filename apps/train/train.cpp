@@ -1,0 +1,176 @@
+// aliquot train: from the command line to the digest.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <iterator>
+#include <memory>
+#include <system_error>
+#include <unistd.h>
+
+#include "apps/commands.h"
+#include "apps/data/token_source.h"
+#include "apps/options/deepspeed.h"
+#include "apps/say.h"
+#include "apps/train/stop_request.h"
+#include "apps/train/train_init.h"
+#include "apps/train/train_run.h"
+#include "apps/train/train_settings.h"
+#include "checkpoint/find.h"
+#include "engine/run/memory/guard_range.h"
+#include "kernels/device/device.h"
+#include "kernels/system/error.h"
+#include "kernels/system/staged_fault.h"
+#include "sharding/flight/flight_recorder.h"
+
+namespace aliquot {
+namespace {
+
+// Mistakes that every process of a launcher makes alike are told once.
+bool is_first_process() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(variable)) return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+std::string help(const OptionTable& table) {
+  return "aliquot train [--option value ...]\n\n"
+         "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
+         "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
+         "Sizes take KiB MiB GiB KB MB GB, counts k m b. Defaults stand in brackets.\n\n" +
+         table.help();
+}
+
+// Where something is to be written in the end is asked for at the start.
+void require_writable(const std::string& given, const std::string& directory, std::error_code failure = {}) {
+  if (!failure && !std::filesystem::is_directory(directory, failure) && !failure)
+    failure = std::make_error_code(std::errc::not_a_directory);
+  if (!failure && access(directory.c_str(), W_OK) != 0) failure = {errno, std::generic_category()};
+  if (failure) throw UsageError(fmt::format("{}: {}.", given, failure.message()));
+}
+
+// A file that was not there is gone again; what is no file, a pipe say, is left alone.
+void require_writable_file(const std::string& given, const std::string& path) {
+  std::error_code unknown;
+  const auto status = std::filesystem::status(path, unknown);
+  if (std::filesystem::is_other(status)) return;
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+  if (file < 0) throw UsageError(fmt::format("{}: {}.", given, std::strerror(errno)));
+  close(file);
+  if (!std::filesystem::exists(status)) unlink(path.c_str());
+}
+
+void make_checkpoint_directory(const std::string& directory) {
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
+  require_writable("--checkpoint-dir " + directory, directory, failure);
+}
+
+void check_where_it_writes(const TrainOptions& options) {
+  for (const auto& [flag, value] :
+       {std::pair{"--offload ", &options.offload}, std::pair{"--offload-parameters ", &options.offload_parameters}}) {
+    const std::string directory = offload_directory(*value);
+    if (!directory.empty()) require_writable(flag + *value, directory);
+  }
+  if (!options.trace.empty()) require_writable_file("--trace " + options.trace, options.trace);
+}
+
+/// One a GPU, where they are to be used.
+int ranks_without_launcher(const TrainOptions& options) {
+  const int gpus = options.device == "host" ? 0 : cuda_device_count();
+  return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
+}
+
+// What can be said without knowing the world.
+void check_before_ranks(const TrainOptions& options) {
+  staged_fault();
+  TrainOptions copy = options;
+  copy.global_batch.reset();  // whether it divides is known with the ranks
+  resolve(copy, ranks_without_launcher(options), false);
+  if (options.resume == "none" && !options.checkpoint_dir.empty() &&
+      !list_checkpoints(options.checkpoint_dir).empty()) {
+    throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
+                     " holds checkpoints already: go on from them with --resume auto, or give another directory.");
+  }
+  check_where_it_writes(options);
+  if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
+}
+
+std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
+  if (options.data.empty()) return make_synthetic_language(model_shape(options).vocabulary);
+  return open_token_source(options.data);
+}
+
+/// A rank that computes, or waits for a disk, without end cannot be left behind in one process: all of it goes.
+[[noreturn]] void end_with_stuck(std::exception_ptr first, const std::string& who) {
+  write_flights(who + " did not come back after another rank had failed");
+  auto code = ExitCode::kFault;
+  try {
+    std::rethrow_exception(first);
+  } catch (const Error& error) {
+    code = error.exit_code();
+    warn("{}", error.what());
+  } catch (const std::exception& error) {
+    warn("{}", error.what());
+  }
+  warn("{} did not come back, and is ended with the process.", who);
+  std::fflush(stdout);
+  _exit(static_cast<int>(code));
+}
+
+ExitCode train_rank(World& world, TrainOptions options, const TokenSource& data, const TokenSource* evaluated) {
+  if (options.ranks && *options.ranks != world.rank_count()) {
+    throw UsageError("--ranks " + std::to_string(*options.ranks) + " where the launcher started " +
+                     std::to_string(world.rank_count()) + ": leave --ranks out.");
+  }
+  resolve(options, world.rank_count(), world.device().kind() == DeviceKind::kCuda);
+  TrainRun run(world, options, data, evaluated);
+  if (!options.dry_run) return run.run();
+  run.print_plan();
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+int run_train(const Arguments& arguments) {
+  TrainOptions options;
+  const OptionTable table = train_option_table(options);
+  if (wants_help(arguments)) {
+    say("{}", help(table));
+    return 0;
+  }
+  std::unique_ptr<TokenSource> data, evaluated;
+  try {
+    std::vector<std::string> remarks = parse_train_arguments(options, arguments);
+    std::ranges::move(take_model_of_init(options), std::back_inserter(remarks));
+    check_before_ranks(options);
+    std::ranges::move(options.remarks, std::back_inserter(remarks));
+    for (const std::string& remark : remarks) {
+      if (is_first_process()) warn("{}", remark);
+    }
+    data = open_data(options);
+    if (!options.eval_data.empty()) evaluated = open_token_source(options.eval_data, "--eval-data");
+  } catch (const Error& error) {
+    if (is_first_process()) throw;
+    return static_cast<int>(error.exit_code());
+  }
+  listen_for_stop(started_by());
+  install_fault_names();
+  ExitCode code = ExitCode::kDone;
+  WorldOptions world_choices = world_options(options);
+  world_choices.on_stuck = end_with_stuck;
+  World::run(
+      ranks_without_launcher(options),
+      [&](World& world) {
+        const ExitCode own = train_rank(world, options, *data, evaluated.get());
+        if (world.rank() == 0 || launched_process_count() > 1) code = own;
+      },
+      world_choices);
+  return static_cast<int>(code);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,89 @@
+#include "apps/train/wrap.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "kernels/formats/philox.h"
+
+namespace aliquot {
+namespace {
+
+// A parameter's place among random numbers: by its name, so that no other change to a model moves it (FNV-1a).
+uint32_t key_of(std::string_view name) {
+  uint32_t key = 2166136261u;
+  for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 16777619u;
+  return key;
+}
+
+void draw(const Initial& initial, const RandomKey& key, int64_t offset, std::span<float> values) {
+  switch (initial.kind) {
+    case Initial::Kind::kZero: std::ranges::fill(values, 0.0f); return;
+    case Initial::Kind::kOne: std::ranges::fill(values, 1.0f); return;
+    case Initial::Kind::kNormal: break;
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = initial.deviation * random_normal(key, offset + static_cast<int64_t>(i));
+  }
+}
+
+Unit& unit_of(Engine& engine, const Model& model, int use) {
+  return engine.units()[static_cast<size_t>(model.uses()[static_cast<size_t>(use)])];
+}
+
+}  // namespace
+
+void wrap(Engine& engine, Model& model, bool decay_all) {
+  for (const ModelUnit& declared : model.units()) {
+    Unit& unit = engine.add_unit(declared.name);
+    if (declared.gradients == GradientWrite::kAssign) unit.assigns_gradients();
+    for (const ModelTensor& tensor : declared.tensors) {
+      unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
+               {.decayed = is_decayed(tensor.shape, decay_all), .matrix = !tensor.is_table});
+    }
+  }
+  std::vector<std::vector<UnitId>> order;
+  for (const int unit : model.uses()) order.push_back({unit});
+  engine.declare_order(std::move(order));
+  engine.declare_activations(model.activations(), [&model](const UseMemory& memory) {
+    model.set_memory(memory);
+    model.recompute(memory.use);
+  });
+}
+
+Initialize initial_values(const Model& model, uint64_t seed) {
+  std::map<std::string, Initial> initials;
+  for (const ModelUnit& unit : model.units()) {
+    for (const ModelTensor& tensor : unit.tensors) initials[unit.name + "." + tensor.name] = tensor.initial;
+  }
+  return [initials = std::move(initials), seed](const ParameterSpec& parameter, int64_t offset,
+                                                std::span<float> values) {
+    const std::string& name = parameter.tensor.name;
+    draw(initials.at(name), {.seed = seed, .parameter = key_of(name), .use = RandomUse::kInitialValue}, offset, values);
+  };
+}
+
+void run_micro_batch(Engine& engine, Model& model) {
+  const int use_count = static_cast<int>(model.uses().size());
+  const auto pass = engine.micro_batch();
+  for (int use = 0; use < use_count; ++use) {
+    const Scope live = unit_of(engine, model, use).forward();
+    model.set_memory(live.memory());
+    model.forward(use);
+  }
+  for (int use = use_count - 1; use >= 0; --use) {
+    const Scope live = unit_of(engine, model, use).backward();
+    model.set_memory(live.memory());
+    model.backward(use);
+  }
+}
+
+void run_evaluation(Engine& engine, Model& model) {
+  for (int use = 0; use < static_cast<int>(model.uses().size()); ++use) {
+    const Scope live = unit_of(engine, model, use).evaluate();
+    model.set_memory(live.memory());
+    model.forward(use);
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,191 @@
+#include "engine/choose/budget.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+
+#include "kernels/system/bytes_text.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+int recomputable_uses(const ModelSpec& model) {
+  return static_cast<int>(std::ranges::count_if(model.activations.uses, &UseActivations::recomputable));
+}
+
+std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count, int recomputable) {
+  std::vector<std::string> parts;
+  if (policy.zero_stage == 3) {
+    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
+                                schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch,
+                                policy.keep_gathered, use_count));
+  }
+  if (policy.offload_state == Offload::kHost) parts.emplace_back("optimizer state in the host's memory");
+  if (policy.recompute > 0) {
+    parts.push_back(fmt::format("{} of {} uses recomputed", std::min(policy.recompute, recomputable), use_count));
+  }
+  if (parts.empty() && recomputable > 0) return "nothing recomputed";
+  return parts.empty() ? "nothing to choose below stage 3" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
+/// None, and quarters of what can be. Asked for a number, it is that.
+std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
+  if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
+  const int most = recomputable_uses(model);
+  std::vector<int> counts = {0};
+  for (int quarter = 1; quarter <= 4; ++quarter) {
+    const int count = (most * quarter + 3) / 4;
+    if (count > counts.back()) counts.push_back(count);
+  }
+  return counts;
+}
+
+/// How many uses stay whole: all of them, and halves of that, down to none.
+std::vector<int> kept_counts(const Policy& policy, std::size_t use_count) {
+  std::vector<int> counts = {0};
+  if (policy.zero_stage < 3) return counts;
+  for (auto count = static_cast<int>(use_count); count > 0; count /= 2) counts.push_back(count);
+  return counts;
+}
+
+std::vector<GatherMode> gather_modes(const Policy& policy) {
+  if (policy.zero_stage < 3 || policy.gather != GatherMode::kAuto) return {policy.gather};
+  return {GatherMode::kAuto, GatherMode::kCopy};
+}
+
+/// A GPU's host has memory beside the budget; a host's own is what the budget is of.
+std::vector<Offload> state_homes(const Policy& policy, const Topology& topology) {
+  if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
+  return {Offload::kNone, Offload::kHost};
+}
+
+std::vector<Policy> candidates(const Policy& policy, const Topology& topology, std::size_t use_count) {
+  static constexpr int kPrefetch[] = {0, 1, 2, 3};
+  std::vector<Policy> all;
+  for (const Offload state : state_homes(policy, topology)) {
+    for (const GatherMode gather : gather_modes(policy)) {
+      for (const int prefetch : kPrefetch) {
+        for (const int kept : kept_counts(policy, use_count)) {
+          all.push_back(policy);
+          all.back().gather = gather;
+          all.back().prefetch = prefetch;
+          all.back().keep_gathered = kept;
+          all.back().offload_state = state;
+        }
+      }
+    }
+  }
+  return all;
+}
+
+struct Candidate {
+  Plan plan;
+  int64_t bytes;
+  double seconds;
+};
+
+bool better(const Candidate& a, const std::optional<Candidate>& b) {
+  if (!b) return true;
+  return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
+}
+
+class Search {
+ public:
+  Search(int64_t budget_bytes, const ModelSpec& model, const Topology& topology, const CostModel& cost)
+      : budget_bytes_(budget_bytes), model_(model), topology_(topology), cost_(cost) {}
+
+  std::optional<Candidate> best, fastest, smallest;
+
+  /// As few uses are recomputed as anything fits with: what that costs is known for certain, what a prefetch gains is not.
+  void run(const Policy& asked) {
+    const std::vector<int> counts = recompute_counts(model_, asked);
+    for (std::size_t i = 0; i < counts.size() && !best; ++i) {
+      Policy policy = asked;
+      policy.recompute = counts[i];
+      const bool last = i + 1 == counts.size();  // what does not fit is then told by all of them
+      const bool fits = counts.size() > 1 && anything_fits(policy);
+      if (!last && !fits) continue;
+      if (i > 0 && fits) policy.recompute = least_recompute(counts[i - 1], policy);
+      for (const Policy& each : candidates(policy, topology_, model_.uses.size())) consider(each);
+    }
+  }
+
+ private:
+  Candidate candidate(const Policy& policy) const {
+    Plan planned = plan(model_, policy, topology_);
+    const double seconds = simulate(planned, cost_).step_seconds;
+    Candidate made{std::move(planned), 0, seconds};
+    made.bytes = rank_bytes(made.plan);
+    return made;
+  }
+
+  void consider(const Policy& policy) {
+    Candidate made = candidate(policy);
+    if (!smallest || made.bytes < smallest->bytes) smallest = made;
+    if (better(made, fastest)) fastest = made;
+    if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
+  }
+
+  /// With nothing ahead and nothing kept all is smallest: where that does not fit, the others need not be tried.
+  bool anything_fits(const Policy& policy) const {
+    return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
+      return each.prefetch == 0 && each.keep_gathered == 0 &&
+             rank_bytes(plan(model_, each, topology_)) <= budget_bytes_;
+    });
+  }
+
+  int least_recompute(int too_few, Policy policy) const {
+    int enough = policy.recompute;
+    while (enough - too_few > 1) {
+      policy.recompute = too_few + (enough - too_few) / 2;
+      (anything_fits(policy) ? enough : too_few) = policy.recompute;
+    }
+    return enough;
+  }
+
+  int64_t budget_bytes_;
+  const ModelSpec& model_;
+  const Topology& topology_;
+  const CostModel& cost_;
+};
+
+}  // namespace
+
+int64_t rank_bytes(const Plan& plan) {
+  const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
+    return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
+  };
+  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) +
+         plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
+         home(plan.policy.offload_state, Space::kStateHome) +
+         home(plan.policy.offload_parameters, Space::kParametersHome);
+}
+
+Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
+                 const CostModel& cost) {
+  Search search(budget_bytes, model, topology, cost);
+  search.run(policy);
+  std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
+  const auto describe = [&](const Candidate& c) {
+    return choices(c.plan.policy, c.plan.schedule, model.uses.size(), recomputable_uses(model));
+  };
+  if (!best) {
+    throw UnavailableError(
+        fmt::format("a memory budget of {} cannot be met: the smallest schedule takes {} ({} bytes) a "
+                    "rank, with {}. More ranks, a higher stage{} a narrower precision{} need less",
+                    bytes_text(budget_bytes), bytes_text(smallest->bytes), smallest->bytes, describe(*smallest),
+                    model.activations.uses.empty() ? " or" : ",",
+                    model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
+  }
+  best->plan.choice = fmt::format(
+      "{}: {} of {} a rank, {:.3g} s a step by simulation (rates of a typical machine, unless others were given)",
+      describe(*best), bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);
+  if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
+    best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest), bytes_text(fastest->bytes),
+                                     fastest->seconds);
+  }
+  return std::move(best->plan);
+}
+
+}  // namespace aliquot

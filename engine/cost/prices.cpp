@@ -1,0 +1,269 @@
+#include "engine/cost/prices.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "engine/cost/link_prices.h"
+#include "engine/plan/accesses.h"
+#include "engine/plan/order.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+class Pricing {
+ public:
+  Pricing(const Plan& plan, const CostModel& cost)
+      : plan_(plan), cost_(cost), links_(plan, cost), copies_(copied_slots(plan.schedule)) {
+    if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
+      throw UsageError(
+          fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
+    }
+  }
+
+  /// In the order of issue.
+  Price next(OperationId id) {
+    const Operation& operation = plan_.schedule.operations[id];
+    switch (operation.verb) {
+      case Verb::kForward:
+      case Verb::kRecompute:
+      case Verb::kBackward: return {model_code(operation), 0};
+      case Verb::kRelease: return {};
+      case Verb::kRefresh: return refresh(operation.place);
+      case Verb::kGather:
+        if (plan_.policy.quantize_weights) return gather_encoded(operation.place);
+        return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
+      case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
+      case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
+      case Verb::kReduce: return reduce(operation);
+      case Verb::kExchange: return exchange(operation.place);
+      case Verb::kNorm: return norm();
+      case Verb::kBlend: return {blend(operation.place), 0};
+      case Verb::kCollect:
+      case Verb::kScatter: return pass_matrices(operation.place);
+      case Verb::kOrthogonalize:  // a multiply-add is two
+        return {2 * plan_.matrix_groups[operation.place].work / cost_.matrix_flops_per_second, 0};
+      case Verb::kUpdate: return {update(operation.place), 0};
+      case Verb::kCopyIn:
+      case Verb::kCopyOut: return {copy(id), 0};
+    }
+    return {};
+  }
+
+ private:
+  double model_code(const Operation& operation) const {
+    const bool forward = operation.verb != Verb::kBackward;
+    if (!cost_.uses.empty()) {
+      const UseCost& use = cost_.uses[operation.place];
+      return forward ? use.forward_seconds : use.backward_seconds;
+    }
+    double elements = 0;
+    for (const UnitId unit : plan_.model.uses[operation.place]) {
+      for (const int32_t f : plan_.flats_of_unit[unit]) {
+        elements += static_cast<double>(plan_.flats[f].layout.element_count());
+      }
+    }
+    return elements * cost_.samples_per_micro_batch * (forward ? 2 : 4) / cost_.flops_per_second;
+  }
+
+  Price of_flats(UnitId unit, bool trainable_only, DType dtype) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (trainable_only && !plan_.flats[f].trainable) continue;
+      const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
+      add(sum, links_.collective(part_bytes, links_.gathered_across(part_bytes)));
+    }
+    return sum;
+  }
+
+  Price refresh(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
+      add(sum, links_.touched(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
+      add(sum, links_.from_others(links_.nodes() - 1, code, true));
+    }
+    return sum;
+  }
+
+  Price gather_encoded(UnitId unit) const {
+    Price sum;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
+      add(sum, links_.from_others(links_.on_each_node() - 1, links_.nodes() * code, false));
+      add(sum, links_.touched(static_cast<double>(links_.replica().rank_count *
+                                                  (code + shard_bytes(plan_.flats[f], precision().compute)))));
+    }
+    return sum;
+  }
+
+  /// Within the node, rounded, between nodes.
+  Price reduce_encoded(const FlatSpec& flat) const {
+    const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
+    Price sum;
+    if (links_.on_each_node() > 1) {
+      const int64_t met = links_.nodes() * shard_bytes(flat, precision().sent());
+      add(sum, links_.from_others(links_.on_each_node() - 1, met, false));
+      add(sum, links_.touched(static_cast<double>(links_.on_each_node() * met + links_.nodes() * count * 4)));
+    }
+    add(sum, links_.from_others(links_.nodes() - 1, code, true));
+    // Sums and what is carried are read, three codes written, one read; sums are written and read.
+    add(sum, links_.touched(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
+    return sum;
+  }
+
+  Price reduce_scatter(const FlatSpec& flat) const {
+    if (encodes_gradients(plan_)) return reduce_encoded(flat);
+    int64_t crossing_bytes = 0;
+    for (const Meeting& of : links_.crossings().replicas)
+      crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), precision().sent());
+    return links_.collective(shard_bytes(flat, precision().sent()), crossing_bytes);
+  }
+
+  Price reduce(const Operation& operation) {
+    const UnitId unit = operation.place;
+    Price price;
+    reduced_.resize(plan_.model.units.size(), false);
+    const bool levels = plan_.schedule.sums_in_levels;
+    const int additions = levels ? closed_levels(operation.micro_batch) : reduced_[unit] ? 1 : 0;
+    int64_t copied = 0;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      add(price, reduce_scatter(plan_.flats[f]));
+      // Two read and one written, a byte.
+      copied += 3 * additions * shard_bytes(plan_.flats[f], levels ? DType::kFloat32 : precision().gradients);
+      if (precision().sent() == precision().gradients) continue;
+      const int64_t whole = plan_.flats[f].layout.flat_count();
+      copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));
+    }
+    reduced_[unit] = true;
+    if (copied > 0) add(price, links_.move(static_cast<double>(copied) / cost_.copy_bytes_per_second, 0, false));
+    return price;
+  }
+
+  double copy(OperationId id) const {
+    double seconds = 0;
+    for (const BufferId b : copies_[id]) {
+      const PlannedBuffer& slot = plan_.schedule.buffers[b];
+      const bool parameters = home_of(slot.role) == Role::kParametersHome;
+      const Offload to = parameters ? plan_.policy.offload_parameters : plan_.policy.offload_state;
+      const double rate = to == Offload::kDisk ? cost_.disk_bytes_per_second : cost_.host_bytes_per_second;
+      seconds += static_cast<double>(slot.size_bytes) / rate;
+    }
+    return seconds;
+  }
+
+  /// A peer rounds a part for each other, and its own sum for all.
+  Price exchange_encoded(UnitId unit) const {
+    Price sum;
+    const int peers = plan_.policy.replica_count;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t count = plan_.flats[f].layout.shard_count(), code = encoded_bytes(count / peers);
+      int64_t crossing_bytes = 0;
+      for (const Meeting& of : links_.crossings().peers)
+        crossing_bytes += code * of.on_node * (of.rank_count - of.on_node) + of.gathered_bytes(code);
+      const double inside = 2 * (cost_.inside_node.latency_seconds +
+                                 static_cast<double>(code * (peers - 1)) / cost_.inside_node.bytes_per_second);
+      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, 2);
+      one.bytes = 2 * code * (peers - 1);
+      add(sum, one);
+      add(sum, links_.touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));
+    }
+    return sum;
+  }
+
+  /// Of each shard a sum over the peers, of which each makes a part that all then get. A node's ranks meet their peers at
+  /// once, over one link.
+  Price exchange(UnitId unit) const {
+    if (encodes_exchanges(plan_)) return exchange_encoded(unit);
+    Price sum;
+    const int peers = plan_.policy.replica_count;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      const int64_t part_count = plan_.flats[f].layout.shard_count() / peers;
+      const int64_t gathered_bytes =
+          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kSquares, f) / peers;
+      int64_t crossing_bytes = 0;
+      for (const Meeting& of : links_.crossings().peers)
+        crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
+      const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
+      constexpr int kRounds = 3;
+      const double inside =
+          kRounds * cost_.inside_node.latency_seconds + static_cast<double>(bytes) / cost_.inside_node.bytes_per_second;
+      Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, kRounds);
+      one.bytes = bytes;
+      add(sum, one);
+    }
+    return sum;
+  }
+
+  /// Within the replica; and of all ranks a word on whether one abandons the step.
+  Price norm() const {
+    const int64_t part_bytes = norm_part_bytes(plan_.flats);
+    Price price = links_.collective(part_bytes, links_.gathered_across(part_bytes));
+    if (plan_.policy.replica_count > 1)
+      add(price, links_.move(cost_.inside_node.latency_seconds, 0, !links_.world().one_node));
+    return price;
+  }
+
+  /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
+  /// them, what others made of theirs. The more of the two is what takes time.
+  Price pass_matrices(int32_t group) const {
+    if (links_.replica().rank_count == 1) return {};
+    const MatrixGroup& what = plan_.matrix_groups[group];
+    int64_t all = 0;
+    for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
+    const double ranks = links_.replica().rank_count, on_a_node = links_.replica().least_on_a_node;
+    const double share = static_cast<double>(all) / ranks;
+    const double sent = what.in_place ? static_cast<double>(all) : share;
+    const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
+    const double inside =
+        cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
+    // A link between nodes carries what all ranks of a node are sent from elsewhere.
+    const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(links_.groups());
+    Price price = links_.move(inside, std::llround(received * elsewhere), !links_.replica().one_node);
+    price.bytes = std::llround(sent * (ranks - 1) / ranks);
+    // What a node sends is its ranks' shards, or what they own; spread evenly over the owners, which it is nearly.
+    price.crossing_bytes = std::llround(sent * elsewhere);
+    return price;
+  }
+
+  double blend(int32_t group) const {
+    double elements = 0;
+    for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
+    return 0.5 * elements * cost_.update_seconds_per_element;
+  }
+
+  double update(UnitId unit) const {
+    double elements = 0;
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (!plan_.flats[f].trainable) continue;
+      // Of a matrix half was done by the blend: each moves about half the bytes that AdamW does.
+      elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
+    }
+    return elements * cost_.update_seconds_per_element;
+  }
+
+  const Precision& precision() const { return plan_.policy.precision; }
+
+  const Plan& plan_;
+  const CostModel& cost_;
+  LinkPrices links_;
+  std::vector<bool> reduced_;                  // by unit, in this step
+  std::vector<std::vector<BufferId>> copies_;  // by operation
+};
+
+}  // namespace
+
+std::vector<Price> prices(const Plan& plan, const CostModel& cost) {
+  Pricing pricing(plan, cost);
+  std::vector<Price> all;
+  for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id)
+    all.push_back(pricing.next(id));
+  return all;
+}
+
+}  // namespace aliquot

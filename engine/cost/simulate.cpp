@@ -1,0 +1,60 @@
+#include "engine/cost/simulate.h"
+
+#include <algorithm>
+
+#include "engine/cost/clockwork.h"
+#include "engine/plan/accesses.h"
+#include "engine/plan/order.h"
+
+namespace aliquot {
+CostModel CostModel::typical_host() {
+  CostModel cost;
+  cost.inside_node = {2e10, 5e-6};
+  cost.between_nodes = {1.1e9, 5e-5};
+  cost.copy_bytes_per_second = 2e10;
+  cost.host_bytes_per_second = 1e10;
+  cost.update_seconds_per_element = 28 / 2e10;
+  cost.flops_per_second = 2e11;
+  return cost;
+}
+
+CostModel CostModel::typical_gpu() {
+  CostModel cost;
+  cost.inside_node = {3.5e11, 1e-5};
+  cost.between_nodes = {4.5e10, 2e-5};
+  cost.copy_bytes_per_second = 3e12;
+  cost.host_bytes_per_second = 5e10;
+  cost.update_seconds_per_element = 28 / 3e12;
+  cost.flops_per_second = 4e14;
+  cost.compute_issues = false;
+  return cost;
+}
+
+Timeline simulate(const Plan& plan, const CostModel& cost) {
+  const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
+  const Clockwork clockwork(plan, prices(plan, cost), cost.compute_issues, compute_speed);
+  const auto& operations = plan.schedule.operations;
+  constexpr int kStep = Clockwork::kSteps - 2;
+  std::vector<TimeSpan> busy;  // what a collective may hide under, which may be the next step's forward
+  for (int step = kStep - 1; step <= kStep + 1; ++step) {
+    for (std::size_t id = 0; id < operations.size(); ++id) {
+      const TimeSpan& span = clockwork.spans(step)[id];
+      if (operations[id].lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
+    }
+  }
+  Timeline timeline;
+  const double begin = clockwork.compute_end(kStep - 1);
+  timeline.step_seconds = clockwork.compute_end(kStep) - begin;
+  for (std::size_t id = 0; id < operations.size(); ++id) {
+    const TimeSpan& span = clockwork.spans(kStep)[id];
+    timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
+    timeline.sent_bytes += clockwork.prices()[id].bytes;
+    timeline.received_bytes += clockwork.prices()[id].bytes;
+    timeline.crossing_bytes += clockwork.prices()[id].crossing_bytes;
+  }
+  for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
+  add_up(plan, busy, timeline);
+  return timeline;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,60 @@
+#include "engine/cost/trace.h"
+
+#include <fmt/format.h>
+
+namespace aliquot {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      json += '\\';
+      json += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      json += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    } else {
+      json += c;
+    }
+  }
+  return json + "\"";
+}
+
+std::string track(std::size_t rank, Lane lane) {
+  return fmt::format(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":{}}}}})", rank,
+                     static_cast<int>(lane), quoted(name(lane)));
+}
+
+std::string process(std::size_t rank) {
+  return fmt::format(R"({{"ph":"M","name":"process_name","pid":{0},"args":{{"name":"rank {0}"}}}})", rank);
+}
+
+std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSpan& span) {
+  const Operation& operation = plan.schedule.operations[id];
+  return fmt::format(
+      R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"operation":{},"micro_batch":{}}}}})",
+      quoted(title(plan, id)), quoted(name(operation.verb)), rank, static_cast<int>(operation.lane),
+      span.start_seconds * 1e6, span.seconds() * 1e6, id, operation.micro_batch);
+}
+
+}  // namespace
+
+void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline) {
+  write_trace(out, plan, std::vector<Timeline>{timeline});
+}
+
+void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline>& ranks) {
+  out << "{\"traceEvents\":[\n";
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    out << (rank == 0 ? "" : ",\n") << process(rank);
+    for (int lane = 0; lane < kLaneCount; ++lane) out << ",\n" << track(rank, static_cast<Lane>(lane));
+    for (std::size_t id = 0; id < ranks[rank].operations.size(); ++id) {
+      // A release takes no time: there is nothing to see.
+      if (plan.schedule.operations[id].verb == Verb::kRelease) continue;
+      out << ",\n" << box(plan, rank, static_cast<OperationId>(id), ranks[rank].operations[id]);
+    }
+  }
+  out << "\n],\"displayTimeUnit\":\"ms\"}\n";
+}
+
+}  // namespace aliquot

@@ -1,0 +1,66 @@
+#pragma once
+// Which buffers an operation reads and writes, on its own rank and on its peers.
+
+#include <vector>
+
+#include "engine/plan/schedule.h"
+
+namespace aliquot {
+
+/// One operation's touch of the buffer of `role` that is in use for `flat` (as PlannedBuffer has it), on every rank alike. Only its owner writes a
+/// buffer; `by_peers`: the operation of every other rank reads it too.
+struct Access {
+  Role role;
+  int32_t flat;
+  bool writes = false;
+  bool by_peers = false;
+  bool after_meeting = false;  // what the own rank does, too, is done when all ranks have come to the collective
+};
+
+/// The contract between schedules and those who carry them out: an executor touches this and no more.
+class Accesses {
+ public:
+  explicit Accesses(const Plan& plan);
+
+  /// In the order they are made; valid until the next call. What one operation does to the same bytes on two ranks is
+  /// the communicator's own business.
+  const std::vector<Access>& of(OperationId operation);
+
+  bool trains(UnitId unit) const;
+
+ private:
+  void use(OperationId operation);
+  void activations(const Operation& operation);
+  void copy(OperationId operation);
+  void refresh(int32_t flat);
+  void gather(int32_t flat);
+  void gather_encoded(int32_t flat);
+  void reduce(OperationId operation, int32_t flat);
+  void add_up_encoded(int32_t flat);
+  void exchange(int32_t flat);
+  void spread(int32_t flat);
+  void add_up(OperationId operation, int32_t flat);
+  void norm();
+  void group(const Operation& operation);
+  void pass_matrices(int32_t group, bool in_place, Verb verb);
+  void gradient_to_update(int32_t flat);
+  void change(Role role, int32_t flat);
+  void update(int32_t flat);
+  void add(Access access) { accesses_.push_back(access); }
+
+  const Plan& plan_;
+  bool several_nodes_;                                   // then a node's ranks read what they received for one another
+  bool reduces_in_place_;                                // the sum replaces the own part of the gradients
+  bool stages_reduces_, stages_exchanges_;               // between nodes of hosts
+  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
+  std::vector<std::vector<UnitId>> goes_on_;             // by operation: units whose gradient a backward adds to
+  std::vector<std::vector<BufferId>> copies_;            // by operation
+  std::vector<Access> accesses_;
+};
+
+/// What the model declared for activations: of a use, or of what backward hands on.
+int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use);
+/// What the buffer of a role must at least hold. Where the policy checks, activations end in a red zone.
+int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
+
+}  // namespace aliquot

@@ -1,0 +1,154 @@
+#include "engine/plan/model_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <unordered_set>
+
+#include "kernels/system/error.h"
+#include "optim/muon.h"
+#include "sharding/state.h"
+#include "sharding/state_names.h"
+
+namespace aliquot {
+namespace {
+
+/// As much of a name as a sentence bears.
+std::string short_of(std::string_view name) {
+  constexpr std::size_t kMost = 80;
+  return printable(name.substr(0, kMost)) + (name.size() > kMost ? "..." : "");
+}
+
+constexpr int64_t kMostElements = int64_t{1} << 58;
+
+/// Names and shapes that no checkpoint can hold are told before anything is trained.
+void check_savable(const TensorSpec& tensor) {
+  constexpr std::size_t kBesideBytes = 64;  // what a checkpoint writes around the name
+  std::string defect = path_defect(tensor.name);
+  if (tensor.name.size() > kPathBytesLimit - kBesideBytes)
+    defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kBesideBytes);
+  if (!defect.empty())
+    throw UsageError(
+        fmt::format("no checkpoint can hold parameter \"{}\": its name {}", short_of(tensor.name), defect));
+  if (!checked_element_count(tensor.shape)) {
+    throw UsageError(
+        fmt::format("no checkpoint can hold parameter {}: it has a negative extent, more than {} extents or more than "
+                    "2^58 elements",
+                    short_of(tensor.name), kShapeRankLimit));
+  }
+}
+
+/// A name is not the beginning of another at a slash: in a file one would be a tensor and a group.
+void check_groups(const std::unordered_set<std::string_view>& names) {
+  for (const std::string_view name : names) {
+    for (std::size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1)) {
+      if (!names.contains(name.substr(0, slash))) continue;
+      throw UsageError(
+          fmt::format("no checkpoint can hold parameter {} beside {}: what comes before a / is a group there",
+                      short_of(name), short_of(name.substr(0, slash))));
+    }
+  }
+}
+
+void check_parameters(const ModelSpec& model) {
+  std::unordered_set<std::string_view> units, parameters;
+  int64_t element_count = 0;
+  for (const UnitSpec& unit : model.units) {
+    if (!units.insert(unit.name).second)
+      throw UsageError(fmt::format("two units are both named {}", short_of(unit.name)));
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (!parameters.insert(parameter.tensor.name).second) {
+        throw UsageError(
+            fmt::format("two parameters are both named {}; a tied tensor is declared once, in a unit of its own",
+                        short_of(parameter.tensor.name)));
+      }
+      check_savable(parameter.tensor);
+      element_count += parameter.tensor.element_count();
+      if (element_count > kMostElements) throw UsageError("the model has more than 2^58 elements");
+    }
+  }
+  check_groups(parameters);
+}
+
+void check_scales(const ModelSpec& model) {
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      const bool good = parameter.lr_scale >= 0 && parameter.decay_scale >= 0 && std::isfinite(parameter.lr_scale) &&
+                        std::isfinite(parameter.decay_scale);
+      if (good) continue;
+      throw UsageError(fmt::format("the rate of {} is scaled by {} and its decay by {}: give 0 or more",
+                                   parameter.tensor.name, parameter.lr_scale, parameter.decay_scale));
+    }
+  }
+}
+
+void check_activations(const ModelSpec& model) {
+  const auto& [uses, backward_bytes] = model.activations;
+  if (!uses.empty() && uses.size() != model.uses.size()) {
+    throw UsageError(fmt::format("activations are declared for {} uses, but the declared order has {}", uses.size(),
+                                 model.uses.size()));
+  }
+  const bool negative = std::ranges::any_of(uses, [](const UseActivations& use) {
+    return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0;
+  });
+  if (negative || backward_bytes < 0) throw UsageError("activations take 0 bytes or more");
+  if (uses.empty() && backward_bytes > 0)
+    throw UsageError("bytes that backward hands on are declared, and no use: declare what each use takes, if only 0");
+}
+
+}  // namespace
+
+void ModelSpec::check() const {
+  if (units.empty()) throw UsageError("the model declares no unit");
+  check_parameters(*this);
+  check_scales(*this);
+  std::vector<bool> used(units.size(), false);
+  for (const auto& use : uses) {
+    if (use.empty()) throw UsageError("the declared order has a use of no unit");
+    for (const UnitId unit : use) {
+      if (unit < 0 || unit >= static_cast<UnitId>(units.size())) {
+        throw UsageError(fmt::format("the declared order uses unit {}, but there are {} units", unit, units.size()));
+      }
+      if (std::count(use.begin(), use.end(), unit) > 1) {
+        throw UsageError(fmt::format("one use in the declared order names unit {} twice", units[unit].name));
+      }
+      used[unit] = true;
+    }
+  }
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (!used[u]) throw UsageError(fmt::format("unit {} is never used in the declared order", units[u].name));
+  }
+  check_activations(*this);
+}
+
+std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count, bool matrices_apart,
+                            int64_t red_zone_blocks) {
+  const auto is_whole_matrix = [&](const ParameterSpec& parameter) {
+    return matrices_apart && parameter.matrix && parameter.tensor.trainable && is_matrix(parameter.tensor.shape);
+  };
+  std::vector<FlatSpec> all;
+  for (UnitId u = 0; u < static_cast<UnitId>(model.units.size()); ++u) {
+    const auto& parameters = model.units[u].parameters;
+    std::vector<bool> taken(parameters.size(), false);
+    for (std::size_t first = 0; first < parameters.size(); ++first) {
+      if (taken[first]) continue;
+      const TensorSpec& leader = parameters[first].tensor;
+      const bool matrices = is_whole_matrix(parameters[first]);
+      std::vector<int32_t> members;
+      std::vector<TensorSpec> tensors;
+      for (std::size_t p = first; p < parameters.size(); ++p) {
+        const TensorSpec& tensor = parameters[p].tensor;
+        if (tensor.dtype != leader.dtype || tensor.trainable != leader.trainable) continue;
+        if (is_whole_matrix(parameters[p]) != matrices) continue;
+        taken[p] = true;
+        members.push_back(static_cast<int32_t>(p));
+        tensors.push_back(tensor);
+      }
+      all.push_back({u, std::move(members), leader.trainable,
+                     FlatLayout(std::move(tensors), rank_count, replica_count, red_zone_blocks), matrices});
+    }
+  }
+  return all;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <optional>
+
+#include "engine/plan/accesses.h"
+#include "engine/plan/writer.h"
+
+namespace aliquot {
+namespace {
+
+constexpr OperationId kNone = -1;
+
+/// A role of a flat.
+struct What {
+  Role role;
+  int32_t flat;
+};
+
+/// An operation that cannot do without what is offloaded.
+struct Need {
+  OperationId operation;
+  UnitId unit;  // or the first of a group's
+  std::vector<What> whats;
+  bool writes;
+  OperationId before = kNone;  // what it is brought ahead of
+  OperationId copy_in = kNone, copy_out = kNone;
+};
+
+class Pass {
+ public:
+  Pass(const Plan& plan, Draft& draft)
+      : plan_(plan),
+        draft_(draft),
+        parameters_(plan.policy.offload_parameters),
+        state_(plan.policy.offload_state),
+        needs_of_flat_(plan.flats.size()) {}
+
+  void run() {
+    if (parameters_ == Offload::kNone && state_ == Offload::kNone) return;
+    if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPlacePageBytes;
+    if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kOffered});
+    if (state_ != Offload::kNone) list(Verb::kBlend, {Role::kOptimizer});
+    std::vector<Role> updated;
+    if (parameters_ != Offload::kNone) updated.push_back(Role::kParameters);
+    if (state_ != Offload::kNone) updated.insert(updated.end(), {Role::kMaster, Role::kOptimizer});
+    list(Verb::kUpdate, updated);
+    insert_copies();
+    move_home();
+  }
+
+ private:
+  /// Each is brought one ahead, so that a copy runs beside the work before it; the first as soon as the model's code is
+  /// through.
+  void list(Verb verb, const std::vector<Role>& roles) {
+    OperationId model_code = kNone, last = kNone;
+    const bool writes = verb != Verb::kGather;
+    for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
+      const Operation& operation = draft_.operations[id];
+      if (last == kNone && is_model_code(operation.verb)) model_code = id;
+      if (operation.verb != verb) continue;
+      std::vector<What> whats = whats_of(operation, roles);
+      if (whats.empty()) continue;
+      OperationId before = writes ? model_code + 1 : id;
+      // A role has one slot at a time: the same unit's next copy waits for the one before to be used.
+      if (last != kNone) before = draft_.operations[last].place == operation.place ? last + 1 : last;
+      for (const What& what : whats) {
+        auto& of_flat = needs_of_flat_[what.flat];
+        if (of_flat.empty() || of_flat.back() != needs_.size()) of_flat.push_back(needs_.size());
+      }
+      needs_.push_back({id, plan_.flats[whats.front().flat].unit, std::move(whats), writes, before});
+      last = id;
+    }
+  }
+
+  std::vector<What> whats_of(const Operation& operation, const std::vector<Role>& roles) const {
+    const bool of_group = operation.verb == Verb::kBlend, updates = operation.verb == Verb::kUpdate;
+    const auto& flats = of_group ? plan_.matrix_groups[operation.place].flats : plan_.flats_of_unit[operation.place];
+    std::vector<What> whats;
+    for (const int32_t f : flats) {
+      if (updates && !plan_.flats[f].trainable) continue;
+      for (const Role role : roles) {
+        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // the blend's
+        if (needed_bytes(plan_, role, f) > 0) whats.push_back({role, f});
+      }
+    }
+    return whats;
+  }
+
+  /// Everything after a copy moves down by one.
+  void insert_copies() {
+    const std::vector<Operation> old = std::move(draft_.operations);
+    draft_.operations.clear();
+    std::vector<std::vector<Need*>> before(old.size()), after(old.size());
+    for (Need& need : needs_) {
+      before[need.before].push_back(&need);
+      if (need.writes) after[need.operation].push_back(&need);
+    }
+    std::vector<OperationId> now(old.size());
+    for (std::size_t id = 0; id < old.size(); ++id) {
+      for (Need* need : before[id]) need->copy_in = add_copy(Verb::kCopyIn, *need, old[need->operation]);
+      now[id] = static_cast<OperationId>(draft_.operations.size());
+      draft_.operations.push_back(old[id]);
+      for (Need* need : after[id]) need->copy_out = add_copy(Verb::kCopyOut, *need, old[id]);
+    }
+    const auto renumber = [&](std::vector<Wait>& waits) {
+      for (Wait& wait : waits) wait.operation = now[wait.operation];
+    };
+    for (Operation& operation : draft_.operations) renumber(operation.after);
+    for (auto& [buffer, ends] : draft_.buffers) {
+      buffer.first = buffer.always ? 0 : now[buffer.first];
+      buffer.last = buffer.always ? static_cast<OperationId>(draft_.operations.size()) - 1 : now[buffer.last];
+      renumber(ends);
+    }
+    for (Need& need : needs_) {
+      need.operation = now[need.operation];
+      draft_.operations[need.operation].after.push_back({need.copy_in});
+      if (need.writes) draft_.operations[need.copy_out].after.push_back({need.operation});
+    }
+  }
+
+  /// Copies of a step and of the one after it are in order by their lane, so none can overtake another of the same bytes.
+  OperationId add_copy(Verb verb, const Need& need, const Operation& what) {
+    draft_.operations.push_back({verb, Lane::kIo, need.unit, what.micro_batch, {}});
+    return static_cast<OperationId>(draft_.operations.size()) - 1;
+  }
+
+  /// What was always in the arena is elsewhere now, and has a slot around each need.
+  void move_home() {
+    std::vector<BufferUse> slots;
+    for (auto& [buffer, ends] : draft_.buffers) {
+      const std::optional<Role> home = buffer.always ? home_of(buffer.role) : std::nullopt;
+      const bool is_parameters = buffer.role == Role::kParameters;
+      const Offload to = is_parameters ? parameters_ : state_;
+      if (!home || to == Offload::kNone || buffer.size_bytes == 0) continue;
+      add_slots(buffer, slots);
+      buffer.role = *home;
+      buffer.space = is_parameters ? Space::kParametersHome : Space::kStateHome;
+      buffer.booked = to == Offload::kHost && !plan_.topology.has_gpus();
+    }
+    draft_.buffers.insert(draft_.buffers.end(), slots.begin(), slots.end());
+  }
+
+  void add_slots(const PlannedBuffer& buffer, std::vector<BufferUse>& slots) const {
+    for (const std::size_t index : needs_of_flat_[buffer.flat]) {
+      const Need& need = needs_[index];
+      const auto what = std::ranges::find_if(need.whats, [&](const What& slot) {
+        return slot.flat == buffer.flat && home_of(slot.role) == home_of(buffer.role);
+      });
+      if (what == need.whats.end()) continue;
+      const OperationId last = need.writes ? need.copy_out : need.operation;
+      slots.push_back({{.role = what->role,
+                        .category = Category::kStaging,
+                        .flat = buffer.flat,
+                        .size_bytes = buffer.size_bytes,
+                        .first = need.copy_in,
+                        .last = last},
+                       {{last, !need.writes}}});  // peers gather from it
+    }
+  }
+
+  const Plan& plan_;
+  Draft& draft_;
+  Offload parameters_, state_;
+  std::vector<Need> needs_;
+  std::vector<std::vector<std::size_t>> needs_of_flat_;
+};
+
+}  // namespace
+
+void offload(const Plan& plan, Draft& draft) { Pass(plan, draft).run(); }
+
+std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule) {
+  std::vector<std::vector<BufferId>> slots(schedule.operations.size());
+  for (BufferId b = 0; b < static_cast<BufferId>(schedule.buffers.size()); ++b) {
+    const PlannedBuffer& buffer = schedule.buffers[b];
+    if (buffer.always || !home_of(buffer.role)) continue;
+    if (schedule.operations[buffer.first].verb == Verb::kCopyIn) slots[buffer.first].push_back(b);
+    if (schedule.operations[buffer.last].verb == Verb::kCopyOut) slots[buffer.last].push_back(b);
+  }
+  return slots;
+}
+
+}  // namespace aliquot

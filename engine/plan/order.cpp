@@ -1,0 +1,90 @@
+#include "engine/plan/order.h"
+
+#include <algorithm>
+
+namespace aliquot {
+namespace {
+
+using Clock = Order::Clock;
+
+Clock nothing() {
+  Clock clock;
+  clock.here.fill(kNever);
+  clock.elsewhere.fill(kNever);
+  return clock;
+}
+
+/// What another rank knows when this one knows `clock`: to it, this rank is elsewhere.
+Clock mirrored(const Clock& clock) { return {clock.elsewhere, clock.here}; }
+
+void merge(Clock& into, const Clock& from) {
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    into.here[lane] = std::max(into.here[lane], from.here[lane]);
+    into.elsewhere[lane] = std::max(into.elsewhere[lane], from.elsewhere[lane]);
+  }
+}
+
+}  // namespace
+
+bool is_collective(const Plan& plan, const Operation& operation) {
+  switch (operation.verb) {
+    // A unit without parameters has nothing to meet for.
+    case Verb::kGather:
+      if (plan.schedule.view || (plan.policy.quantize_weights && !meets_in_node(plan))) return false;
+      return !plan.model.units[operation.place].parameters.empty();
+    case Verb::kRefresh: return plan.topology.node_count() > 1 && !plan.model.units[operation.place].parameters.empty();
+    case Verb::kReduce:
+    case Verb::kSpread:
+    case Verb::kNorm:
+    case Verb::kCollect:
+    case Verb::kScatter:
+    case Verb::kPublish: return true;
+    case Verb::kExchange:  // of this replica's ranks each meets others
+    case Verb::kForward:
+    case Verb::kRecompute:
+    case Verb::kBackward:
+    case Verb::kRelease:
+    case Verb::kCopyIn:
+    case Verb::kCopyOut:
+    case Verb::kBlend:
+    case Verb::kOrthogonalize:
+    case Verb::kUpdate: return false;
+  }
+  return false;
+}
+
+bool communicates(const Plan& plan, const Operation& operation) {
+  return operation.verb == Verb::kExchange || is_collective(plan, operation);
+}
+
+Order::Order(const Plan& plan) : count_(static_cast<int32_t>(plan.schedule.operations.size())) {
+  const auto& operations = plan.schedule.operations;
+  for (const Operation& operation : operations) lane_.push_back(operation.lane);
+  start_.resize(static_cast<std::size_t>(count_) * 2);
+  meeting_.resize(start_.size());
+  const bool alone = plan.topology.rank_count() == 1;
+  std::array<Clock, kLaneCount> lane_end;
+  lane_end.fill(nothing());
+  for (Moment now = 0; now < count_ * 2; ++now) {
+    const Operation& what = operations[operation(now)];
+    Clock& start = start_[now] = lane_end[lane(now)];
+    for (const Wait& wait : what.after) {
+      const Moment earlier = now - operation(now) + wait.operation - (wait.of_previous_step ? count_ : 0);
+      if (earlier < 0) continue;
+      const Clock end = at_end(earlier);
+      merge(start, end);
+      if (wait.on_all && !alone) merge(start, mirrored(end));
+    }
+    meeting_[now] = start;
+    if (is_collective(plan, what) && !alone) merge(meeting_[now], mirrored(start));
+    lane_end[lane(now)] = at_end(now);
+  }
+}
+
+Clock Order::at_end(Moment moment) const {
+  Clock clock = meeting_[moment];
+  clock.here[lane(moment)] = moment;
+  return clock;
+}
+
+}  // namespace aliquot

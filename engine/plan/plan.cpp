@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <numeric>
+
+#include "engine/plan/schedule.h"
+#include "engine/plan/writer.h"
+#include "kernels/system/error.h"
+#include "optim/update.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+bool is_power_of_two(int value) { return value > 0 && (value & (value - 1)) == 0; }
+
+void refuse_precision(const Policy& policy) {
+  const Precision& precision = policy.precision;
+  const auto is_wide = [](DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; };
+  if (!is_wide(precision.compute) && precision.compute != DType::kFloat16)
+    throw UsageError(fmt::format("a model computes in fp32, bf16 or fp16, not in {}", name(precision.compute)));
+  if (!is_wide(precision.gradients) || !is_wide(precision.sent()))
+    throw UsageError("gradients are kept and sent in fp32 or bf16");
+  if (precision.gradients == DType::kBFloat16 && precision.sent() == DType::kFloat32)
+    throw UsageError(
+        "gradients that are kept in bf16 gain nothing when they are sent in fp32; send bf16, or keep fp32");
+}
+
+void refuse_replicas(const Policy& policy) {
+  if (policy.replica_count == 1) return;
+  if (policy.zero_stage == 0)
+    throw UsageError("at stage 0 every rank is a replica of its own: --replicas is for stages 1 to 3");
+  if (policy.reproducible)
+    throw UsageError("--reproducible adds every micro-batch over all ranks, which --replicas is there to save");
+}
+
+void refuse_recompute(const ModelSpec& model, const Policy& policy) {
+  if (policy.recompute < kRecomputeAsNeeded) throw UsageError("recompute is a count of uses, 0 or more");
+  const auto& uses = model.activations.uses;
+  const bool can = std::ranges::any_of(uses, [](const UseActivations& use) { return use.recomputable; });
+  if (policy.recompute > 0 && !can) {
+    throw UsageError(
+        "nothing can be recomputed: no use of this model is declared recomputable (Engine::declare_activations())");
+  }
+}
+
+void refuse_quantization(const Policy& policy, const Topology& replica) {
+  if (!policy.quantize_weights && !policy.quantize_gradients) return;
+  if (policy.quantize_weights && policy.zero_stage < 3)
+    throw UsageError("--quantize weights is of what stage 3 gathers; below it every rank keeps whole parameters");
+  if (policy.quantize_weights && policy.gather == GatherMode::kView)
+    throw UsageError(
+        "--quantize weights gathers copies, which are decoded; --gather view would read shards as they are");
+  if (policy.quantize_weights && policy.offload_parameters != Offload::kNone)
+    throw UsageError(
+        "--quantize weights keeps shards encoded beside their 16 or 32 bits: leave --offload-parameters out");
+  if (policy.quantize_gradients && policy.reproducible)
+    throw UsageError(
+        "--quantize gradients rounds what nodes add up, so sums depend on the nodes; --reproducible must not");
+  const int on_each = replica.rank_count() / replica.node_count();
+  for (int r = 0; r < replica.rank_count(); ++r) {
+    if (replica.node_of_rank[r] == r / on_each) continue;
+    throw UsageError(
+        fmt::format("--quantize needs as many contiguous ranks on every node; here are {}", replica.describe()));
+  }
+}
+
+void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  if (policy.zero_stage < 0 || policy.zero_stage > 3) {
+    throw UsageError(
+        fmt::format("there is no ZeRO stage {}: 0 shards nothing, 1 optimizer state, 2 gradients too, 3 parameters too",
+                    policy.zero_stage));
+  }
+  if (policy.micro_batch_count < 1) throw UsageError("a step needs at least one micro-batch");
+  if (policy.prefetch < 0 || policy.keep_gathered < 0)
+    throw UsageError("prefetch and keep-gathered are counts of 0 or more");
+  refuse_recompute(model, policy);
+  refuse_precision(policy);
+  refuse_replicas(policy);
+  if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
+    throw UsageError("--offload-parameters offloads the shards of stage 3; below it every rank needs whole parameters");
+  if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
+    throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
+  if (policy.update_in_backward && policy.matrix_updates)
+    throw UsageError(
+        "--update-in-backward updates a unit by itself, but muon works on matrices at the end of the step, with all "
+        "ranks: leave it out, or take adamw");
+  if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
+    throw UsageError(
+        fmt::format("--reproducible sums over powers of two: {} ranks with {} micro-batches each do not make one",
+                    topology.rank_count(), policy.micro_batch_count));
+  }
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.tensor.dtype != DType::kFloat32) {
+        throw UsageError(
+            fmt::format("parameter {} is declared {}; masters are float32, and the precision says what is "
+                        "computed in",
+                        parameter.tensor.name, name(parameter.tensor.dtype)));
+      }
+    }
+  }
+}
+
+/// Kernels that write their gradients cannot follow another that left its own in the same place.
+void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int micro_batch_count) {
+  std::vector<int> use_count(model.units.size(), 0);
+  for (const auto& use : model.uses) {
+    for (const UnitId unit : use) ++use_count[unit];
+  }
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    if (model.units[u].gradients == GradientMode::kAdd) continue;
+    if (use_count[u] > 1) {
+      throw UsageError(fmt::format("unit {} is used {} times in a pass, so its gradient kernels must add, not assign",
+                                   model.units[u].name, use_count[u]));
+    }
+    if (!into_shard && micro_batch_count > 1) {
+      throw UsageError(fmt::format("unit {} assigns its gradients: accumulate into the shard, or let its kernels add",
+                                   model.units[u].name));
+    }
+  }
+}
+
+bool can_view(const Topology& topology) { return topology.one_node() && !topology.has_gpus(); }
+
+Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  Schedule schedule;
+  schedule.zero_stage = policy.zero_stage;
+  schedule.micro_batch_count = policy.micro_batch_count;
+  if (policy.reproducible && policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1) {
+    throw UsageError(
+        "--reproducible sums every micro-batch over the ranks; accumulate into the shard, or let it choose");
+  }
+  const bool wants_shard = accumulates_into_shard(policy);
+  if (policy.reproducible && policy.micro_batch_count > 1 << (kLevelCount - 1))
+    throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kLevelCount - 1)));
+  schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
+  schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
+  schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
+  refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);
+  if (policy.gather == GatherMode::kView && policy.offload_parameters != Offload::kNone)
+    throw UsageError("--gather view reads shards where they lie, so they cannot be offloaded; use copy, or auto");
+  if (policy.gather == GatherMode::kView && !can_view(topology)) {
+    throw UsageError("--gather view needs all ranks on one host; use copy, or auto");
+  }
+  schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology) &&
+                  policy.offload_parameters == Offload::kNone && !policy.quantize_weights;
+  return schedule;
+}
+
+/// As much as a step leaves free between steps, so that reading raises no peak; within bounds, and no more than the largest
+/// tensor fills.
+int64_t stream_bytes(const Plan& plan) {
+  constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
+  int64_t largest = 0;
+  for (const FlatSpec& flat : plan.flats) {
+    for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());
+  }
+  const int64_t free_bytes = account(plan.schedule).peak_bytes - standing_bytes(plan.schedule);
+  const int64_t chunk_bytes = std::clamp(free_bytes, kLeast, kMost) / kStreamCopies / kValueBytes * kValueBytes;
+  return kStreamCopies * std::min(chunk_bytes, largest * kValueBytes);
+}
+
+void lay_out(Plan& plan) {
+  Draft draft = write(plan);
+  offload(plan, draft);
+  place(std::move(draft), plan.schedule, plan.topology.rank_count());
+  prune(plan.schedule.operations);
+  plan.schedule.stream_bytes = stream_bytes(plan);
+}
+
+}  // namespace
+
+int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage) {
+  if (!topology.has_gpus() || !flat.trainable) return 0;
+  // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
+  const auto pieces =
+      static_cast<int64_t>(flat.layout.tensors().size()) + (zero_stage == 0 ? topology.rank_count() : 0);
+  return pieces * static_cast<int64_t>(sizeof(Segment));
+}
+
+bool encodes_gradients(const Plan& plan) {
+  return plan.policy.quantize_gradients && plan.policy.replica_count == 1 && !plan.topology.one_node();
+}
+bool encodes_exchanges(const Plan& plan) {
+  return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.world.one_node();
+}
+
+bool meets_in_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
+
+int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
+
+int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
+  // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
+  // is less than a block.
+  int64_t node_count = 0;
+  for (const FlatSpec& flat : flats) {
+    if (!flat.trainable) continue;
+    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
+    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
+    node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
+  }
+  return (1 + node_count) * static_cast<int64_t>(sizeof(double));
+}
+
+Topology topology_of_replica(const Topology& world, int replica_count) {
+  const int ranks = world.rank_count() / std::max(replica_count, 1);
+  if (replica_count < 1 || ranks * replica_count != world.rank_count())
+    throw UsageError(fmt::format("{} ranks do not make {} replicas of one size", world.rank_count(), replica_count));
+  const auto replica = [&](int index) {
+    std::vector<int> members(static_cast<std::size_t>(ranks));
+    std::iota(members.begin(), members.end(), index * ranks);
+    return subset(world, members);
+  };
+  const Topology first = replica(0);
+  for (int index = 1; index < replica_count; ++index) {
+    const Topology other = replica(index);
+    if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
+    throw UsageError(fmt::format(
+        "replicas are to lie alike, but the first is {} and replica {} is {}; start as many ranks on every node, and a "
+        "number of replicas that goes with that",
+        first.describe(), index, other.describe()));
+  }
+  return first;
+}
+
+Topology topology_of_peers(const Topology& world, int replica_count) {
+  std::vector<int> members(static_cast<std::size_t>(replica_count));
+  for (int index = 0; index < replica_count; ++index)
+    members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count);
+  return subset(world, members);
+}
+
+Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  model.check();
+  refuse_what_does_not_compose(model, policy, topology);
+  const Topology replica = topology_of_replica(topology, policy.replica_count);
+  refuse_quantization(policy, replica);
+  Plan plan{.model = model,
+            .policy = policy,
+            .topology = replica,
+            .world = topology,
+            .flats = flats(model, replica.rank_count(), policy.replica_count, policy.matrix_updates.has_value(),
+                           policy.check ? kRedZoneBlocks : 0),
+            .flats_of_unit = {},
+            .matrix_groups = {},
+            .schedule = resolve(model, policy, replica)};
+  plan.flats_of_unit.resize(model.units.size());
+  for (std::size_t f = 0; f < plan.flats.size(); ++f)
+    plan.flats_of_unit[plan.flats[f].unit].push_back(static_cast<int32_t>(f));
+  plan.matrix_groups = matrix_groups(plan.flats, policy, replica.rank_count());
+  lay_out(plan);
+  return plan;
+}
+
+Plan evaluation_of(const Plan& training) {
+  Plan plan = training;
+  plan.policy.evaluation = true;
+  plan.policy.micro_batch_count = 1;
+  plan.schedule = {.view = training.schedule.view,
+                   .reduces_in_place = training.schedule.reduces_in_place,
+                   .zero_stage = training.schedule.zero_stage};
+  lay_out(plan);
+  return plan;
+}
+
+}  // namespace aliquot

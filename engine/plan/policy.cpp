@@ -1,0 +1,34 @@
+#include "engine/plan/policy.h"
+
+#include <fmt/format.h>
+
+#include "optim/muon.h"
+
+namespace aliquot {
+
+std::optional<int> recompute_count(std::string_view word) {
+  if (word == "auto") return kRecomputeAsNeeded;
+  if (word == "block") return kRecomputeAll;
+  return word == "none" ? std::optional(0) : std::nullopt;
+}
+
+bool accumulates_into_shard(const Policy& policy) {
+  if (policy.accumulate_into != AccumulateInto::kAuto) return policy.accumulate_into == AccumulateInto::kShard;
+  return policy.zero_stage >= 2 || policy.reproducible;
+}
+
+void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
+  policy.state_bytes_per_block = state_bytes(optimizer, moments, kBlockElements);
+  policy.matrix_updates.reset();
+  if (const auto* muon = std::get_if<Muon>(&optimizer))
+    policy.matrix_updates = {state_bytes(muon_state(moments), kBlockElements), muon->iterations};
+}
+
+std::string Precision::describe() const {
+  std::string text = fmt::format("{}, gradients {}", name(compute), name(gradients));
+  if (sent() != gradients) text += fmt::format(" sent in {}", name(sent()));
+  if (has_master()) text += split() ? ", split master" : ", fp32 master";
+  return text;
+}
+
+}  // namespace aliquot

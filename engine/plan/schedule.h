@@ -1,0 +1,272 @@
+#pragma once
+// A training step as data: what one rank does, in the order it is issued, on which lane, after what.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/plan/matrix_groups.h"
+#include "engine/plan/model_spec.h"
+#include "engine/plan/policy.h"
+#include "kernels/device/stream.h"
+#include "kernels/system/ledger.h"
+#include "sharding/topology.h"
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+
+using OperationId = int32_t;
+using BufferId = int32_t;
+inline constexpr BufferId kNoBuffer = -1;
+
+enum class Verb : uint8_t {
+  kGather,     // make a unit whole, in a slot or as a view
+  kForward,    // the model's own code, between the opening and the closing of a scope
+  kRecompute,  // forward of a use once more, right before its backward, which finds what forward left
+  kBackward,
+  kRelease,   // let a unit go
+  kReduce,    // reduce-scatter a unit's gradients
+  kExchange,  // add up the shards of all replicas
+  kSpread,    // all-gather the reduced gradients (stage 0)
+  kNorm,      // exchange the parts of the norm, decide clip factor and skip
+  kBlend,     // of a group of matrices: momentum, and what is to be made orthogonal
+  kCollect,   // each of them to its owner
+  kOrthogonalize,
+  kScatter,  // back to the shards that they came from; where every rank has them, to all
+  kUpdate,
+  kPublish,  // all-gather updated parameters (stages 1 and 2)
+  kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
+  kCopyOut,  // take them back to where they lie: those whose lives end with it
+  kRefresh,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
+};
+std::string_view name(Verb verb);
+/// Whether the place of such operations is a group of matrices.
+constexpr bool is_of_group(Verb verb) { return verb >= Verb::kBlend && verb <= Verb::kScatter; }
+constexpr bool is_model_code(Verb verb) {
+  return verb == Verb::kForward || verb == Verb::kRecompute || verb == Verb::kBackward;
+}
+
+/// What an operation waits for: `operation`, of this step or the one before, on this rank or on all. Waits for an earlier
+/// operation of the same lane of this rank are never listed: lanes keep order.
+struct Wait {
+  OperationId operation;
+  bool on_all = false;
+  bool of_previous_step = false;
+
+  friend bool operator==(const Wait&, const Wait&) = default;
+};
+
+/// One operation. `place` is the use for the model's code, 0 for norm, the group for what is of groups, and the unit for all
+/// others.
+struct Operation {
+  Verb verb;
+  Lane lane;
+  int32_t place;
+  int32_t micro_batch;
+  std::vector<Wait> after;
+};
+
+/// What a buffer is for.
+enum class Role : uint8_t {
+  kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
+  kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
+  kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
+  kSegments,   // on GPUs: the update's table of which parameter lies where in the own shard. Always there
+  kGathered,   // slot: the whole unit, from its gather to its release
+  kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
+  kReduced,    // the own shard of the sum, from the first reduce to the update
+  kSent,       // the whole gradients as they are sent, where that is another type
+  kAcross,     // with replicas: the own shard of this one's sum in fp32, as peers read it, until they exchanged theirs
+  kPartial,    // the own shard of one micro-batch's sum, to be added to those before it
+  kSquares,    // a sum of squares a block of the own shard, for the norm
+  kNormParts,  // every rank's parts of the norm
+  kOffered,    // where parameters are offloaded: the own shard, as a gather reads it
+  kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
+  kMasterHome,
+  kOptimizerHome,
+  kOutput,     // of a use, not of a flat: what its forward makes for the next
+  kKept,       // of a use: what its forward, or its recompute, leaves for its backward
+  kScratch,    // of a use, while it runs
+  kBackward,   // nobody's: what backward hands from use to use, within a micro-batch
+  kBlended,    // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
+  kMatrices,   // of a group, not of a flat: those that this rank owns, whole
+  kIteration,  // of a group: what its owners work in
+  kEncodedShards,  // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
+  kEncodedWhole,   // all ranks', while a gather decodes them
+  kMet,            // what a node's ranks have of the gradients that this one adds up for it
+  kNodeSums,     // their sums in fp32, a part for each node; then other nodes' of the own shard. With replicas: theirs
+  kEncodedSums,  // a part for each node, as they go there
+  kEncodedReceived,  // a part from each node
+  kCarried,          // what encoding sums left out, to be added to the next ones. Always there
+  kReduceStaging,    // nobody's: what reduces between nodes of hosts stage (ReduceStaging), from the first to the last
+  kExchangeStaging,  // nobody's: the same of exchanges
+  kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+};
+inline constexpr int kLevelCount = 20;
+inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
+constexpr Role level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kLevel0) + level); }
+std::string name(Role role);
+
+/// The role that a role's bytes have between uses, where it is offloaded; kParameters, kOffered, kMaster and kOptimizer have one.
+constexpr std::optional<Role> home_of(Role role) {
+  switch (role) {
+    case Role::kParameters:
+    case Role::kOffered: return Role::kParametersHome;
+    case Role::kMaster: return Role::kMasterHome;
+    case Role::kOptimizer: return Role::kOptimizerHome;
+    default: return std::nullopt;
+  }
+}
+
+constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
+/// Whether such buffers are of no use, group or flat: theirs is -1.
+constexpr bool is_nobodys(Role role) {
+  return role == Role::kNormParts || role == Role::kBackward || role == Role::kReduceStaging ||
+         role == Role::kExchangeStaging;
+}
+constexpr bool is_of_group(Role role) { return role == Role::kMatrices || role == Role::kIteration; }
+constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
+
+/// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
+/// What peers of other replicas read lies apart, since memory is made by the group that reads it.
+enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome, kPeers };
+inline constexpr int kSpaceCount = 5;
+
+/// A place in one of those memories, from its first operation to its last. `first` of an operation
+/// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
+struct PlannedBuffer {
+  Role role;
+  Category category;
+  int32_t flat;  // whose; where is_of_use(role): of which use; where is_of_group(role): of which group; -1: nobody's
+  Space space = Space::kArena;
+  bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
+  bool always = false;
+  int64_t size_bytes = 0;
+  int64_t offset_bytes = 0;
+  OperationId first = 0, last = 0;
+};
+
+struct Schedule {
+  std::vector<Operation> operations = {};
+  std::vector<PlannedBuffer> buffers = {};
+  std::array<int64_t, kSpaceCount> space_bytes = {};  // of each rank; of the shared range: of all ranks together
+  int64_t stream_bytes = 0;  // staged between steps, where initial values are made and tensors are read
+  bool view = false;         // gathers are views of the shared range
+  bool accumulate_into_shard = false;
+  bool reduces_in_place = false;  // a sum replaces the own part of the gradients that it is of
+  bool sums_in_levels = false;    // micro-batches are added as leaves of a tree, not one after the other
+  int zero_stage = 0;
+  int micro_batch_count = 1;
+
+  int64_t bytes(Space space) const { return space_bytes[static_cast<std::size_t>(space)]; }
+  int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
+};
+
+/// Where the policy checks: empty blocks between the tensors of a flat, and what follows activations at the least.
+inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
+/// Protection and direct I/O are by the page: where they are, no page holds two buffers.
+inline constexpr int64_t kPlacePageBytes = 4096;
+
+/// By use: whether its forward runs again before its backward.
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy);
+
+/// By operation: the slots that a copy fills, whose lives begin with it, or empties, whose lives end with it.
+std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
+
+/// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
+int closed_levels(int32_t micro_batch);
+
+/// Bytes of the update's table of a flat; 0 where it is read on the host. The same on every rank.
+int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage);
+
+/// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
+/// lie differently on nodes.
+Topology topology_of_replica(const Topology& world, int replica_count);
+
+/// Of the ranks that hold the same shard, one of each replica. They lie alike whichever shard it is.
+Topology topology_of_peers(const Topology& world, int replica_count);
+
+/// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
+/// a bound that needs no look at ranks.
+int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
+
+struct Plan;
+/// Whether reduces go between nodes in 8 bits: where there are several; with replicas it is what they exchange, instead.
+bool encodes_gradients(const Plan& plan);
+bool encodes_exchanges(const Plan& plan);
+/// Whether a node has several ranks, which meet before nodes do: else what a rank has of other nodes' codes is all of them.
+bool meets_in_node(const Plan& plan);
+
+/// Everything a schedule is about, checked and laid out once.
+struct Plan {
+  ModelSpec model;
+  Policy policy;
+  Topology topology;  // of one replica, which is as the others; without replicas, of the world
+  Topology world;
+  std::vector<FlatSpec> flats;
+  std::vector<std::vector<int32_t>> flats_of_unit;
+  std::vector<MatrixGroup> matrix_groups;
+  Schedule schedule;
+  std::string choice = {};  // what was chosen to meet a budget, and why; empty: nothing was
+
+  /// Elements of the flat that each rank updates: its shard; at stage 0 the whole.
+  int64_t updated_count(int32_t flat) const {
+    return flats[flat].layout.shard_count() * (schedule.zero_stage == 0 ? topology.rank_count() : 1);
+  }
+  /// Of the optimizer, for 256 elements of the flat.
+  int64_t state_bytes_per_block(int32_t flat) const {
+    return flats[flat].matrices ? policy.matrix_updates->state_bytes_per_block : policy.state_bytes_per_block;
+  }
+
+  /// Above every PlannedBuffer::flat: a group has a flat of its own at least.
+  std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
+};
+
+/// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
+Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
+
+/// Forward alone, over the buffers that `training` always has, at the same offsets; gathers have slots of their own in the
+/// arena, which nothing else uses meanwhile. A step of it is one pass.
+Plan evaluation_of(const Plan& training);
+
+/// "forward h.0+h.1": the operation and what it is about.
+std::string title(const Plan& plan, OperationId operation);
+
+/// Whose a buffer is: the unit that its flat is of, or the first of its use; "all units" where it is nobody's.
+std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
+
+/// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
+std::string text(const Plan& plan);
+
+/// Copies of a chunk that are staged while a tensor is streamed over ranks: what a rank packs, what all ranks packed, the
+/// chunk put together, and what a PieceAccess converts with.
+inline constexpr int64_t kStreamCopies = 4;
+
+/// Bytes in use by category at each operation, in issue order, and their peaks, what is staged between steps included.
+struct Account {
+  BytesByCategory peak{};       // each category's own
+  int64_t peak_bytes = 0;       // of the sum
+  int64_t step_peak_bytes = 0;  // of the operations alone
+  OperationId peak_operation = 0;
+  std::vector<BytesByCategory> at;  // by operation
+  int64_t elsewhere_bytes = 0;      // in files, or in the memory of a GPU's host
+
+  bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }
+};
+Account account(const Schedule& schedule);
+/// What is there between steps.
+int64_t standing_bytes(const Schedule& schedule);
+
+/// When most is in use: the title of an operation, or "between steps".
+std::string peak_moment(const Plan& plan, const Account& account);
+
+/// What the ranks must agree on, line by line: the model, the choices, then text().
+std::string description(const Plan& plan);
+/// Of description() and every place: what ranks compare at start.
+uint64_t hash(const Plan& plan);
+
+}  // namespace aliquot
+#pragma GCC visibility pop

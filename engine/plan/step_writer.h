@@ -1,0 +1,129 @@
+#pragma once
+// What is known while a step is written. Inside the room: writer.cpp walks the passes, writer_gradients.cpp what follows
+// from them, writer_matrices.cpp the updates where some are of whole matrices.
+
+#include <utility>
+#include <vector>
+
+#include "engine/plan/writer.h"
+
+namespace aliquot {
+
+class StepWriter {
+ public:
+  explicit StepWriter(const Plan& plan);
+  Draft write();
+
+ private:
+  static constexpr OperationId kNone = -1;
+
+  /// One run of a use's code by the model. A recompute and the backward it is for are at one place of the passes.
+  struct Visit {
+    Verb verb;
+    int32_t use;
+    int32_t micro_batch;
+    int32_t place;
+  };
+
+  struct UnitState {
+    std::vector<int32_t> needs;  // visits that need it, in order
+    std::size_t next_need = 0;   // index into needs of the first one not yet written
+    bool gathered = false;
+    bool gathered_before = false;  // in this step
+    OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
+    OperationId first_backward = kNone;  // since its gradients were last empty
+    OperationId last_backward = kNone;
+    OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
+                publish = kNone;
+    std::vector<OperationId> levels;  // reproducible: by level, the reduce that made the sum waiting there
+  };
+
+  /// What a group of matrices goes through.
+  struct GroupState {
+    OperationId blend = kNone, collect = kNone, orthogonalize = kNone, scatter = kNone;
+  };
+
+  /// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
+  struct StandingWrite {
+    OperationId backward;
+    UnitId unit;
+    OperationId reduce_before;
+  };
+
+  bool stage3() const { return schedule_.zero_stage == 3; }
+  bool standing_gradients() const { return schedule_.zero_stage <= 1; }
+  bool replicated() const { return policy_.replica_count > 1; }
+  bool publishes() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
+  bool trains(UnitId unit) const;
+
+  OperationId add(Verb verb, Lane lane, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
+  void wait(OperationId operation, Wait wait);
+  void add_buffer(PlannedBuffer buffer, std::vector<Wait> ends);
+
+  void list_visits();
+  void add_visit(Verb verb, int32_t use, int32_t micro_batch);
+  void write_visit(int32_t v);
+  void gather_for(int32_t v);
+  void refresh(UnitId unit, int32_t micro_batch);
+  void add_encoded_whole(UnitId unit);
+  bool lets_go(UnitId unit, int32_t v) const;
+  void release(UnitId unit, int32_t v);
+
+  void note_activations(int32_t v, OperationId compute);
+  void add_outputs_that_end(const Visit& visit);
+  void add_of_use(Role role, int32_t use, OperationId first, OperationId last);
+
+  void reduce_what_is_complete(int32_t v);
+  void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
+  void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
+  void exchange(UnitId unit, int32_t micro_batch);
+  void add_encoded_buffers(int32_t flat, OperationId reduce);
+  void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
+  void finish_step();
+  void update_all(OperationId norm);
+  void update_group(int32_t group, OperationId norm);
+  void update_after(UnitId unit, OperationId norm);
+  void collect_matrices(int32_t group, OperationId norm);
+  void return_matrices(int32_t group);
+  void add_matrix_buffers(int32_t group);
+  void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
+  void add_sums(UnitId unit, OperationId norm);
+  void add_across(UnitId unit, int32_t flat);
+  void add_staging(Verb verb, Role role);
+  void add_waits_on_previous_step();
+  void add_waits_of_refreshes();
+  void spare_a_gradient_slot();
+  void add_standing_buffers();
+  void add_standing(Role role, Category category, int32_t flat, int64_t size_bytes);
+
+  int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flats_[flat], dtype) * rank_count_; }
+
+  int64_t updated_count(int32_t flat) const { return plan_.updated_count(flat); }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const Policy& policy_;
+  const Schedule& schedule_;
+  const Topology& topology_;
+  const std::vector<FlatSpec>& flats_;
+  const std::vector<std::vector<int32_t>>& flats_of_;
+  bool one_node_;
+  int rank_count_;
+  std::vector<bool> recomputed_;  // by use
+  std::vector<Visit> visits_;
+  std::vector<UnitState> units_;
+  std::vector<int32_t> group_of_unit_;
+  std::vector<GroupState> group_states_;
+  std::vector<std::pair<OperationId, UnitId>> first_gathers_;
+  std::vector<StandingWrite> standing_writes_;
+  struct Life {
+    OperationId first = kNone, last = kNone;
+  };
+  std::vector<Life> outputs_;  // by use, in this micro-batch
+  std::vector<OperationId> kept_from_;
+  OperationId backward_from_ = kNone;
+  OperationId last_exchange_ = kNone;
+  Draft draft_;
+};
+
+}  // namespace aliquot

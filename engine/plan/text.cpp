@@ -1,0 +1,191 @@
+#include <array>
+#include <fmt/format.h>
+#include <map>
+
+#include "engine/plan/schedule.h"
+
+namespace aliquot {
+namespace {
+
+/// Places of one role, named by a letter and the order of their offsets: g0, g1, ...
+class PlaceNames {
+ public:
+  explicit PlaceNames(const Schedule& schedule) {
+    for (const PlannedBuffer& buffer : schedule.buffers) {
+      if (!buffer.always) numbers_[buffer.role][buffer.offset_bytes] = 0;
+    }
+    for (auto& [role, numbers] : numbers_) {
+      int next = 0;
+      for (auto& [offset, number] : numbers) number = next++;
+    }
+  }
+  std::string of(const PlannedBuffer& buffer) const {
+    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
+        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M',
+        'O', 'a', 'k', 'z', 'b', 'd', 'y', 'i', 'E', 'e', 'j', 'h', 'c', 'v', 'C'};
+    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
+    const auto role = static_cast<std::size_t>(buffer.role);
+    const std::string letter =
+        role < kLetters.size() ? std::string(1, kLetters[role]) : fmt::format("l{}.", role - kLetters.size());
+    return fmt::format("{}{}", letter, index);
+  }
+
+ private:
+  std::map<Role, std::map<int64_t, int>> numbers_;  // by offset
+};
+
+std::string place_name(const Plan& plan, const Operation& operation) {
+  if (operation.verb == Verb::kNorm) return "";
+  if (is_of_group(operation.verb)) {
+    const auto& flats = plan.matrix_groups[operation.place].flats;
+    const auto name_of = [&](int32_t flat) { return plan.model.units[plan.flats[flat].unit].name; };
+    return name_of(flats.front()) + (flats.size() > 1 ? ".." + name_of(flats.back()) : "");
+  }
+  if (!is_model_code(operation.verb)) return plan.model.units[operation.place].name;
+  std::string names;
+  for (const UnitId unit : plan.model.uses[operation.place]) {
+    names += (names.empty() ? "" : "+") + plan.model.units[unit].name;
+  }
+  return names;
+}
+
+std::string waits(const Operation& operation) {
+  std::string line;
+  for (const Wait& wait : operation.after) {
+    line += fmt::format(" {}{}{}", wait.operation, wait.on_all ? "*" : "", wait.of_previous_step ? "'" : "");
+  }
+  return line.empty() ? line : "after" + line;
+}
+
+}  // namespace
+
+std::string_view name(Verb verb) {
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",   "norm",
+      "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out", "refresh"};
+  return kNames[static_cast<std::size_t>(verb)];
+}
+
+std::string name(Role role) {
+  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
+      "parameters",       "master",
+      "optimizer",        "segments",
+      "gathered",         "gradients",
+      "reduced",          "sent",
+      "across",           "partial",
+      "squares",          "norm parts",
+      "offered",          "parameters at home",
+      "master at home",   "optimizer at home",
+      "output",           "kept",
+      "scratch",          "backward",
+      "blended",          "matrices",
+      "iteration",        "encoded shards",
+      "encoded whole",    "met",
+      "node sums",        "encoded sums",
+      "encoded received", "carried",
+      "reduce staging",   "exchange staging"};
+  const auto index = static_cast<std::size_t>(role);
+  return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
+}
+
+std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
+  if (buffer.flat < 0) return "all units";
+  if (is_of_use(buffer.role)) return plan.model.units[plan.model.uses[buffer.flat].front()].name;
+  const int32_t flat = is_of_group(buffer.role) ? plan.matrix_groups[buffer.flat].flats.front() : buffer.flat;
+  return plan.model.units[plan.flats[flat].unit].name;
+}
+
+std::string peak_moment(const Plan& plan, const Account& account) {
+  return account.peaks_between_steps() ? "between steps" : title(plan, account.peak_operation);
+}
+
+std::string title(const Plan& plan, OperationId id) {
+  const Operation& operation = plan.schedule.operations[id];
+  const std::string place = place_name(plan, operation);
+  return fmt::format("{}{}{}", name(operation.verb), place.empty() ? "" : " ", place);
+}
+
+std::string text(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  const PlaceNames names(schedule);
+  std::vector<std::string> begins(schedule.operations.size()), ends(schedule.operations.size());
+  for (const PlannedBuffer& buffer : schedule.buffers) {
+    if (buffer.always || buffer.role == Role::kSquares) continue;
+    begins[buffer.first] += " +" + names.of(buffer);
+    ends[buffer.last] += " -" + names.of(buffer);
+  }
+  std::string lines =
+      "# number operation what micro-batch lane; +place taken, -place given back; after: * on all ranks, ' of the step "
+      "before\n";
+  for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
+    const Operation& operation = schedule.operations[i];
+    std::string line =
+        fmt::format("{:4}  {:<8} {:<12} m{} {:<7} {:<12} {}", i, name(operation.verb), place_name(plan, operation),
+                    operation.micro_batch, name(operation.lane), begins[i] + ends[i], waits(operation));
+    while (line.back() == ' ') line.pop_back();
+    lines += line + "\n";
+  }
+  return lines;
+}
+
+namespace {
+
+/// FNV-1a: names a difference, guards against none that is meant.
+class Hash {
+ public:
+  void add(std::string_view bytes) {
+    for (const char c : bytes) value_ = (value_ ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+    value_ = (value_ ^ 0xFFu) * 0x100000001B3u;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+}  // namespace
+
+std::string description(const Plan& plan) {
+  std::string lines =
+      fmt::format("{} in {} replicas on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
+                  plan.world.describe(), plan.policy.replica_count, plan.schedule.zero_stage,
+                  plan.schedule.micro_batch_count, plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
+  if (const auto& matrices = plan.policy.matrix_updates) {
+    lines += fmt::format("matrices: {} iterations, {} bytes of state a block\n", matrices->iterations,
+                         matrices->state_bytes_per_block);
+  }
+  if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
+  if (plan.policy.quantize_gradients) lines += "gradients go between nodes in 8 bits\n";
+  for (const UnitSpec& unit : plan.model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}{}\n", unit.name, parameter.tensor.name,
+                           name(parameter.tensor.dtype), fmt::join(parameter.tensor.shape, ", "),
+                           parameter.tensor.trainable ? "" : ", frozen", parameter.decayed ? "" : ", not decayed",
+                           parameter.matrix ? "" : ", not as a matrix", parameter.lr_scale,
+                           parameter.decay_scale == 1.0f ? "" : fmt::format(", decay x {}", parameter.decay_scale));
+    }
+  }
+  const auto& uses = plan.model.activations.uses;
+  for (std::size_t use = 0; use < uses.size(); ++use) {
+    lines += fmt::format("use {}: activations {} {} {}{}{}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
+                         uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
+                         uses[use].input_in_backward ? "" : ", input not read again",
+                         uses[use].output_in_backward ? "" : ", output not read again");
+  }
+  if (!uses.empty()) lines += fmt::format("backward hands on {} bytes\n", plan.model.activations.backward_bytes);
+  return lines + text(plan);
+}
+
+uint64_t hash(const Plan& plan) {
+  Hash hash;
+  hash.add(description(plan));
+  for (const PlannedBuffer& buffer : plan.schedule.buffers)
+    hash.add(fmt::format("{} {}", buffer.offset_bytes, buffer.size_bytes));
+  for (const MatrixGroup& group : plan.matrix_groups) {
+    for (const OwnedMatrix& matrix : group.matrices)
+      hash.add(fmt::format("{} {} {} {}", matrix.flat, matrix.tensor, matrix.owner, matrix.offset_bytes));
+  }
+  return hash.value();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,180 @@
+#include "engine/plan/writer.h"
+
+#include <algorithm>
+
+#include "engine/plan/accesses.h"
+#include "engine/plan/step_writer.h"
+
+namespace aliquot {
+
+StepWriter::StepWriter(const Plan& plan)
+    : plan_(plan),
+      model_(plan.model),
+      policy_(plan.policy),
+      schedule_(plan.schedule),
+      topology_(plan.topology),
+      flats_(plan.flats),
+      flats_of_(plan.flats_of_unit),
+      one_node_(plan.topology.one_node()),
+      rank_count_(plan.topology.rank_count()),
+      recomputed_(recomputed_uses(plan.model, plan.policy)),
+      units_(plan.model.units.size()),
+      group_of_unit_(plan.model.units.size(), kNone),
+      group_states_(plan.matrix_groups.size()),
+      outputs_(plan.model.uses.size()),
+      kept_from_(plan.model.uses.size(), kNone) {
+  for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
+    for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
+  }
+  list_visits();
+}
+
+Draft StepWriter::write() {
+  for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) write_visit(v);
+  if (!policy_.evaluation) {
+    finish_step();
+    add_staging(Verb::kReduce, Role::kReduceStaging);
+    add_staging(Verb::kExchange, Role::kExchangeStaging);
+    add_waits_on_previous_step();
+    if (policy_.prefetch > 0) spare_a_gradient_slot();
+  }
+  add_waits_of_refreshes();
+  add_standing_buffers();
+  if (policy_.check) draft_.alignment_bytes = kPlacePageBytes;
+  return std::move(draft_);
+}
+
+bool StepWriter::trains(UnitId unit) const {
+  return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(), [&](int32_t f) { return flats_[f].trainable; });
+}
+
+OperationId StepWriter::add(Verb verb, Lane lane, int32_t place, int32_t micro_batch, std::vector<Wait> after) {
+  draft_.operations.push_back({verb, lane, place, micro_batch, std::move(after)});
+  return static_cast<OperationId>(draft_.operations.size()) - 1;
+}
+
+void StepWriter::wait(OperationId operation, Wait wait) {
+  if (operation != kNone && wait.operation != kNone) draft_.operations[operation].after.push_back(wait);
+}
+
+void StepWriter::add_buffer(PlannedBuffer buffer, std::vector<Wait> ends) {
+  draft_.buffers.push_back({buffer, std::move(ends)});
+}
+
+void StepWriter::list_visits() {
+  const auto uses = static_cast<int32_t>(model_.uses.size());
+  for (int32_t m = 0; m < policy_.micro_batch_count; ++m) {
+    for (int32_t u = 0; u < uses; ++u) add_visit(Verb::kForward, u, m);
+    for (int32_t u = uses - 1; u >= 0 && !policy_.evaluation; --u) {
+      if (recomputed_[u]) add_visit(Verb::kRecompute, u, m);
+      add_visit(Verb::kBackward, u, m);
+    }
+  }
+  for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) {
+    for (const UnitId unit : model_.uses[visits_[v].use]) units_[unit].needs.push_back(v);
+  }
+}
+
+void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
+  const bool with_last = !visits_.empty() && visits_.back().verb == Verb::kRecompute;
+  const int32_t place = visits_.empty() ? 0 : visits_.back().place + (with_last ? 0 : 1);
+  visits_.push_back({verb, use, micro_batch, place});
+}
+
+void StepWriter::write_visit(int32_t v) {
+  const Visit& visit = visits_[v];
+  if (stage3()) {
+    // A view moves nothing that could be under way earlier.
+    const int32_t last = visit.place + (schedule_.view ? 0 : policy_.prefetch);
+    for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].place <= last; ++w) gather_for(w);
+  }
+  const OperationId compute = add(visit.verb, Lane::kCompute, visit.use, visit.micro_batch);
+  for (const UnitId unit : model_.uses[visit.use]) {
+    UnitState& state = units_[unit];
+    if (stage3()) wait(compute, {state.last_gather});
+    ++state.next_need;
+    if (visit.verb == Verb::kBackward && trains(unit)) {
+      if (state.first_backward == kNone) state.first_backward = compute;
+      state.last_backward = compute;
+    }
+  }
+  for (const UnitId unit : model_.uses[visit.use]) {
+    if (stage3() && lets_go(unit, v)) release(unit, v);
+  }
+  note_activations(v, compute);
+  if (visit.verb == Verb::kBackward) reduce_what_is_complete(v);
+}
+
+void StepWriter::gather_for(int32_t v) {
+  for (const UnitId unit : model_.uses[visits_[v].use]) {
+    UnitState& state = units_[unit];
+    if (state.gathered) continue;
+    state.gathered = true;
+    // To see a view is to wait for whoever writes it: no other thread need be woken for that.
+    const Lane lane = schedule_.view ? Lane::kCompute : Lane::kGather;
+    if (policy_.quantize_weights && !state.gathered_before) refresh(unit, visits_[v].micro_batch);
+    state.last_gather = add(Verb::kGather, lane, unit, visits_[v].micro_batch);
+    if (policy_.quantize_weights && meets_in_node(plan_)) add_encoded_whole(unit);
+    if (!state.gathered_before && !policy_.quantize_weights) first_gathers_.push_back({state.last_gather, unit});
+    state.gathered_before = true;
+  }
+}
+
+/// Once a step: what changes a shard is its update.
+void StepWriter::refresh(UnitId unit, int32_t micro_batch) {
+  units_[unit].refresh = add(Verb::kRefresh, Lane::kGather, unit, micro_batch);
+  first_gathers_.push_back({units_[unit].refresh, unit});
+}
+
+void StepWriter::add_encoded_whole(UnitId unit) {
+  const OperationId gather = units_[unit].last_gather;
+  for (const int32_t f : flats_of_[unit]) {
+    add_buffer({.role = Role::kEncodedWhole,
+                .category = Category::kCommunication,
+                .flat = f,
+                .size_bytes = needed_bytes(plan_, Role::kEncodedWhole, f),
+                .first = gather,
+                .last = gather},
+               {{gather}});
+  }
+}
+
+/// Nobody may still be reading what was encoded in the step, or the evaluation, before.
+void StepWriter::add_waits_of_refreshes() {
+  for (const UnitState& state : units_) {
+    if (state.refresh != kNone) wait(state.refresh, {state.last_gather, true, true});
+  }
+}
+
+/// Whether nothing wants the unit whole soon: a gather that prefetch would issue at once is not worth a release.
+bool StepWriter::lets_go(UnitId unit, int32_t v) const {
+  const UnitState& state = units_[unit];
+  if (state.next_need == state.needs.size()) return true;
+  const auto uses = static_cast<int32_t>(model_.uses.size());
+  const Visit& visit = visits_[v];
+  const bool kept = visit.verb == Verb::kForward && visit.use >= uses - policy_.keep_gathered;
+  return !kept && visits_[state.needs[state.next_need]].place > visit.place + std::max(policy_.prefetch, 1);
+}
+
+void StepWriter::release(UnitId unit, int32_t v) {
+  UnitState& state = units_[unit];
+  state.last_release = add(Verb::kRelease, Lane::kCompute, unit, visits_[v].micro_batch);
+  state.gathered = false;
+  if (schedule_.view) return;
+  std::vector<Wait> ends = {{state.last_release}};
+  if (!one_node_ && !policy_.quantize_weights)
+    ends.push_back({state.last_gather, true});  // a node's ranks read one another's slots
+  for (const int32_t f : flats_of_[unit]) {
+    add_buffer({.role = Role::kGathered,
+                .category = Category::kSlots,
+                .flat = f,
+                .size_bytes = whole_bytes(f, policy_.precision.compute),
+                .first = state.last_gather,
+                .last = state.last_release},
+               ends);
+  }
+}
+
+Draft write(const Plan& plan) { return StepWriter(plan).write(); }
+
+}  // namespace aliquot

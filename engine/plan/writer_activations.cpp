@@ -1,0 +1,66 @@
+// Where the model's own activations lie, as far as the engine gives their memory: all of it is touched on the compute lane.
+#include <algorithm>
+#include <limits>
+
+#include "engine/plan/accesses.h"
+#include "engine/plan/step_writer.h"
+
+namespace aliquot {
+
+std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) {
+  std::vector<bool> recomputed(model.uses.size(), false);
+  int left = policy.evaluation ? 0 : policy.recompute;
+  for (std::size_t use = 0; use < model.activations.uses.size() && left > 0; ++use) {
+    recomputed[use] = model.activations.uses[use].recomputable;
+    if (recomputed[use]) --left;
+  }
+  return recomputed;
+}
+
+void StepWriter::note_activations(int32_t v, OperationId compute) {
+  const ActivationSpec& spec = model_.activations;
+  if (spec.uses.empty()) return;
+  const Visit& visit = visits_[v];
+  const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
+  const UseActivations& of = spec.uses[use];
+  add_of_use(Role::kScratch, use, compute, compute);
+  const bool backward = visit.verb == Verb::kBackward;
+  if (use > 0 && (!backward || of.input_in_backward)) outputs_[use - 1].last = compute;
+  if (visit.verb == Verb::kForward) {
+    outputs_[use] = {compute, compute};
+    const bool gone = recomputed_[use] || policy_.evaluation;
+    if (gone) add_of_use(Role::kKept, use, compute, compute);
+  }
+  if (!backward) kept_from_[use] = compute;
+  if (backward) {
+    if (of.output_in_backward) outputs_[use].last = compute;
+    add_of_use(Role::kKept, use, kept_from_[use], compute);
+    if (use == last_use) backward_from_ = compute;
+    if (use == 0) add_of_use(Role::kBackward, -1, backward_from_, compute);
+  }
+  add_outputs_that_end(visit);
+}
+
+/// Behind whatever may read it: its own backward, or the next use's forward where nothing goes back.
+void StepWriter::add_outputs_that_end(const Visit& visit) {
+  const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
+  const auto end = [&](int32_t use) { add_of_use(Role::kOutput, use, outputs_[use].first, outputs_[use].last); };
+  if (visit.verb == Verb::kBackward) return end(visit.use);
+  if (!policy_.evaluation) return;
+  if (visit.use > 0) end(visit.use - 1);
+  if (visit.use == last_use) end(last_use);
+}
+
+void StepWriter::add_of_use(Role role, int32_t use, OperationId first, OperationId last) {
+  const int64_t size_bytes = needed_bytes(plan_, role, use);
+  if (size_bytes == 0) return;
+  add_buffer({.role = role,
+              .category = Category::kActivations,
+              .flat = use,
+              .size_bytes = size_bytes,
+              .first = first,
+              .last = last},
+             {{last}});
+}
+
+}  // namespace aliquot

@@ -1,0 +1,84 @@
+#include <algorithm>
+
+#include "engine/plan/step_writer.h"
+
+namespace aliquot {
+
+/// While the owners of one group work, the next one's matrices are on their way; and what needs no matrix whole is
+/// updated while the first ones are.
+void StepWriter::update_all(OperationId norm) {
+  const auto count = static_cast<int32_t>(plan_.matrix_groups.size());
+  if (count > 0) collect_matrices(0, norm);
+  for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
+    if (trains(unit) && group_of_unit_[unit] == kNone) update_after(unit, norm);
+  }
+  for (int32_t group = 0; group < count; ++group) {
+    if (group + 1 < count) collect_matrices(group + 1, norm);
+    return_matrices(group);
+    if (group > 0) update_group(group - 1, norm);
+  }
+  if (count > 0) update_group(count - 1, norm);
+}
+
+void StepWriter::update_group(int32_t group, OperationId norm) {
+  for (const int32_t f : plan_.matrix_groups[group].flats) update_after(flats_[f].unit, norm);
+  add_matrix_buffers(group);
+}
+
+void StepWriter::update_after(UnitId unit, OperationId norm) {
+  const int32_t group = group_of_unit_[unit];
+  std::vector<Wait> after = {{norm}};
+  if (group != kNone && group_states_[group].scatter != kNone) after.push_back({group_states_[group].scatter});
+  update(unit, policy_.micro_batch_count - 1, std::move(after));
+}
+
+void StepWriter::collect_matrices(int32_t group, OperationId norm) {
+  GroupState& state = group_states_[group];
+  const int32_t m = policy_.micro_batch_count - 1;
+  state.blend = add(Verb::kBlend, Lane::kCompute, group, m, {{norm}});
+  if (!plan_.matrix_groups[group].in_place)
+    state.collect = add(Verb::kCollect, Lane::kGather, group, m, {{state.blend}});
+}
+
+void StepWriter::return_matrices(int32_t group) {
+  GroupState& state = group_states_[group];
+  const int32_t m = policy_.micro_batch_count - 1;
+  state.orthogonalize = add(Verb::kOrthogonalize, Lane::kCompute, group, m);
+  wait(state.orthogonalize, {state.collect});
+  if (rank_count_ > 1) state.scatter = add(Verb::kScatter, Lane::kGather, group, m, {{state.orthogonalize}});
+}
+
+void StepWriter::add_matrix_buffers(int32_t group) {
+  const MatrixGroup& what = plan_.matrix_groups[group];
+  const GroupState& state = group_states_[group];
+  for (const int32_t f : what.flats) {
+    const OperationId update = units_[flats_[f].unit].update;
+    std::vector<Wait> ends = {{update}};
+    if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it there
+    add_buffer({.role = Role::kBlended,
+                .category = Category::kCommunication,
+                .flat = f,
+                .size_bytes = updated_count(f) * static_cast<int64_t>(sizeof(float)),
+                .first = state.blend,
+                .last = update},
+               std::move(ends));
+  }
+  if (!what.in_place) {
+    add_buffer({.role = Role::kMatrices,
+                .category = Category::kCommunication,
+                .flat = group,
+                .size_bytes = what.held_bytes,
+                .first = state.collect,
+                .last = state.scatter},
+               {{state.scatter, true}});
+  }
+  add_buffer({.role = Role::kIteration,
+              .category = Category::kCommunication,
+              .flat = group,
+              .size_bytes = what.scratch_bytes,
+              .first = state.orthogonalize,
+              .last = state.orthogonalize},
+             {{state.orthogonalize}});
+}
+
+}  // namespace aliquot

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <utility>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+constexpr OperationId kNone = -1;
+
+/// Walks a step and follows what is offloaded: a copy brings it, operations use it, and what they changed is copied back.
+class HomeWalk {
+ public:
+  explicit HomeWalk(const Proof& proof) : proof_(proof) {}
+
+  void walk() {
+    for (OperationId id = 0; id < static_cast<OperationId>(proof_.plan.schedule.operations.size()); ++id) {
+      const Operation& operation = proof_.plan.schedule.operations[id];
+      const bool copies = operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut;
+      if (copies && operation.lane != Lane::kIo) add(id, fmt::format("{} is not on the io lane", what(id)));
+      for (const Access& access : proof_.accesses.of(id)) touch(id, access);
+    }
+    for (const auto& [slot, state] : slots_) {
+      if (state.changed != kNone)
+        add(state.changed, fmt::format("what {} changes is never taken back", what(state.changed)));
+    }
+  }
+
+ private:
+  struct Slot {
+    OperationId changed = kNone;  // by the last operation that wrote it, since it was last at home
+  };
+
+  void touch(OperationId id, const Access& access) {
+    if (!home_of(access.role)) return;
+    const Verb verb = proof_.plan.schedule.operations[id].verb;
+    Slot& slot = slots_[{access.role, access.flat}];
+    if (verb == Verb::kCopyIn) {
+      if (slot.changed != kNone) add(id, fmt::format("{} undoes {}", what(id), what(slot.changed)));
+      offloaded_[{access.role, access.flat}] = true;
+    } else if (verb == Verb::kCopyOut) {
+      if (slot.changed == kNone || !ended(slot.changed, id))
+        add(id, fmt::format("{} takes back what has not been changed", what(id)));
+      slot.changed = kNone;
+    } else if (access.writes && offloaded_[{access.role, access.flat}]) {
+      slot.changed = id;
+    }
+  }
+
+  bool ended(OperationId earlier, OperationId id) const {
+    const Moment now = proof_.order.moment(1, id);
+    return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
+  }
+  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  void add(OperationId id, std::string sentence) { proof_.defects.add(DefectKind::kPlace, {id}, std::move(sentence)); }
+
+  const Proof& proof_;
+  std::map<std::pair<Role, int32_t>, Slot> slots_;
+  std::map<std::pair<Role, int32_t>, bool> offloaded_;  // brought at least once
+};
+
+}  // namespace
+
+void check_homes(const Proof& proof) {
+  const auto& buffers = proof.plan.schedule.buffers;
+  if (std::ranges::any_of(buffers, [](const PlannedBuffer& buffer) { return is_home(buffer.role); }))
+    HomeWalk(proof).walk();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+/// One after the other in memory, with nothing beyond its end.
+void check_standing(const Proof& proof, Space space) {
+  const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
+  const int64_t memory_bytes = proof.plan.schedule.bytes(space);
+  std::vector<const PlannedBuffer*> buffers;
+  for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
+    if (buffer.space != space) continue;
+    if (buffer.offset_bytes < 0 || buffer.offset_bytes + buffer.size_bytes * copies > memory_bytes) {
+      proof.defects.add(DefectKind::kPlace, {},
+                        fmt::format("the {} lie outside of their memory", proof.defects.what(buffer)));
+    }
+    if (buffer.always && buffer.size_bytes > 0) buffers.push_back(&buffer);
+  }
+  std::sort(buffers.begin(), buffers.end(),
+            [](const PlannedBuffer* a, const PlannedBuffer* b) { return a->offset_bytes < b->offset_bytes; });
+  for (std::size_t i = 1; i < buffers.size(); ++i) {
+    if (buffers[i - 1]->offset_bytes + buffers[i - 1]->size_bytes * copies <= buffers[i]->offset_bytes) continue;
+    proof.defects.add(DefectKind::kPlace, {},
+                      fmt::format("the {} lie where the {} do", proof.defects.what(*buffers[i]),
+                                  proof.defects.what(*buffers[i - 1])));
+  }
+}
+
+/// Copies to and from a file are of whole pages, and so is protection.
+void check_pages(const Proof& proof) {
+  const Policy& policy = proof.plan.policy;
+  const bool on_disk = policy.offload_state == Offload::kDisk || policy.offload_parameters == Offload::kDisk;
+  if (!on_disk && !policy.check) return;
+  for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
+    const bool anywhere = buffer.space == Space::kSharedRange && !policy.check;
+    if (anywhere || buffer.offset_bytes % kPlacePageBytes == 0) continue;
+    proof.defects.add(DefectKind::kPlace, {}, fmt::format("the {} begin within a page", proof.defects.what(buffer)));
+  }
+}
+
+/// Where the policy checks, every tensor has a red zone before it and one after it.
+void check_red_zones(const Proof& proof) {
+  if (!proof.plan.policy.check) return;
+  for (const FlatSpec& flat : proof.plan.flats) {
+    const FlatLayout& layout = flat.layout;
+    int64_t end = 0;
+    for (int32_t t = 0; t <= static_cast<int32_t>(layout.tensors().size()); ++t) {
+      const bool last = t == static_cast<int32_t>(layout.tensors().size());
+      const int64_t next = last ? layout.flat_count() : layout.tensor_offset(t);
+      if (next - end < kRedZoneBlocks * kBlockElements) {
+        proof.defects.add(
+            DefectKind::kPlace, {},
+            fmt::format("no red zone comes before {}", last ? "the end of the flat" : layout.tensors()[t].name));
+      }
+      if (!last) end = next + layout.tensors()[t].element_count();
+    }
+  }
+}
+
+}  // namespace
+
+void check_places(const Proof& proof) {
+  const Schedule& schedule = proof.plan.schedule;
+  check_pages(proof);
+  check_red_zones(proof);
+  for (const PlannedBuffer& buffer : schedule.buffers) {
+    const int64_t needed = needed_bytes(proof.plan, buffer.role, buffer.flat);
+    if (buffer.size_bytes >= needed) continue;
+    proof.defects.add(
+        DefectKind::kPlace, {},
+        fmt::format("the {} have {} bytes and need {}", proof.defects.what(buffer), buffer.size_bytes, needed));
+  }
+  for (int space = 0; space < kSpaceCount; ++space) check_standing(proof, static_cast<Space>(space));
+}
+
+}  // namespace aliquot

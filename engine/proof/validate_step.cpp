@@ -1,0 +1,288 @@
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/proof/validate_parts.h"
+
+namespace aliquot {
+namespace {
+
+constexpr OperationId kNone = -1;
+
+struct ModelCode {
+  Verb verb;
+  int32_t use, micro_batch;
+};
+
+/// As it was declared: micro-batch after micro-batch, forward in order, backward reversed, and forward again before it
+/// where the policy says so.
+std::vector<ModelCode> declared_code(const Plan& plan) {
+  const auto use_count = static_cast<int32_t>(plan.model.uses.size());
+  const std::vector<bool> again = recomputed_uses(plan.model, plan.policy);
+  std::vector<ModelCode> code;
+  for (int32_t m = 0; m < plan.schedule.micro_batch_count; ++m) {
+    for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
+    for (int32_t use = use_count - 1; use >= 0 && !plan.policy.evaluation; --use) {
+      if (again[use]) code.push_back({Verb::kRecompute, use, m});
+      code.push_back({Verb::kBackward, use, m});
+    }
+  }
+  return code;
+}
+
+void check_model_code(const Proof& proof) {
+  const std::vector<ModelCode> code = declared_code(proof.plan);
+  std::size_t next = 0;
+  const auto& operations = proof.plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& operation = operations[id];
+    if (!is_model_code(operation.verb)) continue;
+    const bool as_declared = next < code.size() && operation.place == code[next].use &&
+                             operation.verb == code[next].verb && operation.micro_batch == code[next].micro_batch &&
+                             operation.lane == Lane::kCompute;
+    if (!as_declared) {
+      proof.defects.add(
+          DefectKind::kUse, {id},
+          fmt::format("{} comes where the model declared another, or not on the compute lane", proof.defects.what(id)));
+      return;
+    }
+    ++next;
+  }
+  if (next == code.size()) return;
+  proof.defects.add(DefectKind::kUse, {}, "the step does not run all of the model's code");
+}
+
+/// A unit from its gather to its release, stage 3.
+struct Whole {
+  OperationId gather = kNone;    // none: it is not whole
+  OperationId last_use = kNone;  // since
+};
+
+class WholeWalk {
+ public:
+  explicit WholeWalk(const Proof& proof) : proof_(proof), units_(proof.plan.model.units.size()) {}
+
+  void walk() {
+    const auto& operations = proof_.plan.schedule.operations;
+    for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+      const Operation& operation = operations[id];
+      if (operation.verb == Verb::kGather) gather(id, units_[operation.place]);
+      if (operation.verb == Verb::kRelease) release(id, units_[operation.place]);
+      if (!is_model_code(operation.verb)) continue;
+      for (const UnitId unit : proof_.plan.model.uses[operation.place]) use(id, unit);
+    }
+    for (const Whole& unit : units_) {
+      if (unit.gather != kNone) add({unit.gather}, fmt::format("{} is never undone", what(unit.gather)));
+    }
+  }
+
+ private:
+  void gather(OperationId id, Whole& unit) {
+    if (unit.gather != kNone) add({unit.gather, id}, fmt::format("{} gathers what is whole", what(id)));
+    unit = {id, kNone};
+  }
+  void use(OperationId id, UnitId unit) {
+    Whole& whole = units_[unit];
+    if (whole.gather == kNone || !ended(whole.gather, id)) {
+      add({id}, fmt::format("{} uses {} while it is not whole", what(id), proof_.plan.model.units[unit].name));
+    }
+    whole.last_use = id;
+  }
+  void release(OperationId id, Whole& unit) {
+    if (unit.gather == kNone) {
+      add({id}, fmt::format("{} lets go what is not whole", what(id)));
+    } else if (unit.last_use == kNone || !ended(unit.last_use, id) || !ended(unit.gather, id)) {
+      add({id}, fmt::format("{} comes before a use has ended", what(id)));
+    }
+    unit = {};
+  }
+  bool ended(OperationId earlier, OperationId id) const {
+    const Moment now = proof_.order.moment(1, id);
+    return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
+  }
+  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  void add(std::vector<OperationId> operations, std::string sentence) {
+    proof_.defects.add(DefectKind::kWhole, std::move(operations), std::move(sentence));
+  }
+
+  const Proof& proof_;
+  std::vector<Whole> units_;
+};
+
+/// A trainable unit's gradient through the step.
+struct Gradient {
+  int32_t backward_count = 0;  // since the last reduce
+  OperationId last_backward = kNone, last_reduce = kNone;
+  int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
+};
+
+class GradientWalk {
+ public:
+  explicit GradientWalk(const Proof& proof)
+      : proof_(proof),
+        schedule_(proof.plan.schedule),
+        use_count_(proof.plan.model.units.size(), 0),
+        units_(proof.plan.model.units.size()) {
+    for (const auto& use : proof.plan.model.uses) {
+      for (const UnitId unit : use) ++use_count_[unit];
+    }
+  }
+
+  void walk() {
+    for (OperationId id = 0; id < static_cast<OperationId>(schedule_.operations.size()); ++id) visit(id);
+    for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) finish(unit);
+    if (norm_count_ != (evaluates() ? 0 : 1))
+      add(DefectKind::kGradient, kNone, fmt::format("a step has {} norms", norm_count_));
+  }
+
+ private:
+  void visit(OperationId id) {
+    const Operation& operation = schedule_.operations[id];
+    switch (operation.verb) {
+      case Verb::kBackward:
+        for (const UnitId unit : proof_.plan.model.uses[operation.place]) {
+          ++units_[unit].backward_count;
+          units_[unit].last_backward = id;
+        }
+        return;
+      case Verb::kReduce: return reduce(id, operation);
+      case Verb::kExchange: return exchange(id, units_[operation.place]);
+      case Verb::kSpread: return spread(id, units_[operation.place]);
+      case Verb::kNorm: return norm(id);
+      case Verb::kBlend:
+        for (const int32_t f : proof_.plan.matrix_groups[operation.place].flats)
+          decided_and_summed(id, units_[proof_.plan.flats[f].unit]);
+        return;
+      case Verb::kUpdate: return update(id, units_[operation.place]);
+      case Verb::kPublish: return publish(id, units_[operation.place]);
+      case Verb::kGather:
+      case Verb::kRefresh:
+      case Verb::kForward:
+      case Verb::kRecompute:
+      case Verb::kCopyIn:
+      case Verb::kCopyOut:
+      case Verb::kCollect:
+      case Verb::kOrthogonalize:
+      case Verb::kScatter:
+      case Verb::kRelease: return;
+    }
+  }
+
+  bool evaluates() const { return proof_.plan.policy.evaluation; }
+  int32_t reduces_wanted() const { return schedule_.accumulate_into_shard ? schedule_.micro_batch_count : 1; }
+
+  int32_t exchanges_wanted() const { return proof_.plan.policy.replica_count > 1 ? 1 : 0; }
+
+  void reduce(OperationId id, const Operation& operation) {
+    Gradient& unit = units_[operation.place];
+    const int32_t batches = schedule_.accumulate_into_shard ? 1 : schedule_.micro_batch_count;
+    const bool complete = unit.backward_count == use_count_[operation.place] * batches;
+    if (!complete) {
+      add(DefectKind::kGradient, id,
+          fmt::format("{} has {} of {} backward passes to sum", what(id), unit.backward_count,
+                      use_count_[operation.place] * batches));
+    } else if (!ended(unit.last_backward, id) || operation.micro_batch != micro_batch_of(unit.last_backward)) {
+      add(DefectKind::kGradient, id, fmt::format("{} does not follow its backward", what(id)));
+    }
+    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
+    unit.backward_count = 0;
+    unit.last_reduce = id;
+    ++unit.reduce_count;
+  }
+  void exchange(OperationId id, Gradient& unit) {
+    if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
+      add(DefectKind::kGradient, id, fmt::format("{} exchanges what is not yet summed", what(id)));
+    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
+    unit.last_reduce = id;
+    ++unit.exchange_count;
+  }
+  void spread(OperationId id, Gradient& unit) {
+    if (unit.reduce_count != reduces_wanted()) {
+      add(DefectKind::kGradient, id, fmt::format("{} spreads what is not yet summed", what(id)));
+    }
+    ++unit.spread_count;
+  }
+  void norm(OperationId id) {
+    norm_ = id;
+    ++norm_count_;
+    if (proof_.plan.policy.update_in_backward) return;  // nothing waits for its decision
+    const Order::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
+    for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
+      const Verb verb = schedule_.operations[other].verb;
+      if (verb != Verb::kUpdate && !is_of_group(verb)) continue;
+      if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
+      add(DefectKind::kUpdate, id,
+          fmt::format("{} decides anew while {} of the step before may still follow the old decision", what(id),
+                      what(other)));
+    }
+  }
+  void update(OperationId id, Gradient& unit) {
+    decided_and_summed(id, unit);
+    ++unit.update_count;
+  }
+  void decided_and_summed(OperationId id, const Gradient& unit) {
+    const bool decided = proof_.plan.policy.update_in_backward || (norm_ != kNone && ended(norm_, id));
+    const bool summed = unit.reduce_count == reduces_wanted() && unit.exchange_count == exchanges_wanted() &&
+                        (schedule_.zero_stage > 0 || unit.spread_count == 1);
+    if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", what(id)));
+    if (!summed || !ended(unit.last_reduce, id))
+      add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
+  }
+  void publish(OperationId id, Gradient& unit) {
+    if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", what(id)));
+    ++unit.publish_count;
+  }
+
+  void finish(UnitId id) {
+    const Gradient& unit = units_[id];
+    const bool trains = proof_.accesses.trains(id) && !evaluates();
+    const int stage = schedule_.zero_stage;
+    const std::string& name = proof_.plan.model.units[id].name;
+    const int32_t reduces = trains ? reduces_wanted() : 0, spreads = trains && stage == 0 ? 1 : 0;
+    const int32_t updates = trains ? 1 : 0, publishes = trains && (stage == 1 || stage == 2) ? 1 : 0;
+    if (unit.exchange_count != (trains ? exchanges_wanted() : 0)) {
+      add(DefectKind::kGradient, kNone,
+          fmt::format("the gradient of {} is exchanged {} times between replicas", name, unit.exchange_count));
+    }
+    if (unit.reduce_count != reduces || unit.spread_count != spreads) {
+      add(DefectKind::kGradient, kNone,
+          fmt::format("the gradient of {} is reduced {} times and spread {} times, not {} and {}", name,
+                      unit.reduce_count, unit.spread_count, reduces, spreads));
+    }
+    if (unit.update_count != updates || unit.publish_count != publishes) {
+      add(DefectKind::kUpdate, kNone,
+          fmt::format("{} is updated {} times and published {} times, not {} and {}", name, unit.update_count,
+                      unit.publish_count, updates, publishes));
+    }
+  }
+
+  int32_t micro_batch_of(OperationId id) const { return schedule_.operations[id].micro_batch; }
+  bool ended(OperationId earlier, OperationId id) const {
+    if (earlier == kNone) return false;
+    const Moment now = proof_.order.moment(1, id);
+    return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
+  }
+  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  void add(DefectKind kind, OperationId id, std::string sentence) {
+    std::vector<OperationId> operations;
+    if (id != kNone) operations.push_back(id);
+    proof_.defects.add(kind, std::move(operations), std::move(sentence));
+  }
+
+  const Proof& proof_;
+  const Schedule& schedule_;
+  std::vector<int32_t> use_count_;
+  std::vector<Gradient> units_;
+  OperationId norm_ = kNone;
+  int32_t norm_count_ = 0;
+};
+
+}  // namespace
+
+void check_uses(const Proof& proof) {
+  check_model_code(proof);
+  if (proof.plan.schedule.zero_stage == 3) WholeWalk(proof).walk();
+}
+
+void check_gradients(const Proof& proof) { GradientWalk(proof).walk(); }
+
+}  // namespace aliquot

@@ -1,0 +1,189 @@
+#include "engine/run/executor.h"
+
+#include <fmt/format.h>
+
+#include "kernels/system/tell.h"
+#include "sharding/flight/flight_recorder.h"
+
+namespace aliquot {
+
+Executor::Executor(const Parts& parts)
+    : plan_(parts.plan),
+      world_(parts.groups.world()),
+      ranks_(parts.groups.replica()),
+      lanes_(parts.lanes),
+      memory_(parts.memory),
+      decision_(parts.decision),
+      work_({parts.plan, parts.groups, parts.memory, parts.homes, parts.updater, parts.optimizer}) {
+  const std::size_t count = plan_.schedule.operations.size();
+  begins_.resize(count);
+  ends_.resize(count);
+  for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
+    const PlannedBuffer& buffer = plan_.schedule.buffers[b];
+    if (buffer.always) continue;
+    begins_[buffer.first].push_back(b);
+    ends_[buffer.last].push_back(b);
+  }
+  note_observed_operations();
+}
+
+void Executor::note_observed_operations() {
+  const auto& operations = plan_.schedule.operations;
+  observed_here_.assign(operations.size(), false);
+  observed_by_all_.assign(operations.size(), false);
+  for (const Operation& operation : operations) {
+    for (const Wait& wait : operation.after) (wait.on_all ? observed_by_all_ : observed_here_)[wait.operation] = true;
+  }
+  events_.resize(operations.size());
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if (observed_here_[i]) events_[i] = world_.device().make_event();
+    if (is_model_code(operations[i].verb)) first_after_passes_ = static_cast<OperationId>(i) + 1;
+  }
+  const auto count = static_cast<OperationId>(operations.size());
+  while (first_after_passes_ < count && operations[first_after_passes_].verb != Verb::kNorm) ++first_after_passes_;
+}
+
+void Executor::start_after_meeting(uint64_t base) {
+  progress_base_ = base;
+  first_step_ = step_;
+}
+
+void Executor::run_to_model_code() {
+  while (!at_end_of_passes() && !at_model_code()) {
+    issue(cursor_);
+    ++cursor_;
+  }
+}
+
+void Executor::open(bool passes_over) {
+  or_say_where([&] {
+    begin(cursor_);
+    work_.open_use(stream(Lane::kCompute), cursor_, passes_over);
+  });
+}
+
+void Executor::close() {
+  or_say_where([&] {
+    work_.close_use(stream(Lane::kCompute), cursor_);
+    end(cursor_);
+  });
+  ++cursor_;
+  run_to_model_code();
+}
+
+void Executor::finish_step(bool abandons) {
+  abandons_ = abandons;
+  const auto count = static_cast<OperationId>(plan_.schedule.operations.size());
+  for (; cursor_ < count; ++cursor_) issue(cursor_);
+  cursor_ = 0;
+  decided_ = false;
+  work_.begin_step();
+  ++step_;
+}
+
+void Executor::issue(OperationId id) {
+  or_say_where([&] {
+    begin(id);
+    run(id);
+    end(id);
+  });
+}
+
+/// When ranks miss one another, all of them say where they were: together that tells who waited for whom.
+template <typename Work>
+void Executor::or_say_where(const Work& work) {
+  try {
+    work();
+  } catch (const CommunicationError&) {
+    tell("rank {} was at {}", world_.rank(), note_place());
+    throw;
+  } catch (...) {
+    note_place();
+    throw;
+  }
+}
+
+/// For the record that the rank leaves behind.
+std::string Executor::note_place() const {
+  const std::string place =
+      fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
+                  plan_.schedule.operations.size(), operation(cursor_).micro_batch, shown_step_);
+  if (world_.flight() != nullptr) world_.flight()->note_place(place);
+  return place;
+}
+
+/// Grows from step to step and, within a step, from operation to operation, as progress on a lane must.
+uint64_t Executor::progress(OperationId id, int64_t step) const {
+  return progress_base_ + static_cast<uint64_t>(step - first_step_ + 1) * plan_.schedule.operations.size() +
+         static_cast<uint64_t>(id);
+}
+
+Label Executor::label(const Operation& operation) const {
+  if (operation.verb == Verb::kNorm) return {"norm", shown_step_};
+  UnitId unit = operation.place;
+  if (is_model_code(operation.verb)) unit = plan_.model.uses[operation.place].front();
+  if (is_of_group(operation.verb)) unit = plan_.flats[plan_.matrix_groups[operation.place].flats.front()].unit;
+  return {plan_.model.units[unit].name, shown_step_};
+}
+
+void Executor::begin(OperationId id) {
+  const Operation& what = operation(id);
+  Stream& lane = stream(what.lane);
+  for (const Wait& wait : what.after) {
+    const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
+    if (step < first_step_) continue;  // everybody has met since
+    if (!wait.on_all) {
+      lane.wait(*events_[wait.operation]);
+      continue;
+    }
+    ranks_.await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(what));
+  }
+  for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
+  if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
+  if (faults_ != nullptr) faults_->before(lane, id, shown_step_);
+  if (watch_ != nullptr) watch_->before(lane, id);
+}
+
+void Executor::end(OperationId id) {
+  Stream& lane = stream(operation(id).lane);
+  if (faults_ != nullptr) faults_->after(lane, id, shown_step_);
+  if (recorder_ != nullptr) recorder_->end(lane, id, step_);
+  if (observed_here_[id]) lane.record(*events_[id]);
+  if (observed_by_all_[id]) ranks_.publish(lane, progress(id, step_));
+  for (const BufferId buffer : ends_[id]) memory_.release(buffer);
+}
+
+void Executor::run(OperationId id) {
+  const Operation& what = operation(id);
+  Stream& lane = stream(what.lane);
+  switch (what.verb) {
+    case Verb::kRefresh: return work_.refresh(lane, what, label(what));
+    case Verb::kGather: return work_.gather(lane, what, label(what));
+    case Verb::kReduce: return work_.reduce(lane, id, label(what));
+    case Verb::kExchange: return work_.exchange(lane, what, label(what));
+    case Verb::kSpread: return work_.spread(lane, what, label(what));
+    case Verb::kPublish: return work_.publish(lane, what, label(what));
+    case Verb::kBlend:
+    case Verb::kCollect:
+    case Verb::kOrthogonalize:
+    case Verb::kScatter: return work_.matrices(lane, what, update_steps_, label(what));
+    case Verb::kUpdate: return update(what);
+    case Verb::kCopyIn:
+    case Verb::kCopyOut: return work_.copy(lane, id);
+    case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
+    case Verb::kForward:
+    case Verb::kRecompute:
+    case Verb::kBackward:
+    case Verb::kRelease: return;  // the model's own, and what begin() and end() do
+  }
+}
+
+void Executor::update(const Operation& operation) {
+  if (plan_.policy.update_in_backward && !decided_) {
+    update_steps_ = decision_.decide_ahead();
+    decided_ = true;
+  }
+  work_.update(stream(operation.lane), operation.place, update_steps_);
+}
+
+}  // namespace aliquot

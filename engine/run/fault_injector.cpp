@@ -1,0 +1,124 @@
+#include "engine/run/fault_injector.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+namespace {
+
+/// Whether the operation is of that unit, or of that use of it.
+bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
+  if (unit.empty()) return true;
+  const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
+  if (operation.verb == Verb::kNorm) return false;
+  if (is_model_code(operation.verb)) return std::ranges::any_of(plan.model.uses[operation.place], named);
+  if (!is_of_group(operation.verb)) return named(operation.place);
+  const auto& flats = plan.matrix_groups[operation.place].flats;
+  return std::ranges::any_of(flats, [&](int32_t flat) { return named(plan.flats[flat].unit); });
+}
+
+/// The unit whose data the fault is of.
+UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
+  if (!is_model_code(operation.verb)) return operation.place;
+  for (const UnitId id : plan.model.uses[operation.place]) {
+    if (unit.empty() || plan.model.units[id].name == unit) return id;
+  }
+  return plan.model.uses[operation.place].front();
+}
+
+/// A rank that publishes what it updated writes over its own copy too, and with it over the flipped bit.
+void refuse_flip_before_publish(const StagedFault& fault, const Plan& plan) {
+  const bool publishes =
+      std::ranges::any_of(plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kPublish; });
+  if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
+  throw UsageError(
+      "ALIQUOT_FAULT would flip a bit in update that publish then writes over, and nothing would be other: at ZeRO "
+      "stages 1 and 2 it is op=publish,kind=flip.");
+}
+
+void refuse_what_cannot_come(const StagedFault& fault, const Plan& plan, const World& world) {
+  if (fault.rank >= world.rank_count()) {
+    throw UsageError(
+        fmt::format("ALIQUOT_FAULT is for rank {}, and there are {} ranks.", fault.rank, world.rank_count()));
+  }
+  if (fault.kind == FaultKind::kStop && launched_process_count() == 1) {
+    throw UsageError(
+        "ALIQUOT_FAULT would stop a process that is all ranks, and nobody were left to miss it: use kind=slow:2s, or "
+        "mpirun.");
+  }
+  refuse_flip_before_publish(fault, plan);
+  const bool comes = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
+    return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
+  });
+  if (comes || fault.operation == "save") return;
+  throw UsageError(fmt::format("ALIQUOT_FAULT is for {}{}{}, which these ranks do not run.", fault.operation,
+                               fault.unit.empty() ? "" : " ", fault.unit));
+}
+
+}  // namespace
+
+std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts) {
+  const StagedFault* fault = staged_fault();
+  if (fault == nullptr) return nullptr;
+  refuse_what_cannot_come(*fault, parts.plan, world);
+  if (fault->rank != world.rank() || fault->operation == "save") return nullptr;
+  return std::make_unique<FaultInjector>(*fault, parts);
+}
+
+bool FaultInjector::is_here(OperationId operation, int64_t step) const {
+  const Operation& what = parts_.plan.schedule.operations[operation];
+  return !done_ && step == fault_.step && name(what.verb) == fault_.operation && is_of(parts_.plan, what, fault_.unit);
+}
+
+void FaultInjector::before(Stream& lane, OperationId operation, int64_t step) {
+  if (!is_here(operation, step)) return;
+  const Operation& what = parts_.plan.schedule.operations[operation];
+  if (fault_.kind == FaultKind::kFlip || (fault_.kind == FaultKind::kNan && what.verb == Verb::kBackward)) return;
+  done_ = true;
+  if (fault_.kind == FaultKind::kNan) return spoil_gradient(lane, unit_of(parts_.plan, what, fault_.unit));
+  where_ = fmt::format("{} (step {})", title(parts_.plan, operation), step);
+  lane.run([this] { strike(fault_, where_); });
+}
+
+void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
+  if (!is_here(operation, step)) return;
+  done_ = true;
+  const UnitId unit = unit_of(parts_.plan, parts_.plan.schedule.operations[operation], fault_.unit);
+  if (fault_.kind == FaultKind::kNan) spoil_gradient(lane, unit);
+  if (fault_.kind == FaultKind::kFlip) flip_bit(lane, unit);
+}
+
+void FaultInjector::spoil_gradient(Stream& lane, UnitId unit) const {
+  for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
+    std::byte* gradients = parts_.memory.address(Role::kGradients, f);
+    if (gradients == nullptr) continue;
+    const DType dtype = parts_.plan.policy.precision.gradients;
+    const int64_t first = parts_.plan.flats[f].layout.tensor_offset(0);
+    parts_.device.kernels().fill(lane, gradients + first * element_bytes(dtype), dtype,
+                                 std::numeric_limits<float>::quiet_NaN(), 1);
+    return;
+  }
+}
+
+/// Of the first element that this rank has of the unit, in the low bits of what it computes with.
+void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
+  lane.synchronize();
+  for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
+    const FlatLayout& layout = parts_.plan.flats[f].layout;
+    for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r) {
+      if (layout.pieces(r).empty()) continue;
+      const int64_t element = r * layout.shard_count() + layout.pieces(r).front().shard_offset;
+      std::byte* at = parts_.weights.working(f, element);
+      std::byte byte{};
+      parts_.view.fetch(&byte, at, 1);
+      byte ^= std::byte{4};
+      parts_.view.store(at, &byte, 1);
+      return;
+    }
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,47 @@
+#pragma once
+// Where a staged fault meets the operations of a step.
+
+#include <memory>
+#include <string>
+
+#include "engine/run/memory/step_memory.h"
+#include "engine/run/memory/weights.h"
+#include "kernels/system/staged_fault.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// Strikes once, at the first operation that the fault is for. Used from the rank's own thread; what it is given must
+/// outlive it.
+class FaultInjector {
+ public:
+  struct Parts {
+    const Plan& plan;
+    const StepMemory& memory;
+    const Weights& weights;
+    const HostView& view;
+    Device& device;
+  };
+  FaultInjector(const StagedFault& fault, const Parts& parts) : fault_(fault), parts_(parts) {}
+
+  /// On the operation's lane, before its work and after what it waits for.
+  void before(Stream& lane, OperationId operation, int64_t step);
+  /// After its work. A flip waits for the lane.
+  void after(Stream& lane, OperationId operation, int64_t step);
+
+ private:
+  bool is_here(OperationId operation, int64_t step) const;
+  void spoil_gradient(Stream& lane, UnitId unit) const;
+  void flip_bit(Stream& lane, UnitId unit) const;
+
+  const StagedFault& fault_;
+  Parts parts_;
+  bool done_ = false;
+  std::string where_;  // outlives the work that names it
+};
+
+/// Null unless ALIQUOT_FAULT is for this rank and an operation of the plan. Throws UsageError, the same on all ranks, where
+/// the world has no such rank, the plan no such operation, or a rank that is a thread would stop its whole process.
+std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts);
+
+}  // namespace aliquot

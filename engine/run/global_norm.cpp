@@ -1,0 +1,132 @@
+#include "engine/run/global_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+namespace {
+
+int64_t block_count(int64_t elements) { return (elements + kBlockElements - 1) / kBlockElements; }
+
+/// The blocks of one flat that `rank` of the replica has sums of; places count from the start of its shard.
+std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor, int rank) {
+  std::vector<NormSpan> spans;
+  for (const Piece& piece : plan.flats[f].layout.pieces(rank)) {
+    spans.push_back({first_tensor + piece.tensor, piece.tensor_offset / kBlockElements, block_count(piece.count),
+                     piece.shard_offset / kBlockElements});
+  }
+  return spans;
+}
+
+}  // namespace
+
+GlobalNorm::GlobalNorm(const Plan& plan, const ReplicaGroups& groups)
+    : plan_(plan),
+      groups_(groups),
+      ranks_(groups.replica()),
+      device_(groups.world().device()),
+      part_bytes_(norm_part_bytes(plan.flats)) {
+  std::vector<NormTensor> tensors;
+  for (const FlatSpec& flat : plan.flats) {
+    first_tensor_.push_back(static_cast<int32_t>(tensors.size()));
+    if (!flat.trainable) continue;
+    for (const TensorSpec& tensor : flat.layout.tensors())
+      tensors.push_back({tensor.name, block_count(tensor.element_count())});
+  }
+  tensor_sums_.resize(tensors.size());
+  tree_ = std::make_unique<NormTree>(std::move(tensors));
+
+  std::vector<NormNode> all;
+  for (int r = 0; r < ranks_.rank_count(); ++r) {
+    const auto nodes = nodes_of(r);
+    value_counts_.push_back(static_cast<int64_t>(nodes.size()));
+    all.insert(all.end(), nodes.begin(), nodes.end());
+  }
+  total_ = std::make_unique<NormTotal>(*tree_, all);
+  values_.resize(all.size());
+
+  int64_t first_value = 1, mirrored = 0;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    if (!plan.flats[f].trainable) continue;
+    auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan, f, first_tensor_[f], ranks_.rank()));
+    const auto count = static_cast<int64_t>(parts->nodes().size());
+    const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
+    own_.push_back({f, std::move(parts), first_value, blocks, mirrored});
+    first_value += count;
+    mirrored += blocks;
+  }
+  if (device_.kind() == DeviceKind::kHost) return;
+  squares_mirror_ = device_.allocate_host(mirrored * static_cast<int64_t>(sizeof(double)), "sums of squares");
+  parts_mirror_ = device_.allocate_host(part_bytes_ * ranks_.rank_count(), "parts of the norm");
+}
+
+std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
+  std::vector<NormNode> nodes;
+  for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
+    if (!plan_.flats[f].trainable) continue;
+    const auto own = tree_->nodes(spans_of(plan_, static_cast<int32_t>(f), first_tensor_[f], rank));
+    nodes.insert(nodes.end(), own.begin(), own.end());
+  }
+  return nodes;
+}
+
+void GlobalNorm::sum_own(const StepMemory& memory, double* own) const {
+  for (const FlatParts& flat : own_) {
+    const auto* squares = squares_mirror_.data() != nullptr
+                              ? squares_mirror_.as<double>() + flat.first_mirrored
+                              : reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
+    flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
+  }
+}
+
+void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
+  const Kernels& kernels = device_.kernels();
+  const bool mirrors = parts_mirror_.data() != nullptr;
+  std::byte* parts = memory.address(Role::kNormParts, -1);
+  std::byte* own_part = (mirrors ? parts_mirror_.data() : parts) + ranks_.rank() * part_bytes_;
+  for (const FlatParts& flat : own_) {
+    if (!mirrors) break;
+    kernels.copy(reduce, squares_mirror_.as<double>() + flat.first_mirrored, memory.address(Role::kSquares, flat.flat),
+                 flat.block_count * static_cast<int64_t>(sizeof(double)));
+  }
+  reduce.run([this, &memory, own_part, abandons] {
+    auto* own = reinterpret_cast<double*>(own_part);
+    own[0] = abandons ? 1 : 0;
+    sum_own(memory, own);
+  });
+  if (mirrors) kernels.copy(reduce, parts + ranks_.rank() * part_bytes_, own_part, part_bytes_);
+  ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1), part_bytes_, label);
+  if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
+  if (plan_.policy.replica_count == 1) return;
+  Communicator& world = groups_.world().communicator();
+  abandoned_by_ = abandons ? world.rank() : world.rank_count();
+  world.all_reduce(reduce, {&abandoned_by_, 1}, Reduction::kMin, label);
+}
+
+NormResult GlobalNorm::finish(const StepMemory& memory) {
+  const std::byte* parts =
+      parts_mirror_.data() != nullptr ? parts_mirror_.data() : memory.address(Role::kNormParts, -1);
+  int64_t next = 0;
+  NormResult result;
+  for (std::size_t r = 0; r < value_counts_.size(); ++r) {
+    const auto* part = reinterpret_cast<const double*>(parts + static_cast<int64_t>(r) * part_bytes_);
+    const bool says = plan_.policy.replica_count == 1;  // else the world's word is the one
+    if (says && part[0] != 0 && result.abandoned_by < 0) result.abandoned_by = static_cast<int>(r);
+    std::copy_n(part + 1, value_counts_[r], values_.begin() + next);
+    next += value_counts_[r];
+  }
+  if (plan_.policy.replica_count > 1 && abandoned_by_ < groups_.world().rank_count())
+    result.abandoned_by = static_cast<int>(abandoned_by_);
+  result.sum_of_squares = total_->finish(values_, tensor_sums_);
+  if (std::isfinite(result.sum_of_squares)) return result;
+  for (const int32_t tensor : tree_->name_order()) {
+    if (std::isfinite(tensor_sums_[tensor])) continue;
+    result.first_not_finite = tree_->tensors()[tensor].name;
+    break;
+  }
+  return result;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,86 @@
+#include "engine/run/memory/aliased_pages.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kStretchBytes = int64_t{1} << 20;  // before and behind the pages
+
+[[noreturn]] void refuse(const char* call) {
+  throw UnavailableError(
+      fmt::format("the system gives no second mapping of a buffer to check its uses by ({}: {}); turn the checks off "
+                  "(EngineOptions::check, ALIQUOT_CHECK), or raise vm.max_map_count",
+                  call, std::strerror(errno)));
+}
+
+std::size_t length(int64_t size_bytes) { return static_cast<std::size_t>(size_bytes); }
+
+}  // namespace
+
+void make_aliasable(std::byte* at, int64_t size_bytes) {
+  if (size_bytes == 0) return;
+  // An old size of 0 asks for a second mapping, which memory of one process alone cannot have.
+  if (void* second = mremap(at, 0, 1, MREMAP_MAYMOVE); second != MAP_FAILED) {
+    munmap(second, 1);
+    return;
+  }
+  const void* mapped =
+      mmap(at, length(size_bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (mapped == MAP_FAILED) refuse("mmap");
+}
+
+AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames names)
+    : size_bytes_(size_bytes), names_(std::move(names)) {
+  const std::size_t reserved_bytes = length(size_bytes + 2 * kStretchBytes);
+  void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) refuse("mmap");
+  std::byte* data = static_cast<std::byte*>(reserved) + kStretchBytes;
+  const void* second = mremap(const_cast<std::byte*>(of), 0, length(size_bytes), MREMAP_MAYMOVE | MREMAP_FIXED, data);
+  if (second == MAP_FAILED || mprotect(data, length(size_bytes), PROT_NONE) != 0) {
+    const int error = errno;
+    munmap(reserved, reserved_bytes);
+    errno = error;
+    refuse("mremap");
+  }
+  reserved_ = static_cast<std::byte*>(reserved);
+  data_ = data;
+}
+
+AliasedPages::~AliasedPages() { munmap(reserved_, length(size_bytes_ + 2 * kStretchBytes)); }
+
+void AliasedPages::allow(Allows what) {
+  if (allows_ == what) return;
+  const int protection = what == Allows::kNothing   ? PROT_NONE
+                         : what == Allows::kReading ? PROT_READ
+                                                    : PROT_READ | PROT_WRITE;
+  if (mprotect(data_, length(size_bytes_), protection) != 0) refuse("mprotect");
+  allows_ = what;
+}
+
+bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept {
+  const auto* at = static_cast<const std::byte*>(address);
+  if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kStretchBytes) return false;
+  line.add("aliquot: ");
+  if (allows_ == Allows::kNothing) {
+    names_.say(line, at - data_, "touched outside a live scope");
+    line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
+    return true;
+  }
+  const bool live = at >= data_ && at < data_ + size_bytes_;
+  if (!live) {
+    names_.say(line, at - data_, "touched");
+    line.add(": is it declared too small?");
+  } else {
+    names_.say(line, at - data_, "written");
+    line.add(": a model only reads its parameters; engine.step() changes them");
+  }
+  return true;
+}
+
+}  // namespace aliquot

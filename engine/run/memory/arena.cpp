@@ -1,0 +1,36 @@
+#include "engine/run/memory/arena.h"
+
+#include <algorithm>
+
+#include "engine/run/all_or_none.h"
+#include "engine/run/memory/aliased_pages.h"
+
+namespace aliquot {
+
+Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups) {
+  Communicator& replica = groups.replica();
+  const auto bytes = [&](Space space) {
+    return std::max(training.schedule.bytes(space), evaluation.schedule.bytes(space));
+  };
+  // A group that cannot have its memory is not to be waited for by the others.
+  const auto together = [&](const auto& attempt) {
+    if (training.policy.replica_count == 1) return attempt();
+    all_or_none(groups.world(), attempt);
+  };
+  together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
+  if (bytes(Space::kPeers) > 0)
+    together([&] { peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena"); });
+  const bool aliases = training.policy.check && !training.topology.has_gpus();
+  if (aliases) make_aliasable(own_.local(), own_.size_bytes());
+  if (!training.schedule.view) return;
+  const int64_t shared = training.schedule.bytes(Space::kSharedRange);
+  together([&] {
+    shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
+  });
+  if (!aliases) return;
+  // Of threads it is one range at one address.
+  if (replica.rank() == 0) make_aliasable(shared_->writable(), shared_->size_bytes());
+  replica.gather_objects("aliasable");
+}
+
+}  // namespace aliquot

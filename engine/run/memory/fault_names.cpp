@@ -1,0 +1,131 @@
+#include "engine/run/memory/fault_names.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <mutex>
+#include <signal.h>
+#include <unistd.h>
+
+#include "engine/run/memory/guard_range.h"
+
+namespace aliquot {
+namespace {
+
+/// The sources of this process, for a signal handler: fixed places, no lock. What finds no place stays without a name.
+constexpr std::size_t kMostSources = 1024;
+std::array<std::atomic<const FaultSource*>, kMostSources> sources{};
+std::array<struct sigaction, 2> previous_actions{};
+
+struct sigaction& previous_action(int signal) {
+  return previous_actions[signal == SIGBUS];
+}
+
+/// As if this handler had never been there: the one before gets what the kernel gave, and may mend what faulted and return.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction before = previous_action(signal);
+  const bool sent = info->si_code <= 0;  // by a process: no instruction is at fault
+  if (sent && before.sa_handler == SIG_IGN) return;
+  if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    sigaction(signal, &before, nullptr);
+    if (sent) raise(signal);  // else the instruction faults again when this returns, and the process dies of that
+    return;
+  }
+  if ((before.sa_flags & SA_RESETHAND) != 0) previous_action(signal) = {};
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, info, context);
+  } else {
+    before.sa_handler(signal);
+  }
+}
+
+/// On the alternate stack where the thread has one: who handles overflows of the stack handles them there.
+void take_signal(int signal, void (*handler)(int, siginfo_t*, void*)) {
+  sigaction(signal, nullptr, &previous_action(signal));  // known before the first fault comes
+  const struct sigaction& before = previous_action(signal);
+  struct sigaction action {};
+  action.sa_mask = before.sa_mask;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | (before.sa_flags & (SA_NODEFER | SA_RESTART));
+  action.sa_sigaction = handler;
+  sigaction(signal, &action, nullptr);
+}
+
+void name_and_pass_on(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  if (info->si_code > 0) {
+    FaultLine line;
+    for (const auto& place : sources) {
+      const FaultSource* source = place.load();
+      if (source == nullptr || !source->explain(info->si_addr, line)) continue;
+      line.write();
+      break;
+    }
+  }
+  errno = error;
+  pass_on(signal, info, context);
+}
+
+}  // namespace
+
+void FaultLine::add(std::string_view text) noexcept {
+  const std::size_t length = std::min(text.size(), text_.size() - 1 - length_);  // a newline fits, always
+  std::memcpy(text_.data() + length_, text.data(), length);
+  length_ += length;
+}
+
+void FaultLine::add(int64_t number) noexcept {
+  std::array<char, 24> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+  add(std::string_view(digits.data(), static_cast<std::size_t>(end - digits.data())));
+}
+
+void FaultLine::write() const noexcept {
+  std::array<char, std::tuple_size_v<decltype(text_)>> whole = text_;
+  whole[length_] = '\n';
+  if (::write(STDERR_FILENO, whole.data(), length_ + 1) < 0) return;
+}
+
+void FaultNames::add(std::string name, int64_t offset_bytes, int64_t size_bytes) {
+  tensors_.push_back({std::move(name), offset_bytes, size_bytes});
+}
+
+void FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
+  const auto after =
+      std::upper_bound(tensors_.begin(), tensors_.end(), offset_bytes,
+                       [](int64_t offset, const Tensor& tensor) { return offset < tensor.offset_bytes; });
+  const Tensor& tensor = after == tensors_.begin() ? *after : *(after - 1);
+  line.add(tensor.name);
+  line.add(" was ");
+  line.add(what);
+  const int64_t into = offset_bytes - tensor.offset_bytes, beyond = into - tensor.size_bytes;
+  if (into >= 0 && beyond < 0) return;
+  line.add(" ");
+  line.add(into < 0 ? -into : beyond);
+  line.add(into < 0 ? " bytes before its beginning" : " bytes beyond its end");
+}
+
+FaultSource::FaultSource(const void* owner, Explain explains) : owner_(owner), explain_(explains) {
+  for (auto& place : sources) {
+    const FaultSource* expected = nullptr;
+    if (place.compare_exchange_strong(expected, this)) break;
+  }
+}
+
+FaultSource::~FaultSource() {
+  for (auto& place : sources) {
+    const FaultSource* expected = this;
+    if (place.compare_exchange_strong(expected, nullptr)) break;
+  }
+}
+
+void install_fault_names() {
+  static std::once_flag once;  // a second time it would find itself to be the one before, and pass faults on to itself
+  std::call_once(once, [] {
+    take_signal(SIGSEGV, name_and_pass_on);
+    take_signal(SIGBUS, name_and_pass_on);
+  });
+}
+
+}  // namespace aliquot

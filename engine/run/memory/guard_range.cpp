@@ -1,0 +1,59 @@
+#include "engine/run/memory/guard_range.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include "engine/run/memory/fault_names.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+/// Behind each tensor at the least, so that an index that ran on is not taken for one of the next tensor.
+constexpr int64_t kLeastBeyondBytes = int64_t{1} << 20;
+
+}  // namespace
+
+struct GuardRange::Names {
+  explicit Names(const GuardRange& range) : source(&range, explain) {}
+
+  static bool explain(const void* owner, const void* address, FaultLine& line) noexcept {
+    const auto& range = *static_cast<const GuardRange*>(owner);
+    const auto offset = static_cast<const std::byte*>(address) - range.base_;
+    if (offset < 0 || offset >= range.size_bytes_) return false;
+    line.add("aliquot: parameter ");
+    range.names_->tensors.say(line, offset, "touched outside a live scope");
+    line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
+    return true;
+  }
+
+  FaultNames tensors;
+  FaultSource source;
+};
+
+GuardRange::GuardRange(const std::vector<Tensor>& tensors) : names_(std::make_unique<Names>(*this)) {
+  int64_t size_bytes = 0;
+  for (const Tensor& tensor : tensors) {
+    names_->tensors.add(tensor.name, size_bytes, tensor.size_bytes);
+    const int64_t pages = (std::max<int64_t>(tensor.size_bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+    size_bytes += pages + std::max(pages, kLeastBeyondBytes);
+  }
+  if (size_bytes == 0) return;
+  void* base = mmap(nullptr, static_cast<std::size_t>(size_bytes), PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED)
+    throw UnavailableError(fmt::format("the system gives no {} bytes of addresses to guard parameters", size_bytes));
+  base_ = static_cast<std::byte*>(base);
+  size_bytes_ = size_bytes;
+}
+
+GuardRange::~GuardRange() {
+  names_.reset();
+  if (base_ != nullptr) munmap(base_, static_cast<std::size_t>(size_bytes_));
+}
+
+std::byte* GuardRange::address(std::size_t tensor) const { return base_ + names_->tensors.offset_bytes(tensor); }
+
+}  // namespace aliquot

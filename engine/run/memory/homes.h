@@ -1,0 +1,67 @@
+#pragma once
+// Where what is offloaded lies between its uses.
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "engine/plan/schedule.h"
+#include "kernels/device/device.h"
+#include "kernels/system/file.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// Where a policy's kDisk is.
+struct OffloadDirectories {
+  std::string state, parameters;
+};
+
+/// One rank's bytes of one kind, in host memory or in a file that has no name and goes when the rank does. Used from the
+/// rank's own thread. copy_in() and copy_out() enqueue; their offsets are the planned ones, and slots have room up to the
+/// next page where the home is a file. Addresses name bytes: they can be followed only where reachable() says so, and
+/// fetch(), store() and clear() take any, between steps, and block.
+class Home {
+ public:
+  Home() = default;
+  Home(const Home&) = delete;
+  Home& operator=(const Home&) = delete;
+  virtual ~Home() = default;
+
+  virtual void copy_in(Stream& io, std::byte* slot, int64_t offset, int64_t size_bytes) = 0;
+  virtual void copy_out(Stream& io, int64_t offset, const std::byte* slot, int64_t size_bytes) = 0;
+
+  virtual std::byte* base() const = 0;
+  virtual int64_t size_bytes() const = 0;
+  virtual bool reachable() const = 0;
+  /// A new one holds zeros.
+  virtual bool starts_cleared() const = 0;
+  virtual void fetch(void* to, const std::byte* from, int64_t size_bytes) const = 0;
+  virtual void store(std::byte* to, const void* from, int64_t size_bytes) const = 0;
+  virtual void clear(std::byte* at, int64_t size_bytes) const = 0;
+
+  bool holds(const std::byte* address) const { return base() <= address && address < base() + size_bytes(); }
+};
+
+/// Pinned where the device is a GPU. Throws UnavailableError when there is not enough.
+std::unique_ptr<Home> make_host_home(Device& device, int64_t size_bytes, std::string_view owner);
+/// A file in `directory`, its space reserved. Throws FaultError, naming the directory, where it cannot be made.
+std::unique_ptr<Home> make_disk_home(FileSystem& file_system, const std::string& directory, int64_t size_bytes);
+
+/// The homes that a plan needs.
+class Homes {
+ public:
+  /// Collective where the plan needs any: all ranks have theirs, or all throw. UsageError for a disk home with no directory,
+  /// UnavailableError for one behind a GPU.
+  Homes(const Plan& plan, World& world, const OffloadDirectories& directories);
+
+  /// Null where the plan has none.
+  Home* of(Space space) const;
+  /// The home that this address names a byte of, or null.
+  Home* holding(const std::byte* address) const;
+
+ private:
+  std::array<std::unique_ptr<Home>, 2> homes_;  // of state, of parameters
+};
+
+}  // namespace aliquot

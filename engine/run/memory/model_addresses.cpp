@@ -1,0 +1,131 @@
+#include "engine/run/memory/model_addresses.h"
+
+#include <fmt/format.h>
+#include <map>
+#include <tuple>
+
+#include "engine/plan/accesses.h"
+
+namespace aliquot {
+
+ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena)
+    : plan_(plan),
+      memory_(memory),
+      protects_(plan.policy.check && !plan.topology.has_gpus()),
+      aliases_(plan.schedule.buffers.size()) {
+  if (!protects_) return;
+  std::map<std::tuple<Role, int32_t, int64_t>, std::shared_ptr<AliasedPages>> made;
+  for (BufferId b = 0; b < static_cast<BufferId>(aliases_.size()); ++b) {
+    const PlannedBuffer& buffer = plan.schedule.buffers[b];
+    const bool seen = buffer.role == values_role() || buffer.role == Role::kGradients ||
+                      buffer.role == Role::kBackward || is_of_use(buffer.role);
+    if (!seen || buffer.size_bytes == 0) continue;
+    auto& alias = made[{buffer.role, buffer.flat, buffer.offset_bytes}];
+    if (alias == nullptr) {
+      const bool view = buffer.space == Space::kSharedRange;
+      const std::byte* at = view ? arena.shared().readable() + buffer.offset_bytes : memory.address(b);
+      const int64_t size_bytes = buffer.size_bytes * (view ? plan.topology.rank_count() : 1);
+      const int64_t pages = (size_bytes + kPlacePageBytes - 1) / kPlacePageBytes;
+      alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer));
+    }
+    aliases_[b] = alias;
+  }
+  source_.emplace(this, explain);
+}
+
+bool ModelAddresses::explain(const void* owner, const void* address, FaultLine& line) noexcept {
+  for (const auto& alias : static_cast<const ModelAddresses*>(owner)->aliases_) {
+    if (alias != nullptr && alias->explain(address, line)) return true;
+  }
+  return false;
+}
+
+Role ModelAddresses::values_role() const {
+  return plan_.schedule.zero_stage < 3 || plan_.schedule.view ? Role::kParameters : Role::kGathered;
+}
+
+FaultNames ModelAddresses::names(const PlannedBuffer& buffer) const {
+  FaultNames names;
+  if (buffer.role == Role::kBackward || is_of_use(buffer.role)) {
+    names.add(fmt::format("{} memory of {}", name(buffer.role), owner(plan_, buffer)), 0,
+              declared_bytes(plan_.model, buffer.role, buffer.flat));
+    return names;
+  }
+  const FlatLayout& layout = plan_.flats[buffer.flat].layout;
+  const bool gradients = buffer.role == Role::kGradients;
+  const Precision& precision = plan_.policy.precision;
+  const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
+  for (int32_t t = 0; t < static_cast<int32_t>(layout.tensors().size()); ++t) {
+    const TensorSpec& tensor = layout.tensors()[t];
+    names.add(fmt::format("parameter {}{}", gradients ? "gradient of " : "", tensor.name),
+              layout.tensor_offset(t) * bytes, tensor.element_count() * bytes);
+  }
+  return names;
+}
+
+std::byte* ModelAddresses::at(Role role, int32_t whose) const {
+  const BufferId buffer = memory_.current(role, whose);
+  if (buffer != kNoBuffer && aliases_[buffer] != nullptr) return aliases_[buffer]->data();
+  return role == values_role() ? memory_.whole(whose) : memory_.address(buffer);
+}
+
+std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat); }
+std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat); }
+
+UseMemory ModelAddresses::of_use(int32_t use, bool backward) const {
+  return {.use = use,
+          .input = use > 0 ? at(Role::kOutput, use - 1) : nullptr,
+          .output = at(Role::kOutput, use),
+          .kept = at(Role::kKept, use),
+          .scratch = at(Role::kScratch, use),
+          .backward = backward ? at(Role::kBackward, -1) : nullptr};
+}
+
+void ModelAddresses::change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const {
+  const BufferId buffer = memory_.current(role, whose);
+  if (buffer != kNoBuffer && aliases_[buffer] != nullptr) changes.push_back({aliases_[buffer].get(), to});
+}
+
+void ModelAddresses::open(Stream& compute, OperationId operation) {
+  if (!protects_) return;
+  const Operation& what = plan_.schedule.operations[operation];
+  std::vector<Change> changes;
+  for (const UnitId unit : plan_.model.uses[what.place]) {
+    for (const int32_t flat : plan_.flats_of_unit[unit]) {
+      change(changes, values_role(), flat, Allows::kReading);
+      if (what.verb == Verb::kBackward) change(changes, Role::kGradients, flat, Allows::kWriting);
+    }
+  }
+  if (what.place > 0) change(changes, Role::kOutput, what.place - 1, Allows::kWriting);
+  for (const Role role : {Role::kOutput, Role::kKept, Role::kScratch})
+    change(changes, role, what.place, Allows::kWriting);
+  change(changes, Role::kBackward, -1, Allows::kWriting);
+  make(compute, std::move(changes));
+}
+
+/// Activations stay until the last use that has them: programs read them between scopes.
+void ModelAddresses::close(Stream& compute, OperationId operation) {
+  if (!protects_) return;
+  const Operation& what = plan_.schedule.operations[operation];
+  std::vector<Change> changes;
+  for (const UnitId unit : plan_.model.uses[what.place]) {
+    for (const int32_t flat : plan_.flats_of_unit[unit]) {
+      for (const Role role : {values_role(), Role::kGradients}) change(changes, role, flat, Allows::kNothing);
+    }
+  }
+  for (BufferId b = 0; b < static_cast<BufferId>(aliases_.size()); ++b) {
+    const PlannedBuffer& buffer = plan_.schedule.buffers[b];
+    const bool ends = buffer.last == operation && (buffer.role == Role::kBackward || is_of_use(buffer.role));
+    if (ends && aliases_[b] != nullptr) changes.push_back({aliases_[b].get(), Allows::kNothing});
+  }
+  make(compute, std::move(changes));
+}
+
+/// In the order of the lane, which runs the model's code when it likes.
+void ModelAddresses::make(Stream& compute, std::vector<Change> changes) {
+  compute.run([all = std::make_shared<const std::vector<Change>>(std::move(changes))] {
+    for (const Change& each : *all) each.pages->allow(each.to);
+  });
+}
+
+}  // namespace aliquot

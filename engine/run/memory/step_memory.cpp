@@ -1,0 +1,87 @@
+#include "engine/run/memory/step_memory.h"
+
+#include <fmt/format.h>
+
+namespace aliquot {
+
+StepMemory::StepMemory(const Parts& parts, bool books_standing)
+    : plan_(parts.plan),
+      arena_(parts.arena),
+      homes_(parts.homes),
+      rank_(parts.rank),
+      ledger_(parts.ledger),
+      current_(kRoleCount, std::vector<BufferId>(plan_.owner_count() + 1, kNoBuffer)),
+      entries_(plan_.schedule.buffers.size(), -1) {
+  for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
+    owners_.push_back(fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer)));
+  }
+  for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
+    if (!planned(b).always) continue;
+    place(planned(b)) = b;
+    if (books_standing) acquire(b);
+  }
+}
+
+StepMemory::~StepMemory() {
+  for (const Ledger::EntryId entry : entries_) {
+    if (entry >= 0) ledger_.release(entry);
+  }
+}
+
+BufferId& StepMemory::place(const PlannedBuffer& buffer) {
+  auto& of_role = current_[static_cast<std::size_t>(buffer.role)];
+  return of_role[buffer.flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(buffer.flat)];
+}
+
+void StepMemory::acquire(BufferId buffer) {
+  place(planned(buffer)) = buffer;
+  if (!planned(buffer).booked) return;
+  entries_[buffer] = ledger_.acquire(planned(buffer).category, planned(buffer).size_bytes, owners_[buffer]);
+}
+
+void StepMemory::release(BufferId buffer) {
+  BufferId& current = place(planned(buffer));
+  if (current == buffer) current = kNoBuffer;  // the next micro-batch may have taken another place already
+  if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
+  entries_[buffer] = -1;
+}
+
+BufferId StepMemory::current(Role role, int32_t flat) const {
+  return current_[static_cast<std::size_t>(role)][flat < 0 ? current_[0].size() - 1 : flat];
+}
+
+std::byte* StepMemory::address(BufferId buffer) const {
+  if (buffer == kNoBuffer) return nullptr;
+  const PlannedBuffer& plan = planned(buffer);
+  if (plan.space == Space::kSharedRange)
+    return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
+  if (const Home* home = is_home(plan.role) ? homes_.of(plan.space) : nullptr) return home->base() + plan.offset_bytes;
+  return arena_.buffer(plan.space).local() + plan.offset_bytes;
+}
+
+std::byte* StepMemory::resting(Role role, int32_t flat) const {
+  const auto home = home_of(role);
+  const bool offloaded = home && current(*home, flat) != kNoBuffer;
+  return address(offloaded ? *home : role, flat);
+}
+
+SymmetricRange StepMemory::range(Role role, int32_t flat) const {
+  const PlannedBuffer& plan = planned(current(role, flat));
+  return {&arena_.buffer(plan.space), plan.offset_bytes};
+}
+
+std::byte* StepMemory::own_shard(int32_t flat) const {
+  std::byte* parameters = address(Role::kParameters, flat);
+  if (plan_.schedule.zero_stage == 3) return parameters;
+  return parameters + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
+}
+
+std::byte* StepMemory::whole(int32_t flat) const {
+  if (plan_.schedule.zero_stage < 3) return address(Role::kParameters, flat);
+  if (!plan_.schedule.view) return address(Role::kGathered, flat);
+  const int64_t offset = planned(current(Role::kParameters, flat)).offset_bytes;
+  // Read-only where the world can make it so; the model's own pointers are not const.
+  return const_cast<std::byte*>(arena_.shared().readable()) + offset;
+}
+
+}  // namespace aliquot

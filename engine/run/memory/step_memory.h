@@ -1,0 +1,63 @@
+#pragma once
+// A plan's buffers as addresses.
+
+#include <vector>
+
+#include "engine/run/memory/arena.h"
+#include "engine/run/memory/homes.h"
+
+namespace aliquot {
+
+/// Who holds which place of the arena now, counted in the ledger. All it is given must outlive it. Used from the rank's own
+/// thread.
+class StepMemory {
+ public:
+  /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
+  struct Parts {
+    const Plan& plan;
+    const Arena& arena;
+    const Homes& homes;
+    Ledger& ledger;
+    int rank;
+  };
+  explicit StepMemory(const Parts& parts, bool books_standing = true);
+
+  ~StepMemory();
+  StepMemory(const StepMemory&) = delete;
+  StepMemory& operator=(const StepMemory&) = delete;
+
+  /// The buffer is in use from now on; until release() it is what current() gives for its role and flat.
+  void acquire(BufferId buffer);
+  void release(BufferId buffer);
+
+  /// The buffer of that role that is in use for the flat, or kNoBuffer.
+  BufferId current(Role role, int32_t flat) const;
+  /// Where it lies on this rank; null for kNoBuffer. In the shared range: this rank's own part. Of a home: what names it.
+  std::byte* address(BufferId buffer) const;
+  std::byte* address(Role role, int32_t flat) const { return address(current(role, flat)); }
+  /// Between steps: the role's home where it is offloaded.
+  std::byte* resting(Role role, int32_t flat) const;
+  /// As collectives take it.
+  SymmetricRange range(Role role, int32_t flat) const;
+
+  /// The own shard of the parameters as the model computes with them.
+  std::byte* own_shard(int32_t flat) const;
+  /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
+  /// Null while the flat is not whole.
+  std::byte* whole(int32_t flat) const;
+
+ private:
+  const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }
+  BufferId& place(const PlannedBuffer& buffer);
+
+  const Plan& plan_;
+  const Arena& arena_;
+  const Homes& homes_;
+  int rank_;
+  Ledger& ledger_;
+  std::vector<std::vector<BufferId>> current_;  // by role, then whose; nobody's is the last
+  std::vector<Ledger::EntryId> entries_;        // by buffer
+  std::vector<std::string> owners_;             // by buffer, so that acquiring allocates nothing
+};
+
+}  // namespace aliquot

@@ -1,0 +1,147 @@
+#include "engine/run/red_zones.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/plan/accesses.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::byte kPattern{
+    0xA5};  // a small number in every type: what is added to it shows, as what is assigned does
+
+std::byte red_zone_of_values(const Policy& policy) { return std::byte(policy.quantize_weights ? 0x00 : 0xFF); }
+
+}  // namespace
+
+void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view) {
+  const int64_t bytes = element_bytes(plan.policy.precision.compute);
+  std::vector<std::byte> filling;
+  for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
+    const FlatLayout& layout = plan.flats[f].layout;
+    const int64_t held_begin = weights.first_rank() * layout.shard_count(),
+                  held_end = (weights.last_rank() + 1) * layout.shard_count();
+    for (const Gap& gap : layout.gaps()) {
+      const int64_t begin = std::max(gap.begin, held_begin), end = std::min(gap.end, held_end);
+      if (begin >= end) continue;
+      filling.assign(static_cast<std::size_t>((end - begin) * bytes), red_zone_of_values(plan.policy));
+      view.store(weights.working(f, begin), filling.data(), std::ssize(filling));
+    }
+  }
+}
+
+RedZones::RedZones(const Plan& plan, const StepMemory& memory, const Device& device)
+    : plan_(plan), memory_(memory), device_(device) {
+  for (const FlatSpec& flat : plan.flats) gaps_.push_back(flat.layout.gaps());
+}
+
+std::vector<RedZones::Zone> RedZones::zones(OperationId operation) const {
+  const Operation& what = plan_.schedule.operations[operation];
+  std::vector<Zone> zones;
+  for (const UnitId unit : plan_.model.uses[what.place]) {
+    for (const int32_t flat : plan_.flats_of_unit[unit]) {
+      add_gaps(zones, flat, Role::kParameters);
+      if (what.verb == Verb::kBackward && plan_.flats[flat].trainable) add_gaps(zones, flat, Role::kGradients);
+    }
+  }
+  if (!plan_.model.activations.uses.empty()) add_activations(zones, operation);
+  return zones;
+}
+
+void RedZones::add_gaps(std::vector<Zone>& zones, int32_t flat, Role role) const {
+  const bool gradients = role == Role::kGradients;
+  const Precision& precision = plan_.policy.precision;
+  const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
+  std::byte* at = gradients ? memory_.address(role, flat) : memory_.whole(flat);
+  for (const Gap& gap : gaps_[flat]) {
+    zones.push_back({.at = at + gap.begin * bytes,
+                     .size_bytes = (gap.end - gap.begin) * bytes,
+                     .expected = gradients ? kPattern : red_zone_of_values(plan_.policy),
+                     .begins = gradients,
+                     .role = role,
+                     .whose = flat,
+                     .gap = gap});
+  }
+}
+
+void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) const {
+  const int32_t use = plan_.schedule.operations[operation].place;
+  const auto add = [&](Role role, int32_t whose) {
+    const BufferId buffer = memory_.current(role, whose);
+    if (buffer == kNoBuffer) return;
+    const PlannedBuffer& planned = plan_.schedule.buffers[buffer];
+    const int64_t declared = declared_bytes(plan_.model, role, whose);
+    zones.push_back({.at = memory_.address(buffer) + declared,
+                     .size_bytes = planned.size_bytes - declared,
+                     .expected = kPattern,
+                     .begins = planned.first == operation,
+                     .role = role,
+                     .whose = whose,
+                     .gap = {}});
+  };
+  if (use > 0) add(Role::kOutput, use - 1);
+  for (const Role role : {Role::kOutput, Role::kKept, Role::kScratch}) add(role, use);
+  add(Role::kBackward, -1);
+}
+
+void RedZones::fill(Stream& compute, OperationId operation) const {
+  for (const Zone& zone : zones(operation)) {
+    if (zone.begins)
+      device_.kernels().fill(compute, zone.at, DType::kUInt8, static_cast<float>(zone.expected), zone.size_bytes);
+  }
+}
+
+void RedZones::compare(Stream& compute, OperationId operation) const {
+  if (device_.kind() == DeviceKind::kHost) {
+    compute.run([this, operation, all = std::make_shared<const std::vector<Zone>>(zones(operation))] {
+      for (const Zone& zone : *all) compare(zone, zone.at, operation);
+    });
+    return;
+  }
+  std::vector<std::byte> bytes;
+  for (const Zone& zone : zones(operation)) {
+    bytes.resize(static_cast<std::size_t>(zone.size_bytes));
+    device_.kernels().copy(compute, bytes.data(), zone.at, zone.size_bytes);
+    compute.synchronize();
+    compare(zone, bytes.data(), operation);
+  }
+}
+
+void RedZones::compare(const Zone& zone, const std::byte* bytes, OperationId operation) const {
+  const auto written = [&](std::byte byte) { return byte != zone.expected; };
+  const std::byte* end = bytes + zone.size_bytes;
+  const std::byte* first = std::find_if(bytes, end, written);
+  if (first == end) return;
+  const std::byte* last = end - 1;
+  while (!written(*last)) --last;
+  throw UsageError(fmt::format("{} wrote {} (found by EngineOptions::check)", title(plan_, operation),
+                               defect(zone, first - bytes, last - bytes)));
+}
+
+/// Most such writes run beyond a tensor's end. One that ends right before the next tensor, and begins later than the gap, is
+/// taken for a write before that tensor.
+std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_byte) const {
+  if (zone.role != Role::kGradients && zone.role != Role::kParameters) {
+    const int64_t declared = declared_bytes(plan_.model, zone.role, zone.whose);
+    const std::string whose = zone.whose < 0 ? "" : fmt::format(" of use {}", zone.whose);
+    return fmt::format("beyond the {} memory{}: to byte {}, but {} bytes are declared", name(zone.role), whose,
+                       declared + first_byte, declared);
+  }
+  const bool gradients = zone.role == Role::kGradients;
+  const Precision& precision = plan_.policy.precision;
+  const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
+  const FlatLayout& layout = plan_.flats[zone.whose].layout;
+  const int64_t first = zone.gap.begin + first_byte / bytes, last = zone.gap.begin + last_byte / bytes;
+  const int32_t next = zone.gap.after + 1;
+  const bool has_next = next < static_cast<int32_t>(layout.tensors().size());
+  const bool of_next = zone.gap.after < 0 || (has_next && last == zone.gap.end - 1 && first > zone.gap.begin);
+  const int32_t tensor = of_next ? next : zone.gap.after;
+  return fmt::format("{} the {} of {}: to its element {}, but it is declared with elements 0 to {}",
+                     of_next ? "before" : "beyond", gradients ? "gradient" : "values", layout.tensors()[tensor].name,
+                     (of_next ? last : first) - layout.tensor_offset(tensor),
+                     layout.tensors()[tensor].element_count() - 1);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,265 @@
+#include "engine/run/step_work.h"
+
+#include <cmath>
+
+#include "engine/plan/accesses.h"
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+
+StepWork::StepWork(const Parts& parts)
+    : plan_(parts.plan),
+      ranks_(parts.groups.replica()),
+      groups_(parts.groups),
+      kernels_(parts.groups.world().device().kernels()),
+      memory_(parts.memory),
+      homes_(parts.homes),
+      updater_(parts.updater),
+      copies_(copied_slots(parts.plan.schedule)) {
+  if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
+  const auto* muon = std::get_if<Muon>(&parts.optimizer);
+  if (!plan_.policy.evaluation && muon != nullptr)
+    matrices_.emplace(plan_, memory_, ranks_, *muon, groups_.world().device().kind());
+  if (plan_.policy.quantize_weights || encodes_gradients(plan_) || encodes_exchanges(plan_))
+    encoded_.emplace(plan_, memory_, ranks_, kernels_);
+  if (plan_.policy.check) red_zones_.emplace(plan_, memory_, groups_.world().device());
+  for (const FlatSpec& flat : plan_.flats) padding_.push_back(flat.layout.gaps());
+  note_first_writes();
+}
+
+void StepWork::begin_step() {
+  next_pair_ = 0;
+  if (encoded_) encoded_->begin_step();
+}
+
+void StepWork::copy(Stream& io, OperationId id) {
+  const bool in = plan_.schedule.operations[id].verb == Verb::kCopyIn;
+  for (const BufferId slot : copies_[id]) {
+    const PlannedBuffer& what = plan_.schedule.buffers[slot];
+    const PlannedBuffer& rests = plan_.schedule.buffers[memory_.current(*home_of(what.role), what.flat)];
+    Home& home = *homes_.of(rests.space);
+    if (in) {
+      home.copy_in(io, memory_.address(slot), rests.offset_bytes, what.size_bytes);
+    } else {
+      home.copy_out(io, rests.offset_bytes, memory_.address(slot), what.size_bytes);
+    }
+  }
+}
+
+void StepWork::note_first_writes() {
+  const auto& operations = plan_.schedule.operations;
+  first_writes_.resize(operations.size());
+  std::vector<bool> written(plan_.model.units.size(), false);
+  first_reduce_.assign(plan_.model.units.size(), -1);
+  last_reduce_.assign(plan_.model.units.size(), -1);
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& operation = operations[id];
+    if (operation.verb == Verb::kReduce) {
+      written[operation.place] = false;
+      if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = id;
+      last_reduce_[operation.place] = id;
+    }
+    if (operation.verb != Verb::kBackward) continue;
+    for (const UnitId unit : plan_.model.uses[operation.place]) {
+      if (written[unit]) continue;
+      written[unit] = true;
+      for (const int32_t f : plan_.flats_of_unit[unit]) {
+        if (plan_.flats[f].trainable) first_writes_[id].push_back(f);
+      }
+    }
+  }
+}
+
+void StepWork::refresh(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) encoded_->refresh(lane, f, label);
+}
+
+void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
+  if (plan_.schedule.view) return;
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (plan_.policy.quantize_weights) {
+      encoded_->gather(lane, f, label);
+      continue;
+    }
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
+    const bool offloaded = memory_.current(Role::kOffered, f) != kNoBuffer;
+    const Role shard = offloaded ? Role::kOffered : Role::kParameters;
+    ranks_.all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(shard, f), part_bytes, label);
+  }
+}
+
+void StepWork::reduce(Stream& lane, OperationId id, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[plan_.schedule.operations[id].place]) {
+    if (plan_.flats[f].trainable) reduce_flat(lane, id, f, label);
+  }
+}
+
+/// Where the sum of a micro-batch goes, and what waits to be added to it on the way.
+void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label) {
+  const Operation& operation = plan_.schedule.operations[id];
+  const Precision& precision = plan_.policy.precision;
+  const bool levels = plan_.schedule.sums_in_levels;
+  const bool first = first_reduce_[operation.place] == id, last = last_reduce_[operation.place] == id;
+  const int additions = levels ? closed_levels(operation.micro_batch) : first ? 0 : 1;
+  const int64_t count = plan_.flats[flat].layout.shard_count();
+
+  const bool to_level = levels && !last, across = plan_.policy.replica_count > 1;
+  std::byte* sum = memory_.address(to_level ? level_role(additions) : across ? Role::kAcross : Role::kReduced, flat);
+  if (plan_.schedule.reduces_in_place) {
+    sum = memory_.address(Role::kGradients, flat) + ranks_.rank() * count * element_bytes(precision.gradients);
+  }
+  const DType sum_dtype = to_level || across ? DType::kFloat32 : precision.gradients;
+  const DType partial_dtype = levels || across ? DType::kFloat32 : precision.gradients;
+  std::byte* partial = memory_.address(Role::kPartial, flat);
+  auto* squares = last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
+
+  const ReduceScatter what{.from = sent(lane, flat),
+                           .from_dtype = precision.sent(),
+                           .to = additions == 0 ? sum : partial,
+                           .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
+                           .part_count = count,
+                           .block_squares = additions == 0 ? squares : nullptr,
+                           .in_tree_order = plan_.policy.reproducible,
+                           .staging = memory_.address(Role::kReduceStaging, -1)};
+  if (encodes_gradients(plan_)) {
+    encoded_->reduce_scatter(lane, flat, what, label);
+  } else {
+    ranks_.reduce_scatter(lane, what, label);
+  }
+  for (int i = 0; i < additions; ++i) {
+    const bool done = i == additions - 1;
+    const std::byte* earlier = levels ? memory_.address(level_role(i), flat) : sum;
+    kernels_.sum_tree(lane, {.bases = pair(earlier, partial),
+                             .from_dtype = partial_dtype,
+                             .to = done ? sum : partial,
+                             .to_dtype = done ? sum_dtype : partial_dtype,
+                             .count = count,
+                             .block_squares = done ? squares : nullptr});
+  }
+}
+
+SymmetricRange StepWork::sent(Stream& lane, int32_t flat) {
+  const Precision& precision = plan_.policy.precision;
+  if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat);
+  kernels_.cast(lane, memory_.address(Role::kSent, flat), precision.sent(), memory_.address(Role::kGradients, flat),
+                precision.gradients, plan_.flats[flat].layout.flat_count());
+  return memory_.range(Role::kSent, flat);
+}
+
+/// Stays in place until the work has run: the norm ends a step, and this lane's work with it.
+std::span<const std::byte* const> StepWork::pair(const void* left, const void* right) {
+  if (next_pair_ == pairs_.size()) pairs_.emplace_back();
+  auto& sources = pairs_[next_pair_++];
+  sources = {static_cast<const std::byte*>(left), static_cast<const std::byte*>(right)};
+  return sources;
+}
+
+/// Every peer adds up one part of all replicas' sums, in the order of ranks, and all get all parts. Peers wait for one another
+/// at the end: what they read of this rank is its own again.
+void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
+  Communicator& peers = groups_.peers();
+  const DType dtype = plan_.policy.precision.gradients;
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    if (encodes_exchanges(plan_)) {
+      encoded_->exchange(lane, f, peers, label);
+      continue;
+    }
+    const int64_t part_count = plan_.flats[f].layout.shard_count() / peers.rank_count();
+    const int64_t part_bytes = part_count * element_bytes(dtype);
+    const int64_t part_squares = part_count / kBlockElements;
+    peers.reduce_scatter(
+        lane,
+        {.from = memory_.range(Role::kAcross, f),
+         .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
+         .to_dtype = dtype,
+         .part_count = part_count,
+         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f)) + peers.rank() * part_squares,
+         .staging = memory_.address(Role::kExchangeStaging, -1)},
+        label);
+    peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f), part_bytes, label);
+    // A 128th of what is added: the norm then goes over the replica alone.
+    peers.all_gather_in_place(lane, memory_.range(Role::kSquares, f),
+                              part_squares * static_cast<int64_t>(sizeof(double)), label);
+  }
+  peers.barrier(lane, label);
+}
+
+void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.gradients);
+    const SymmetricRange whole = memory_.range(Role::kGradients, f);
+    if (memory_.current(Role::kReduced, f) == kNoBuffer) {
+      ranks_.all_gather_in_place(lane, whole, part_bytes, label);
+    } else {
+      ranks_.all_gather(lane, whole, memory_.range(Role::kReduced, f), part_bytes, label);
+    }
+  }
+}
+
+void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
+  for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (!plan_.flats[f].trainable) continue;
+    const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
+    ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
+  }
+}
+
+void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label) {
+  if (!std::isfinite(steps.blend.gradient_factor)) return;
+  const int32_t group = operation.place;
+  if (operation.verb == Verb::kCollect) return matrices_->collect(lane, group, label);
+  if (operation.verb == Verb::kOrthogonalize) return matrices_->orthogonalize(lane, group);
+  if (operation.verb == Verb::kScatter) return matrices_->scatter(lane, group, label);
+  for (const int32_t f : plan_.matrix_groups[group].flats) updater_.blend(lane, f, steps);
+}
+
+void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
+  updater_.update(lane, unit, steps);
+  if (!steps.forgets_carried) return;
+  for (const int32_t f : plan_.flats_of_unit[unit]) {
+    if (std::byte* carried = memory_.address(Role::kCarried, f); carried != nullptr)
+      kernels_.fill(lane, carried, DType::kUInt8, 0.0f, needed_bytes(plan_, Role::kCarried, f));
+  }
+}
+
+NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
+  norm_->exchange(lane, memory_, abandons, label);
+  lane.synchronize();  // the host decides what every update does
+  return norm_->finish(memory_);
+}
+
+void StepWork::open_use(Stream& compute, OperationId use, bool all) {
+  clear_gradients(compute, use, all);
+  if (red_zones_) red_zones_->fill(compute, use);
+}
+
+void StepWork::close_use(Stream& compute, OperationId use) {
+  if (red_zones_) red_zones_->compare(compute, use);
+  const Operation& operation = plan_.schedule.operations[use];
+  if (operation.verb != Verb::kBackward) return;
+  for (const UnitId unit : plan_.model.uses[operation.place]) {
+    for (const int32_t f : plan_.flats_of_unit[unit]) {
+      if (plan_.flats[f].trainable) clear_padding(compute, f);
+    }
+  }
+}
+
+void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) {
+  for (const int32_t flat : first_writes_[backward]) {
+    const FlatSpec& spec = plan_.flats[flat];
+    if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) continue;
+    kernels_.fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients, 0.0f,
+                  spec.layout.flat_count());
+  }
+}
+
+void StepWork::clear_padding(Stream& compute, int32_t flat) {
+  const DType dtype = plan_.policy.precision.gradients;
+  std::byte* gradients = memory_.address(Role::kGradients, flat);
+  for (const Gap& gap : padding_[flat])
+    kernels_.fill(compute, gradients + gap.begin * element_bytes(dtype), dtype, 0.0f, gap.end - gap.begin);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,134 @@
+#include "engine/run/updater.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "optim/muon.h"
+
+namespace aliquot {
+namespace {
+
+/// Each parameter's place among all, by name: the same whatever the units and the world, so it can key random numbers.
+std::vector<int32_t> order_by_name(const ModelSpec& model) {
+  std::vector<const std::string*> names;
+  for (const UnitSpec& unit : model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) names.push_back(&parameter.tensor.name);
+  }
+  std::vector<int32_t> order(names.size()), place(names.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return *names[a] < *names[b]; });
+  for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int32_t>(i);
+  return place;
+}
+
+}  // namespace
+
+Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
+    : plan_(parts.plan),
+      memory_(parts.memory),
+      weights_(parts.weights),
+      kernels_(update_kernels(parts.view.device().kind())),
+      states_(state_specs(optimizer, moments)),
+      matrix_states_({muon_state(moments)}),
+      rank_(parts.rank),
+      number_of_parameter_(order_by_name(plan_.model)),
+      segments_(plan_.flats.size()),
+      args_(plan_.flats.size()),
+      apply_(plan_.flats.size()) {
+  int32_t next = 0;
+  for (const UnitSpec& unit : plan_.model.units) {
+    first_of_unit_.push_back(next);
+    next += static_cast<int32_t>(unit.parameters.size());
+  }
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+    if (!plan_.flats[f].trainable) continue;
+    args_[f] = apply_[f] = unchanging_args(f, parts);
+    args_[f].gradient_dtype = plan_.policy.precision.gradients;
+    args_[f].moments = moment_dtype(optimizer, moments);
+    args_[f].rounding = rounding(optimizer);
+  }
+}
+
+/// The same from step to step, and for every part of it.
+UpdateArgs Updater::unchanging_args(int32_t flat, const Parts& parts) {
+  const bool whole = plan_.schedule.zero_stage == 0;
+  segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
+  UpdateArgs args;
+  args.segments = segments_[flat].data();
+  if (std::byte* table = memory_.address(Role::kSegments, flat); table != nullptr) {
+    parts.view.store(table, segments_[flat].data(), static_cast<int64_t>(segments_[flat].size() * sizeof(Segment)));
+    args.segments = reinterpret_cast<const Segment*>(table);
+  }
+  args.segment_count = static_cast<int64_t>(segments_[flat].size());
+  args.count = plan_.updated_count(flat);
+  return args;
+}
+
+std::byte* Updater::state(int32_t flat, std::size_t state) const {
+  return memory_.resting(Role::kOptimizer, flat) + state_offset(flat, state);
+}
+
+int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
+  int64_t offset = 0;
+  for (std::size_t s = 0; s < state; ++s) offset += state_bytes(states(flat)[s], plan_.updated_count(flat));
+  return offset;
+}
+
+/// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
+void Updater::take_states(int32_t flat) {
+  std::byte* at = memory_.address(Role::kOptimizer, flat);
+  for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
+}
+
+std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
+  const FlatSpec& spec = plan_.flats[flat];
+  std::vector<Segment> segments;
+  for (int r = first_rank; r <= last_rank; ++r) {
+    for (const Piece& piece : spec.layout.pieces(r)) {
+      const int32_t parameter = spec.parameters[piece.tensor];
+      const ParameterSpec& what = plan_.model.units[spec.unit].parameters[parameter];
+      segments.push_back({.offset = (r - first_rank) * spec.layout.shard_count() + piece.shard_offset,
+                          .count = piece.count,
+                          .global_offset = piece.tensor_offset,
+                          .parameter = number_of_parameter_[first_of_unit_[spec.unit] + parameter],
+                          .lr_scale = what.lr_scale,
+                          .decay_scale = what.decayed ? what.decay_scale : 0.0f});
+    }
+  }
+  return segments;
+}
+
+const std::byte* Updater::gradient(int32_t flat) const {
+  const Schedule& schedule = plan_.schedule;
+  const std::byte* standing = memory_.address(Role::kGradients, flat);
+  if (schedule.zero_stage == 0) return standing;
+  if (schedule.reduces_in_place) {
+    return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
+  }
+  return memory_.address(Role::kReduced, flat);
+}
+
+void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
+  for (const int32_t f : plan_.flats_of_unit[unit]) {
+    if (!plan_.flats[f].trainable) continue;
+    if (plan_.flats[f].matrices) {
+      apply_[f].gradient = memory_.address(Role::kBlended, f);
+      apply_[f].master = weights_.master(f);
+      kernels_.update(lane, apply_[f], steps.apply);
+      continue;
+    }
+    args_[f].gradient = gradient(f);
+    args_[f].master = weights_.master(f);
+    take_states(f);
+    kernels_.update(lane, args_[f], steps.elements);
+  }
+}
+
+void Updater::blend(Stream& lane, int32_t flat, const UpdateSteps& steps) {
+  args_[flat].gradient = gradient(flat);
+  args_[flat].master = {.whole = reinterpret_cast<float*>(memory_.address(Role::kBlended, flat))};
+  take_states(flat);
+  kernels_.update(lane, args_[flat], steps.blend);
+}
+
+}  // namespace aliquot

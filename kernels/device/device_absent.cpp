@@ -1,0 +1,25 @@
+// GPUs in a build without CUDA: there are none, and why is said.
+
+#include "kernels/device/device.h"
+#include "kernels/system/error.h"
+#include "kernels/system/machine_memory.h"
+
+namespace aliquot {
+namespace {
+
+constexpr const char* kNoCuda =
+    "this build of aliquot has no GPU parts; install the CUDA toolkit and NCCL, configure again with -DALIQUOT_CUDA=ON "
+    "and "
+    "rebuild, or run with --device host";
+
+}  // namespace
+
+std::unique_ptr<Device> make_cuda_device(int) { throw UnavailableError(kNoCuda); }
+
+std::unique_ptr<Stream> wrap_cuda_stream(Device&, Lane, CUstream_st*) { throw UnavailableError(kNoCuda); }
+
+int cuda_device_count() noexcept { return 0; }
+
+int64_t taken_gpu_bytes(Device&) { return 0; }
+
+}  // namespace aliquot

@@ -1,0 +1,213 @@
+#include "kernels/device/device_adversarial.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "kernels/device/device_host.h"
+#include "kernels/device/host_event.h"
+#include "kernels/device/host_stream.h"
+
+namespace aliquot {
+namespace {
+
+/// How willing the adversary is to run what it need not run yet.
+enum class Mood : uint8_t { kLate, kEarly, kFickle };
+constexpr int kMoodCount = 3;
+
+struct Piece {
+  std::optional<Gate> gate;  // or else work
+  Task work;
+};
+
+/// The queued work of one stream. All members belong to the adversary's lock; the timeline, which the device owns, may be
+/// read without it.
+struct Queue {
+  explicit Queue(HostTimeline& owned_by_device) : timeline(owned_by_device) {}
+  std::deque<Piece> pieces;
+  uint64_t enqueued_count = 0;
+  HostTimeline& timeline;
+};
+
+}  // namespace
+
+struct Adversary::State {
+  State(uint64_t seed, Compute compute_lane)
+      : random(seed), mood(static_cast<Mood>(seed % kMoodCount)), compute(compute_lane) {}
+
+  /// Runs or drops the first piece of `queue`, if its gate allows. True if it did.
+  bool step(Queue& queue) {
+    if (queue.pieces.empty()) return false;
+    Piece& piece = queue.pieces.front();
+    try {
+      if (!queue.timeline.failed) {
+        if (piece.gate && !piece.gate->open()) return false;
+        if (!piece.gate) piece.work();
+      }
+    } catch (...) {
+      queue.timeline.fail(std::current_exception());
+    }
+    queue.pieces.pop_front();
+    queue.timeline.completed.raise_to(queue.timeline.completed.value() + 1);
+    changed.notify_all();
+    return true;
+  }
+
+  /// One piece of any queue but `spared`, starting at a random one. True if one could run.
+  bool step_any(const Queue* spared) {
+    if (queues.empty()) return false;
+    const std::size_t start = random() % queues.size();
+    for (std::size_t i = 0; i < queues.size(); ++i) {
+      Queue* queue = queues[(start + i) % queues.size()];
+      if (queue != spared && step(*queue)) return true;
+    }
+    return false;
+  }
+
+  /// What happens by itself after something was enqueued: nothing, everything, or something.
+  void idle(Queue& queue) {
+    if (mood == Mood::kEarly) {
+      while (step(queue) || (random() % 2 == 0 && step_any(nullptr))) {
+      }
+    } else if (mood == Mood::kFickle) {
+      for (uint64_t n = random() % 4; n > 0; --n) step_any(nullptr);
+    }
+  }
+
+  /// Runs work until `done`, no more of it than the mood likes. Other ranks may have to enqueue something first.
+  template <typename Done>
+  void force(const Queue* wanted, Done done) {
+    std::unique_lock lock(mutex);
+    while (!done()) {
+      const bool prefer_wanted = mood == Mood::kLate || random() % 2 == 0;
+      if (wanted != nullptr && prefer_wanted && step(*const_cast<Queue*>(wanted))) continue;
+      if (step_any(prefer_wanted ? wanted : nullptr)) continue;
+      changed.wait_for(lock, std::chrono::milliseconds(1));  // a gate may open by time or by a rank's own thread
+    }
+  }
+
+  /// The queue that a timeline is of.
+  const Queue* owner(const HostTimeline* timeline) {
+    const std::lock_guard lock(mutex);
+    for (const Queue* queue : queues) {
+      if (&queue->timeline == timeline) return queue;
+    }
+    return nullptr;
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::mt19937_64 random;
+  Mood mood;
+  Compute compute;
+  std::vector<Queue*> queues;
+};
+
+namespace {
+
+class AdversarialStream final : public HostStream {
+ public:
+  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::shared_ptr<Adversary::State> state)
+      : HostStream(lane, pool), state_(std::move(state)), queue_(timeline) {
+    const std::lock_guard lock(state_->mutex);
+    state_->queues.push_back(&queue_);
+  }
+
+  ~AdversarialStream() override {
+    if (std::uncaught_exceptions() > exceptions_at_start_) {
+      const std::lock_guard lock(state_->mutex);
+      queue_.timeline.fail(std::make_exception_ptr(WorkCancelled{}));  // drops what is queued
+    }
+    state_->force(&queue_, [this] { return queue_.pieces.empty(); });
+    const std::lock_guard lock(state_->mutex);
+    std::erase(state_->queues, &queue_);
+  }
+
+  void run(Task work) override { enqueue({std::nullopt, std::move(work)}); }
+  void wait_for(Gate gate) override { enqueue({gate, Task()}); }
+  void record(Event& event) override { static_cast<HostEvent&>(event).set(&queue_.timeline, queue_.enqueued_count); }
+  void wait(const Event& event) override { wait_for(Gate(EventPassed(event))); }
+
+  void synchronize() override {
+    state_->force(&queue_, [this] { return queue_.timeline.completed.reached(queue_.enqueued_count); });
+    queue_.timeline.throw_if_failed();
+  }
+
+ private:
+  void enqueue(Piece piece) {
+    const std::lock_guard lock(state_->mutex);
+    queue_.pieces.push_back(std::move(piece));
+    ++queue_.enqueued_count;
+    state_->changed.notify_all();
+    state_->idle(queue_);
+  }
+
+  std::shared_ptr<Adversary::State> state_;
+  Queue queue_;
+  int exceptions_at_start_ = std::uncaught_exceptions();
+};
+
+/// The rank's own thread: its work is done at once, and what it waits for is forced, nothing else.
+class AdversarialCompute final : public HostStream {
+ public:
+  AdversarialCompute(ThreadPool& pool, std::shared_ptr<Adversary::State> state)
+      : HostStream(Lane::kCompute, pool), state_(std::move(state)) {}
+
+  void run(Task work) override {
+    const std::lock_guard lock(state_->mutex);  // one piece at a time: a missing wait is a wrong answer, not a race
+    work();
+  }
+  void wait_for(Gate gate) override {
+    state_->force(nullptr, [&gate] { return gate.open(); });
+  }
+  void record(Event& event) override { static_cast<HostEvent&>(event).set(nullptr, 0); }
+
+  void wait(const Event& event) override {
+    const EventPassed passed(event);
+    if (passed.timeline == nullptr) return;
+    state_->force(state_->owner(passed.timeline), [&passed] { return passed.open(); });
+  }
+  void synchronize() override {}
+
+ private:
+  std::shared_ptr<Adversary::State> state_;
+};
+
+class AdversarialDevice final : public HostDeviceBase {
+ public:
+  explicit AdversarialDevice(std::shared_ptr<Adversary::State> state) : HostDeviceBase(1), state_(std::move(state)) {}
+
+  std::string describe() const override { return "host, adversarial"; }
+
+  /// Fresh memory holds random bytes, so that a result that depends on them differs from run to run and from rank to rank.
+  Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+    Buffer buffer = HostDeviceBase::allocate(size_bytes, category, owner);
+    const std::lock_guard lock(state_->mutex);
+    std::generate_n(buffer.data(), buffer.size_bytes(), [this] { return static_cast<std::byte>(state_->random()); });
+    return buffer;
+  }
+
+  std::unique_ptr<Stream> make_stream(Lane lane) override {
+    if (lane == Lane::kCompute && state_->compute == Adversary::Compute::kInline)
+      return std::make_unique<AdversarialCompute>(pool(), state_);
+    return std::make_unique<AdversarialStream>(lane, pool(), add_timeline(), state_);
+  }
+
+ private:
+  std::shared_ptr<Adversary::State> state_;
+};
+
+}  // namespace
+
+Adversary::Adversary(uint64_t seed, Compute compute) : state_(std::make_shared<State>(seed, compute)) {}
+Adversary::~Adversary() = default;
+
+std::unique_ptr<Device> Adversary::make_device() { return std::make_unique<AdversarialDevice>(state_); }
+
+}  // namespace aliquot

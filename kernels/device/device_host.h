@@ -1,0 +1,34 @@
+#pragma once
+// What host devices share: memory of the C library, and loops on host streams.
+
+#include "kernels/device/device.h"
+#include "kernels/device/host_event.h"
+#include "kernels/system/thread_pool.h"
+
+namespace aliquot {
+
+/// A host device but for its streams, which the plain and the adversarial device make differently.
+class HostDeviceBase : public Device {
+ public:
+  explicit HostDeviceBase(int thread_count) : pool_(thread_count) {}
+
+  DeviceKind kind() const override { return DeviceKind::kHost; }
+  Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override;
+  Buffer allocate_host(int64_t size_bytes, std::string_view owner) override {
+    return allocate(size_bytes, Category::kArena, owner);
+  }
+  std::unique_ptr<Event> make_event() override;
+  const Kernels& kernels() const override;
+
+ protected:
+  ThreadPool& pool() { return pool_; }
+  int thread_count() const { return pool_.thread_count(); }
+  /// For a new stream; lives as long as the device.
+  HostTimeline& add_timeline() { return timelines_.add(); }
+
+ private:
+  ThreadPool pool_;
+  HostTimelines timelines_;
+};
+
+}  // namespace aliquot

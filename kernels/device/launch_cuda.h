@@ -1,0 +1,72 @@
+#pragma once
+// How loops over elements are launched on a GPU. For *.cu files.
+
+#include <cstdint>
+
+#include "kernels/device/device_cuda.h"
+#include "kernels/device/start_kernel_cuda.h"
+
+namespace aliquot {
+
+/// `kCount` neighbouring elements that move in one instruction where memory is aligned to them.
+template <class T, int kCount>
+struct alignas(kCount * sizeof(T)) Pack {
+  T lane[kCount];
+};
+
+template <int kCount, class T>
+__device__ Pack<T, kCount> load_pack(const T* at) {
+  return *reinterpret_cast<const Pack<T, kCount>*>(at);
+}
+
+template <class T, int kCount>
+__device__ void store_pack(T* at, const Pack<T, kCount>& pack) {
+  *reinterpret_cast<Pack<T, kCount>*>(at) = pack;
+}
+
+inline constexpr int kPackElements = 4;
+inline constexpr int kLaunchThreads = 256;
+
+/// Blocks of threads for so much work; each thread strides through the rest.
+inline Grid launch_grid(int64_t thread_count) {
+  constexpr int64_t kMost = 2048;  // fills every GPU there is
+  const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;
+  return {static_cast<unsigned>(blocks < kMost ? blocks : kMost), kLaunchThreads};
+}
+
+__device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }
+__device__ inline int64_t launch_stride() { return static_cast<int64_t>(gridDim.x) * kLaunchThreads; }
+
+/// Elements before the first where every pointer is aligned to a pack of its type, or -1 where there is none.
+template <class... T>
+int64_t elements_before_packs(const T*... at) {
+  for (int64_t head = 0; head < kPackElements; ++head) {
+    if (((reinterpret_cast<uintptr_t>(at + head) % (kPackElements * sizeof(T)) == 0) && ...)) return head;
+  }
+  return -1;
+}
+
+/// op.at<4>(i) for whole packs from `head` on, op.at<1>(i) for what lies before and behind.
+template <class Op>
+__global__ void for_elements(Op op, int64_t head, int64_t pack_count, int64_t count) {
+  for (int64_t p = launch_thread(); p < pack_count; p += launch_stride()) {
+    op.template at<kPackElements>(head + kPackElements * p);
+  }
+  const int64_t rest = count - kPackElements * pack_count;
+  for (int64_t r = launch_thread(); r < rest; r += launch_stride()) {
+    op.template at<1>(r < head ? r : r + kPackElements * pack_count);
+  }
+}
+
+/// Launches op over [0, count). `at`: every pointer it goes through, so that packs are used where all allow them.
+template <class Op, class... T>
+void launch_elements(Stream& stream, const char* loop, int64_t count, const Op& op, const T*... at) {
+  if (count <= 0) return;
+  const int64_t found = elements_before_packs(at...);
+  const int64_t head = found < 0 || found > count ? 0 : found;
+  const int64_t pack_count = found < 0 ? 0 : (count - head) / kPackElements;
+  const int64_t thread_count = pack_count > 0 ? pack_count : count;
+  start_kernel(stream, loop, launch_grid(thread_count), for_elements<Op>, op, head, pack_count, count);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,130 @@
+#include <array>
+#include <atomic>
+#include <stdexcept>
+
+#include "kernels/device/device_cuda.h"
+#include "kernels/device/poll_until.h"
+
+namespace aliquot {
+namespace {
+
+/// True when finished; throws for a fault. "Not ready" is an answer, not an error for the next launch to be blamed
+/// with.
+bool finished(cudaError_t query, std::string_view what) {
+  if (query == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  check(query, what);
+  return true;
+}
+
+}  // namespace
+
+CudaEvent::CudaEvent(int ordinal) {
+  check(cudaSetDevice(ordinal), "choosing a GPU for an event");
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+}
+
+CudaEvent::~CudaEvent() { report(cudaEventDestroy(event_), "destroying an event"); }
+
+bool CudaEvent::passed() const {
+  const cudaError_t result = cudaEventQuery(event_);
+  if (result != cudaErrorNotReady) return true;  // a fault passes too: synchronize() throws it
+  (void)cudaGetLastError();
+  return false;
+}
+
+/// Tasks on their way through the stream. The stream is in order, so they are started, finished and used again in
+/// order.
+struct CudaStream::HostWork {
+  struct Slot {
+    CudaDevice* device = nullptr;
+    Task task;
+    std::atomic<bool> waiting{false};
+  };
+  static constexpr std::size_t kCapacity = 256;
+  std::array<Slot, kCapacity> slots;
+  std::size_t enqueued_count = 0;
+
+  static void CUDART_CB run(void* argument) {
+    auto& slot = *static_cast<Slot*>(argument);
+    try {
+      if (!slot.device->failed()) slot.task();
+    } catch (...) {
+      slot.device->fail(std::current_exception());
+    }
+    slot.task = Task();
+    slot.waiting.store(false, std::memory_order_release);
+  }
+};
+
+CudaStream::CudaStream(Lane lane, CudaDevice& device, int priority) : Stream(lane), device_(device), owned_(true) {
+  device.use();
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "making a stream");
+}
+
+CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t of_the_user)
+    : Stream(lane), device_(device), stream_(of_the_user), owned_(false) {}
+
+CudaStream::~CudaStream() {
+  // Tasks hold pointers into what the caller frees next, and their slots go with this object. A failure is thrown by
+  // synchronize() to whoever asks; here the work only has to be over.
+  if (host_work_ != nullptr) {
+    device_.drain_watches();
+    report(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
+  }
+  if (owned_) report(cudaStreamDestroy(stream_), "destroying a stream");
+}
+
+void CudaStream::record(Event& event) {
+  auto& cuda_event = dynamic_cast<CudaEvent&>(event);
+  check(cudaEventRecord(cuda_event.get(), stream_), "recording an event");
+}
+
+void CudaStream::wait(const Event& event) { wait(dynamic_cast<const CudaEvent&>(event).get()); }
+
+void CudaStream::wait(cudaEvent_t event) { check(cudaStreamWaitEvent(stream_, event, 0), "waiting for an event"); }
+
+void CudaStream::synchronize() {
+  if (device_.watched()) {
+    poll_until([&] { return finished(cudaStreamQuery(stream_), "work on the GPU"); }, [&] { device_.poll_watches(); });
+  } else {
+    check(cudaStreamSynchronize(stream_), "work on the GPU");
+  }
+  device_.throw_if_failed();
+}
+
+void CudaStream::run(Task work) {
+  if (host_work_ == nullptr) host_work_ = std::make_unique<HostWork>();
+  auto& slot = host_work_->slots[host_work_->enqueued_count++ % HostWork::kCapacity];
+  poll_until([&] { return !slot.waiting.load(std::memory_order_acquire); },
+             [&] {
+               device_.poll_watches();
+               // After a fault the driver starts no host work any more, so that nobody would ever free the slot.
+               (void)finished(cudaStreamQuery(stream_), "work on the GPU");
+             });
+  slot.device = &device_;
+  slot.task = std::move(work);
+  slot.waiting.store(true, std::memory_order_relaxed);
+  const cudaError_t result = cudaLaunchHostFunc(stream_, HostWork::run, &slot);
+  if (result != cudaSuccess) slot.waiting.store(false, std::memory_order_relaxed);
+  check(result, "enqueuing host work");
+}
+
+CudaDevice& cuda_device(Stream& stream) {
+  auto* cuda = dynamic_cast<CudaStream*>(&stream);
+  if (cuda == nullptr) throw std::logic_error("GPU work was given to a stream of another device");
+  return cuda->device();
+}
+
+cudaStream_t cuda_stream(Stream& stream) {
+  cuda_device(stream).use();
+  return static_cast<CudaStream&>(stream).get();
+}
+
+std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream) {
+  return std::make_unique<CudaStream>(lane, cuda_device(device), stream);
+}
+
+}  // namespace aliquot

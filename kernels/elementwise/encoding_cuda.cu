@@ -1,0 +1,123 @@
+// encode, decode: a warp takes a block, a lane eight elements of it.
+#include <stdexcept>
+#include <string>
+
+#include "kernels/device/launch_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
+#include "kernels/elementwise/encoding.h"
+#include "kernels/elementwise/kernels_cuda.h"
+#include "kernels/formats/element.h"
+
+namespace aliquot::cuda {
+namespace {
+
+constexpr int kLaneElements = static_cast<int>(kBlockElements) / kLanes;
+
+/// One block of an encoded part, as one lane sees it.
+struct BlockPlace {
+  __device__ BlockPlace(std::byte* parts, int64_t part_bytes, int64_t count, int64_t element) {
+    const int64_t in_part = element % count;
+    std::byte* part = parts + element / count * part_bytes;
+    codes = reinterpret_cast<int8_t*>(part + in_part) + kLaneElements * warp_lane();
+    scale = reinterpret_cast<float*>(part + scales_offset(count)) + in_part / kBlockElements;
+  }
+  int8_t* codes;
+  float* scale;
+};
+
+struct Values {
+  float lane[kLaneElements];
+};
+
+__device__ Values decoded(const BlockPlace& from) {
+  Values values;
+  const auto codes = load_pack<kLaneElements>(from.codes);
+  const float scale = *from.scale;
+  for (int k = 0; k < kLaneElements; ++k) values.lane[k] = static_cast<float>(codes.lane[k]) * scale;
+  return values;
+}
+
+__device__ uint32_t largest_of_warp(const Values& values) {
+  uint32_t largest = 0;
+  for (const float x : values.lane) largest = max(largest, float_bits(x) & 0x7fffffffu);
+  return __reduce_max_sync(0xffffffffu, largest);
+}
+
+/// And leaves in `values` what is not said by it; nothing, where that says nothing.
+__device__ void encode_block(Values& values, const BlockPlace& to) {
+  const BlockScale block = BlockScale::of(largest_of_warp(values));
+  if (warp_lane() == 0) *to.scale = block.scale;
+  Pack<int8_t, kLaneElements> codes;
+  for (int k = 0; k < kLaneElements; ++k) {
+    const float code = block.finite() ? block.code(values.lane[k]) : 0.0f;
+    codes.lane[k] = static_cast<int8_t>(static_cast<int32_t>(code));
+    values.lane[k] = block.finite() ? values.lane[k] - code * block.scale : 0.0f;
+  }
+  store_pack(to.codes, codes);
+}
+
+template <class From>
+__global__ void encode_blocks(const Encode what, int64_t part_bytes) {
+  const int64_t block_count = what.part_count * what.count / kBlockElements;
+  for (int64_t block = launch_warp(); block < block_count; block += launch_warp_stride()) {
+    const int64_t element = block * kBlockElements;
+    const auto* from = static_cast<const typename From::Storage*>(what.from) + element + kLaneElements * warp_lane();
+    Values values;
+    for (int k = 0; k < kLaneElements; ++k) values.lane[k] = From::load(from[k]);
+    if (what.carried != nullptr) {
+      const Values carried = decoded({what.carried, part_bytes, what.count, element});
+      for (int k = 0; k < kLaneElements; ++k) values.lane[k] += carried.lane[k];
+    }
+    encode_block(values, {what.to, part_bytes, what.count, element});
+    if (what.carried == nullptr) continue;
+    __syncwarp();  // all have read the carried block's scale
+    encode_block(values, {what.carried, part_bytes, what.count, element});
+  }
+}
+
+template <class To>
+__global__ void decode_blocks(const Decode what, int64_t part_bytes) {
+  const int64_t block_count = what.part_count * what.count / kBlockElements;
+  for (int64_t block = launch_warp(); block < block_count; block += launch_warp_stride()) {
+    const int64_t element = block * kBlockElements;
+    const Values values = decoded({const_cast<std::byte*>(what.from), part_bytes, what.count, element});
+    auto* to = static_cast<typename To::Storage*>(what.to) + element + kLaneElements * warp_lane();
+    for (int k = 0; k < kLaneElements; ++k) to[k] = To::store(values.lane[k]);
+  }
+}
+
+[[noreturn]] void refuse(DType dtype) {
+  throw std::logic_error("encode and decode do not take " + std::string(name(dtype)));
+}
+
+}  // namespace
+
+void encode(Stream& stream, const Encode& what) {
+  const int64_t count = what.part_count * what.count;
+  if (count == 0) return;
+  const auto kernel = [&] {
+    switch (what.from_dtype) {
+      case DType::kFloat32: return encode_blocks<Fp32Element>;
+      case DType::kBFloat16: return encode_blocks<Bf16Element>;
+      case DType::kFloat16: return encode_blocks<Fp16Element>;
+      default: refuse(what.from_dtype);
+    }
+  }();
+  start_kernel(stream, "encode", launch_grid(count / kLaneElements), kernel, what, encoded_bytes(what.count));
+}
+
+void decode(Stream& stream, const Decode& what) {
+  const int64_t count = what.part_count * what.count;
+  if (count == 0) return;
+  const auto kernel = [&] {
+    switch (what.to_dtype) {
+      case DType::kFloat32: return decode_blocks<Fp32Element>;
+      case DType::kBFloat16: return decode_blocks<Bf16Element>;
+      case DType::kFloat16: return decode_blocks<Fp16Element>;
+      default: refuse(what.to_dtype);
+    }
+  }();
+  start_kernel(stream, "decode", launch_grid(count / kLaneElements), kernel, what, encoded_bytes(what.count));
+}
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,96 @@
+// AVX-512 (F, BW, VL, DQ). Compiled with those flags: nothing but intrinsics and what host_loops_vector.h allows may be
+// used here. AVX512_BF16 is left alone: its conversion flushes subnormals to zero, so it would give other bits.
+
+#include <immintrin.h>
+
+#include "kernels/elementwise/host_loops_vector.h"
+#include "kernels/elementwise/host_sum_vector.h"
+
+namespace aliquot {
+namespace {
+
+struct Avx512 {
+  using F = __m512;
+  static constexpr int64_t kLanes = 16;
+
+  static __m256i raw16(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load(const Bf16* p) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw16(p)), 16)); }
+  static F load(const Fp16* p) { return _mm512_cvtph_ps(raw16(p)); }
+
+  static __m256i to_bf16(F x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const __m512i result = _mm512_mask_or_epi32(rounded, is_nan, bits, _mm512_set1_epi32(0x00400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(result, 16));
+  }
+  static __m256i to_fp16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static void store(Bf16* p, F x) { put_bits<false>(p, to_bf16(x)); }
+  static void store(Fp16* p, F x) { put_bits<false>(p, to_fp16(x)); }
+  static void stream(float* p, F x) { _mm512_stream_ps(p, x); }
+  static void stream(Bf16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_bf16(x)); }
+  static void stream(Fp16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_fp16(x)); }
+  static void fence() { _mm_sfence(); }
+  static void prefetch(const char* p) { _mm_prefetch(p, _MM_HINT_T0); }
+
+  static F broadcast(float x) { return _mm512_set1_ps(x); }
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+
+  static double sum_lanes(F x) {
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return static_cast<double>(_mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two))));
+  }
+
+  static __m256i high(F x) {
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+  }
+  static __m256i low(F x) { return _mm512_cvtepi32_epi16(_mm512_castps_si512(x)); }
+  template <bool kPastCaches>
+  static void put_bits(void* p, __m256i x) {
+    if constexpr (kPastCaches) {
+      _mm256_stream_si256(static_cast<__m256i*>(p), x);
+    } else {
+      _mm256_storeu_si256(static_cast<__m256i*>(p), x);
+    }
+  }
+  static F merge(const uint16_t* high, const int16_t* low) {
+    const __m512i top = _mm512_slli_epi32(_mm512_cvtepu16_epi32(raw16(high)), 16);
+    return _mm512_castsi512_ps(_mm512_add_epi32(top, _mm512_cvtepi16_epi32(raw16(low))));
+  }
+
+  static bool any_nonfinite(const float* p) {
+    const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+    return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
+  }
+  static bool any_exponent16(const uint16_t* p, int exponent_bits) {
+    const __m512i exponent = _mm512_set1_epi16(static_cast<int16_t>(exponent_bits));
+    return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
+  }
+
+  // Whole registers from an aligned `to`; how many bytes that was.
+  static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool past_caches) {
+    const __m512i x = _mm512_set1_epi64(static_cast<int64_t>(pattern));
+    int64_t i = 0;
+    if (past_caches) {
+      for (; i + 64 <= size_bytes; i += 64) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), x);
+      fence();
+    }
+    for (; i + 64 <= size_bytes; i += 64) _mm512_store_si512(to + i, x);
+    return i;
+  }
+};
+
+}  // namespace
+
+const HostLoops& avx512_loops() { return kVectorLoops<Avx512>; }
+
+}  // namespace aliquot

@@ -1,0 +1,24 @@
+#include "kernels/elementwise/kernels_cuda.h"
+
+#include "kernels/device/device_cuda.h"
+
+namespace aliquot {
+
+const Kernels& cuda_kernels() {
+  static constexpr Kernels kKernels{.copy = cuda::copy,
+                                    .fill = cuda::fill,
+                                    .scale = cuda::scale,
+                                    .add = cuda::add,
+                                    .axpy = cuda::axpy,
+                                    .cast = cuda::cast,
+                                    .split = cuda::split,
+                                    .merge = cuda::merge,
+                                    .sum_tree = cuda::sum_tree,
+                                    .block_squares = cuda::block_squares,
+                                    .find_nonfinite = cuda::find_nonfinite,
+                                    .encode = cuda::encode,
+                                    .decode = cuda::decode};
+  return kKernels;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,28 @@
+#pragma once
+// Inside the room: the entries of CUDA's table, each as kernels/elementwise/kernels.h says, one .cu file a family.
+
+#include <cstdint>
+
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot::cuda {
+
+/// Sources of one sum_tree: they travel in the kernel's parameters.
+inline constexpr int kMaxTreeSources = 256;
+
+void copy(Stream& stream, void* to, const void* from, int64_t size_bytes);
+void fill(Stream& stream, void* to, DType dtype, float value, int64_t count);
+void scale(Stream& stream, float* x, float factor, int64_t count);
+void add(Stream& stream, float* to, const float* from, int64_t count);
+void axpy(Stream& stream, float* y, float a, const float* x, int64_t count);
+void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
+void split(Stream& stream, uint16_t* high, int16_t* low, const float* master, int64_t count);
+void merge(Stream& stream, float* master, const uint16_t* high, const int16_t* low, int64_t count);
+/// Throws std::logic_error for more than kMaxTreeSources.
+void sum_tree(Stream& stream, const TreeSum& sum);
+void block_squares(Stream& stream, double* sums, const float* x, int64_t count);
+void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count);
+void encode(Stream& stream, const Encode& what);
+void decode(Stream& stream, const Decode& what);
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,125 @@
+#include "kernels/elementwise/kernels_host.h"
+
+#include <atomic>
+
+#include "kernels/device/host_stream.h"
+#include "kernels/elementwise/encoding_host.h"
+#include "kernels/elementwise/host_loops.h"
+
+namespace aliquot {
+namespace {
+
+const HostLoops& loops() {
+  static const HostLoops& best = host_loops(best_isa());
+  return best;
+}
+
+// Whole blocks, and enough of them that what is too short to be shared (16 grains, a quarter of a megabyte of fp32) costs
+// less than waking a thread.
+constexpr int64_t kGrainElements = 16 * kBlockElements;
+
+/// Enqueues body(begin, end) over ranges of whole blocks that tile [0, count).
+template <typename Body>
+void run(Stream& stream, int64_t count, Body body) {
+  if (count == 0) return;
+  HostStream& lane = host(stream);
+  lane.run([&pool = lane.pool(), count, body] { pool.for_ranges(count, kGrainElements, body); });
+}
+
+void* at(void* base, DType dtype, int64_t element) {
+  return static_cast<std::byte*>(base) + element * element_bytes(dtype);
+}
+const void* at(const void* base, DType dtype, int64_t element) {
+  return static_cast<const std::byte*>(base) + element * element_bytes(dtype);
+}
+
+void copy(Stream& stream, void* to, const void* from, int64_t size_bytes) {
+  run(stream, size_bytes, [=](int64_t begin, int64_t end) {
+    loops().copy(at(to, DType::kUInt8, begin), at(from, DType::kUInt8, begin), end - begin);
+  });
+}
+
+void fill(Stream& stream, void* to, DType dtype, float value, int64_t count) {
+  run(stream, count,
+      [=](int64_t begin, int64_t end) { loops().fill(at(to, dtype, begin), dtype, value, end - begin); });
+}
+
+void scale(Stream& stream, float* x, float factor, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) { loops().scale(x + begin, factor, end - begin); });
+}
+
+void add(Stream& stream, float* to, const float* from, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) { loops().add(to + begin, from + begin, end - begin); });
+}
+
+void axpy(Stream& stream, float* y, float a, const float* x, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) { loops().axpy(y + begin, a, x + begin, end - begin); });
+}
+
+void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) {
+    loops().cast(at(to, to_dtype, begin), to_dtype, at(from, from_dtype, begin), from_dtype, end - begin);
+  });
+}
+
+void split(Stream& stream, uint16_t* high, int16_t* low, const float* master, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) {
+    loops().split(high + begin, low == nullptr ? nullptr : low + begin, master + begin, end - begin);
+  });
+}
+
+void merge(Stream& stream, float* master, const uint16_t* high, const int16_t* low, int64_t count) {
+  run(stream, count,
+      [=](int64_t begin, int64_t end) { loops().merge(master + begin, high + begin, low + begin, end - begin); });
+}
+
+void sum_tree(Stream& stream, const TreeSum& sum) {
+  run(stream, sum.count, [sum](int64_t begin, int64_t end) { loops().sum_tree(sum, begin, end); });
+}
+
+void block_squares(Stream& stream, double* sums, const float* x, int64_t count) {
+  run(stream, count, [=](int64_t begin, int64_t end) {
+    loops().block_squares(sums + begin / kBlockElements, x + begin, end - begin);
+  });
+}
+
+/// Ranges are searched apart; the least index found stays.
+void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
+  host(stream).run([first, count] { *first = count; });
+  run(stream, count, [=](int64_t begin, int64_t end) {
+    const int64_t found = loops().find_nonfinite(at(x, dtype, begin), dtype, end - begin);
+    if (found == end - begin) return;
+    std::atomic_ref<int64_t> least(*first);
+    for (int64_t seen = least.load(); begin + found < seen && !least.compare_exchange_weak(seen, begin + found);) {
+    }
+  });
+}
+
+void encode(Stream& stream, const Encode& what) {
+  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { encode_blocks(what, begin, end); });
+}
+
+void decode(Stream& stream, const Decode& what) {
+  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { decode_blocks(what, begin, end); });
+}
+
+}  // namespace
+
+const Kernels& host_kernels() {
+  static const Kernels kernels = {.copy = copy,
+                                  .fill = fill,
+                                  .scale = scale,
+                                  .add = add,
+                                  .axpy = axpy,
+                                  .cast = cast,
+                                  .split = split,
+                                  .merge = merge,
+                                  .sum_tree = sum_tree,
+                                  .block_squares = block_squares,
+                                  .find_nonfinite = find_nonfinite,
+                                  .encode = encode,
+                                  .decode = decode};
+  return kernels;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,83 @@
+// block_squares and find_nonfinite.
+#include <stdexcept>
+#include <string>
+
+#include "kernels/device/launch_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
+#include "kernels/elementwise/kernels_cuda.h"
+
+namespace aliquot::cuda {
+namespace {
+
+// Four elements from `first` on, as far as there are any.
+__device__ Pack<float, kPackElements> load_some(const float* x, int64_t first, int64_t count, bool aligned) {
+  if (aligned && first + kPackElements <= count) return load_pack<kPackElements>(x + first);
+  Pack<float, kPackElements> pack = {};
+  for (int k = 0; k < kPackElements; ++k) {
+    if (first + k < count) pack.lane[k] = x[first + k];
+  }
+  return pack;
+}
+
+__global__ void square_blocks(double* sums, const float* x, int64_t count, bool aligned) {
+  const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
+  for (int64_t block = launch_warp(); block < block_count; block += launch_warp_stride()) {
+    const int64_t first = block * kBlockElements + kPackElements * warp_lane();
+    BlockPart part;
+    part.low = load_some(x, first, count, aligned);
+    part.high = load_some(x, first + kHalfBlock, count, aligned);
+    const float sum = block_square_sum(part, first, count);
+    if (warp_lane() == 0) sums[block] = static_cast<double>(sum);
+  }
+}
+
+__global__ void set_count(int64_t* to, int64_t count) { *to = count; }
+
+// The least index wins, whoever finds it first.
+template <class Bits>
+struct FindNonfinite {
+  const Bits* x;
+  Bits exponent;
+  unsigned long long* first;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    const auto pack = load_pack<kCount>(x + i);
+    for (int k = 0; k < kCount; ++k) {
+      if ((pack.lane[k] & exponent) != exponent) continue;
+      const auto index = static_cast<unsigned long long>(i + k);
+      // Not needed for the result: spares an array full of NaN one atomic an element.
+      if (index < *static_cast<volatile unsigned long long*>(first)) atomicMin(first, index);
+    }
+  }
+};
+
+template <class Bits>
+void find(Stream& stream, int64_t* first, const void* x, Bits exponent, int64_t count) {
+  const auto* elements = static_cast<const Bits*>(x);
+  auto* least = reinterpret_cast<unsigned long long*>(first);
+  launch_elements(stream, "find_nonfinite", count, FindNonfinite<Bits>{elements, exponent, least}, elements);
+}
+
+}  // namespace
+
+void block_squares(Stream& stream, double* sums, const float* x, int64_t count) {
+  if (count <= 0) return;
+  const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
+  const bool aligned = elements_before_packs(x) == 0;
+  start_kernel(stream, "block_squares", launch_grid(block_count * kLanes), square_blocks, sums, x, count, aligned);
+}
+
+void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
+  if (dtype == DType::kInt16 || dtype == DType::kUInt8) {
+    throw std::logic_error("find_nonfinite does not take " + std::string(name(dtype)));
+  }
+  start_kernel(stream, "find_nonfinite", {1, 1}, set_count, first, count);
+  switch (dtype) {
+    case DType::kFloat64: return find<uint64_t>(stream, first, x, 0x7ff0000000000000u, count);
+    case DType::kFloat32: return find<uint32_t>(stream, first, x, 0x7f800000u, count);
+    case DType::kBFloat16: return find<uint16_t>(stream, first, x, 0x7f80u, count);
+    default: return find<uint16_t>(stream, first, x, 0x7c00u, count);
+  }
+}
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,25 @@
+#include "kernels/system/log.h"
+
+#include <atomic>
+#include <cstdio>
+
+#include "kernels/system/tell.h"
+
+namespace aliquot {
+namespace {
+
+std::atomic<LogSink> current_sink{nullptr};
+
+}  // namespace
+
+LogSink set_log_sink(LogSink sink) noexcept { return current_sink.exchange(sink); }
+
+void log_to_standard_error(std::string_view sentence) noexcept {
+  std::fprintf(stderr, "aliquot: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
+}
+
+void tell(std::string_view sentence) noexcept {
+  if (const LogSink sink = current_sink.load(); sink != nullptr) sink(sentence);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,65 @@
+#include "kernels/system/machine_memory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <string_view>
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+
+// "MemTotal:   24000000 kB", in bytes.
+int64_t meminfo_bytes(std::string_view field, int64_t otherwise) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string name, rest; file >> name && std::getline(file, rest);) {
+    if (name == field) return std::stoll(rest) << 10;
+  }
+  return otherwise;
+}
+
+struct GroupMemory {
+  int64_t limit_bytes = kUnknown, left_bytes = kUnknown;
+};
+
+// Pages of files can be dropped, so what is anonymous alone is spent.
+int64_t anonymous_bytes(const std::filesystem::path& group) {
+  std::ifstream file(group / "memory.stat");
+  std::string name;
+  for (int64_t bytes = 0; file >> name >> bytes;) {
+    if (name == "anon") return bytes;
+  }
+  return 0;
+}
+
+// The tightest limit of this process's control group (version 2) and those around it; "max" is none.
+GroupMemory group_memory() {
+  GroupMemory tightest;
+  std::ifstream own("/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    if (!line.starts_with("0::/")) continue;
+    std::filesystem::path group = "/sys/fs/cgroup" + line.substr(3);
+    for (; group.has_relative_path() && group != "/sys/fs"; group = group.parent_path()) {
+      int64_t limit = 0;
+      if (!(std::ifstream(group / "memory.max") >> limit)) continue;
+      tightest.limit_bytes = std::min(tightest.limit_bytes, limit);
+      tightest.left_bytes = std::min(tightest.left_bytes, std::max<int64_t>(0, limit - anonymous_bytes(group)));
+    }
+  }
+  return tightest;
+}
+
+}  // namespace
+
+int64_t machine_memory_bytes() { return std::min(meminfo_bytes("MemTotal:", kUnknown), group_memory().limit_bytes); }
+
+int64_t available_memory_bytes() {
+  const int64_t available = meminfo_bytes("MemAvailable:", kUnknown);
+  if (available == kUnknown) return available;
+  return std::min(available + meminfo_bytes("SwapFree:", 0), group_memory().left_bytes);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,132 @@
+#include "kernels/system/staged_fault.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::array kKinds = {std::pair{"kill", FaultKind::kKill},   std::pair{"stop", FaultKind::kStop},
+                               std::pair{"throw", FaultKind::kThrow}, std::pair{"slow", FaultKind::kSlow},
+                               std::pair{"nan", FaultKind::kNan},     std::pair{"enospc", FaultKind::kFullDisk},
+                               std::pair{"flip", FaultKind::kFlip}};
+
+// What schedules are made of, and the saving of a checkpoint.
+constexpr std::array<std::string_view, 19> kOperations = {
+    "gather",  "forward",       "recompute", "backward", "release", "reduce",  "exchange", "spread",  "norm", "blend",
+    "collect", "orthogonalize", "scatter",   "update",   "publish", "copy-in", "copy-out", "refresh", "save"};
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw UsageError(fmt::format("ALIQUOT_FAULT is '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, why));
+}
+
+template <typename Number>
+Number number(std::string_view text, std::string_view digits, std::string_view name, Number least) {
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || !(value >= least) ||
+      !(value < Number{1000000000}))
+    refuse(text, fmt::format("{} is a number from {}, not '{}'", name, least, digits));
+  return value;
+}
+
+/// "kill", or "slow:2s".
+void set_kind(StagedFault& fault, std::string_view text, std::string_view given) {
+  const std::string_view name = given.substr(0, given.find(':'));
+  const auto found = std::ranges::find(kKinds, name, [](const auto& kind) { return std::string_view(kind.first); });
+  if (found == kKinds.end())
+    refuse(text, fmt::format("kind is kill, stop, throw, slow:2s, nan, enospc or flip, not '{}'", given));
+  fault.kind = found->second;
+  const bool slow = fault.kind == FaultKind::kSlow;
+  if (slow != (name.size() < given.size()) || (slow && !given.ends_with('s')))
+    refuse(text, "slow alone has seconds, as in kind=slow:2s");
+  if (slow) fault.seconds = number<double>(text, given.substr(5, given.size() - 6), "slow", 0.0);
+}
+
+void set(StagedFault& fault, std::string_view text, std::string_view field) {
+  const std::size_t equals = field.find('=');
+  const std::string_view name = field.substr(0, equals);
+  const std::string_view value = equals == std::string_view::npos ? "" : field.substr(equals + 1);
+  if (name == "rank") {
+    fault.rank = number<int>(text, value, "rank", 0);
+  } else if (name == "step") {
+    fault.step = number<int64_t>(text, value, "step", 1);
+  } else if (name == "op") {
+    fault.operation = value;
+  } else if (name == "unit" && !value.empty()) {
+    fault.unit = value;
+  } else if (name == "kind") {
+    set_kind(fault, text, value);
+  } else {
+    refuse(text, fmt::format("'{}' is none of rank, step, op, unit and kind", field));
+  }
+}
+
+/// Kinds that are of data need an operation that has the data.
+void check(const StagedFault& fault, std::string_view text) {
+  if (std::ranges::find(kOperations, fault.operation) == kOperations.end())
+    refuse(text, fmt::format("op is one of {}, not '{}'", fmt::join(kOperations, ", "), fault.operation));
+  const auto only = [&](FaultKind kind, std::string_view name, std::initializer_list<std::string_view> operations) {
+    if (fault.kind == kind && std::ranges::find(operations, fault.operation) == operations.end())
+      refuse(text, fmt::format("{} is for op={}", name, fmt::join(operations, " and op=")));
+  };
+  only(FaultKind::kNan, "nan", {"backward", "reduce"});
+  only(FaultKind::kFullDisk, "enospc", {"save"});
+  only(FaultKind::kFlip, "flip", {"update", "publish"});
+}
+
+std::optional<StagedFault> of_environment() {
+  const char* text = std::getenv("ALIQUOT_FAULT");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return parse_staged_fault(text);
+}
+
+}  // namespace
+
+StagedFault parse_staged_fault(std::string_view text) {
+  StagedFault fault;
+  std::set<std::string_view> said;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view field = text.substr(at, end - at);
+    const std::string_view name = field.substr(0, field.find('='));
+    set(fault, text, field);
+    if (!said.insert(name).second) refuse(text, fmt::format("{} is said twice, and there is one fault", name));
+    at = end + 1;
+  }
+  if (!said.contains("kind")) refuse(text, "it has no kind");
+  check(fault, text);
+  return fault;
+}
+
+const StagedFault* staged_fault() {
+  static const std::optional<StagedFault> fault = of_environment();  // what throws is tried again
+  return fault ? &*fault : nullptr;
+}
+
+const StagedFault* staged_fault(int rank, int64_t step, std::string_view operation) {
+  const StagedFault* fault = staged_fault();
+  if (fault == nullptr || fault->rank != rank || fault->step != step || fault->operation != operation) return nullptr;
+  return fault;
+}
+
+void strike(const StagedFault& fault, std::string_view where) {
+  if (fault.kind == FaultKind::kKill) std::raise(SIGKILL);
+  if (fault.kind == FaultKind::kStop) std::raise(SIGSTOP);
+  if (fault.kind == FaultKind::kSlow) std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
+  if (fault.kind == FaultKind::kThrow)
+    throw FaultError(fmt::format("ALIQUOT_FAULT asked rank {} to fail in {}", fault.rank, where));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,74 @@
+#include "sharding/comm/board.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <fmt/format.h>
+#include <thread>
+
+#include "sharding/comm/operation_description.h"
+
+namespace aliquot {
+
+namespace {
+
+// Longer than a reason takes to write, for who still lives.
+bool posted_soon(const AbortNotice& notice) {
+  constexpr std::chrono::milliseconds kPatience{50};
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!notice.posted() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  return notice.posted();
+}
+
+}  // namespace
+
+void write_shared(std::span<std::atomic<uint64_t>> words, std::string_view text) noexcept {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    uint64_t word = 0;
+    const std::size_t begin = std::min(i * sizeof(word), text.size());
+    const std::size_t length = std::min(sizeof(word), text.size() - begin);
+    if (length > 0) std::memcpy(&word, text.data() + begin, length);  // an empty label has no address
+    words[i].store(word, std::memory_order_relaxed);
+  }
+}
+
+std::string read_shared(std::span<const std::atomic<uint64_t>> words) {
+  std::string text(words.size() * sizeof(uint64_t), '\0');
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const uint64_t word = words[i].load(std::memory_order_relaxed);
+    std::memcpy(text.data() + i * sizeof(word), &word, sizeof(word));
+  }
+  return text.substr(0, text.find('\0'));
+}
+
+void AbortNotice::post(std::string_view why) noexcept {
+  uint32_t expected = kNone;
+  if (!state.compare_exchange_strong(expected, kBeingWritten)) {
+    if (expected == kPosted || posted_soon(*this)) return;
+    // A process can be killed in the middle of it; then the reason is written once more.
+  }
+  write_shared(reason, why);
+  state.store(kPosted, std::memory_order_release);
+}
+
+void Board::abort(std::string_view why) const noexcept {
+  notice().post(why);
+  for (int r = 0; r < rank_count_; ++r) {
+    for (auto& lane : rank(r).lanes) {
+      lane.arrived.wake();
+      lane.progress.wake();
+    }
+  }
+}
+
+std::string Board::last_operation(int rank) const {
+  const RankBoard& board = this->rank(rank);
+  const LaneBoard& lane = board.lanes[board.last_lane.load(std::memory_order_relaxed) % kLaneCount];
+  const uint64_t sequence = lane.arrived.value();
+  if (sequence == 0) return "none";
+  const auto what = OperationDescription::unpack(lane.descriptions[sequence % LaneBoard::kDescriptionDepth].load());
+  return fmt::format("{} #{}{}", what.text(), sequence,
+                     label_text(read_shared(lane.what), lane.step.load(std::memory_order_relaxed)));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,210 @@
+#include "sharding/comm/direct_communicator.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+#include "kernels/elementwise/kernels.h"
+#include "kernels/system/booking.h"
+#include "sharding/comm/board.h"
+#include "sharding/comm/reduction.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+/// Where each rank leaves the small numbers it brings to an all-reduce: two places a lane, used in turn, so that nobody
+/// overwrites what a slower rank is still reading.
+class Mailboxes {
+ public:
+  static constexpr int64_t kBytesPerRank =
+      kLaneCount * 2 * Communicator::kSmallCount * static_cast<int64_t>(sizeof(double));
+
+  explicit Mailboxes(std::unique_ptr<NodeMapping> memory) : memory_(std::move(memory)) {}
+
+  double* of(int rank, Lane lane, uint64_t sequence) const {
+    const int64_t place =
+        (static_cast<int64_t>(lane) * 2 + static_cast<int64_t>(sequence % 2)) * Communicator::kSmallCount;
+    return reinterpret_cast<double*>(memory_->writable + rank * kBytesPerRank) + place;
+  }
+
+ private:
+  std::unique_ptr<NodeMapping> memory_;
+};
+
+class DirectCommunicator final : public Communicator {
+ public:
+  DirectCommunicator(Device& device, std::unique_ptr<Exchange> exchange, Topology topology, const DirectParts& parts)
+      : device_(device),
+        exchange_(std::move(exchange)),
+        topology_(std::move(topology)),
+        parts_(parts),
+        node_memory_(parts.make_node_memory(*exchange_)),
+        peer_memory_(parts.make_peer_memory(*exchange_, *node_memory_, device)),
+        signals_(parts.make_signals(*exchange_, *node_memory_, signals_options())),
+        mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
+        own_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
+
+  int rank() const override { return exchange_->rank(); }
+  int rank_count() const override { return exchange_->rank_count(); }
+  const Topology& topology() const override { return topology_; }
+  std::string describe() const override { return fmt::format("{}, {}", parts_.name, node_memory_->describe()); }
+
+  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+    return peer_memory_->allocate(size_bytes, category, owner);
+  }
+  std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
+                                             std::string_view owner) override {
+    return peer_memory_->allocate_shared(size_bytes, own_bytes, category, owner);
+  }
+
+  void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
+    meet(stream, describe_all_gather(to, from, part_bytes, label), label);
+    for_peers([&](int peer) {
+      copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, 0, part_bytes);
+    });
+  }
+
+  void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
+    meet(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
+    for_peers([&](int peer) {
+      const int64_t place = peer * part_bytes;
+      if (peer != rank())
+        copy(stream, whole.buffer->local() + whole.offset_bytes + place, whole, peer, place, part_bytes);
+    });
+  }
+
+  void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
+    meet(stream, describe_reduce_scatter(what, label), label);
+    const int64_t part_bytes = what.part_count * element_bytes(what.from_dtype);
+    device_.kernels().sum_tree(stream, {.bases = what.from.buffer->peers(),
+                                        .offset_bytes = what.from.offset_bytes + rank() * part_bytes,
+                                        .from_dtype = what.from_dtype,
+                                        .to = what.to,
+                                        .to_dtype = what.to_dtype,
+                                        .count = what.part_count,
+                                        .factor = what.factor,
+                                        .block_squares = what.block_squares});
+  }
+
+  void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
+    meet(stream, describe_all_to_all(to, from, part_bytes, label), label);
+    for_peers([&](int peer) {
+      copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, rank() * part_bytes,
+           part_bytes);
+    });
+  }
+
+  void transfer(Stream& stream, const Transfers& what, Label label) override {
+    meet(stream, describe_transfer(what, label), label);
+    for (const Transfer& one : what.own) {
+      if (one.target != rank()) continue;
+      copy(stream, what.to.buffer->local() + what.to.offset_bytes + one.to_bytes, what.from, one.source, one.from_bytes,
+           one.size_bytes);
+    }
+  }
+
+  void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
+    meet(stream, describe_broadcast(range, size_bytes, root, label), label);
+    if (rank() != root) copy(stream, range.buffer->local() + range.offset_bytes, range, root, 0, size_bytes);
+  }
+
+  void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
+    if (static_cast<int64_t>(values.size()) > kSmallCount) {
+      throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
+    }
+    const uint64_t sequence = issued_[static_cast<std::size_t>(stream.lane())] + 1;
+    stream.run([this, values, at = stream.lane(), sequence] {
+      std::copy(values.begin(), values.end(), mailboxes_.of(rank(), at, sequence));
+    });
+    meet(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label);
+    stream.run([this, values, at = stream.lane(), sequence, reduction] {
+      reduce_in_tree(values, rank_count(), reduction, [&](int r) { return mailboxes_.of(r, at, sequence); });
+    });
+  }
+
+  void barrier(Stream& stream, Label label) override { meet(stream, describe_barrier(label), label); }
+
+  void publish(Stream& stream, uint64_t progress) override { signals_->publish(stream, progress); }
+  void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
+    signals_->await_progress(stream, lane, progress, label);
+  }
+
+  std::vector<std::string> gather_objects(std::string_view own) override { return exchange_->all(own); }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const Group group = agree_on_group(*exchange_, color, key);
+    return make_direct_communicator(device_, exchange_->split(color, key), subset(topology_, group.members), parts_);
+  }
+
+  void abort(std::string_view why) noexcept override {
+    signals_->abort(why);
+    exchange_->abort(why);
+  }
+
+ private:
+  SignalsOptions signals_options() const {
+    return {.rank = rank(),
+            .rank_count = rank_count(),
+            .timeout_seconds = parts_.timeout_seconds,
+            .names = names_of(*exchange_),
+            .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); },
+            .has_returned = [this](int of_rank) { return exchange_->has_returned(of_rank); },
+            .awaited_by = [this](int of_rank) { return exchange_->awaited_by(of_rank); }};
+  }
+
+  /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.
+  static int64_t own_bytes(int rank_count) {
+    return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
+  }
+
+  /// All ranks have come to the same collective, with what they bring to it in place.
+  void meet(Stream& stream, const OperationDescription& what, Label label) {
+    const uint64_t sequence = ++issued_[static_cast<std::size_t>(stream.lane())];
+    signals_->arrive(stream, sequence, what, label);
+    signals_->await_arrivals(stream, sequence, what, label);
+  }
+
+  /// Starting at the next rank, so that not all read the same one at once.
+  template <typename Body>
+  void for_peers(Body body) const {
+    for (int i = 1; i <= rank_count(); ++i) body((rank() + i) % rank_count());
+  }
+
+  void copy(Stream& stream, void* to, SymmetricRange from, int peer, int64_t skip_bytes, int64_t size_bytes) {
+    if (size_bytes == 0) return;
+    device_.kernels().copy(stream, to, from.buffer->peer(peer) + from.offset_bytes + skip_bytes, size_bytes);
+  }
+
+  Device& device_;
+  std::unique_ptr<Exchange> exchange_;
+  Topology topology_;
+  DirectParts parts_;
+  std::unique_ptr<NodeMemory> node_memory_;
+  std::unique_ptr<PeerMemory> peer_memory_;
+  std::unique_ptr<Signals> signals_;
+  Mailboxes mailboxes_;
+  Booking own_memory_;
+  std::array<uint64_t, kLaneCount> issued_{};
+};
+
+}  // namespace
+
+DirectParts host_direct_parts(double timeout_seconds) {
+  DirectParts parts;
+  parts.make_signals = [](Exchange&, NodeMemory& memory, const SignalsOptions& options) {
+    return make_host_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), options);
+  };
+  parts.make_peer_memory = [](Exchange& exchange, NodeMemory& memory, Device& device) {
+    return make_host_peer_memory(memory, device.ledger(), exchange);
+  };
+  parts.timeout_seconds = timeout_seconds;
+  return parts;
+}
+
+std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Exchange> exchange,
+                                                       Topology topology, const DirectParts& parts) {
+  return std::make_unique<DirectCommunicator>(device, std::move(exchange), std::move(topology), parts);
+}
+
+}  // namespace aliquot

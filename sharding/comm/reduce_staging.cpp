@@ -1,0 +1,61 @@
+#include "sharding/comm/reduce_staging.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+namespace {
+
+/// How many nodes have how many ranks.
+std::map<int64_t, int64_t> nodes_by_size(const Topology& topology) {
+  std::vector<int64_t> sizes(static_cast<std::size_t>(topology.node_count()), 0);
+  for (const int node : topology.node_of_rank) ++sizes[static_cast<std::size_t>(node)];
+  std::map<int64_t, int64_t> nodes;
+  for (const int64_t size : sizes) ++nodes[size];
+  return nodes;
+}
+
+/// The ranks of other nodes that any rank serves at most: its node's first rank serves the most (NodePlan::proxy).
+int64_t most_served(const std::map<int64_t, int64_t>& nodes) {
+  int64_t most = 0;
+  for (const auto& [own, own_count] : nodes) {
+    int64_t served = 0;
+    for (const auto& [size, count] : nodes) served += (count - (size == own ? 1 : 0)) * ((size + own - 1) / own);
+    most = std::max(most, served);
+  }
+  return most;
+}
+
+/// What a slot holds at most on any rank. Sums: one for each rank served, to be sent, and one of each node, to be added.
+/// Leaves: one of each rank elsewhere.
+int64_t places(const Topology& topology, const std::map<int64_t, int64_t>& nodes) {
+  const int64_t smallest = nodes.begin()->first;
+  if (topology.nodes_add_first()) return most_served(nodes) + topology.node_count();
+  return topology.rank_count() - smallest;
+}
+
+}  // namespace
+
+int64_t ReduceStaging::slot_bytes() const { return place_count * piece_elements * element_bytes(DType::kFloat32); }
+
+ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
+  if (topology.one_node() || topology.has_gpus() || part_count == 0) return {};
+  const int64_t place_count = places(topology, nodes_by_size(topology));
+  const int64_t whole = (part_count + kBlockElements - 1) / kBlockElements * kBlockElements;
+  const auto fitting = [&](int64_t slots) {
+    const int64_t elements = ReduceStaging::kMostBytes / (slots * place_count * element_bytes(DType::kFloat32));
+    return std::max(elements / kBlockElements, int64_t{1}) * kBlockElements;
+  };
+  if (whole <= fitting(2)) return {.piece_elements = whole, .place_count = place_count, .slot_count = 1};
+  return {.piece_elements = fitting(2), .place_count = place_count, .slot_count = 2};
+}
+
+Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count) {
+  const int64_t size_bytes = reduce_staging(topology, part_count).size_bytes();
+  return size_bytes == 0 ? Buffer() : device.allocate(size_bytes, Category::kCommunication, "reduce-scatter staging");
+}
+
+}  // namespace aliquot

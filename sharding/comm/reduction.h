@@ -1,0 +1,30 @@
+#pragma once
+// Small numbers of all ranks, combined the same way in every world.
+
+#include <span>
+
+#include "sharding/comm/communicator.h"
+#include "sharding/comm/tree.h"
+
+namespace aliquot {
+
+inline double combine(Reduction reduction, double a, double b) {
+  switch (reduction) {
+    case Reduction::kSum: return a + b;
+    case Reduction::kMax: return a >= b || a != a ? a : b;  // a number that is not one stays
+    case Reduction::kMin: return a <= b || a != a ? a : b;
+  }
+  return a;
+}
+
+/// values[i] = what all ranks' i-th numbers come to; `of(rank)` points to a rank's.
+template <typename Of>
+void reduce_in_tree(std::span<double> values, int rank_count, Reduction reduction, Of of) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = combine_in_tree<double>(
+        rank_count, [&](int r) { return of(r)[i]; },
+        [reduction](double a, double b) { return combine(reduction, a, b); });
+  }
+}
+
+}  // namespace aliquot

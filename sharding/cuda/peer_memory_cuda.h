@@ -1,0 +1,17 @@
+#pragma once
+// GPU memory of ranks that are threads of one process: on one GPU, or on GPUs of one node that reach each other.
+
+#include <memory>
+
+#include "sharding/comm/exchange.h"
+#include "sharding/memory/peer_memory.h"
+
+namespace aliquot {
+
+/// Every rank's buffers lie on its own GPU, and the peers' kernels read them there. Where all ranks share one GPU, a shared
+/// range is one allocation seen by all; on several GPUs there is none. Memory is aligned to kBufferAlignmentBytes.
+/// Collective over `exchange`, blocks; throws UnavailableError, on all ranks, if a GPU cannot read another's memory.
+/// `device` and `exchange` must outlive it and its buffers.
+std::unique_ptr<PeerMemory> make_cuda_peer_memory(Device& device, Exchange& exchange);
+
+}  // namespace aliquot

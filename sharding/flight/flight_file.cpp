@@ -1,0 +1,234 @@
+#include "sharding/flight/flight_file.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <set>
+#include <span>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kTitle = "aliquot flight record 2";
+constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // and without meetings
+constexpr std::string_view kColumns =
+    "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
+constexpr std::string_view kMeetingColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
+constexpr int kMostRanks = 1 << 20;
+constexpr std::size_t kMostGroups = 1 << 14;
+constexpr std::size_t kEntryWords = 12, kMeetingWords = 8;
+
+std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
+
+std::vector<std::string_view> words_of(std::string_view line, char between) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at <= line.size();) {
+    const std::size_t end = std::min(line.find(between, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// Reads one file, line by line; every complaint names it.
+class Reader {
+ public:
+  Reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
+
+  FlightRecord read() {
+    const std::string_view title = next();
+    if (title != kTitle && title != kTitleWithoutEnd) fail("it does not begin as one");
+    const std::size_t whole = rest_.rfind('\n') + 1;  // 0 where there is no line's end
+    record_.whole = title == kTitleWithoutEnd && whole == rest_.size();
+    rest_ = rest_.substr(0, whole);
+    while (!rest_.empty()) read_line(words_of(next(), '\t'));
+    require_all_said();
+    return std::move(record_);
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view why) const {
+    throw UsageError(fmt::format("{} is no flight record of a rank: line {}: {}.", source_, line_, why));
+  }
+
+  std::string_view next() {
+    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+    const std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(rest_.size(), end + 1));
+    ++line_;
+    return line;
+  }
+
+  void read_line(const std::vector<std::string_view>& words) {
+    if (said_.contains("end")) fail("nothing comes after its end");
+    if (words[0] == "#") return;
+    if (words[0] == "collective" && words.size() == kEntryWords) {
+      add_entry(words);
+    } else if (words[0] == "meeting" && words.size() == kMeetingWords) {
+      add_meeting(words);
+    } else if (words.size() == 2) {
+      set(words[0], words[1]);
+    } else {
+      fail("this line is of no kind");
+    }
+  }
+
+  template <typename Number>
+  Number number(std::string_view text, Number least, Number most, int base = 10) const {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+      fail("a number was expected");
+    return value;
+  }
+
+  double time(std::string_view text) const {
+    if (text == "-") return -1;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
+      fail("a time was expected");
+    return value;
+  }
+
+  std::string utc(std::string_view text) const {
+    constexpr std::string_view kForm = "0000-00-00T00:00:00Z";
+    const auto fits = [](char letter, char form) {
+      return form == '0' ? letter >= '0' && letter <= '9' : letter == form;
+    };
+    if (!std::ranges::equal(text, kForm, fits)) fail("a date and time in UTC was expected");
+    return std::string(text);
+  }
+
+  void set(std::string_view name, std::string_view value) {
+    if (name == "group") return add_group(value);
+    if (!said_.insert(name).second) fail("this was said before");
+    if (name == "run") {
+      record_.run = without_controls(value);
+    } else if (name == "rank") {
+      record_.rank = number(value, 0, kMostRanks - 1);
+    } else if (name == "ranks") {
+      record_.rank_count = number(value, record_.rank + 1, kMostRanks);
+    } else if (name == "why") {
+      record_.why = without_controls(value);
+    } else if (name == "place") {
+      record_.place = without_controls(value);
+    } else if (name == "written") {
+      record_.written = time(value);
+    } else if (name == "utc") {
+      record_.written_utc = utc(value);
+    } else if (name == "end") {
+      const std::size_t count = record_.entries.size() + record_.meetings.size();
+      if (number<std::size_t>(value, 0, SIZE_MAX) != count) fail("there are more or fewer lines than its end says");
+      record_.whole = true;
+    } else {
+      fail("this line is of no kind");
+    }
+    if (said_.contains("ranks") && !said_.contains("rank")) fail("the rank comes before the number of ranks");
+  }
+
+  void require_all_said() const {
+    for (const std::string_view name : {"run", "rank", "ranks"}) {
+      if (!said_.contains(name)) fail(fmt::format("it ends without a line of its {}", name));
+    }
+  }
+
+  void add_group(std::string_view value) {
+    if (!said_.contains("ranks")) fail("a group comes after the number of ranks");
+    if (record_.groups.size() == kMostGroups) fail("there are too many groups");
+    std::vector<int>& members = record_.groups.emplace_back();
+    for (const std::string_view member : words_of(value, ' '))
+      members.push_back(number(member, 0, record_.rank_count - 1));
+    std::vector<int> sorted = members;
+    std::ranges::sort(sorted);
+    if (std::ranges::adjacent_find(sorted) != sorted.end()) fail("a group has a rank twice");
+    if (!std::ranges::binary_search(sorted, record_.rank)) fail("a group is without the rank that noted it");
+  }
+
+  Lane lane(std::string_view text) const {
+    for (int i = 0; i < kLaneCount; ++i) {
+      if (name(static_cast<Lane>(i)) == text) return static_cast<Lane>(i);
+    }
+    fail("there is no such lane");
+  }
+
+  void add_entry(std::span<const std::string_view> words) {
+    if (record_.entries.size() == kMostFlightEntries) fail("there are more collectives than a rank keeps");
+    const uint64_t before = record_.entries.empty() ? 0 : record_.entries.back().number;
+    FlightEntry& entry = record_.entries.emplace_back();
+    entry.number = number<uint64_t>(words[1], 1, UINT64_MAX);
+    if (entry.number <= before) fail("collectives come in the order of their numbers");
+    entry.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
+    entry.lane = lane(words[3]);
+    entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
+    entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
+    if (words[5] != entry.what.text()) fail("the operation is not what its packed form says");
+    entry.unit = without_controls(words[7]);
+    entry.step = number<int64_t>(words[8], -1, INT64_MAX);
+    entry.issued = time(words[9]);
+    entry.begun = time(words[10]);
+    entry.ended = time(words[11]);
+  }
+
+  void add_meeting(std::span<const std::string_view> words) {
+    if (record_.meetings.size() == kMostFlightMeetings) fail("there are more meetings than a rank keeps");
+    FlightEntry& meeting = record_.meetings.emplace_back();
+    meeting.is_meeting = true;
+    meeting.number = number<uint64_t>(words[1], 0, UINT64_MAX);
+    meeting.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
+    meeting.sequence = number<uint64_t>(words[3], 1, UINT64_MAX);
+    meeting.unit = without_controls(words[4]);
+    meeting.step = number<int64_t>(words[5], -1, INT64_MAX);
+    meeting.issued = meeting.begun = time(words[6]);
+    meeting.ended = time(words[7]);
+  }
+
+  std::string_view rest_, source_;
+  int line_ = 0;
+  std::set<std::string_view> said_;  // of the lines that come once
+  FlightRecord record_;
+};
+
+}  // namespace
+
+// Terminals obey the control characters of ASCII, and those of Latin 1, which UTF-8 has as two bytes.
+std::string without_controls(std::string_view text) {
+  std::string line(text);
+  const auto byte = [&line](std::size_t at) { return static_cast<unsigned char>(line[at]); };
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (byte(i) < ' ' || byte(i) == 0x7F) line[i] = ' ';
+    if (byte(i) != 0xC2 || i + 1 == line.size() || byte(i + 1) < 0x80 || byte(i + 1) > 0x9F) continue;
+    line[i] = line[i + 1] = ' ';
+  }
+  return line;
+}
+
+std::string flight_text(const FlightRecord& record) {
+  std::string text = fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle,
+                                 without_controls(record.run), record.rank, record.rank_count,
+                                 without_controls(record.why), without_controls(record.place), seconds(record.written));
+  if (!record.written_utc.empty()) text += fmt::format("utc\t{}\n", record.written_utc);
+  for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
+  text += fmt::format("{}\n", kColumns);
+  for (const FlightEntry& entry : record.entries) {
+    text += fmt::format("collective\t{}\t{}\t{}\t{}\t{}\t{:016x}\t{}\t{}\t{}\t{}\t{}\n", entry.number, entry.group,
+                        name(entry.lane), entry.sequence, entry.what.text(), entry.what.packed(),
+                        without_controls(entry.unit), entry.step, seconds(entry.issued), seconds(entry.begun),
+                        seconds(entry.ended));
+  }
+  if (!record.meetings.empty()) text += fmt::format("{}\n", kMeetingColumns);
+  for (const FlightEntry& meeting : record.meetings) {
+    text += fmt::format("meeting\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", meeting.number, meeting.group, meeting.sequence,
+                        without_controls(meeting.unit), meeting.step, seconds(meeting.begun), seconds(meeting.ended));
+  }
+  if (record.whole) text += fmt::format("end\t{}\n", record.entries.size() + record.meetings.size());
+  return text;
+}
+
+FlightRecord parse_flight(std::string_view text, std::string_view source) { return Reader(text, source).read(); }
+
+}  // namespace aliquot

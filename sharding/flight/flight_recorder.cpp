@@ -1,0 +1,215 @@
+#include "sharding/flight/flight_recorder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <span>
+#include <unistd.h>
+#include <utility>
+
+#include "kernels/system/file.h"
+#include "kernels/system/tell.h"
+
+namespace aliquot {
+namespace {
+
+int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
+
+/// The recorders that live, for who knows none of them.
+struct Living {
+  std::mutex mutex;
+  std::vector<FlightRecorder*> recorders;
+};
+
+Living& living() {
+  static auto* all = new Living;  // a signal may come after everything static
+  return *all;
+}
+
+}  // namespace
+
+std::string flight_file_name(int rank) { return fmt::format("flight-{:04}.txt", rank); }
+
+void write_flights(std::string_view why) noexcept {
+  const std::lock_guard lock(living().mutex);
+  for (FlightRecorder* recorder : living().recorders) recorder->write(why);
+}
+
+FlightRecorder::FlightRecorder(int rank, int rank_count, std::string run, std::string directory)
+    : rank_(rank), rank_count_(rank_count), run_(std::move(run)), directory_(std::move(directory)) {
+  const std::lock_guard lock(living().mutex);
+  living().recorders.push_back(this);
+}
+
+FlightRecorder::~FlightRecorder() {
+  const std::lock_guard lock(living().mutex);
+  std::erase(living().recorders, this);
+}
+
+int FlightRecorder::add_group(std::vector<int> members) {
+  const std::lock_guard lock(mutex_);
+  groups_.push_back(std::move(members));
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+uint64_t FlightRecorder::issue(int group, Lane lane, uint64_t sequence, const OperationDescription& what,
+                               Label label) noexcept {
+  const uint64_t number = issued_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+  Slot& slot = this->slot(number);
+  slot.number.store(0, std::memory_order_relaxed);
+  slot.group.store(group, std::memory_order_relaxed);
+  slot.lane.store(lane, std::memory_order_relaxed);
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  slot.what.store(what.packed(), std::memory_order_relaxed);
+  slot.step.store(label.step, std::memory_order_relaxed);
+  slot.issued.store(now_nanoseconds(), std::memory_order_relaxed);
+  slot.begun.store(0, std::memory_order_relaxed);
+  slot.ended.store(0, std::memory_order_relaxed);
+  write_shared(slot.unit, label.what);
+  slot.number.store(number, std::memory_order_release);
+  return number;
+}
+
+void FlightRecorder::begin(uint64_t number) noexcept {
+  if (slot(number).number.load(std::memory_order_relaxed) == number)
+    slot(number).begun.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
+void FlightRecorder::end(uint64_t number) noexcept {
+  if (slot(number).number.load(std::memory_order_relaxed) == number)
+    slot(number).ended.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
+uint64_t FlightRecorder::meet(int group, uint64_t sequence, Label purpose) noexcept {
+  const uint64_t number = met_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+  Slot& slot = meetings_[number % meetings_.size()];
+  slot.number.store(0, std::memory_order_relaxed);
+  slot.after.store(issued_count_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  slot.group.store(group, std::memory_order_relaxed);
+  slot.sequence.store(sequence, std::memory_order_relaxed);
+  slot.step.store(purpose.step, std::memory_order_relaxed);
+  slot.begun.store(now_nanoseconds(), std::memory_order_relaxed);
+  slot.ended.store(0, std::memory_order_relaxed);
+  write_shared(slot.unit, purpose.what);
+  slot.number.store(number, std::memory_order_release);
+  return number;
+}
+
+void FlightRecorder::leave(uint64_t meeting) noexcept {
+  Slot& slot = meetings_[meeting % meetings_.size()];
+  if (slot.number.load(std::memory_order_relaxed) == meeting)
+    slot.ended.store(now_nanoseconds(), std::memory_order_relaxed);
+}
+
+void FlightRecorder::note_place(std::string_view place) {
+  const std::lock_guard lock(mutex_);
+  if (place_.empty()) place_ = place;
+}
+
+/// As they came.
+std::vector<FlightEntry> FlightRecorder::meetings() const {
+  std::vector<std::pair<uint64_t, FlightEntry>> numbered;
+  for (const Slot& slot : meetings_) {
+    const uint64_t number = slot.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    const double begun = seconds(slot.begun);
+    numbered.push_back({number,
+                        {.number = slot.after,
+                         .group = slot.group,
+                         .sequence = slot.sequence,
+                         .unit = read_shared(slot.unit),
+                         .step = slot.step,
+                         .issued = begun,
+                         .begun = begun,
+                         .ended = seconds(slot.ended),
+                         .is_meeting = true}});
+  }
+  std::ranges::sort(numbered, {}, &std::pair<uint64_t, FlightEntry>::first);
+  std::vector<FlightEntry> meetings;
+  for (auto& [number, meeting] : numbered) meetings.push_back(std::move(meeting));
+  return meetings;
+}
+
+FlightRecord FlightRecorder::record(std::string_view why) const {
+  FlightRecord record;
+  record.run = run_;
+  record.rank = rank_;
+  record.rank_count = rank_count_;
+  record.why = why;
+  record.written = seconds(now_nanoseconds());
+  record.written_utc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  for (const Slot& slot : slots_) {
+    const uint64_t number = slot.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    record.entries.push_back({.number = number,
+                              .group = slot.group,
+                              .lane = slot.lane,
+                              .sequence = slot.sequence,
+                              .what = OperationDescription::unpack(slot.what),
+                              .unit = read_shared(slot.unit),
+                              .step = slot.step,
+                              .issued = seconds(slot.issued),
+                              .begun = seconds(slot.begun),
+                              .ended = seconds(slot.ended)});
+  }
+  std::ranges::sort(record.entries, {}, &FlightEntry::number);
+  record.meetings = meetings();
+  const std::lock_guard lock(mutex_);
+  record.place = place_;
+  record.groups = groups_;  // after the entries, which name no group that is not among them
+  return record;
+}
+
+std::string FlightRecorder::taken(std::string_view why) {
+  const std::lock_guard lock(taking_);
+  if (taken_.empty()) taken_ = flight_text(record(why));
+  return taken_;
+}
+
+void FlightRecorder::take(std::string_view why) noexcept {
+  if (directory_.empty()) return;
+  try {
+    (void)taken(why);
+  } catch (const std::exception&) {  // no memory: write() tries again, and tells
+  }
+}
+
+void FlightRecorder::write(std::string_view why) noexcept {
+  if (directory_.empty()) return;
+  // Who comes second may be about to end the process, and a record that is being written must be whole by then.
+  const std::lock_guard lock(writing_);
+  if (std::exchange(written_, true)) return;
+  try {
+    write_file(taken(why));
+  } catch (const std::exception& error) {
+    tell("rank {} cannot leave a record of its last collectives: {}", rank_, error.what());
+  }
+}
+
+void FlightRecorder::write_file(const std::string& text) const {
+  const std::string name = flight_file_name(rank_), halves = fmt::format(".tmp-{}-", name);
+  const std::string half = fmt::format("{}{}", halves, ::getpid());
+  const Directory directory = Directory::open(FileSystem::system(), directory_);
+  for (const std::string& old : directory.names()) {
+    if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
+  }
+  try {
+    File file = directory.create(half);
+    file.write(std::as_bytes(std::span(text)), 0);
+    file.close();
+    directory.remove(name);  // of a run before
+    directory.rename(half, name);
+  } catch (...) {
+    directory.remove(half);  // the disk may be full: what nobody can read takes none of it
+    throw;
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,191 @@
+// Node memory for processes: one memfd, opened by the node's other processes through /proc.
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "kernels/system/error.h"
+#include "kernels/system/machine_memory.h"
+#include "sharding/memory/node_memory.h"
+
+namespace aliquot {
+namespace {
+
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  int number() const { return number_; }
+  bool open() const { return number_ >= 0; }
+
+ private:
+  int number_ = -1;
+};
+
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(int descriptor, std::size_t size_bytes, int protection)
+      : address_(mmap(nullptr, size_bytes, protection, MAP_SHARED, descriptor, 0)), size_bytes_(size_bytes) {}
+  Mapping(Mapping&& other) noexcept
+      : address_(std::exchange(other.address_, MAP_FAILED)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+  Mapping& operator=(Mapping&&) = delete;
+  ~Mapping() {
+    if (valid()) munmap(address_, size_bytes_);
+  }
+  bool valid() const { return address_ != MAP_FAILED; }
+  std::byte* data() const { return static_cast<std::byte*>(address_); }
+
+ private:
+  void* address_ = MAP_FAILED;
+  std::size_t size_bytes_ = 0;
+};
+
+struct MemfdMapping final : NodeMapping {
+  MemfdMapping(Mapping write_side, Mapping read_side, int64_t bytes)
+      : write_side_(std::move(write_side)), read_side_(std::move(read_side)) {
+    writable = write_side_.data();
+    readable = read_side_.data();
+    size_bytes = bytes;
+  }
+
+ private:
+  Mapping write_side_, read_side_;
+};
+
+// Where the first rank's file is to be found, and what it must be: another process of that number, in another
+// container, has other files.
+struct Location {
+  long process = 0;
+  int descriptor = -1;
+  unsigned long device = 0, inode = 0;
+
+  std::string text() const { return fmt::format("{} {} {} {}", process, descriptor, device, inode); }
+  static Location parse(const std::string& text) {
+    Location location;
+    if (std::sscanf(text.c_str(), "%ld %d %lu %lu", &location.process, &location.descriptor, &location.device,
+                    &location.inode) != 4) {
+      location.descriptor = -1;
+    }
+    return location;
+  }
+};
+
+std::string reason(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
+
+// Fixed in size, for this user alone, gone with the last process that has it.
+Descriptor create(int64_t size_bytes, std::string* problem) {
+  if (const int64_t available = available_memory_bytes(); size_bytes > available) {
+    *problem = fmt::format("{} bytes are available", available);
+    return {};
+  }
+  Descriptor memory(memfd_create("aliquot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.open()) {
+    *problem = reason("memfd_create");
+    return {};
+  }
+  if (fchmod(memory.number(), S_IRUSR | S_IWUSR) != 0 || ftruncate(memory.number(), size_bytes) != 0 ||
+      fcntl(memory.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    *problem = reason("sizing a memfd");
+    return {};
+  }
+  return memory;
+}
+
+std::string location_of(const Descriptor& memory) {
+  struct stat status {};
+  if (!memory.open() || fstat(memory.number(), &status) != 0) return {};
+  return Location{getpid(), memory.number(), status.st_dev, status.st_ino}.text();
+}
+
+Descriptor open_peers(const Location& location, std::string* problem) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", location.process, location.descriptor);
+  Descriptor memory(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat status {};
+  if (!memory.open() || fstat(memory.number(), &status) != 0) {
+    *problem = reason("opening " + path);
+    return {};
+  }
+  if (status.st_dev != location.device || status.st_ino != location.inode) {
+    *problem = path + " is another file here: the ranks do not share one /proc";
+    return {};
+  }
+  return memory;
+}
+
+class MemfdNodeMemory final : public NodeMemory {
+ public:
+  explicit MemfdNodeMemory(Exchange& exchange) : exchange_(exchange) {}
+
+  std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
+    std::string problem;
+    auto mapping = try_map(size_bytes, &problem);
+    if (mapping != nullptr) return mapping;
+    throw UnavailableError(
+        fmt::format("{}: no {} bytes of memory that the ranks of this node share ({})", owner, size_bytes, problem));
+  }
+
+  std::string_view describe() const override { return "memfd"; }
+
+  /// Null, with the same reason, on all ranks if it fails on any.
+  std::unique_ptr<NodeMapping> try_map(int64_t size_bytes, std::string* problem) {
+    const std::size_t mapped_bytes = round_to_pages(size_bytes);
+    const bool first = exchange_.rank() == 0;
+    std::string mine;
+    Descriptor memory;
+    if (first) memory = create(static_cast<int64_t>(mapped_bytes), &mine);
+    const Location location = Location::parse(exchange_.all(location_of(memory))[0]);
+    if (!first && location.descriptor >= 0) memory = open_peers(location, &mine);
+    Mapping write_side = map_side(memory, mapped_bytes, PROT_READ | PROT_WRITE, &mine);
+    Mapping read_side = map_side(memory, mapped_bytes, PROT_READ, &mine);
+    // The first rank's descriptor stays open until all have answered.
+    const auto answers = exchange_.all(mine);
+    for (int rank = 0; rank < exchange_.rank_count(); ++rank) {
+      if (answers[rank].empty()) continue;
+      *problem = fmt::format("rank {}: {}", exchange_.name_of(rank), answers[rank]);
+      return nullptr;
+    }
+    return std::make_unique<MemfdMapping>(std::move(write_side), std::move(read_side), size_bytes);
+  }
+
+ private:
+  static std::size_t round_to_pages(int64_t size_bytes) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t pages = (static_cast<std::size_t>(size_bytes) + page - 1) / page;
+    return (pages == 0 ? 1 : pages) * page;
+  }
+
+  static Mapping map_side(const Descriptor& memory, std::size_t size_bytes, int protection, std::string* problem) {
+    if (!memory.open()) return {};
+    Mapping side(memory.number(), size_bytes, protection);
+    if (!side.valid() && problem->empty()) *problem = reason("mmap");
+    return side;
+  }
+
+  Exchange& exchange_;
+};
+
+}  // namespace
+
+std::unique_ptr<NodeMemory> make_memfd_node_memory(Exchange& exchange) {
+  auto memory = std::make_unique<MemfdNodeMemory>(exchange);
+  std::string problem;
+  if (memory->try_map(1, &problem) == nullptr) return nullptr;
+  return memory;
+}
+
+}  // namespace aliquot

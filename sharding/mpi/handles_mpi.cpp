@@ -1,0 +1,260 @@
+#include "sharding/mpi/handles_mpi.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <thread>
+#include <unistd.h>
+
+#include "kernels/system/error.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+namespace {
+
+std::atomic<bool> failed{false};
+
+// Lives from start_mpi() to the process's end.
+MPI_Comm exit_comm = MPI_COMM_NULL;
+
+// What all ranks exit with: the code of the rank that failed first-hand, as the others report a fault when it is gone.
+int rank_of_code(int code) { return code == 0 ? 0 : code == static_cast<int>(ExitCode::kFault) ? 1 : 1 + code; }
+int code_of_rank(int rank) { return rank <= 1 ? rank * static_cast<int>(ExitCode::kFault) : rank - 1; }
+
+// Waits for every rank to come here, and gives the code they agree on; -1 when the patience of one that failed is over.
+int meet_at_exit(int status, bool patient) noexcept {
+  const int own = rank_of_code(status);
+  int most = own;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Iallreduce(&own, &most, 1, MPI_INT, MPI_MAX, exit_comm, &request) != MPI_SUCCESS) return -1;
+  int rank = 0;
+  MPI_Comm_rank(exit_comm, &rank);
+  // One after the other: mpirun 4.1 has crashed when several ranks ended the job at once.
+  const auto turn = std::chrono::milliseconds(25) * std::min(rank, 40);
+  const auto deadline = std::chrono::steady_clock::now() + kExitPatience + turn;
+  for (;;) {
+    int done = 0;
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
+    if (done != 0) return code_of_rank(most);
+    if (!patient && std::chrono::steady_clock::now() > deadline) return -1;
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  }
+}
+
+void end_mpi(int status, void*) noexcept {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) return;
+  std::fflush(nullptr);
+  const int agreed = meet_at_exit(status, status == 0 && !failed);
+  if (agreed < 0) MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
+  MPI_Finalize();
+  if (agreed != status) _exit(agreed);
+}
+
+void refuse_threading(int provided) {
+  if (provided >= MPI_THREAD_MULTIPLE) return;
+  throw UnavailableError(
+      "this MPI runs without MPI_THREAD_MULTIPLE, which overlapping collectives need: call MPI_Init_thread with "
+      "MPI_THREAD_MULTIPLE if your program starts MPI itself, else use an MPI built with thread support");
+}
+
+// Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each answer waits until a lane of that rank has
+// the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while a message's copies
+// for all others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute:
+// pieces keep it busy. All ranks must say the same, so a job of several programs is left alone; and who has said something of
+// this in the environment is obeyed.
+void send_over_tcp_at_once() {
+  constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
+                               "OMPI_MCA_btl_tcp_max_send_size"};
+  constexpr const char* kFlags = "OMPI_MCA_btl_tcp_flags";
+  constexpr int kCopiesBytes = 32 << 20, kLeast = 128 << 10, kMost = 1 << 20;
+  const char* programs = std::getenv("OMPI_NUM_APP_CTX");
+  const auto said = [](const char* setting) { return std::getenv(setting) != nullptr; };
+  const int limit = std::min(kCopiesBytes / launched_process_count(), kMost);
+  if (limit < kLeast || said(kFlags) || std::ranges::any_of(kLimits, said)) return;
+  if (programs != nullptr && std::string_view(programs) != "1") return;
+  setenv(kFlags, "send,inplace,need-ack,need-csum,hetero-rdma", 0);  // as it comes, without put
+  for (const char* setting : kLimits) setenv(setting, std::to_string(limit).c_str(), 0);
+}
+
+}  // namespace
+
+std::string mpi_error_text(int code) noexcept {
+  char text[MPI_MAX_ERROR_STRING] = "unknown error";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return text;
+}
+
+void check_mpi(int code, const char* call) {
+  if (code != MPI_SUCCESS) throw FaultError(fmt::format("{} failed: {}", call, mpi_error_text(code)));
+}
+
+void start_mpi() {
+  int initialized = 0, provided = 0;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  if (initialized != 0) {
+    check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
+    return refuse_threading(provided);
+  }
+  send_over_tcp_at_once();
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);
+  on_exit(end_mpi, nullptr);
+  refuse_threading(provided);
+}
+
+void mark_mpi_failed() noexcept { failed = true; }
+bool mpi_failed() noexcept { return failed; }
+
+MpiComm MpiComm::own(MPI_Comm comm) {
+  MpiComm owned(comm);
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return owned;
+}
+
+MpiComm MpiComm::duplicate(MPI_Comm parent) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(parent, &comm), "MPI_Comm_dup");
+  return own(comm);
+}
+
+MpiComm MpiComm::split(MPI_Comm parent, int color, int key) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(parent, color, key, &comm), "MPI_Comm_split");
+  return own(comm);
+}
+
+MpiComm MpiComm::split_by_node(MPI_Comm parent) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(parent, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &comm), "MPI_Comm_split_type");
+  return own(comm);
+}
+
+int MpiComm::rank() const {
+  int rank = 0;
+  check_mpi(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+  return rank;
+}
+
+int MpiComm::rank_count() const {
+  int count = 0;
+  check_mpi(MPI_Comm_size(comm_, &count), "MPI_Comm_size");
+  return count;
+}
+
+int MpiComm::reset() noexcept {
+  const MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
+  // After a failure messages may be under way on it, and its other ranks may never free theirs.
+  if (comm == MPI_COMM_NULL || failed) return MPI_SUCCESS;
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) return MPI_SUCCESS;
+  MPI_Comm doomed = comm;
+  return MPI_Comm_free(&doomed);
+}
+
+void MpiRequests::send(const MpiEnvelope& to, const void* data, int64_t size_bytes) {
+  const auto* bytes = static_cast<const std::byte*>(data);
+  for (int64_t begin = 0; begin < size_bytes; begin += kMaxMessageBytes) {
+    const int count = static_cast<int>(std::min(kMaxMessageBytes, size_bytes - begin));
+    requests_.push_back(MPI_REQUEST_NULL);
+    expected_bytes_.push_back(-1);
+    ranks_.push_back(to.rank);
+    check_mpi(MPI_Isend(bytes + begin, count, MPI_BYTE, to.rank, to.tag, to.comm, &requests_.back()), "MPI_Isend");
+  }
+}
+
+void MpiRequests::receive(const MpiEnvelope& from, void* data, int64_t size_bytes) {
+  auto* bytes = static_cast<std::byte*>(data);
+  for (int64_t begin = 0; begin < size_bytes; begin += kMaxMessageBytes) {
+    const int count = static_cast<int>(std::min(kMaxMessageBytes, size_bytes - begin));
+    requests_.push_back(MPI_REQUEST_NULL);
+    expected_bytes_.push_back(count);
+    ranks_.push_back(from.rank);
+    check_mpi(MPI_Irecv(bytes + begin, count, MPI_BYTE, from.rank, from.tag, from.comm, &requests_.back()),
+              "MPI_Irecv");
+  }
+}
+
+void MpiRequests::receive(MPI_Message message, int rank, void* data, int size_bytes) {
+  requests_.push_back(MPI_REQUEST_NULL);
+  expected_bytes_.push_back(size_bytes);
+  ranks_.push_back(rank);
+  check_mpi(MPI_Imrecv(data, size_bytes, MPI_BYTE, &message, &requests_.back()), "MPI_Imrecv");
+}
+
+bool MpiRequests::done() {
+  if (requests_.empty()) return true;
+  statuses_.resize(requests_.size());
+  int all = 0;
+  const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
+  if (code != MPI_SUCCESS) {
+    int worst = code;
+    if (code == MPI_ERR_IN_STATUS) {
+      for (const MPI_Status& status : statuses_) {
+        if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) worst = status.MPI_ERROR;
+      }
+    }
+    check_mpi(worst, "a message between ranks");
+  }
+  if (all == 0) return false;
+  check_sizes();
+  requests_.clear();
+  expected_bytes_.clear();
+  ranks_.clear();
+  return true;
+}
+
+std::vector<int> MpiRequests::waiting_for() {
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int is_done = 0;
+    if (expected_bytes_[i] < 0 || requests_[i] == MPI_REQUEST_NULL) continue;
+    if (MPI_Request_get_status(requests_[i], &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS || is_done != 0) continue;
+    if (ranks.empty() || ranks.back() != ranks_[i]) ranks.push_back(ranks_[i]);
+  }
+  return ranks;
+}
+
+void MpiRequests::check_sizes() const {
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    if (expected_bytes_[i] < 0) continue;
+    int count = 0;
+    check_mpi(MPI_Get_count(&statuses_[i], MPI_BYTE, &count), "MPI_Get_count");
+    if (count == expected_bytes_[i]) continue;
+    throw FaultError(fmt::format("a message from rank {} has {} bytes where {} were expected", statuses_[i].MPI_SOURCE,
+                                 count, expected_bytes_[i]));
+  }
+}
+
+void MpiRequests::cancel() noexcept {
+  int finalized = 0;
+  if (!requests_.empty()) MPI_Finalized(&finalized);
+  for (std::size_t i = 0; i < requests_.size() && finalized == 0; ++i) {
+    if (requests_[i] == MPI_REQUEST_NULL) continue;
+    mark_mpi_failed();
+    // A send cannot be called back; what it reads must live on, which its owner sees to (mpi_failed()).
+    if (expected_bytes_[i] >= 0) MPI_Cancel(&requests_[i]);
+    MPI_Request_free(&requests_[i]);
+  }
+  requests_.clear();
+  expected_bytes_.clear();
+  ranks_.clear();
+}
+
+void MpiBackoff::pause() {
+  ++round_;
+  const auto waited = Clock::now() - began_;
+  if (waited <= kSpin) return;
+  // Sleeping between the pieces of a message costs more than its time: its sender waits for the answer.
+  if (waited <= kAtWork) return std::this_thread::yield();
+  std::this_thread::sleep_for(kNap);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,104 @@
+#include "sharding/mpi/reduce_mpi.h"
+
+#include <algorithm>
+
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/elementwise/kernels.h"
+
+namespace aliquot {
+NodeReducer::NodeReducer(const Topology& topology, const NodePlan& plan, MpiLane& lane)
+    : topology_(topology), plan_(plan), lane_(lane) {
+  for (Slot& slot : slots_) slot.sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
+  member_sources_.resize(plan.members.size());
+}
+
+void NodeReducer::prepare(const ReduceScatter& what) {
+  what_ = what;
+  cut_ = reduce_staging(topology_, what.part_count);
+  slots_[0].staging = what.staging;
+  slots_[1].staging = what.staging + (cut_.slot_count - 1) * cut_.slot_bytes();
+}
+
+void NodeReducer::run(ThreadPool& pool, const Collective& collective) {
+  pool_ = &pool;
+  const auto piece = [&](int64_t begin) {
+    return Piece{begin, std::min(cut_.piece_elements, what_.part_count - begin)};
+  };
+  if (what_.part_count > 0) start(slots_[0], piece(0));
+  int current = 0;
+  for (int64_t begin = 0; begin < what_.part_count; begin += cut_.piece_elements, current ^= 1) {
+    const int64_t next = begin + cut_.piece_elements;
+    if (next < what_.part_count) start(slots_[current ^ 1], piece(next));
+    lane_.finish(slots_[current].messages, collective);
+    finish(slots_[current], piece(begin));
+  }
+}
+
+void NodeReducer::start(Slot& slot, Piece piece) {
+  if (plan_.nodes_add) {
+    start_sums(slot, piece);
+  } else {
+    start_leaves(slot, piece);
+  }
+}
+
+void NodeReducer::start_sums(Slot& slot, Piece piece) {
+  const int64_t sum_bytes = piece.count * element_bytes(DType::kFloat32);
+  int64_t place = 0;
+  for (int node = 0; node < plan_.node_count(); ++node) {
+    std::byte* sum = stage(slot, place++);
+    slot.sources[node] = sum;
+    if (node != plan_.node) slot.messages.receive(lane_.at(plan_.proxy(plan_.rank, node)), sum, sum_bytes);
+  }
+  const auto add_members = [&](int part, std::byte* to) {
+    for (std::size_t i = 0; i < plan_.members.size(); ++i) {
+      member_sources_[i] = own_from(plan_.members[i], part, piece.begin);
+    }
+    add({.bases = member_sources_, .from_dtype = what_.from_dtype, .to = to, .count = piece.count});
+  };
+  for (const int destination : plan_.served) {
+    std::byte* sum = stage(slot, place++);
+    add_members(destination, sum);
+    slot.messages.send(lane_.at(destination), sum, sum_bytes);
+  }
+  add_members(plan_.rank, stage(slot, plan_.node));
+}
+
+void NodeReducer::start_leaves(Slot& slot, Piece piece) {
+  const int64_t leaf_bytes = piece.count * element_bytes(what_.from_dtype);
+  for (std::size_t i = 0; i < plan_.remote.size(); ++i) {
+    std::byte* leaf = stage(slot, static_cast<int64_t>(i));
+    slot.sources[plan_.remote[i]] = leaf;
+    slot.messages.receive(lane_.at(plan_.remote[i]), leaf, leaf_bytes);
+  }
+  for (const int member : plan_.members) slot.sources[member] = own_from(member, plan_.rank, piece.begin);
+  for (const int destination : plan_.remote) {
+    slot.messages.send(lane_.at(destination), own_from(plan_.rank, destination, piece.begin), leaf_bytes);
+  }
+}
+
+void NodeReducer::finish(Slot& slot, Piece piece) {
+  add({.bases = slot.sources,
+       .from_dtype = plan_.nodes_add ? DType::kFloat32 : what_.from_dtype,
+       .to = static_cast<std::byte*>(what_.to) + piece.begin * element_bytes(what_.to_dtype),
+       .to_dtype = what_.to_dtype,
+       .count = piece.count,
+       .factor = what_.factor,
+       .block_squares = what_.block_squares == nullptr ? nullptr : what_.block_squares + piece.begin / kBlockElements});
+}
+
+void NodeReducer::add(TreeSum sum) {
+  const HostLoops& loops = host_loops(best_isa());
+  pool_->for_ranges(sum.count, kBlockElements, [&](int64_t begin, int64_t end) { loops.sum_tree(sum, begin, end); });
+}
+
+const std::byte* NodeReducer::own_from(int rank, int part, int64_t begin) const {
+  const int64_t elements = part * what_.part_count + begin;
+  return what_.from.buffer->peer(rank) + what_.from.offset_bytes + elements * element_bytes(what_.from_dtype);
+}
+
+std::byte* NodeReducer::stage(const Slot& slot, int64_t place) const {
+  return slot.staging + place * cut_.piece_elements * element_bytes(DType::kFloat32);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+#include "kernels/system/shared_counter.h"
+#include "sharding/cores.h"
+#include "sharding/gpu_ranks.h"
+#include "sharding/mpi/communicator_mpi.h"
+#include "sharding/mpi/node_memory_mpi.h"
+#include "sharding/nccl/communicator_nccl.h"
+#include "sharding/world_parts.h"
+
+namespace aliquot {
+namespace {
+
+void refuse_separate_worlds(const Launch& launch, int rank_count) {
+  if (rank_count >= launch.process_count && rank_count >= launch.least_count) return;
+  const std::string advice =
+      launch.by == "srun" ? fmt::format("type srun --mpi=pmix (srun --mpi=list shows what yours has), or mpirun -n {}",
+                                        launch.process_count)
+                          : "start them with the mpirun of the MPI that aliquot was built with";
+  throw UnavailableError(fmt::format("{}, but MPI made a world of {} of this one, so each would train alone: {}",
+                                     launch.text(), rank_count, advice));
+}
+
+// Launchers bind ranks to cores in many ways: a core that k ranks of the node may run on counts 1/k for each of them.
+double share_of_cores(Exchange& node) {
+  const std::vector<bool> own = allowed_cores();
+  std::vector<int> rank_counts(own.size(), 0);
+  for (const std::string& mask : node.all(std::string(own.begin(), own.end()))) {
+    for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
+  }
+  double share = 0;
+  for (std::size_t core = 0; core < own.size(); ++core) {
+    if (own[core]) share += 1.0 / rank_counts[core];
+  }
+  return share + 1e-6;  // thirds and sevenths must add up to whole cores
+}
+
+/// One GPU a rank, over NCCL; MPI carries what sets it up.
+World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiExchange> world) {
+  Topology topology = find_topology(*world);
+  std::vector<int> ranks_on_node(static_cast<std::size_t>(topology.node_count()), 0);
+  std::vector<int> places;
+  for (const int node : topology.node_of_rank) places.push_back(ranks_on_node[node]++);
+  auto device = make_cuda_device(gpu_for(places[world->rank()]));
+  const auto gpus = world->all(std::to_string(gpu_for(places[world->rank()])));
+  for (int r = 0; r < world->rank_count(); ++r) topology.gpu_of_rank[r] = std::stoi(gpus[r]);
+  NcclSetup setup{.exchange = std::move(world),
+                  .topology = std::move(topology),
+                  .make_node_memory = make_process_node_memory,
+                  .options = {.timeout_seconds = options.timeout_seconds}};
+  auto communicator = make_nccl_communicator(*device, std::move(setup));
+  return World(std::move(device), std::move(communicator));
+}
+
+World make_parts(const WorldOptions& options, const Launch& launch, std::unique_ptr<MpiExchange> world) {
+  refuse_separate_worlds(launch, world->rank_count());
+  if (agree_on_gpus(*world, [&] { return use_gpus(options); })) return make_gpu_world(options, std::move(world));
+  const double share = share_of_cores(*world->split_by_node());
+  if (share < 1) SharedCounter::set_spin_nanoseconds(0);
+  auto device = make_rank_device(options, world->rank(), static_cast<int>(share));
+  Topology topology = find_topology(*world);
+  auto communicator = make_mpi_communicator(*device, std::move(world), std::move(topology));
+  return World(std::move(device), std::move(communicator));
+}
+
+}  // namespace
+
+World make_mpi_world(const WorldOptions& options, const Launch& launch) {
+  start_mpi();
+  auto exchange = std::make_unique<MpiExchange>(MPI_COMM_WORLD, options.timeout_seconds);
+  const int rank = exchange->rank();
+  const auto channels = exchange->channels();  // to tell the others after the exchange is gone
+  try {
+    return meet_when_made(make_parts(options, launch, std::move(exchange)), options);
+  } catch (...) {
+    channels.front()->post(failure_text(rank));
+    throw;
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,219 @@
+#include "sharding/nccl/communicator_nccl.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "kernels/elementwise/kernels.h"
+#include "sharding/cuda/lane_points_cuda.h"
+#include "sharding/groups.h"
+#include "sharding/nccl/in_flight_nccl.h"
+#include "sharding/nccl/memory_nccl.h"
+#include "sharding/nccl/small_nccl.h"
+#include "sharding/nccl/tree_nccl.h"
+
+namespace aliquot {
+namespace {
+
+std::byte* at(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
+
+std::size_t unsign(int64_t count) { return static_cast<std::size_t>(count); }
+
+class NcclCommunicator final : public Communicator {
+ public:
+  /// `part_of`: null for a group of its own, else the parent that it is split from, with `color`.
+  NcclCommunicator(CudaDevice& device, NcclSetup setup, NcclCommunicator* part_of = nullptr, int color = 0)
+      : device_(device),
+        topology_(setup.topology),
+        options_(setup.options),
+        make_node_memory_(setup.make_node_memory),
+        peers_(std::make_shared<NcclPeers>(setup)),
+        handle_(part_of == nullptr ? std::make_shared<NcclHandle>(device, peers_, options_)
+                                   : std::make_shared<NcclHandle>(*part_of->handle_, peers_, color)),
+        in_flight_(*handle_),
+        small_(*handle_),
+        tree_(*handle_) {}
+
+  /// Before the members go: their memory is not freed while NCCL may still be on the GPU with it.
+  ~NcclCommunicator() override { handle_->leave(); }
+
+  int rank() const override { return peers_->rank(); }
+  int rank_count() const override { return peers_->rank_count(); }
+  const Topology& topology() const override { return topology_; }
+  std::string describe() const override {
+    int version = 0;
+    (void)ncclGetVersion(&version);
+    return fmt::format("nccl {}.{}.{}{}", version / 10000, version / 100 % 100, version % 100,
+                       peers_->has_board() ? ", ranks meet on a board" : "");
+  }
+
+  SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+    return allocate_for_nccl(handle_, size_bytes, category, owner);
+  }
+
+  /// No rank reads another's memory here; a gather moves the bytes.
+  std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override {
+    return std::nullopt;
+  }
+
+  void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
+    gather(stream, describe_all_gather(to, from, part_bytes, label), at(to), at(from), label);
+  }
+
+  void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
+    gather(stream, describe_all_gather_in_place(whole, part_bytes, label), at(whole), at(whole) + rank() * part_bytes,
+           label);
+  }
+
+  void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
+    const bool native = !what.in_tree_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
+    run(stream, describe_reduce_scatter(what, label), label, [&](const Errand& errand) {
+      if (what.part_count == 0) return;
+      if (native) {
+        add_natively(stream, what, errand);
+      } else {
+        tree_.reduce_scatter(stream, what, errand);
+      }
+    });
+  }
+
+  void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
+    run(stream, describe_all_to_all(to, from, part_bytes, label), label, [&](const Errand& errand) {
+      if (part_bytes > 0)
+        exchange_parts(*handle_, cuda_stream(stream), {at(from), part_bytes}, {at(to), part_bytes}, part_bytes, errand);
+    });
+  }
+
+  void transfer(Stream& stream, const Transfers& what, Label label) override {
+    run(stream, describe_transfer(what, label), label,
+        [&](const Errand& errand) { transfer_runs(*handle_, stream, what, errand); });
+  }
+
+  void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
+    run(stream, describe_broadcast(range, size_bytes, root, label), label, [&](const Errand& errand) {
+      if (size_bytes == 0) return;
+      handle_->settle(
+          ncclBroadcast(at(range), at(range), unsign(size_bytes), ncclUint8, root, handle_->get(), cuda_stream(stream)),
+          errand.text());
+    });
+  }
+
+  void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
+    if (static_cast<int64_t>(values.size()) > kSmallCount) {
+      throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
+    }
+    run(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
+        [&](const Errand& errand) { small_.all_reduce(stream, values, reduction, errand); });
+  }
+
+  void barrier(Stream& stream, Label label) override {
+    run(stream, describe_barrier(label), label, [&](const Errand& errand) { small_.barrier(stream, errand); });
+  }
+
+  void publish(Stream& stream, uint64_t progress) override {
+    cuda_device(stream).use();
+    progress_[index(stream.lane())].record(static_cast<CudaStream&>(stream), progress);
+  }
+
+  void await(Stream& stream, Lane lane, uint64_t progress, Label) override {
+    cuda_device(stream).use();
+    progress_[index(lane)].wait(static_cast<CudaStream&>(stream), progress);
+  }
+
+  std::vector<std::string> gather_objects(std::string_view own) override { return peers_->exchange().all(own); }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    const Group group = agree_on_group(peers_->exchange(), color, key);
+    NcclSetup setup{.exchange = peers_->exchange().split(color, key),
+                    .topology = subset(topology_, group.members),
+                    .make_node_memory = make_node_memory_,
+                    .options = options_};
+    // NCCL wants colors from 0 on: the rank, in this group, of each new group's first.
+    return std::make_unique<NcclCommunicator>(device_, std::move(setup), this, group.members.front());
+  }
+
+  void abort(std::string_view why) noexcept override { peers_->abort(why); }
+
+ private:
+  static std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
+
+  void gather(Stream& stream, const OperationDescription& what, std::byte* to, const std::byte* from, Label label) {
+    run(stream, what, label, [&](const Errand& errand) {
+      if (what.count == 0) return;
+      handle_->settle(ncclAllGather(from, to, unsign(what.count), ncclUint8, handle_->get(), cuda_stream(stream)),
+                      errand.text());
+    });
+  }
+
+  /// One collective: the ranks meet, then NCCL is given it, under watch.
+  template <typename Issue>
+  void run(Stream& stream, const OperationDescription& what, Label label, Issue issue) {
+    cuda_device(stream).use();
+    auto& cuda = static_cast<CudaStream&>(stream);
+    const Errand errand{what, ++issued_[index(stream.lane())], stream.lane(), label};
+    handle_->look(errand.text());
+    try {
+      peers_->meet(errand);
+    } catch (const CommunicationError& error) {
+      handle_->fail(error.what());
+    }
+    in_flight_.begin(cuda, errand);
+    issue(errand);
+    in_flight_.end(cuda);
+  }
+
+  /// In the order of NCCL's choice; the factor and the norm in one pass over the own part.
+  void add_natively(Stream& stream, const ReduceScatter& what, const Errand& errand) {
+    handle_->settle(ncclReduceScatter(at(what.from), what.to, unsign(what.part_count), ncclFloat32, ncclSum,
+                                      handle_->get(), cuda_stream(stream)),
+                    errand.text());
+    if (what.factor == 1.0f && what.block_squares == nullptr) return;
+    const auto* sum = static_cast<const std::byte*>(what.to);  // a GPU's sum_tree reads the bases before it returns
+    device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
+                                        .to = what.to,
+                                        .count = what.part_count,
+                                        .factor = what.factor,
+                                        .block_squares = what.block_squares});
+  }
+
+  CudaDevice& device_;
+  Topology topology_;
+  NcclOptions options_;
+  std::function<std::unique_ptr<NodeMemory>(Exchange&)> make_node_memory_;
+  std::shared_ptr<NcclPeers> peers_;
+  std::shared_ptr<NcclHandle> handle_;
+  InFlight in_flight_;
+  SmallNumbers small_;
+  TreeSums tree_;
+  std::array<LanePoints, kLaneCount> progress_;
+  std::array<uint64_t, kLaneCount> issued_{};
+};
+
+/// NCCL refuses two ranks on one GPU with no more than "invalid usage". Ranks with a host id of their own it believes to
+/// be on other nodes: that tests it, over sockets, on one GPU.
+void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Exchange& exchange) {
+  std::array<char, 32> bus{};
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.ordinal()),
+        "asking a GPU for its address");
+  const char* host_id = std::getenv("NCCL_HOSTID");
+  const auto all = exchange.all(
+      fmt::format("{} {} {}", topology.node_of_rank[exchange.rank()], host_id == nullptr ? "" : host_id, bus.data()));
+  for (int r = 0; r < exchange.rank_count(); ++r) {
+    const auto first = std::find(all.begin(), all.end(), all[r]) - all.begin();
+    if (first == r) continue;
+    throw UnavailableError(fmt::format(
+        "ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
+        "ranks, or run with --world threads",
+        exchange.name_of(static_cast<int>(first)), exchange.name_of(r), all[r].substr(all[r].rfind(' ') + 1)));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(Device& device, NcclSetup setup) {
+  refuse_shared_gpus(cuda_device(device), setup.topology, *setup.exchange);
+  return std::make_unique<NcclCommunicator>(cuda_device(device), std::move(setup));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,161 @@
+#include "sharding/nccl/handle_nccl.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <fmt/format.h>
+
+#include "kernels/device/poll_until.h"
+#include "kernels/system/tell.h"
+#include "sharding/comm/agree.h"
+
+namespace aliquot {
+namespace {
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - started_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point started_ = Clock::now();
+};
+
+std::string sentence(int rank, std::string_view place, ncclResult_t result, ncclComm_t comm) {
+  const char* more = ncclGetLastError(comm);
+  return fmt::format("rank {} in {}: NCCL says {}{}{}", rank, place, ncclGetErrorString(result),
+                     more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : "");
+}
+
+ncclUniqueId agree_on_id(Exchange& exchange) {
+  const auto said = agree(exchange, [&]() -> std::string {
+    if (exchange.rank() != 0) return {};
+    ncclUniqueId id;
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) throw UnavailableError(sentence(0, "making an id for the group", result, nullptr));
+    return {id.internal, sizeof(id.internal)};
+  });
+  ncclUniqueId id;
+  std::memcpy(id.internal, said[0].data(), sizeof(id.internal));
+  return id;
+}
+
+ncclConfig_t configuration(const NcclOptions& options) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (options.channel_count > 0) config.minCTAs = config.maxCTAs = options.channel_count;
+  if (options.copy_engine_gathers) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  return config;
+}
+
+}  // namespace
+
+NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options)
+    : device_(device), peers_(std::move(peers)), options_(options), unwinding_count_(std::uncaught_exceptions()) {
+  const ncclUniqueId id = agree_on_id(peers_->exchange());
+  ncclConfig_t config = configuration(options);
+  device.use();
+  const ncclResult_t result = ncclCommInitRankConfig(&comm_, peers_->rank_count(), id, peers_->rank(), &config);
+  settle(result, "forming the group");
+}
+
+NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color)
+    : device_(parent.device_),
+      peers_(std::move(peers)),
+      options_(parent.options_),
+      unwinding_count_(std::uncaught_exceptions()) {
+  ncclConfig_t config = configuration(options_);
+  device_.use();
+  const ncclResult_t result = ncclCommSplit(parent.comm_, color, peers_->rank(), &comm_, &config);
+  parent.settle(result, "splitting the group");
+  settle(state(), "forming the part of a group");
+}
+
+void NcclHandle::leave() noexcept {
+  if (broken()) return;
+  const bool in_trouble = std::uncaught_exceptions() > unwinding_count_ || peers_->aborted(nullptr);
+  if (in_trouble || !finalize()) {
+    abort();
+    return;
+  }
+  const ncclResult_t result = ncclCommDestroy(comm_);
+  comm_ = nullptr;
+  if (result != ncclSuccess) tell("leaving a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+}
+
+/// Waits for the other ranks to finish too, but not for ever: one of them may have died without a word.
+bool NcclHandle::finalize() noexcept {
+  const Stopwatch waited;
+  bool given_up = false;
+  ncclResult_t result = ncclCommFinalize(comm_);
+  poll_until([&] { return given_up || (result = result == ncclInProgress ? state() : result) != ncclInProgress; },
+             [&] { given_up = waited.seconds() > options_.timeout_seconds || peers_->aborted(nullptr); });
+  return result == ncclSuccess;
+}
+
+ncclResult_t NcclHandle::state() const {
+  if (comm_ == nullptr) return ncclInternalError;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
+  return result == ncclSuccess ? state : result;
+}
+
+void NcclHandle::settle(ncclResult_t result, std::string_view place) {
+  if (result == ncclInProgress) {
+    const Stopwatch waited;
+    poll_until(
+        [&] { return (result = state()) != ncclInProgress; },
+        [&] {
+          std::string why;
+          if (peers_->aborted(&why)) fail(why);
+          if (waited.seconds() < options_.timeout_seconds) return;
+          fail(fmt::format("rank {} waited {:g} s in {}: NCCL has not reached the other ranks, and does not say which",
+                           peers_->name(), options_.timeout_seconds, place));
+        });
+  }
+  if (result != ncclSuccess) fail(sentence(peers_->name(), place, result, comm_));
+}
+
+void NcclHandle::look(std::string_view place) {
+  if (broken())
+    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->name(), place));
+  std::string why;
+  if (peers_->aborted(&why)) fail(why);
+  const ncclResult_t result = state();
+  if (result != ncclSuccess && result != ncclInProgress) fail(sentence(peers_->name(), place, result, comm_));
+}
+
+void NcclHandle::fail(const std::string& why) {
+  abort();
+  peers_->abort(why);
+  throw CommunicationError(why);
+}
+
+void NcclHandle::abort() noexcept {
+  if (comm_ == nullptr) return;
+  const ncclResult_t result = ncclCommAbort(comm_);
+  comm_ = nullptr;
+  if (result != ncclSuccess) tell("aborting a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+}
+
+NcclGroup::NcclGroup(NcclHandle& handle) : handle_(handle) {
+  handle.device().use();
+  handle.settle(ncclGroupStart(), "starting to group calls");
+}
+
+NcclGroup::~NcclGroup() {
+  if (open_) (void)ncclGroupEnd();  // unwinding: what was grouped fails with the rest
+}
+
+void NcclGroup::add(ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress && first_failure_ == ncclSuccess) first_failure_ = result;
+}
+
+void NcclGroup::end(std::string_view place) {
+  open_ = false;
+  const ncclResult_t result = ncclGroupEnd();
+  handle_.settle(first_failure_ != ncclSuccess ? first_failure_ : result, place);
+}
+
+}  // namespace aliquot
