@@ -1,5 +1,6 @@
 // Bringing an engine to life, and its state in and out.
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <functional>
 
@@ -176,9 +177,19 @@ void Engine::adopt(const State& state) {
   };
   const LossScaler::State now = scaler_.state();
   const int64_t update_count = number("update_count", state.step);
+  const int64_t chances = number("loss_scale_chances", int64_t{now.chances});
   const LossScaler::State scale = {.scale = number("loss_scale", now.scale),
-                                   .chances = static_cast<int32_t>(number("loss_scale_chances", int64_t{now.chances})),
+                                   .chances = static_cast<int32_t>(chances),
                                    .good_steps = number("loss_scale_good_steps", now.good_steps)};
+  const auto refuse = [](std::string_view name, auto value, const std::string& expected) {
+    throw UsageError(fmt::format("the state's {} is {}: expected {}", name, value, expected));
+  };
+  if (state.step < 0) refuse("step", state.step, "a count of steps");
+  if (update_count < 0 || update_count > state.step)
+    refuse("update_count", update_count, fmt::format("a count from 0 to its step, {}", state.step));
+  if (!(scale.scale > 0) || !std::isfinite(scale.scale)) refuse("loss_scale", scale.scale, "a positive number");
+  if (chances < 0 || chances != scale.chances) refuse("loss_scale_chances", chances, "a count of 31 bits");
+  if (scale.good_steps < 0) refuse("loss_scale_good_steps", scale.good_steps, "a count");
   // Nobody reads a peer's shard before it is loaded; and all go on from the same step.
   const std::string own = fmt::format("step {}, {} updates, loss scale {}", state.step, update_count, scale.scale);
   const auto all = world_.communicator().gather_objects(own);

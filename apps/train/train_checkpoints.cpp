@@ -7,6 +7,7 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
 #include "apps/train/quantize_words.h"
+#include "apps/train/resume_point.h"
 #include "apps/train/train_run.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
@@ -17,16 +18,6 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParameters = "parameters/";
-
-int64_t whole(const State& state, const char* name) {
-  const auto found = state.scalars.find(name);
-  const auto* value = found == state.scalars.end() ? nullptr : std::get_if<int64_t>(&found->second);
-  if (value == nullptr)
-    throw UsageError(fmt::format(
-        "The checkpoint does not say its {}; it was not written by aliquot train: start from its weights with --init.",
-        name));
-  return *value;
-}
 
 /// What the checkpoint says of the run that wrote it and this run has otherwise: "seed (there 1, here 2)".
 std::vector<std::string> other_options(const State& state, const std::map<std::string, Scalar>& here) {
@@ -118,13 +109,11 @@ bool TrainRun::resume() {
   if (!report) return false;
   refuse_other_shape(state, report->path);
   const auto other = other_options(state, run_scalars());
+  const ResumePoint from = resume_point(state);
   engine_->adopt(state);
-  consumed_ = whole(state, kSequencesConsumed);
+  consumed_ = from.sequences_consumed;
   saved_step_ = engine_->step_count();
-  const auto seen = state.scalars.find("losses_seen");
-  const auto* numbers = seen == state.scalars.end() ? nullptr : std::get_if<std::vector<double>>(&seen->second);
-  if (spikes_ && numbers != nullptr && numbers->size() == 3)
-    spikes_->go_on_from({(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])});
+  if (spikes_ && from.losses_seen) spikes_->go_on_from(*from.losses_seen);
   if (!leads()) return true;
   for (const std::string& refused : report->refused) warn("{}", refused);
   tell_changes(*report);

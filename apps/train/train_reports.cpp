@@ -146,6 +146,18 @@ void TrainRun::begin_metrics(bool append) {
                        {"step", step_plan_json(engine_->plan())}}}}}});
 }
 
+/// A disk that is full ends the record, not the training.
+void TrainRun::write_metrics(const Json& line) {
+  if (!metrics_) return;
+  try {
+    metrics_->write(line);
+  } catch (const FaultError& error) {
+    metrics_.reset();
+    progress_->finish();
+    warn("{} Training goes on without further metrics.", error.what());
+  }
+}
+
 /// Of the step before: what its collectives were hidden under is known when the next one is done. Collective.
 void TrainRun::report_stragglers() {
   const Timeline own = engine_->timeline();
@@ -157,7 +169,7 @@ void TrainRun::report_stragglers() {
     std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
   if (!leads() || own.operations.empty()) return;
   const StragglerReport report = straggler_report(engine_->step_count() - 1, std::move(ranks));
-  metrics_->write(json(report));
+  write_metrics(json(report));
   const auto sentence = straggler_watch_.sentence(report);
   if (!sentence) return;
   progress_->finish();
@@ -240,7 +252,7 @@ void TrainRun::tell_result(ExitCode code, const std::vector<RankMemory>& memory,
   if (metrics_) {
     Json last = json(done);
     last["done"]["step"] = step_times_json(engine_->timeline(), part_seconds_[0]);
-    metrics_->write(last);
+    write_metrics(last);
   }
   if (!options_.quiet && stepped_) say("{}", memory_table(memory));
   say("digest {}\n", digest);

@@ -222,7 +222,7 @@ void TrainRun::step() {
     if (!digest.empty()) extra["digest"] = digest;
     if (eval_loss) extra["eval_loss"] = *eval_loss;
     if (options_.precision == "fp16") extra["loss_scale"] = report.loss_scale;
-    if (leads()) metrics_->write(json(record, extra));
+    write_metrics(json(record, extra));
   }
   if (!options_.metrics.empty() && options_.stragglers_every > 0 && report.step % options_.stragglers_every == 0)
     report_stragglers();

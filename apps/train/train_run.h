@@ -32,9 +32,6 @@
 
 namespace aliquot {
 
-/// The scalar that says where the data stood.
-inline constexpr const char* kSequencesConsumed = "sequences_consumed";
-
 /// Adds sums over ranks, one a micro-batch, in the tree that adds gradients under --reproducible: the loss then has the same
 /// bits however a global batch is divided into ranks and micro-batches, where both are powers of two.
 double sum_of_micro_batches(std::span<const double> by_micro_batch);
@@ -76,6 +73,7 @@ class TrainRun {
   void refuse_other_shape(const State& state, const std::filesystem::path& path) const;
   void start_from_weights();
   void begin_metrics(bool append);
+  void write_metrics(const Json& line);
   void step();
   double agree(std::span<const double> own_losses, int64_t step);
   void sum_over_ranks(std::span<double> values, Label label);

@@ -5,6 +5,7 @@
 
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
+#include "apps/train/resume_point.h"
 #include "apps/train/train_run.h"
 #include "checkpoint/save.h"
 #include "kernels/system/machine_memory.h"
@@ -131,7 +132,7 @@ void TrainRun::save_checkpoint() {
   state.scalars.merge(shape_scalars(shape));
   if (spikes_) {
     const SpikeGuard::Seen& seen = spikes_->seen();
-    state.scalars["losses_seen"] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
+    state.scalars[kLossesSeen] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
   }
   state.scalars.merge(run_scalars());
   const SaveOptions how{.keep_count = static_cast<int>(options_.keep),

@@ -421,6 +421,21 @@ TEST(TrainFlags, DigestsAreInTheMetricsOfAnyWorld) {
   EXPECT_EQ(digests.size(), 1u);
 }
 
+/// The file of metrics outgrows what a file may take; the checkpoint does not.
+TEST(TrainFlags, AFullDiskUnderMetricsEndsNoTraining) {
+  const test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "m.jsonl", runs = directory.path() / "runs";
+  const std::string line =
+      "trap '' XFSZ; ulimit -f 150; exec \"$0\" train --quiet --layers 1 --width 8 --heads 1 "
+      "--sequence 4 --micro-batch 1 --threads 1 --steps 900 --metrics " +
+      metrics + " --checkpoint-dir " + runs;
+  const test::CommandResult result = test::run_program("/bin/bash", {"-c", line, test::aliquot_program()});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("Training goes on without further metrics."), std::string::npos) << result.err;
+  EXPECT_NE(result.out.find("digest "), std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(std::filesystem::path(runs) / checkpoint_name(900)));
+}
+
 TEST(TrainFlags, ATraceThatCannotBeWrittenIsAFault) {
   const test::CommandResult result = test::run_aliquot(
       {"train", "--quiet", "--layers", "1", "--threads", "1", "--steps", "4", "--trace", "/dev/full"});

@@ -1,4 +1,5 @@
 // Steps and evaluations that an exception leaves, calls that come at the wrong time, and engines that take turns.
+#include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -245,6 +246,17 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
         EXPECT_THROW(engine.adopt(state), UsageError);
         state.scalars["update_count"] = 0.5;
         EXPECT_THROW(engine.adopt(state), UsageError) << "no whole number";
+        const auto refused = [&](const char* name, const Scalar& value) {
+          State forged = engine.state();
+          forged.scalars[name] = value;
+          EXPECT_THROW(engine.adopt(forged), UsageError) << name;
+        };
+        refused("update_count", int64_t{-5});
+        refused("update_count", engine.state().step + 1);
+        refused("loss_scale", -1.0);
+        refused("loss_scale", std::nan(""));
+        refused("loss_scale_chances", int64_t{1} << 40);
+        refused("loss_scale_good_steps", int64_t{-1});
       },
       kHosts);
 }

@@ -1,0 +1,55 @@
+#include "apps/train/resume_point.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "checkpoint/checkpoint_error.h"
+#include "checkpoint/difference.h"
+
+namespace aliquot {
+namespace {
+
+// Positions in the data are sums of this and a batch, which must not overflow; doubles hold every count up to it.
+constexpr int64_t kMostCounted = int64_t{1} << 53;
+
+[[noreturn]] void refuse(const char* name, const Scalar& value, const std::string& expected) {
+  throw CheckpointError(fmt::format("the checkpoint's {} is {}: expected {}", name, describe(value), expected));
+}
+
+const Scalar* find(const State& state, const char* name) {
+  const auto found = state.scalars.find(name);
+  return found == state.scalars.end() ? nullptr : &found->second;
+}
+
+int64_t sequences_consumed(const State& state) {
+  const Scalar* scalar = find(state, kSequencesConsumed);
+  const auto* count = scalar == nullptr ? nullptr : std::get_if<int64_t>(scalar);
+  if (count == nullptr) {
+    throw UsageError(fmt::format(
+        "The checkpoint does not say its {}; it was not written by aliquot train: start from its weights with --init.",
+        kSequencesConsumed));
+  }
+  if (*count < 0 || *count > kMostCounted)
+    refuse(kSequencesConsumed, *scalar, fmt::format("a count from 0 to {}", kMostCounted));
+  return *count;
+}
+
+bool is_count(double value) {
+  return value >= 0 && value <= static_cast<double>(kMostCounted) && value == std::floor(value);
+}
+
+std::optional<SpikeGuard::Seen> losses_seen(const State& state) {
+  const Scalar* scalar = find(state, kLossesSeen);
+  if (scalar == nullptr) return std::nullopt;
+  const auto* numbers = std::get_if<std::vector<double>>(scalar);
+  const bool sound = numbers != nullptr && numbers->size() == 3 && std::isfinite((*numbers)[0]) &&
+                     std::isfinite((*numbers)[1]) && (*numbers)[1] >= 0 && is_count((*numbers)[2]);
+  if (!sound) refuse(kLossesSeen, *scalar, "a finite mean, a variance from 0, and a count of losses");
+  return SpikeGuard::Seen{(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])};
+}
+
+}  // namespace
+
+ResumePoint resume_point(const State& state) { return {sequences_consumed(state), losses_seen(state)}; }
+
+}  // namespace aliquot

@@ -1,0 +1,26 @@
+#pragma once
+// Where a run stood when it wrote a checkpoint.
+
+#include <cstdint>
+#include <optional>
+
+#include "apps/train/spike_guard.h"
+#include "sharding/state.h"
+
+namespace aliquot {
+
+/// The scalar that counts the sequences that all ranks have taken.
+inline constexpr const char* kSequencesConsumed = "sequences_consumed";
+/// The scalar that holds SpikeGuard::Seen.
+inline constexpr const char* kLossesSeen = "losses_seen";
+
+struct ResumePoint {
+  int64_t sequences_consumed = 0;
+  std::optional<SpikeGuard::Seen> losses_seen;  // nothing where spikes were not skipped
+};
+
+/// Reads it from a checkpoint's scalars. Throws UsageError where aliquot train did not write them, and CheckpointError,
+/// naming the scalar and its value, for a value that no run can have.
+ResumePoint resume_point(const State& state);
+
+}  // namespace aliquot
