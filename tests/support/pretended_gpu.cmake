@@ -25,7 +25,7 @@ endfunction()
 
 # The kernels of a folder, pretended_ and its last name.
 function(aliquot_pretended_kernels folder)
-  file(GLOB sources RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cu")
+  file(GLOB_RECURSE sources RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cu")
   get_filename_component(name "${folder}" NAME)
   add_library(pretended_${name} OBJECT)
   aliquot_pretended_sources(pretended_${name} ${sources})
