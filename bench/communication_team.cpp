@@ -13,10 +13,10 @@ namespace {
 /// What a rank keeps from run to run.
 struct Rank {
   SymmetricBuffer from, to;
-  std::unique_ptr<Stream> stream;
   std::vector<float> sum;
   Buffer staging;
   uint64_t progress = 0;
+  std::unique_ptr<Stream> stream;  // joined before what its work uses goes
 };
 
 void fill(std::byte* data, int64_t size_bytes, int rank) {

@@ -246,6 +246,10 @@ void Engine::read(std::string_view parameter, const TakeValues& take) {
 
 std::vector<float> Engine::read(std::string_view parameter) {
   std::vector<float> whole;
+  if (running_ != nullptr) {
+    if (const auto tensor = parameter_state(parameter))
+      whole.reserve(static_cast<std::size_t>(tensor->element_count()));
+  }
   read(parameter,
        [&](int64_t, std::span<const float> values) { whole.insert(whole.end(), values.begin(), values.end()); });
   return whole;

@@ -21,12 +21,14 @@ class LinkMeasurement {
   LinkMeasurement(World& world, const std::function<void()>& compute)
       : world_(world),
         ranks_(world.communicator()),
-        lane_(world.device().make_stream(Lane::kGather)),
         whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
         sums_(world.device().allocate(kLargePart, Category::kStaging, "sums")),
-        staging_(allocate_reduce_staging(world.device(), ranks_.topology(), count_of(kLargePart))),
+        staging_(
+            ranks_.allocate(std::max<int64_t>(1, reduce_staging(ranks_.topology(), count_of(kLargePart)).size_bytes()),
+                            Category::kStaging, "reduce-scatter staging")),
         compute_(compute),
-        meeting_(Crossings(ranks_.topology(), 1).replicas.front()) {}
+        meeting_(Crossings(ranks_.topology(), 1).replicas.front()),
+        lane_(world.device().make_stream(Lane::kGather)) {}
 
   LinkRates measure() {
     compute_();
@@ -46,7 +48,7 @@ class LinkMeasurement {
     ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
     ranks_.reduce_scatter(
         *lane_,
-        {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.data()},
+        {.from = {&whole_, 0}, .to = sums_.data(), .part_count = count_of(part_bytes), .staging = staging_.local()},
         {"measuring"});
   }
 
@@ -123,11 +125,12 @@ class LinkMeasurement {
 
   World& world_;
   Communicator& ranks_;
-  std::unique_ptr<Stream> lane_;
   SymmetricBuffer whole_;
-  Buffer sums_, staging_;
+  Buffer sums_;
+  SymmetricBuffer staging_;
   const std::function<void()>& compute_;
   Meeting meeting_;
+  std::unique_ptr<Stream> lane_;  // joined before what its work uses goes
 };
 
 }  // namespace

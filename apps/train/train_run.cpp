@@ -15,6 +15,7 @@
 #include "apps/train/stop_request.h"
 #include "apps/train/train_settings.h"
 #include "apps/train/wrap.h"
+#include "checkpoint/save.h"
 #include "engine/choose/budget.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/system/machine_memory.h"
@@ -163,12 +164,11 @@ void TrainRun::refuse_what_does_not_fit() {
   std::string complaint;
   if (options_.memory_budget && planned_bytes > *options_.memory_budget) {
     complaint = fmt::format(
-        "--memory-budget {}: a step fits, but checkpoints, initial values and the digest are staged between steps, and "
-        "a "
-        "rank then takes {} bytes: give at least that.",
-        *options_.memory_budget, planned_bytes);
-  }
-  if (!on_gpu() && rank_bytes > left / ranks_here()) {
+        "--memory-budget {}: a step fits, but saving and loading checkpoints takes {} bytes between steps, and then a "
+        "rank "
+        "holds {}: give at least that, or leave out --checkpoint-dir, --resume and --init.",
+        *options_.memory_budget, kStagingBytes, planned_bytes);
+  } else if (!on_gpu() && rank_bytes > left / ranks_here()) {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
         "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
@@ -259,10 +259,12 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
 
 /// Collective. In as few exchanges as the communicator allows.
 void TrainRun::sum_over_ranks(std::span<double> values, Label label) {
-  for (; !values.empty(); values = values.subspan(std::min(values.size(), kMostSummed)))
-    world_.communicator().all_reduce(*stream_, values.first(std::min(values.size(), kMostSummed)), Reduction::kSum,
-                                     label);
-  stream_->synchronize();
+  while (!values.empty()) {
+    const size_t count = std::min(values.size(), kMostSummed);
+    world_.communicator().all_reduce(*stream_, values.first(count), Reduction::kSum, label);
+    stream_->synchronize();
+    values = values.subspan(count);
+  }
 }
 
 /// The same on all ranks, since the loss is.

@@ -156,10 +156,11 @@ int64_t rank_bytes(const Plan& plan) {
   const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
-  return plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) +
-         plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
-         home(plan.policy.offload_state, Space::kStateHome) +
-         home(plan.policy.offload_parameters, Space::kParametersHome);
+  const int64_t step_bytes = plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) +
+                             plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
+                             home(plan.policy.offload_state, Space::kStateHome) +
+                             home(plan.policy.offload_parameters, Space::kParametersHome);
+  return std::max(step_bytes, standing_bytes(plan.schedule) + plan.schedule.stream_bytes);
 }
 
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,

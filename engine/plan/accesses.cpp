@@ -272,16 +272,28 @@ int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
 
 namespace {
 
-/// Reduces, or exchanges, of one lane take turns in it, so the longest part decides.
-int64_t staging_bytes(const Plan& plan, Role role) {
-  const bool exchanges = role == Role::kExchangeStaging;
-  const int replicas = plan.policy.replica_count;
-  if (exchanges ? replicas == 1 || encodes_exchanges(plan) : encodes_gradients(plan)) return 0;
+int64_t longest_shard(const Plan& plan) {
   int64_t longest = 0;
   for (const FlatSpec& flat : plan.flats) {
-    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count() / (exchanges ? replicas : 1));
+    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count());
   }
-  return reduce_staging(exchanges ? topology_of_peers(plan.world, replicas) : plan.topology, longest).size_bytes();
+  return longest;
+}
+
+/// Of one lane's reduces, which take turns in it, so that the longest part decides.
+int64_t reduce_staging_bytes(const Plan& plan) {
+  return encodes_gradients(plan) ? 0 : reduce_staging(plan.topology, longest_shard(plan)).size_bytes();
+}
+
+/// The peers of one shard may lie on fewer nodes than those of another; all plan with the most.
+int64_t exchange_staging_bytes(const Plan& plan) {
+  const int replicas = plan.policy.replica_count;
+  if (replicas == 1 || encodes_exchanges(plan)) return 0;
+  const int64_t longest = longest_shard(plan) / replicas;
+  int64_t most = 0;
+  for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
+    most = std::max(most, reduce_staging(topology_of_peers(plan.world, replicas, shard), longest).size_bytes());
+  return most;
 }
 
 int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
@@ -295,7 +307,8 @@ int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count();
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
-  if (role == Role::kReduceStaging || role == Role::kExchangeStaging) return staging_bytes(plan, role);
+  if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
+  if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
   if (role == Role::kBackward || is_of_use(role)) return activation_bytes(plan, role, flat);
   if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
   if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;

@@ -152,12 +152,14 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
 /// tensor fills.
 int64_t stream_bytes(const Plan& plan) {
   constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
+  constexpr int64_t kMostRounds = 1024;  // of ranks meeting over the largest tensor, where the bounds allow
   int64_t largest = 0;
   for (const FlatSpec& flat : plan.flats) {
     for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());
   }
   const int64_t free_bytes = account(plan.schedule).peak_bytes - standing_bytes(plan.schedule);
-  const int64_t chunk_bytes = std::clamp(free_bytes, kLeast, kMost) / kStreamCopies / kValueBytes * kValueBytes;
+  const int64_t wanted_bytes = std::max(free_bytes, kStreamCopies * largest * kValueBytes / kMostRounds);
+  const int64_t chunk_bytes = std::clamp(wanted_bytes, kLeast, kMost) / kStreamCopies / kValueBytes * kValueBytes;
   return kStreamCopies * std::min(chunk_bytes, largest * kValueBytes);
 }
 
@@ -224,10 +226,10 @@ Topology topology_of_replica(const Topology& world, int replica_count) {
   return first;
 }
 
-Topology topology_of_peers(const Topology& world, int replica_count) {
+Topology topology_of_peers(const Topology& world, int replica_count, int shard) {
   std::vector<int> members(static_cast<std::size_t>(replica_count));
   for (int index = 0; index < replica_count; ++index)
-    members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count);
+    members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count) + shard;
   return subset(world, members);
 }
 

@@ -186,8 +186,8 @@ int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_s
 /// lie differently on nodes.
 Topology topology_of_replica(const Topology& world, int replica_count);
 
-/// Of the ranks that hold the same shard, one of each replica. They lie alike whichever shard it is.
-Topology topology_of_peers(const Topology& world, int replica_count);
+/// Of the ranks that hold shard `shard`, one of each replica.
+Topology topology_of_peers(const Topology& world, int replica_count, int shard);
 
 /// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
 /// a bound that needs no look at ranks.
@@ -241,9 +241,9 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
 std::string text(const Plan& plan);
 
-/// Copies of a chunk that are staged while a tensor is streamed over ranks: what a rank packs, what all ranks packed, the
-/// chunk put together, and what a PieceAccess converts with.
-inline constexpr int64_t kStreamCopies = 4;
+/// Copies of a chunk that are staged while a tensor is streamed over ranks: what a rank packs and what it hands on, what comes
+/// of all ranks, whole and in parts, the chunk put together, and what a PieceAccess converts with.
+inline constexpr int64_t kStreamCopies = 6;
 
 /// Bytes in use by category at each operation, in issue order, and their peaks, what is staged between steps included.
 struct Account {

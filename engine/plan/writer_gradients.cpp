@@ -194,7 +194,8 @@ void StepWriter::add_across(UnitId unit, int32_t flat) {
              {{state.exchange}});
 }
 
-/// One for all operations of that verb: their lane takes them one after the other, so they need not wait for one another.
+/// One for all operations of that verb: their lane takes them one after the other, so they need not wait for one another. It
+/// lies in memory of the group that reduces, which outlives messages that are under way after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
   const int64_t size_bytes = needed_bytes(plan_, role, -1);
   const auto& operations = draft_.operations;
@@ -206,6 +207,7 @@ void StepWriter::add_staging(Verb verb, Role role) {
   add_buffer({.role = role,
               .category = Category::kCommunication,
               .flat = -1,
+              .space = role == Role::kExchangeStaging ? Space::kPeers : Space::kArena,
               .size_bytes = size_bytes,
               .first = id_of(first),
               .last = id_of(last)},

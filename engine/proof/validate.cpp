@@ -42,8 +42,8 @@ bool names_something(const Plan& plan, const Operation& operation) {
 bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
   const bool replicas = plan.policy.replica_count > 1;
   const bool encoded = buffer.role == Role::kEncodedSums || buffer.role == Role::kEncodedReceived;
-  const bool exchanged =
-      buffer.role == Role::kAcross || buffer.role == Role::kReduced || buffer.role == Role::kSquares || encoded;
+  const bool exchanged = buffer.role == Role::kAcross || buffer.role == Role::kReduced ||
+                         buffer.role == Role::kSquares || buffer.role == Role::kExchangeStaging || encoded;
   const bool of_peers = replicas && exchanged;
   switch (buffer.space) {
     case Space::kArena: return !is_home(buffer.role) && !of_peers;

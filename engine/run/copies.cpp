@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/plan/accesses.h"
-#include "sharding/state.h"
+#include "kernels/system/booking.h"
 
 namespace aliquot {
 namespace {
@@ -63,9 +63,11 @@ std::string verdict(const std::map<uint64_t, std::vector<int>>& camps) {
 
 uint64_t Copies::hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const {
   if (view_.direct(at)) return hash_of(seed, {at, static_cast<std::size_t>(size_bytes)});
-  std::vector<std::byte> part(static_cast<std::size_t>(std::min(size_bytes, kStagingChunkBytes)));
-  for (int64_t done = 0; done < size_bytes; done += kStagingChunkBytes) {
-    const int64_t count = std::min(kStagingChunkBytes, size_bytes - done);
+  const int64_t most = std::max<int64_t>(1, plan_.schedule.stream_bytes);
+  const Booking booking(view_.device().ledger(), plan_.schedule.stream_bytes, Category::kStaging, "copies compared");
+  std::vector<std::byte> part(static_cast<std::size_t>(std::min(size_bytes, most)));
+  for (int64_t done = 0; done < size_bytes; done += most) {
+    const int64_t count = std::min(most, size_bytes - done);
     view_.fetch(part.data(), at + done, count);
     seed = hash_of(seed, {part.data(), static_cast<std::size_t>(count)});
   }

@@ -29,10 +29,9 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
       booking_(ledger, staging_bytes, Category::kStaging, "tensors streamed over ranks"),
       chunk_bytes_(staging_bytes / kStreamCopies) {}
 
-/// This rank's elements of [begin, end), each run of them after its extent.
-std::string TensorStream::packed(const StateTensor& tensor, int64_t begin, int64_t end) const {
+/// `bytes`, then this rank's elements of [begin, end), each run of them after its extent.
+std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
-  std::string bytes;
   for (const StatePiece& piece : tensor.pieces) {
     const int64_t first = std::max(begin, piece.offset), last = std::min(end, piece.offset + piece.count);
     if (piece.copy || first >= last) continue;
@@ -51,7 +50,7 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const T
   const std::string heading = fmt::format("{}\n", what);
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {
     const int64_t end = std::min(count, begin + most);
-    const auto all = ranks_.gather_objects(heading + packed(tensor, begin, end));
+    const auto all = ranks_.gather_objects(packed(heading, tensor, begin, end));
     for (std::size_t r = 0; r < all.size(); ++r) {
       const std::string_view theirs = std::string_view(all[r]).substr(0, all[r].find('\n'));
       const std::string_view first = std::string_view(all[0]).substr(0, all[0].find('\n'));

@@ -30,7 +30,7 @@ class TensorStream {
   void run(std::string_view what, const StateTensor& tensor, const TakeElements& take);
 
  private:
-  std::string packed(const StateTensor& tensor, int64_t begin, int64_t end) const;
+  static std::string packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end);
 
   Communicator& ranks_;
   Booking booking_;

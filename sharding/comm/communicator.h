@@ -48,8 +48,8 @@ struct ReduceScatter {
   float factor = 1.0f;              // applied to the finished sum: 1 / rank_count() is the mean
   double* block_squares = nullptr;  // see TreeSum
   bool in_tree_order = false;       // where the world's own order of addition is another: as all other worlds add
-  std::byte* staging =
-      nullptr;  // reduce_staging(topology(), part_count).size_bytes(), untouched until the work has run
+  /// reduce_staging(topology(), part_count).size_bytes() of memory that allocate() made: untouched until the work has run.
+  std::byte* staging = nullptr;
 };
 
 /// A run of bytes from a rank to a rank, which may be the same. Offsets count in the ranges of its collective.

@@ -29,21 +29,21 @@ int64_t most_served(const std::map<int64_t, int64_t>& nodes) {
   return most;
 }
 
+}  // namespace
+
 /// What a slot holds at most on any rank. Sums: one for each rank served, to be sent, and one of each node, to be added.
 /// Leaves: one of each rank elsewhere.
-int64_t places(const Topology& topology, const std::map<int64_t, int64_t>& nodes) {
-  const int64_t smallest = nodes.begin()->first;
+int64_t reduce_staging_places(const Topology& topology) {
+  if (topology.one_node() || topology.has_gpus()) return 0;
+  const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);
   if (topology.nodes_add_first()) return most_served(nodes) + topology.node_count();
-  return topology.rank_count() - smallest;
+  return topology.rank_count() - nodes.begin()->first;
 }
-
-}  // namespace
 
 int64_t ReduceStaging::slot_bytes() const { return place_count * piece_elements * element_bytes(DType::kFloat32); }
 
-ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
-  if (topology.one_node() || topology.has_gpus() || part_count == 0) return {};
-  const int64_t place_count = places(topology, nodes_by_size(topology));
+ReduceStaging reduce_staging(int64_t place_count, int64_t part_count) {
+  if (place_count == 0 || part_count == 0) return {};
   const int64_t whole = (part_count + kBlockElements - 1) / kBlockElements * kBlockElements;
   const auto fitting = [&](int64_t slots) {
     const int64_t elements = ReduceStaging::kMostBytes / (slots * place_count * element_bytes(DType::kFloat32));

@@ -12,7 +12,7 @@ namespace aliquot {
 /// Parts travel in pieces: one piece is added while the next is on its way. Depends on the topology and on the length of a part
 /// alone, so that all ranks cut alike and a plan knows the bytes.
 struct ReduceStaging {
-  /// What a rank stages at most, whatever the length of a part.
+  /// What a rank stages at most, whatever the length of a part, unless two blocks a place are more.
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
   int64_t piece_elements = 0;  // of a part, in whole blocks
@@ -23,8 +23,13 @@ struct ReduceStaging {
   int64_t size_bytes() const { return slot_count * slot_bytes(); }
 };
 
-/// For parts of `part_count` elements over ranks that lie as `topology` says; empty on one node and on GPUs.
-ReduceStaging reduce_staging(const Topology& topology, int64_t part_count);
+/// fp32 pieces that a slot holds on ranks that lie as `topology` says; 0 on one node and on GPUs. Looks at every rank.
+int64_t reduce_staging_places(const Topology& topology);
+/// For parts of `part_count` elements; empty without places.
+ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);
+inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
+  return reduce_staging(reduce_staging_places(topology), part_count);
+}
 
 /// Staging for callers that have no plan; empty where none is needed. Throws UnavailableError when there is not enough memory.
 Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count);

@@ -53,7 +53,8 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> 
                              .abort = [this](std::string_view why) { abort(why); },
                              .timeout_seconds = world_->timeout_seconds(),
                              .names = names_of(*world_)};
-  for (auto& side : sides_) side = std::make_unique<Side>(parts, topology_, plan_);
+  const int64_t staging_places = reduce_staging_places(topology_);
+  for (auto& side : sides_) side = std::make_unique<Side>(parts, staging_places, plan_);
   const int64_t numbers_bytes = int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double));
   numbers_ = node_memory_->map(numbers_bytes, "all-reduce");
   own_memory_.emplace(device.ledger(), numbers_bytes / node_->rank_count() + own_board_bytes(*node_), Category::kArena,
@@ -166,7 +167,7 @@ void NodeCommunicator::gather_from_nodes(Side& side, const Move& move, const Col
 
 void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
   Side& side = this->side(stream);
-  if (what.staging == nullptr && reduce_staging(topology_, what.part_count).size_bytes() > 0)
+  if (what.staging == nullptr && what.part_count > 0)
     throw UsageError(
         "reduce_scatter between nodes needs staging: set ReduceScatter::staging (reduce_staging() says its size)");
   const Collective collective = meet(stream, describe_reduce_scatter(what, label), label);

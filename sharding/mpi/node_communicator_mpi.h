@@ -55,8 +55,8 @@ class NodeCommunicator final : public Communicator {
  private:
   /// One lane's side: what it sends with, and what a collective that is running needs.
   struct Side {
-    Side(MpiLane::Parts parts, const Topology& topology, const NodePlan& plan)
-        : lane(std::move(parts), plan), reducer(topology, plan, lane) {}
+    Side(MpiLane::Parts parts, int64_t staging_places, const NodePlan& plan)
+        : lane(std::move(parts), plan), reducer(staging_places, plan, lane) {}
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;

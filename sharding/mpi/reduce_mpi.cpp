@@ -6,15 +6,15 @@
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
-NodeReducer::NodeReducer(const Topology& topology, const NodePlan& plan, MpiLane& lane)
-    : topology_(topology), plan_(plan), lane_(lane) {
+NodeReducer::NodeReducer(int64_t staging_places, const NodePlan& plan, MpiLane& lane)
+    : staging_places_(staging_places), plan_(plan), lane_(lane) {
   for (Slot& slot : slots_) slot.sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
   member_sources_.resize(plan.members.size());
 }
 
 void NodeReducer::prepare(const ReduceScatter& what) {
   what_ = what;
-  cut_ = reduce_staging(topology_, what.part_count);
+  cut_ = reduce_staging(staging_places_, what.part_count);
   slots_[0].staging = what.staging;
   slots_[1].staging = what.staging + (cut_.slot_count - 1) * cut_.slot_bytes();
 }

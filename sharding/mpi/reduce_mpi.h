@@ -20,7 +20,7 @@ namespace aliquot {
 class NodeReducer {
  public:
   /// All must outlive it.
-  NodeReducer(const Topology& topology, const NodePlan& plan, MpiLane& lane);
+  NodeReducer(int64_t staging_places, const NodePlan& plan, MpiLane& lane);
 
   /// Both in the stream's order, one after the other: what to do, and doing it.
   void prepare(const ReduceScatter& what);
@@ -50,7 +50,7 @@ class NodeReducer {
   const std::byte* own_from(int rank, int part, int64_t begin) const;
   std::byte* stage(const Slot& slot, int64_t place) const;
 
-  const Topology& topology_;
+  int64_t staging_places_;
   const NodePlan& plan_;
   MpiLane& lane_;
   std::array<Slot, 2> slots_;

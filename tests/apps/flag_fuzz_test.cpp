@@ -140,6 +140,7 @@ class Runs {
     const bool refused = result.code == 1 || result.code == 2;
     if (refused) {
       EXPECT_NE(result.err.find("aliquot: "), std::string::npos) << line << result.err;
+      EXPECT_FALSE(trained(metrics)) << "refused in the middle: " << line << "\n" << result.err;
       return nullptr;
     }
     EXPECT_EQ(result.code, 0) << line << "\n" << result.err;
@@ -151,9 +152,24 @@ class Runs {
     expect_as_planned(done["done"]);
     return done["done"];
   }
+  /// A command line that must be accepted, since one like it was.
+  Json run_again(const Case& drawn, const Words& more) {
+    Json done = run(drawn, more);
+    EXPECT_FALSE(done.is_null()) << "refused, though it differs from what was accepted in nothing that matters: "
+                                 << last_line_;
+    return done;
+  }
   const std::string& last_line() const { return last_line_; }
 
  private:
+  /// A step was taken.
+  static bool trained(const std::string& metrics) {
+    std::ifstream file(metrics);
+    for (std::string text; std::getline(file, text);) {
+      if (text.starts_with("{\"step\"")) return true;
+    }
+    return false;
+  }
   void expect_as_planned(const Json& done) const {
     EXPECT_EQ(done["planned"], done["measured"]) << last_line_;
     EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << last_line_;
@@ -171,13 +187,13 @@ Words joined(Words words, const Words& more) {
 /// One run to the end, and one that stops and goes on elsewhere.
 void expect_resumes(Runs& runs, const Case& drawn, const Words& free, const std::string& scratch, Draw& draw) {
   const std::string whole = scratch + "/whole", split = scratch + "/split";
-  const Json one = runs.run(drawn, joined(free, {"--checkpoint-dir", whole, "--save", "blocking"}));
-  if (one.is_null()) return;
+  const Json one = runs.run_again(drawn, joined(free, {"--checkpoint-dir", whole, "--save", "blocking"}));
   const Words saves{"--checkpoint-dir", split, "--save", draw.one_of({"blocking", "snapshot"})};
   const std::string stop = std::to_string(1 + draw.below(2));
-  if (!runs.run(drawn, joined(free, joined(saves, {"--stop-after", stop}))).is_null()) {
-    const Json two = runs.run(drawn, joined(free, joined(saves, {"--resume", "auto"})));
-    EXPECT_EQ(two.value("digest", ""), one["digest"]) << runs.last_line();
+  const Json half = runs.run_again(drawn, joined(free, joined(saves, {"--stop-after", stop})));
+  const Json two = runs.run_again(drawn, joined(free, joined(saves, {"--resume", "auto"})));
+  if (!one.is_null() && !half.is_null() && !two.is_null()) {
+    EXPECT_EQ(two["digest"], one["digest"]) << runs.last_line();
     const std::string file = "/" + checkpoint_name(3) + "/state.h5";
     EXPECT_TRUE(test::read_file(split + file) == test::read_file(whole + file)) << runs.last_line();
   }

@@ -364,7 +364,9 @@ class Search {
   /// What peers of other replicas do is over when it is.
   void exchange(int32_t f) {
     own(Role::kAcross, f, false);
-    const bool cross = plan_.world.node_count() > plan_.topology.node_count();
+    bool cross = false;  // nodes, by the peers of any shard
+    for (int r = 0; r < plan_.world.rank_count(); ++r)
+      cross = cross || plan_.world.node_of_rank[r] != plan_.world.node_of_rank[r % ranks_];
     if (cross && !plan_.policy.quantize_gradients) stage(Role::kExchangeStaging);
     if (plan_.policy.quantize_gradients && !plan_.world.one_node()) {
       for (const Role role : {Role::kCarried, Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums})

@@ -60,6 +60,7 @@ TEST(Budget, IsKeptAndMoreIsNeverSlower) {
   for (int64_t budget = least; budget < 6 * least; budget += least / 8) {
     const Plan fitted = plan_within(budget, model, policy, topology, CostModel::typical_host());
     EXPECT_LE(rank_bytes(fitted), budget);
+    EXPECT_LE(account(fitted.schedule).peak_bytes, budget);
     EXPECT_FALSE(fitted.choice.empty());
     const double seconds = simulate(fitted, CostModel::typical_host()).step_seconds;
     EXPECT_LE(seconds, before);
@@ -70,6 +71,18 @@ TEST(Budget, IsKeptAndMoreIsNeverSlower) {
   Policy without = policy;
   without.prefetch = 0;
   EXPECT_EQ(least, rank_bytes(plan(model, without, topology)));
+}
+
+/// A model whose step takes next to nothing beyond what is always there.
+TEST(Budget, CountsWhatIsStagedBetweenSteps) {
+  const ModelSpec model = deep_model(2, 1 << 16);
+  const Topology topology = Topology::one_host(1);
+  const Plan whole = plan(model, {.zero_stage = 0}, topology);
+  const int64_t peak_bytes = account(whole.schedule).peak_bytes;
+  ASSERT_GT(peak_bytes, account(whole.schedule).step_peak_bytes);
+  const CostModel cost = CostModel::typical_host();
+  EXPECT_NO_THROW(plan_within(peak_bytes, model, {.zero_stage = 0}, topology, cost));
+  EXPECT_THROW(plan_within(peak_bytes - 1, model, {.zero_stage = 0}, topology, cost), UnavailableError);
 }
 
 TEST(Budget, NeverChangesWhatChangesBits) {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/plan/schedule.h"
+#include "engine/proof/validate.h"
 #include "optim/norm_tree.h"
+#include "sharding/comm/reduce_staging.h"
 #include "tests/engine/random_plan.h"
 
 namespace aliquot {
@@ -127,14 +129,28 @@ TEST_P(PeakMemory, TheArenaIsThePeak) {
 TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
   constexpr int64_t kKiB = 1024;
   const Plan slots = planned({.zero_stage = 3, .gather = GatherMode::kCopy});  // slots of more than 1 MiB
-  EXPECT_EQ(slots.schedule.stream_bytes, 1024 * kKiB);
+  EXPECT_EQ(slots.schedule.stream_bytes, 1024 * kKiB / (kStreamCopies * 4) * (kStreamCopies * 4));
   EXPECT_EQ(account(slots.schedule).peak_bytes, account(slots.schedule).step_peak_bytes);
   const Plan whole = planned({.zero_stage = 0});
   const int64_t left = account(whole.schedule).step_peak_bytes - standing_bytes(whole.schedule);
   EXPECT_LE(left, 1024 * kKiB);
-  EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / 16 * 16);
+  EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / (kStreamCopies * 4) * (kStreamCopies * 4));
   const Plan small = plan(even_model(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
   EXPECT_EQ(small.schedule.stream_bytes, kStreamCopies * 100 * 4);
+}
+
+/// Shard 0's peers, ranks 0 and 2, share a node, and shard 1's do not.
+TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
+  Topology topology = Topology::one_host(4);
+  topology.node_of_rank = {0, 1, 0, 2};
+  const Plan p = plan(even_model(2, 1 << 14), {.zero_stage = 2, .replica_count = 2}, topology);
+  Topology two_nodes = Topology::one_host(2);
+  two_nodes.node_of_rank = {0, 1};
+  const auto staging = std::ranges::find(p.schedule.buffers, Role::kExchangeStaging, &PlannedBuffer::role);
+  ASSERT_NE(staging, p.schedule.buffers.end());
+  EXPECT_EQ(staging->size_bytes, reduce_staging(two_nodes, (1 << 14) / 4).size_bytes());
+  EXPECT_EQ(staging->space, Space::kPeers) << "memory of the group that reduces";
+  prove(p);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PeakMemory, ::testing::Values(1, 2, 3, 4, 8), ::testing::PrintToStringParamName());

@@ -279,14 +279,14 @@ TEST(Reading, StreamsEveryElementOnceInOrderWhateverIsStaged) {
           for (const int64_t count : {0, 1, 64, 103}) {
             std::vector<float> values(static_cast<std::size_t>(count));
             std::iota(values.begin(), values.end(), 1.0f);
-            for (const int64_t staging_bytes : {16, 112, 1 << 20}) {
+            for (const int64_t staging_bytes : {4 * kStreamCopies, 28 * kStreamCopies, int64_t{1} << 20}) {
               TensorStream stream(world.communicator(), ledger, staging_bytes);
               EXPECT_EQ(ledger.current()[static_cast<std::size_t>(Category::kStaging)], staging_bytes);
               std::vector<float> found;
               stream.run("testing", dealt_out(values, world.rank(), world.rank_count()),
                          [&](int64_t first, std::span<const std::byte> elements) {
                            EXPECT_EQ(first, std::ssize(found));
-                           EXPECT_LE(std::ssize(elements), staging_bytes / 4);
+                           EXPECT_LE(std::ssize(elements), staging_bytes / kStreamCopies);
                            const auto* begin = reinterpret_cast<const float*>(elements.data());
                            found.insert(found.end(), begin, begin + elements.size() / sizeof(float));
                          });
