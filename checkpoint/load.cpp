@@ -100,9 +100,9 @@ std::optional<LoadReport> load_newest(State& state, Communicator& communicator, 
   const std::string told = from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));
-    if (std::filesystem::exists(directory / kManifestFile))
+    if (std::filesystem::exists(directory / kManifestFile) && std::filesystem::exists(directory / kStateFile))
       throw UsageError(
-          fmt::format("{} is a checkpoint: expected the folder that holds it, or load()", directory.string()));
+          fmt::format("{} is a checkpoint itself: expected the folder that holds checkpoints", directory.string()));
     std::vector<int64_t> steps;
     for (const FoundCheckpoint& found : list_checkpoints(directory)) steps.push_back(found.step);
     return to_bytes<int64_t>(steps);

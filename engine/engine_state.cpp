@@ -199,6 +199,7 @@ void Engine::adopt(const State& state) {
   }
   step_count_ = state.step;
   update_count_ = update_count;
+  skipped_in_a_row_ = 0;
   if (options_.precision.compute == DType::kFloat16) scaler_.restore(scale);
   running_->come_to_rest();
   running_->forget_carried();

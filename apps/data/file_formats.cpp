@@ -165,7 +165,7 @@ bool looks_like(const MappedFile& file, Word small) {
   constexpr Word kLittle = 15, kLowerHalf = static_cast<Word>(~Word{0}) >> (4 * sizeof(Word));
   const auto width = static_cast<int64_t>(sizeof(Word));
   const int64_t count = file.size_bytes() / width;
-  if (file.size_bytes() % width != 0 || count < kFewest) return false;
+  if (count < kFewest) return false;  // what is left over at the end is of a file that was cut short
   bool says_more = false;
   for (int64_t i = 0; i < std::min(count, kLooked); ++i) {
     const Word word = at<Word>(file, i * width);
@@ -211,8 +211,9 @@ void refuse_wider_integers(const MappedFile& file, const std::filesystem::path& 
   if (layout.bytes_per_token < 8 && looks_like<uint64_t>(file, kLargestVocabulary))
     refuse_as(64, "write 16-bit tokens to a .bin file or 32-bit tokens to a .u32 file, or save them as .npy");
   if (layout.bytes_per_token < 4 && looks_like<uint32_t>(file, kLargestVocabulary))
-    refuse_as(32, "rename it to end in .u32");
-  if (layout.bytes_per_token < 2 && looks_like<uint16_t>(file, 255)) refuse_as(16, "rename it to end in .bin");
+    refuse_as(32, "rename it to end in .u32; if they are 16-bit tokens, save them as .npy");
+  if (layout.bytes_per_token < 2 && looks_like<uint16_t>(file, 255))
+    refuse_as(16, "rename it to end in .bin; if they are bytes, save them as .npy of 16 bits");
 }
 
 }  // namespace aliquot

@@ -17,7 +17,7 @@ void store_smaller(std::atomic<int64_t>& smallest, int64_t found) {
 }  // namespace
 
 void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPart part, ThreadPool& pool,
-                  const std::function<void(double)>& progress) {
+                  const std::function<bool(double)>& progress) {
   if (source.token_bytes() == 0) return;
   const int64_t each = source.token_count() / part.part_count;
   const int64_t begin = each * part.part;
@@ -30,7 +30,7 @@ void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPart part,
       if (const auto found = source.find_outside(at + first, last - first, vocabulary)) store_smaller(bad, *found);
     });
     if (bad != INT64_MAX) source.refuse(bad, vocabulary);
-    if (progress) progress(static_cast<double>(at + count - begin) / static_cast<double>(end - begin));
+    if (progress && !progress(static_cast<double>(at + count - begin) / static_cast<double>(end - begin))) return;
   }
 }
 

@@ -14,9 +14,9 @@ struct TokenPart {
   int part = 0, part_count = 1;
 };
 
-/// Checks every token of that part on all threads of the pool. Calls `progress` with the share done, from the calling
-/// thread. Throws UsageError, naming position and value, for the first token outside [0, vocabulary).
+/// Checks every token of that part on all threads of the pool, while `progress` returns true. Calls it with the share done, from
+/// the calling thread. Throws UsageError, naming position and value, for the first token outside [0, vocabulary).
 void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPart part, ThreadPool& pool,
-                  const std::function<void(double)>& progress = {});
+                  const std::function<bool(double)>& progress = {});
 
 }  // namespace aliquot

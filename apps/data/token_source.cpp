@@ -33,8 +33,15 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   if (!is_hdf5 || !begins_as_hdf5(mapped)) refuse_other_formats(mapped, file);
   if (is_hdf5) return open_hdf5_tokens(file);
   if (const auto layout = layout_of_header(mapped, file)) return open_mapped_tokens(file, *layout);
+  for (const char* integers :
+       {".i16", ".i32", ".i64", ".u64", ".int16", ".int32", ".int64", ".uint16", ".uint32", ".uint64"}) {
+    if (extension != integers) continue;
+    throw UsageError(
+        fmt::format("{}: expected raw tokens in .u16, .bin (16 bits) or .u32, not {}.", file.string(), integers));
+  }
   TokenLayout layout;
   if (extension == ".bin") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
+  if (extension == ".u16") layout = {.bytes_per_token = 2, .unit = "16-bit tokens"};
   if (extension == ".u32") layout = {.bytes_per_token = 4, .unit = "32-bit tokens"};
   refuse_wider_integers(mapped, file, layout);
   return open_mapped_tokens(file, layout);

@@ -43,6 +43,16 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
+/// Whatever the order of their keys is. rope_parameters may hold the base, which rope_scaling leaves to rope_theta.
+bool same_scaling(const Json& older, const Json& newer) {
+  const auto unordered = [](const Json& json) {
+    nlohmann::json copy = nlohmann::json::parse(json.dump());
+    if (copy.is_object()) copy.erase("rope_theta");
+    return copy;
+  };
+  return unordered(older) == unordered(newer);
+}
+
 class ConfigReader {
  public:
   ConfigReader(const Json& json, const std::string& where)
@@ -130,6 +140,13 @@ void ConfigReader::check_keys() {
       unknown.push_back(shortened(name));
     } else if (key->use == ConfigKeyUse::kOnly) {
       check_only(*key, value);
+    } else if (key->use == ConfigKeyUse::kAlias && value != this->value(key->supported)) {
+      refuse(name, value, fmt::format("it contradicts {}, {}", key->supported, text_of(this->value(key->supported))));
+    } else if (key->use == ConfigKeyUse::kPadding && !value.is_null()) {
+      remarks_.push_back(fmt::format(
+          "{}: {} is {}: transformers gives this row of the embedding no gradient as an input; it is trained "
+          "here as any other.",
+          where_, name, text_of(value)));
     } else if (key->use == ConfigKeyUse::kDropout && !value.is_null() && real(name, value) != 0) {
       dropouts.push_back(fmt::format("{} {}", name, text_of(value)));
     }
@@ -203,7 +220,7 @@ ModelShape ConfigReader::shape() const {
 /// transformers 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. A file may have both if they agree.
 Rope ConfigReader::rope() const {
   const Json &older = value("rope_scaling"), &newer = value("rope_parameters");
-  if (!older.is_null() && !newer.is_null() && older != newer)
+  if (!older.is_null() && !newer.is_null() && !same_scaling(older, newer))
     refuse("rope_scaling", older, fmt::format("it contradicts rope_parameters, {}", text_of(newer)));
   const std::string_view key = newer.is_null() ? "rope_scaling" : "rope_parameters";
   const Json& scaling = newer.is_null() ? older : newer;

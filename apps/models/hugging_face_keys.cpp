@@ -21,6 +21,7 @@ constexpr auto kCommonKeys = std::to_array<ConfigKey>({
     {"tie_encoder_decoder", kOnly, "false null"},
     {"add_cross_attention", kOnly, "false null"},
     {"pruned_heads", kOnly, "{} null"},
+    {"is_causal", kOnly, "true null"},
     {"_attn_implementation", kIgnored},
     {"_attn_implementation_autoset", kIgnored},
     {"_name_or_path", kIgnored},
@@ -57,7 +58,6 @@ constexpr auto kCommonKeys = std::to_array<ConfigKey>({
     {"output_attentions", kIgnored},
     {"output_hidden_states", kIgnored},
     {"output_scores", kIgnored},
-    {"pad_token_id", kIgnored},
     {"prefix", kIgnored},
     {"pretraining_tp", kIgnored},  // splits matrix products; the result is the same
     {"problem_type", kIgnored},
@@ -87,6 +87,11 @@ constexpr auto kGpt2Keys = std::to_array<ConfigKey>({
     {"n_embd", kRead},
     {"n_head", kRead},
     {"n_inner", kRead},
+    {"num_hidden_layers", kAlias, "n_layer"},
+    {"hidden_size", kAlias, "n_embd"},
+    {"num_attention_heads", kAlias, "n_head"},
+    {"max_position_embeddings", kAlias, "n_positions"},
+    {"pad_token_id", kIgnored},  // its embeddings have no padding row
     {"n_positions", kRead},
     {"layer_norm_epsilon", kRead},
     // Names of the same tanh approximation of GELU.
@@ -112,6 +117,7 @@ constexpr auto kLlamaKeys = std::to_array<ConfigKey>({
     {"num_attention_heads", kRead},
     {"num_key_value_heads", kRead},
     {"head_dim", kRead},
+    {"pad_token_id", kPadding},
     {"intermediate_size", kRead},
     {"max_position_embeddings", kRead},
     {"rms_norm_eps", kRead},

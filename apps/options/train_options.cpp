@@ -48,11 +48,11 @@ void add_model(OptionTable& t, TrainOptions& o) {
 
 void add_data(OptionTable& t, TrainOptions& o) {
   t.heading("Data");
-  t.text(
-      "data", "FILE", o.data,
-      ".bin: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; files of llm.c and .npy: "
-      "as their headers say; any other: bytes as tokens. Compressed and other known formats are refused. Default: a "
-      "built-in language that a model can learn.");
+  t.text("data", "FILE", o.data,
+         ".bin, .u16: unsigned 16-bit tokens; .u32: unsigned 32-bit tokens; .h5: the dataset 'tokens'; files of llm.c "
+         "and .npy: "
+         "as their headers say; any other: bytes as tokens. Compressed and other known formats are refused. Default: a "
+         "built-in language that a model can learn.");
   t.choice("shuffle", o.shuffle, {"on", "off"}, "Take sequences in an order shuffled anew each epoch.");
   t.count("data-seed", o.data_seed, kFromZero, "What the shuffled order is drawn from.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");

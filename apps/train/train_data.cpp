@@ -1,9 +1,11 @@
 // Checks the data of a run before it starts.
+#include <exception>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "apps/data/token_check.h"
 #include "apps/say.h"
+#include "apps/train/stop_request.h"
 #include "apps/train/train_run.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/system/seconds.h"
@@ -50,25 +52,33 @@ void TrainRun::check_data(const TokenSource& source) {
   std::optional<ThreadPool> own_pool;
   if (on_gpu()) own_pool.emplace(1);
   CheckProgress progress(source);
-  const auto show = [&progress](double share) { progress.show(share); };
+  const bool shows = leads() && !options_.quiet;
+  // A run that was asked to stop does so after its first step, where reading checks each token again.
+  const auto go_on = [&](double share) {
+    if (shows) progress.show(share);
+    return stop_signal() == 0;
+  };
   check_tokens(source, *options_.vocabulary, {static_cast<int>(place), static_cast<int>(node_ranks.size())},
-               own_pool ? *own_pool : host(*stream_).pool(),
-               leads() && !options_.quiet ? std::function<void(double)>(show) : nullptr);
+               own_pool ? *own_pool : host(*stream_).pool(), go_on);
 }
 
-/// Collective: all ranks throw the same error.
+/// Collective. Where a rank fails all throw: that rank its own error, the others UsageError with the same sentence.
 void TrainRun::check_data() {
   const bool is_stored = data_.token_bytes() > 0 || evaluated_data_ != nullptr;
   if (!is_stored) return;
   std::string complaint;
+  std::exception_ptr own;
   try {
     check_data(data_);
     if (evaluated_data_ != nullptr) check_data(*evaluated_data_);
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
+    own = std::current_exception();
     complaint = error.what();
   }
   for (const std::string& any : world_.communicator().gather_objects(complaint)) {
-    if (!any.empty()) throw UsageError(any);
+    if (any.empty()) continue;
+    if (own) std::rethrow_exception(own);
+    throw UsageError(any);
   }
 }
 

@@ -130,8 +130,10 @@ void Everybody::look_for_other_calls() const {
   const SignalsOptions& options = side->options();
   if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !side->on_own_thread()) return;
   for (int r = 0; r < side->board().rank_count(); ++r) {
-    const std::string purpose = counter(r).reached(value) ? "" : options.awaited_by(r);
-    if (purpose.empty()) continue;
+    if (counter(r).reached(value)) continue;
+    const std::string purpose = options.awaited_by(r);
+    // Read again, last: a rank that came to this meanwhile may be in the exchange after it.
+    if (purpose.empty() || counter(r).reached(value)) continue;
     const std::string why = fmt::format(
         "rank {} is in {} #{}{}, and rank {} is there to {}: all ranks are to make the same calls in the same order",
         options.name_of(options.rank), what.text(), value, label_text(label.what, label.step), options.name_of(r),

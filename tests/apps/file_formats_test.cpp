@@ -176,15 +176,24 @@ TEST_F(FileFormats, WiderIntegersThanTheNameSaysAreRefused) {
     return "expected "s + as + ", but the file looks like " + std::to_string(bits) +
            "-bit integers (the upper half of every one is 0 or nearly 0): ";
   };
-  EXPECT_EQ(refusal("a.bin", bytes_of(of_32)), looks_like("16-bit tokens", 32) + "rename it to end in .u32.");
-  EXPECT_EQ(refusal("a.dat", bytes_of(of_32)), looks_like("bytes", 32) + "rename it to end in .u32.");
+  EXPECT_EQ(
+      refusal("a.bin", bytes_of(of_32)),
+      looks_like("16-bit tokens", 32) + "rename it to end in .u32; if they are 16-bit tokens, save them as .npy.");
+  EXPECT_EQ(refusal("a.dat", bytes_of(of_32)),
+            looks_like("bytes", 32) + "rename it to end in .u32; if they are 16-bit tokens, save them as .npy.");
   const std::string advice =
       "write 16-bit tokens to a .bin file or 32-bit tokens to a .u32 file, or save them as .npy.";
   EXPECT_EQ(refusal("a.bin", bytes_of(of_64)), looks_like("16-bit tokens", 64) + advice);
   EXPECT_EQ(refusal("a.u32", bytes_of(of_64)), looks_like("32-bit tokens", 64) + advice);
   EXPECT_EQ(refusal("a.dat", bytes_of(of_64)), looks_like("bytes", 64) + advice);
   EXPECT_EQ(refusal("a.txt", bytes_of(std::vector<uint16_t>(40, 'x'))),
-            looks_like("bytes", 16) + "rename it to end in .bin.");
+            looks_like("bytes", 16) + "rename it to end in .bin; if they are bytes, save them as .npy of 16 bits.");
+  of_32.push_back(7);
+  std::string cut_short = bytes_of(of_32);
+  cut_short.resize(cut_short.size() - 2);
+  EXPECT_NE(refusal("a.bin", cut_short), "taken") << "two bytes too few hide nothing";
+  EXPECT_EQ(refusal("a.int32", bytes_of(of_32)), "expected raw tokens in .u16, .bin (16 bits) or .u32, not .int32.");
+  EXPECT_EQ(refusal("a.u16", bytes_of(of_16)), "taken");
   // What is as its name says.
   EXPECT_EQ(refusal("a.bin", bytes_of(of_16)), "taken");
   EXPECT_EQ(refusal("a.u32", bytes_of(of_32)), "taken");

@@ -221,6 +221,26 @@ TEST(ModelConfig, OtherRopesAreRefusedByName) {
   });
 }
 
+TEST(ModelConfig, OtherNamesOfAKeyMustAgreeWithIt) {
+  EXPECT_EQ(refusal(changed(gpt2(), R"({"num_attention_heads": 4, "hidden_size": 32})").dump()), "taken");
+  EXPECT_EQ(refusal(changed(gpt2(), R"({"num_attention_heads": 8})").dump()),
+            "config.json: num_attention_heads is 8: it contradicts n_head, 4.");
+  EXPECT_EQ(refusal(changed(llama(), R"({"is_causal": false})").dump()),
+            "config.json: is_causal is false: not supported (only true, null).");
+  const char* both = R"({"rope_scaling": {"rope_type": "default"}, "rope_theta": 1000.0,
+                         "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}})";
+  EXPECT_EQ(refusal(changed(llama(), both).dump()), "taken");
+}
+
+/// transformers trains no such row as an input; here it is trained.
+TEST(ModelConfig, APaddingRowIsTold) {
+  const ModelConfig padded = parsed(changed(llama(), R"({"pad_token_id": 5})"));
+  ASSERT_EQ(padded.remarks.size(), 1u);
+  EXPECT_NE(padded.remarks.front().find("pad_token_id is 5: transformers gives this row"), std::string::npos);
+  EXPECT_TRUE(parsed(changed(llama(), R"({"pad_token_id": null})")).remarks.empty());
+  EXPECT_TRUE(parsed(changed(gpt2(), R"({"pad_token_id": 5})")).remarks.empty());
+}
+
 TEST(ModelConfig, TypesAndRangesAreChecked) {
   const auto expect = [](const Json& base, const char* change, const char* sentence) {
     EXPECT_EQ(refusal(changed(base, change).dump()), std::string("config.json: ") + sentence) << change;

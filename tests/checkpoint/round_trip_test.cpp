@@ -251,8 +251,8 @@ TEST(RoundTrip, AFolderOfCheckpointsAndACheckpointAreToldApart) {
     load_newest(shard.state(), communicator, newest);
   });
   for (const std::string& sentence : other)
-    EXPECT_EQ(sentence,
-              fmt::format("rank 0: {} is a checkpoint: expected the folder that holds it, or load()", newest.string()));
+    EXPECT_EQ(sentence, fmt::format("rank 0: {} is a checkpoint itself: expected the folder that holds checkpoints",
+                                    newest.string()));
 }
 
 }  // namespace
