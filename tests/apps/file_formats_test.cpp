@@ -265,10 +265,17 @@ TEST_F(FileFormats, ProgressOfACheckComesToItsEnd) {
   const auto source = open_token_source(write("a.bin", std::string(20 << 20, '\1')));
   ThreadPool pool(1);
   std::vector<double> shares;
-  check_tokens(*source, 65536, {}, pool, [&](double share) { shares.push_back(share); });
+  const auto note = [&](double share) {
+    shares.push_back(share);
+    return true;
+  };
+  check_tokens(*source, 65536, {}, pool, note);
   EXPECT_EQ(shares.size(), 3u);  // of 8 MiB
   EXPECT_TRUE(std::ranges::is_sorted(shares));
   EXPECT_EQ(shares.back(), 1);
+  int rounds = 0;
+  check_tokens(*source, 65536, {}, pool, [&](double) { return ++rounds < 2; });
+  EXPECT_EQ(rounds, 2) << "asked to stop";
 }
 
 }  // namespace
