@@ -1,5 +1,7 @@
 #include "apps/data/token_source.h"
 
+#include <fmt/format.h>
+
 #include "apps/data/file_formats.h"
 #include "apps/data/mapped_tokens.h"
 #include "kernels/system/error.h"
