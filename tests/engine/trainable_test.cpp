@@ -1,6 +1,7 @@
 // Frozen parameters, and what is frozen or unfrozen between steps.
 #include <gtest/gtest.h>
 
+#include "engine/choose/budget.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {
@@ -140,7 +141,7 @@ TEST(Trainable, WhatIsRefusedChangesNothing) {
         SmallModel unused;
         declare(probe, unused);
         change(probe, unused, "layer.0", false);
-        const int64_t frozen_bytes = probe.plan().schedule.bytes(Space::kArena);
+        const int64_t frozen_bytes = rank_bytes(probe.plan());
         Engine engine(world, {.zero_stage = 2, .memory_budget_bytes = frozen_bytes + 256});
         auto stream = world.device().make_stream(Lane::kCompute);
         const Stream* own = stream.get();
