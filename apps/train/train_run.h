@@ -32,8 +32,9 @@
 
 namespace aliquot {
 
-/// Adds sums over ranks, one a micro-batch, in the tree that adds gradients under --reproducible: the loss then has the same
-/// bits however a global batch is divided into ranks and micro-batches, where both are powers of two and micro-batches are of one size.
+/// Adds the losses of micro-batches, each already summed over ranks, in the tree order of --reproducible. The result then has the
+/// same bits however a global batch is divided into ranks and micro-batches, if both counts are powers of two and all
+/// micro-batches have one size.
 double sum_of_micro_batches(std::span<const double> by_micro_batch);
 
 /// Made and used by the rank's own thread; all ranks make the same calls. World and data must outlive it.

@@ -101,8 +101,8 @@ enum class Role : uint8_t {
   kEncodedSums,  // a part for each node, as they go there
   kEncodedReceived,  // a part from each node
   kCarried,          // what encoding sums left out, to be added to the next ones. Always there
-  kReduceStaging,    // nobody's: what reduces between nodes of hosts stage (ReduceStaging), from the first to the last
-  kExchangeStaging,  // nobody's: the same of exchanges
+  kReduceStaging,    // of no flat: staging of all reduces between nodes of hosts (ReduceStaging)
+  kExchangeStaging,  // of no flat: staging of all exchanges between nodes of hosts
   kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
 };
 inline constexpr int kLevelCount = 20;
@@ -122,7 +122,7 @@ constexpr std::optional<Role> home_of(Role role) {
 }
 
 constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
-/// Whether such buffers are of no use, group or flat: theirs is -1.
+/// Whether such buffers belong to no use, group or flat; their PlannedBuffer::flat is -1.
 constexpr bool is_nobodys(Role role) {
   return role == Role::kNormParts || role == Role::kBackward || role == Role::kReduceStaging ||
          role == Role::kExchangeStaging;
@@ -241,8 +241,8 @@ std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 /// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
 std::string text(const Plan& plan);
 
-/// Copies of a chunk that are staged while a tensor is streamed over ranks: what a rank packs and what it hands on, what comes
-/// of all ranks, whole and in parts, the chunk put together, and what a PieceAccess converts with.
+/// How many copies of a chunk exist at most while a tensor is streamed over ranks: packed by this rank, handed to the exchange,
+/// received from all ranks, split by rank, assembled, and the scratch of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
 /// Bytes in use by category at each operation, in issue order, and their peaks, what is staged between steps included.
@@ -257,7 +257,7 @@ struct Account {
   bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }
 };
 Account account(const Schedule& schedule);
-/// What is there between steps.
+/// Bytes of the buffers that are always there.
 int64_t standing_bytes(const Schedule& schedule);
 
 /// When most is in use: the title of an operation, or "between steps".

@@ -194,8 +194,8 @@ void StepWriter::add_across(UnitId unit, int32_t flat) {
              {{state.exchange}});
 }
 
-/// One for all operations of that verb: their lane takes them one after the other, so they need not wait for one another. It
-/// lies in memory of the group that reduces, which outlives messages that are under way after a failure.
+/// One buffer for all operations of that verb: their lane runs them one after the other. The buffer lies in memory of the group
+/// that reduces, because that memory outlives messages that are still under way after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
   const int64_t size_bytes = needed_bytes(plan_, role, -1);
   const auto& operations = draft_.operations;

@@ -19,14 +19,14 @@ namespace aliquot {
 /// Elements of a tensor in its dtype, the first of them number `first`.
 using TakeElements = std::function<void(int64_t first, std::span<const std::byte> elements)>;
 
-/// Hands every rank of a group the whole of one tensor after another, in chunks. Stages a bounded number of bytes, booked while
-/// it lives. Collective; blocks. Used between steps, from the rank's own thread. Group and ledger must outlive it.
+/// Hands every rank of a group whole tensors, chunk by chunk. Books `staging_bytes` in the ledger while it lives. Collective;
+/// blocks. Used between steps, from the rank's own thread. Group and ledger must outlive it.
 class TensorStream {
  public:
   TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_bytes);
 
-  /// `what` says what for ("reading h.0.weight"). Throws UsageError on all ranks, naming two, where it is not the same on
-  /// all of them.
+  /// `what` names the purpose ("reading h.0.weight"). Throws UsageError on all ranks, naming two of them, if they give
+  /// different purposes.
   void run(std::string_view what, const StateTensor& tensor, const TakeElements& take);
 
  private:
