@@ -43,7 +43,7 @@ const ConfigFamily& family_of(const Json& json, const std::string& where) {
   throw UsageError(fmt::format("{}: model_type {}: not supported (only {}).", where, found, fmt::join(types, ", ")));
 }
 
-/// Whatever the order of their keys is. rope_parameters may hold the base, which rope_scaling leaves to rope_theta.
+/// Ignores the order of keys, and the base: rope_parameters may hold it, while rope_scaling leaves it to rope_theta.
 bool same_scaling(const Json& older, const Json& newer) {
   const auto unordered = [](const Json& json) {
     nlohmann::json copy = nlohmann::json::parse(json.dump());

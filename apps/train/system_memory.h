@@ -11,7 +11,7 @@ namespace aliquot {
 /// the system does not tell. Walks the page tables: not for every step.
 int64_t process_share_bytes();
 
-/// What a run does at a time.
+/// The phases of a run.
 enum class RunPhase : uint8_t {
   kStart,
   kInitialValues,
@@ -26,15 +26,15 @@ inline constexpr std::size_t kRunPhaseCount = 8;
 /// "evaluating".
 std::string_view name(RunPhase phase);
 
-/// The most memory that the system counted for this process, and the phase of the run in which it did. The kernel keeps the
-/// highest figure, so nothing between two looks is missed. Where processes share pages, each page is divided among them as
-/// it is when a phase ends.
+/// The most memory that the system counted for this process, and the phase of the run in which it was counted. The kernel keeps
+/// the highest figure, so no peak between two readings is missed. Pages that processes share are divided among them as
+/// they are at the end of the phase.
 class SystemPeak {
  public:
-  /// `shares_pages`: other processes map pages of this one.
+  /// `shares_pages` says whether other processes map pages of this one.
   explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { look(); }
 
-  /// Ends the phase before. Returns it.
+  /// Ends the current phase, begins `phase`, and returns the phase that ended.
   RunPhase enter(RunPhase phase);
 
   /// Of the whole life until now.

@@ -3,10 +3,9 @@
 #include <algorithm>
 
 #include "engine/cost/clockwork.h"
-#include "engine/plan/accesses.h"
-#include "engine/plan/order.h"
 
 namespace aliquot {
+
 CostModel CostModel::typical_host() {
   CostModel cost;
   cost.inside_node = {2e10, 5e-6};

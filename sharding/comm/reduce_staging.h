@@ -31,7 +31,8 @@ inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count
   return reduce_staging(reduce_staging_places(topology), part_count);
 }
 
-/// Staging for callers that have no plan; empty where none is needed. Throws UnavailableError when there is not enough memory.
+/// Staging for tests and benchmarks, which end with the first error: it may be freed while messages are still under way. Empty
+/// where none is needed. Throws UnavailableError when there is not enough memory.
 Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count);
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// The memory of a run from its start to its end: what was planned, what the ledger counted, what the system counted.
+// Compares the memory that a run planned, that the ledger counted and that the system counted, from start to end.
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -67,7 +67,7 @@ std::string text_of(const Launch& launch, const Words& words) {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A table of 50 MB in fp32: two copies of it would show.
+// The embedding takes 50 MB in fp32, so one more copy of it on every rank exceeds the bound.
 const Words kWide = {"--layers", "1",     "--width",    "256",       "--heads",       "4",
                      "--vocab",  "50257", "--sequence", "16",        "--micro-batch", "1",
                      "--steps",  "2",     "--model",    "gpt2-nano", "--recompute",   "block"};
@@ -103,7 +103,7 @@ TEST(MemoryLife, TheSystemCountsLittleMoreThanThePlanFromStartToEnd) {
   }
 }
 
-/// Between nodes reductions stage what other nodes send. It is in the plan, and in the budget.
+/// Reductions between nodes stage what other nodes send. The plan and the budget count this staging.
 TEST(MemoryLife, BetweenNodesWhatIsPlannedIsMeasuredAndABudgetIsHeld) {
   if (!test::has_mpi()) GTEST_SKIP() << "no mpirun, or a build without MPI";
   const std::vector<Words> all = {{},

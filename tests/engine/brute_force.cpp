@@ -340,7 +340,7 @@ class Search {
     }
   }
 
-  /// Between nodes of hosts, where anything is reduced.
+  /// Nodes of hosts write their staging if a flat that is reduced has elements.
   void stage(Role role) {
     const auto reduced = [](const FlatSpec& flat) { return flat.trainable && flat.layout.flat_count() > 0; };
     if (!plan_.world.has_gpus() && std::ranges::any_of(plan_.flats, reduced)) own(role, -1, true, kMeet);
