@@ -5,7 +5,7 @@
 #include <exception>
 #include <system_error>
 
-#include "checkpoint/together.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {

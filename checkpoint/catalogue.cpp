@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "checkpoint/sha256.h"
-#include "checkpoint/together.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -159,7 +159,7 @@ Catalogue own_catalogue(const State& state) {
 Catalogue agree_on_catalogue(const State& state, Communicator& communicator, const std::filesystem::path& directory) {
   Catalogue catalogue;
   std::string text;
-  const auto digests = together(communicator, [&] {
+  const auto digests = gather_or_throw(communicator, [&] {
     check_scalars(state);
     catalogue = own_catalogue(state);
     text = common_text(state, catalogue, directory);

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "checkpoint/pieces.h"
-#include "checkpoint/together.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -53,7 +53,7 @@ void FileImage::exchange_fragments(Communicator& communicator) {
       round_bytes += fragments[last].end - fragments[last].begin;
       ++last;
     }
-    const auto sent = together(communicator, [&] {
+    const auto sent = gather_or_throw(communicator, [&] {
       std::string own;
       for (size_t i = first; i < last; ++i) {
         if (fragments[i].from != rank_) continue;

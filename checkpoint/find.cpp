@@ -4,9 +4,9 @@
 #include <charconv>
 #include <fmt/format.h>
 
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
+#include "kernels/system/checkpoint_error.h"
 #include "kernels/system/file.h"
 
 namespace aliquot {

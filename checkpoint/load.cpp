@@ -12,7 +12,7 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
-#include "checkpoint/together.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {

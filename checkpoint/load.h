@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpoint_error.h"
+#include "kernels/system/checkpoint_error.h"
 #include "kernels/system/ledger.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/state.h"

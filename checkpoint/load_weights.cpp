@@ -9,8 +9,8 @@
 #include "checkpoint/pieces.h"
 #include "checkpoint/save.h"
 #include "checkpoint/tensor_entry.h"
-#include "checkpoint/together.h"
 #include "checkpoint/weights.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/manifest_json.h"
 #include "checkpoint/sha256.h"
 #include "checkpoint/structure.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

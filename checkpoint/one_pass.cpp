@@ -6,7 +6,7 @@
 #include "checkpoint/io_lane.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/structure.h"
-#include "checkpoint/together.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -64,7 +64,7 @@ OnePassLoad::OnePassLoad(CheckpointReader& reader, const std::vector<Match>& mat
 
 void OnePassLoad::run(Ledger* ledger) {
   auto parts = own_parts(plan());
-  const auto gathered = together(communicator_, [&] {
+  const auto gathered = gather_or_throw(communicator_, [&] {
     read_parts(parts, ledger);
     return to_bytes<TilePart>(parts);
   });

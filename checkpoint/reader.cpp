@@ -5,10 +5,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/crc32c.h"
 #include "checkpoint/find.h"
 #include "checkpoint/structure.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

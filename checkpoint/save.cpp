@@ -16,9 +16,9 @@
 #include "checkpoint/io_lane.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/tile_parts.h"
-#include "checkpoint/together.h"
 #include "kernels/system/file.h"
 #include "kernels/system/staged_fault.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
@@ -131,7 +131,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
     all_or_none(communicator, [&] {
       if (leads) commit.prepare(structure.file_bytes);
     });
-    const auto parts = together(communicator, [&] {
+    const auto parts = gather_or_throw(communicator, [&] {
       File file = commit.open(options.direct_io);
       if (fault != nullptr) strike(*fault, report.path.string());
       std::optional<StagingRing> own_staging;

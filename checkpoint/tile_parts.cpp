@@ -4,8 +4,8 @@
 
 #include "checkpoint/crc32c.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/together.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 

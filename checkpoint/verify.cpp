@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/structure.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

@@ -3,7 +3,7 @@
 # tests/package/ holds the list to that.
 set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h torch.h)
 set(aliquot_public_headers
-  kernels/system/booking.h kernels/device/device.h kernels/formats/dtype.h kernels/system/error.h kernels/formats/float16.h kernels/formats/host_device.h
+  kernels/system/booking.h kernels/device/device.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h kernels/formats/float16.h kernels/formats/host_device.h
   kernels/elementwise/host_loops.h kernels/elementwise/kernels.h kernels/system/ledger.h kernels/system/log.h kernels/formats/philox.h kernels/formats/split_master.h kernels/device/stream.h
   kernels/device/task.h
   sharding/comm/communicator.h sharding/layout.h sharding/comm/reduce_staging.h sharding/state.h sharding/memory/symmetric_buffer.h sharding/topology.h
@@ -11,7 +11,7 @@ set(aliquot_public_headers
   optim/code_blocks.h optim/custom_loops.h optim/custom_rule.h optim/dynamic_code.h optim/loss_scaler.h
   optim/optimizer.h optim/rule.h optim/stochastic.h optim/stream_block.h optim/update.h optim/update_host.h
   optim/update_loop.h optim/update_quantised.h optim/update_streams.h optim/update_tables.h
-  checkpoint/background_saver.h checkpoint/checkpoint_error.h checkpoint/io_lane.h checkpoint/load.h
+  checkpoint/background_saver.h checkpoint/io_lane.h checkpoint/load.h
   checkpoint/load_weights.h checkpoint/save.h checkpoint/snapshot.h
   engine/plan/activations.h
   engine/engine.h engine/run/memory/guard_range.h engine/plan/matrix_groups.h engine/plan/model_spec.h engine/options.h engine/plan/plan_line.h engine/run/memory/pointer_slot.h engine/plan/policy.h

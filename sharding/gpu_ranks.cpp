@@ -1,9 +1,9 @@
 #include "sharding/gpu_ranks.h"
 
-#include <exception>
 #include <fmt/format.h>
 #include <vector>
 
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/direct_communicator.h"
 #include "sharding/nccl/communicator_nccl.h"
 #include "sharding/world_parts.h"
@@ -19,23 +19,10 @@ bool use_gpus(const WorldOptions& options) {
 }
 
 bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus) {
-  constexpr char kWithGpu = '+', kWithout = '-', kFailed = '!';
-  std::string own;
-  std::exception_ptr failure;
-  try {
-    own.assign(1, use_gpus() ? kWithGpu : kWithout);
-  } catch (const Error& error) {
-    own = kFailed + std::string(error.what());
-    failure = std::current_exception();
-  }
-  const auto all = exchange.all(own);
-  if (failure) std::rethrow_exception(failure);
+  const auto answers = gather_or_throw(exchange, [&] { return std::string(use_gpus() ? "with" : "without"); });
   std::vector<int> with, without;
-  for (int r = 0; r < exchange.rank_count(); ++r) {
-    const int rank = exchange.name_of(r);
-    if (all[r].front() == kFailed) throw UnavailableError(fmt::format("rank {}: {}", rank, all[r].substr(1)));
-    (all[r].front() == kWithGpu ? with : without).push_back(rank);
-  }
+  for (int r = 0; r < exchange.rank_count(); ++r)
+    (answers[r] == "with" ? with : without).push_back(exchange.name_of(r));
   if (!with.empty() && !without.empty()) {
     throw UsageError(fmt::format(
         "a world computes on GPUs or on hosts, but there is a GPU for rank {} and none for rank {}: start the "

@@ -15,8 +15,7 @@ namespace aliquot {
 bool use_gpus(const WorldOptions& options);
 
 /// What all ranks say, each asked by `use_gpus`: a world computes on GPUs or on hosts, not on both. Collective and
-/// blocking. Throws what the own answer threw; UnavailableError if it threw on another rank; UsageError, naming the ranks
-/// on either side, if nodes differ.
+/// blocking. Throws as all_or_none() where `use_gpus` threw; UsageError, naming the ranks on either side, if nodes differ.
 bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus);
 
 /// The number of the GPU for the `index`-th rank of a node: one after the other, and again from the first.

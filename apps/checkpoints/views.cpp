@@ -5,11 +5,11 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/say.h"
 #include "apps/train/digest.h"
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/verify.h"
 #include "kernels/system/bytes_text.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

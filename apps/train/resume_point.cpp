@@ -3,8 +3,8 @@
 #include <cmath>
 #include <fmt/format.h>
 
-#include "checkpoint/checkpoint_error.h"
 #include "checkpoint/difference.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

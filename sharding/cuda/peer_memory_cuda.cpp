@@ -9,7 +9,7 @@
 #include "kernels/device/device_cuda.h"
 #include "kernels/system/booking.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/agree.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/share_between_threads.h"
 
 namespace aliquot {
@@ -60,16 +60,15 @@ class CudaPeerMemory final : public PeerMemory {
   CudaPeerMemory(CudaDevice& device, Exchange& exchange) : device_(device), exchange_(exchange) {
     const auto ordinals = exchange.all(std::to_string(device.ordinal()));
     one_gpu_ = std::all_of(ordinals.begin(), ordinals.end(), [&](const auto& other) { return other == ordinals[0]; });
-    agree(exchange, [&] {
+    all_or_none(exchange, [&] {
       for (const auto& other : ordinals) enable_access(device, std::stoi(other));
-      return std::string("reached");
     });
   }
 
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     std::optional<Booking> booking;
     std::shared_ptr<HeldMemory> own;
-    const auto said = agree(exchange_, [&] {
+    const auto said = gather_or_throw(exchange_, [&] {
       booking.emplace(device_.ledger(), size_bytes, category, owner);
       own = std::make_shared<HeldMemory>(take_gpu_memory(device_, size_bytes, owner));
       return std::to_string(size_bytes);
@@ -87,7 +86,7 @@ class CudaPeerMemory final : public PeerMemory {
     if (!one_gpu_) return std::nullopt;
     std::optional<Booking> booking;
     std::shared_ptr<HeldMemory> taken;
-    const auto said = agree(exchange_, [&] {
+    const auto said = gather_or_throw(exchange_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
       if (exchange_.rank() == 0) taken = std::make_shared<HeldMemory>(take_gpu_memory(device_, size_bytes, owner));
       return std::to_string(size_bytes);

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "kernels/system/booking.h"
-#include "sharding/comm/agree.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/memory/peer_memory.h"
 
 namespace aliquot {
@@ -50,7 +50,7 @@ class HostPeerMemory final : public PeerMemory {
   /// On all ranks, or on none: a rank over its limit must not leave the others in the next round.
   Booking book(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) {
     std::optional<Booking> booking;
-    const auto said = agree(exchange_, [&] {
+    const auto said = gather_or_throw(exchange_, [&] {
       booking.emplace(ledger_, own_bytes, category, owner);
       return std::to_string(size_bytes);
     });

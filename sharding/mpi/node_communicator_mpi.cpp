@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/kernels.h"
-#include "sharding/comm/agree.h"
+#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/reduction.h"
 #include "sharding/groups.h"
 #include "sharding/mpi/communicator_mpi.h"
@@ -85,19 +85,12 @@ std::string NodeCommunicator::describe() const {
 
 SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
   // Each node agrees for itself, then the nodes do.
-  std::string problem;
   SymmetricBuffer mine;
-  try {
+  const auto sizes = gather_or_throw(*world_, [&] {
     mine = peer_memory_->allocate(size_bytes, category, owner);
-  } catch (const UnavailableError& error) {
-    problem = error.what();
-  }
-  const auto all = world_->all(fmt::format("{} {}", size_bytes, problem));
-  for (const std::string& theirs : all) {
-    const std::string their_problem = theirs.substr(theirs.find(' ') + 1);
-    if (!their_problem.empty()) throw UnavailableError(their_problem);
-  }
-  expect_same_sizes(*world_, all, owner);
+    return std::to_string(size_bytes);
+  });
+  expect_same_sizes(*world_, sizes, owner);
   std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
   for (std::size_t i = 0; i < plan_.members.size(); ++i) peers[plan_.members[i]] = mine.peer(static_cast<int>(i));
   std::byte* local = mine.local();

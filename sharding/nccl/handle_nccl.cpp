@@ -8,7 +8,7 @@
 
 #include "kernels/device/poll_until.h"
 #include "kernels/system/tell.h"
-#include "sharding/comm/agree.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -29,15 +29,14 @@ std::string sentence(int rank, std::string_view place, ncclResult_t result, nccl
 }
 
 ncclUniqueId agree_on_id(Exchange& exchange) {
-  const auto said = agree(exchange, [&]() -> std::string {
-    if (exchange.rank() != 0) return {};
+  const std::string bytes = from_rank_0(exchange, [] {
     ncclUniqueId id;
     const ncclResult_t result = ncclGetUniqueId(&id);
     if (result != ncclSuccess) throw UnavailableError(sentence(0, "making an id for the group", result, nullptr));
-    return {id.internal, sizeof(id.internal)};
+    return std::string(id.internal, sizeof(id.internal));
   });
   ncclUniqueId id;
-  std::memcpy(id.internal, said[0].data(), sizeof(id.internal));
+  std::memcpy(id.internal, bytes.data(), sizeof(id.internal));
   return id;
 }
 

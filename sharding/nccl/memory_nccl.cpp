@@ -7,7 +7,7 @@
 
 #include "kernels/system/booking.h"
 #include "kernels/system/tell.h"
-#include "sharding/comm/agree.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -87,7 +87,7 @@ SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int
                                   std::string_view owner) {
   std::unique_ptr<NcclMemory> memory;
   // Registering is collective, so all ranks must see it the same way.
-  const auto said = agree(handle->peers().exchange(), [&] {
+  const auto said = gather_or_throw(handle->peers().exchange(), [&] {
     memory = std::make_unique<NcclMemory>(handle, size_bytes, category, owner);
     return fmt::format("{} {}", size_bytes, memory->can_register());
   });

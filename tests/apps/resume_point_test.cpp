@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 
-#include "checkpoint/checkpoint_error.h"
+#include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {

@@ -9,7 +9,6 @@
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "checkpoint/together.h"
 #include "checkpoint/verify.h"
 #include "kernels/system/file.h"
 #include "tests/checkpoint/faulty_file_system.h"
@@ -275,26 +274,6 @@ TEST(Failure, RanksThatLoadDifferentCheckpointsAreTold) {
   EXPECT_EQ(failures[0], failures[1]);
   EXPECT_NE(failures[1].find("ranks would load different checkpoints: rank 1 asks for"), std::string::npos)
       << failures[1];
-}
-
-/// Whatever kind of error one rank has, all have it, with its exit code.
-TEST(Failure, OneRanksErrorIsEveryRanksOfTheSameKind) {
-  for (const ExitCode code :
-       {ExitCode::kUsage, ExitCode::kUnavailable, ExitCode::kFault, ExitCode::kCheckpoint, ExitCode::kNotFinite}) {
-    std::array<ExitCode, 3> codes{};
-    const auto failures = test::on_ranks(3, [&](Communicator& communicator) {
-      try {
-        all_or_none(communicator, [&] {
-          if (communicator.rank() == 1) throw Error(code, "no");
-        });
-      } catch (const Error& error) {
-        codes[static_cast<size_t>(communicator.rank())] = error.exit_code();
-        throw;
-      }
-    });
-    EXPECT_EQ(failures, std::vector<std::string>(3, "rank 1: no"));
-    EXPECT_EQ(codes, (std::array{code, code, code}));
-  }
 }
 
 TEST(Failure, AFileThatIsShorterThanItWasIsNamed) {

@@ -11,8 +11,8 @@
 #include "checkpoint/page_plan.h"
 #include "checkpoint/snapshot.h"
 #include "checkpoint/tile_parts.h"
-#include "checkpoint/together.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/all_or_none.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

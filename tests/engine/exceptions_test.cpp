@@ -2,11 +2,8 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
-#include "engine/run/all_or_none.h"
 #include "engine/run/memory/guard_range.h"
 #include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
@@ -259,28 +256,6 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
         refused("loss_scale_good_steps", int64_t{-1});
       },
       kHosts);
-}
-
-/// What one rank cannot set up is told on all, with that rank's sentence.
-TEST(AllOrNone, OneRanksFailureIsEverybodys) {
-  std::mutex mutex;
-  std::map<int, std::string> said;
-  World::threads(
-      3,
-      [&](World& world) {
-        try {
-          all_or_none(world, [&] {
-            if (world.rank() == 1) throw FaultError("the disk is gone");
-          });
-        } catch (const Error& error) {
-          const std::lock_guard lock(mutex);
-          said[world.rank()] = error.what();
-        }
-        all_or_none(world, [] {});
-      },
-      kHosts);
-  EXPECT_EQ(said, (std::map<int, std::string>{
-                      {0, "rank 1: the disk is gone"}, {1, "the disk is gone"}, {2, "rank 1: the disk is gone"}}));
 }
 
 TEST(GuardRange, SaysThatThereAreNoAddresses) { EXPECT_THROW(GuardRange({{"w", int64_t{1} << 50}}), UnavailableError); }

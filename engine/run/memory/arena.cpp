@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/run/all_or_none.h"
 #include "engine/run/memory/aliased_pages.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 
@@ -15,7 +15,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
   // A group that cannot have its memory is not to be waited for by the others.
   const auto together = [&](const auto& attempt) {
     if (training.policy.replica_count == 1) return attempt();
-    all_or_none(groups.world(), attempt);
+    all_or_none(groups.world().communicator(), attempt);
   };
   together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
   if (bytes(Space::kPeers) > 0)

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <fmt/format.h>
 
-#include "engine/run/all_or_none.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
+#include "sharding/comm/all_or_none.h"
 
 namespace aliquot {
 namespace {
@@ -63,7 +63,7 @@ std::unique_ptr<Home> make_host_home(Device& device, int64_t size_bytes, std::st
 Homes::Homes(const Plan& plan, World& world, const OffloadDirectories& directories) {
   const auto bytes = [&](Space space) { return plan.schedule.bytes(space); };
   if (bytes(Space::kStateHome) + bytes(Space::kParametersHome) == 0) return;
-  all_or_none(world, [&] {
+  all_or_none(world.communicator(), [&] {
     const auto& [state, parameters] = directories;
     Device& device = world.device();
     homes_[0] = make(plan.policy.offload_state, bytes(Space::kStateHome), device, state, "optimizer state");
