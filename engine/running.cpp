@@ -96,7 +96,7 @@ UpdateSteps Engine::Running::decide(const NormResult& norm) {
 void Engine::Running::forget_carried() const {
   const Plan& plan = *engine.plan_;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
-    if (std::byte* carried = memory.address(Role::kCarried, f); carried != nullptr)
+    if (std::byte* carried = memory.peek(Role::kCarried, f); carried != nullptr)
       view.clear(carried, needed_bytes(plan, Role::kCarried, f));
   }
 }

@@ -44,15 +44,18 @@ EncodedMoves::Routes EncodedMoves::routes(int64_t shard_count) const {
 }
 
 void EncodedMoves::move(Stream& lane, Role to, Role from, int32_t flat, const Runs& runs, Label label) {
-  ranks_.transfer(lane, {memory_.range(to, flat), memory_.range(from, flat), runs.own, runs.all_bytes}, label);
+  ranks_.transfer(
+      lane,
+      {memory_.range(to, flat, Touch::kWrites), memory_.range(from, flat, Touch::kReads), runs.own, runs.all_bytes},
+      label);
 }
 
 void EncodedMoves::refresh(Stream& lane, int32_t flat, Label label) {
   const int64_t count = plan_.flats[flat].layout.shard_count();
   const int64_t own = ranks_.rank() / on_each_ * encoded_bytes(count);
-  kernels_.encode(lane, {.from = memory_.address(Role::kParameters, flat),
+  kernels_.encode(lane, {.from = memory_.address(Role::kParameters, flat, Touch::kReads),
                          .from_dtype = plan_.policy.precision.compute,
-                         .to = memory_.address(Role::kEncodedShards, flat) + own,
+                         .to = memory_.address(Role::kEncodedShards, flat, Touch::kWrites) + own,
                          .part_count = 1,
                          .count = count});
   if (nodes_ > 1) move(lane, Role::kEncodedShards, Role::kEncodedShards, flat, routes_[flat].refresh, label);
@@ -60,27 +63,29 @@ void EncodedMoves::refresh(Stream& lane, int32_t flat, Label label) {
 
 void EncodedMoves::gather(Stream& lane, int32_t flat, Label label) {
   if (on_each_ > 1) move(lane, Role::kEncodedWhole, Role::kEncodedShards, flat, routes_[flat].gather, label);
-  kernels_.decode(lane, {.from = memory_.address(on_each_ > 1 ? Role::kEncodedWhole : Role::kEncodedShards, flat),
-                         .to = memory_.address(Role::kGathered, flat),
-                         .to_dtype = plan_.policy.precision.compute,
-                         .part_count = ranks_.rank_count(),
-                         .count = plan_.flats[flat].layout.shard_count()});
+  kernels_.decode(
+      lane, {.from = memory_.address(on_each_ > 1 ? Role::kEncodedWhole : Role::kEncodedShards, flat, Touch::kReads),
+             .to = memory_.address(Role::kGathered, flat, Touch::kWrites),
+             .to_dtype = plan_.policy.precision.compute,
+             .part_count = ranks_.rank_count(),
+             .count = plan_.flats[flat].layout.shard_count()});
 }
 
 void EncodedMoves::reduce_scatter(Stream& lane, int32_t flat, const ReduceScatter& what, Label label) {
   const int64_t count = what.part_count, sums_bytes = count * static_cast<int64_t>(sizeof(float));
-  std::byte* sums = memory_.address(Role::kNodeSums, flat);
+  std::byte* sums = memory_.address(Role::kNodeSums, flat, Touch::kReadsAndWrites);
   Encode encode{.from = what.from.buffer->local() + what.from.offset_bytes,
                 .from_dtype = what.from_dtype,
-                .to = memory_.address(Role::kEncodedSums, flat),
-                .carried = memory_.address(Role::kCarried, flat),
+                .to = memory_.address(Role::kEncodedSums, flat, Touch::kWrites),
+                .carried = memory_.address(Role::kCarried, flat, Touch::kReadsAndWrites),
                 .part_count = nodes_,
                 .count = count};
   if (on_each_ > 1) {
     const Runs& meet = routes_[flat].meet;
-    ranks_.transfer(lane, {memory_.range(Role::kMet, flat), what.from, meet.own, meet.all_bytes}, label);
+    ranks_.transfer(lane, {memory_.range(Role::kMet, flat, Touch::kWrites), what.from, meet.own, meet.all_bytes},
+                    label);
     const int64_t met_bytes = nodes_ * count * element_bytes(what.from_dtype);
-    kernels_.sum_tree(lane, {.bases = sources(memory_.address(Role::kMet, flat), on_each_, met_bytes),
+    kernels_.sum_tree(lane, {.bases = sources(memory_.address(Role::kMet, flat, Touch::kReads), on_each_, met_bytes),
                              .from_dtype = what.from_dtype,
                              .to = sums,
                              .count = nodes_ * count});
@@ -89,8 +94,10 @@ void EncodedMoves::reduce_scatter(Stream& lane, int32_t flat, const ReduceScatte
   }
   kernels_.encode(lane, encode);
   move(lane, Role::kEncodedReceived, Role::kEncodedSums, flat, routes_[flat].cross, label);
-  kernels_.decode(
-      lane, {.from = memory_.address(Role::kEncodedReceived, flat), .to = sums, .part_count = nodes_, .count = count});
+  kernels_.decode(lane, {.from = memory_.address(Role::kEncodedReceived, flat, Touch::kReads),
+                         .to = sums,
+                         .part_count = nodes_,
+                         .count = count});
   kernels_.sum_tree(lane, {.bases = sources(sums, nodes_, sums_bytes),
                            .to = what.to,
                            .to_dtype = what.to_dtype,
@@ -103,13 +110,13 @@ void EncodedMoves::exchange(Stream& lane, int32_t flat, Communicator& peers, Lab
   const int parts = peers.rank_count();
   const int64_t shard_count = plan_.flats[flat].layout.shard_count(), count = shard_count / parts;
   const int64_t part = encoded_bytes(count);
-  const SymmetricRange sent = memory_.range(Role::kEncodedSums, flat),
-                       got = memory_.range(Role::kEncodedReceived, flat);
-  std::byte* sums = memory_.address(Role::kNodeSums, flat);
-  std::byte* codes = memory_.address(Role::kEncodedReceived, flat);
-  std::byte* carried = memory_.address(Role::kCarried, flat);
-  kernels_.encode(lane, {.from = memory_.address(Role::kAcross, flat),
-                         .to = memory_.address(Role::kEncodedSums, flat),
+  const SymmetricRange sent = memory_.range(Role::kEncodedSums, flat, Touch::kReads),
+                       got = memory_.range(Role::kEncodedReceived, flat, Touch::kWrites);
+  std::byte* sums = memory_.address(Role::kNodeSums, flat, Touch::kReadsAndWrites);
+  std::byte* codes = memory_.address(Role::kEncodedReceived, flat, Touch::kReads);
+  std::byte* carried = memory_.address(Role::kCarried, flat, Touch::kReadsAndWrites);
+  kernels_.encode(lane, {.from = memory_.address(Role::kAcross, flat, Touch::kReads),
+                         .to = memory_.address(Role::kEncodedSums, flat, Touch::kWrites),
                          .carried = carried,
                          .part_count = parts,
                          .count = count});
@@ -124,11 +131,12 @@ void EncodedMoves::exchange(Stream& lane, int32_t flat, Communicator& peers, Lab
                          .count = count});
   peers.all_gather_in_place(lane, got, part, label);
   kernels_.decode(lane, {.from = codes, .to = sums, .part_count = parts, .count = count});
-  kernels_.sum_tree(lane, {.bases = sources(sums, 1, 0),
-                           .to = memory_.address(Role::kReduced, flat),
-                           .to_dtype = plan_.policy.precision.gradients,
-                           .count = shard_count,
-                           .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, flat))});
+  kernels_.sum_tree(
+      lane, {.bases = sources(sums, 1, 0),
+             .to = memory_.address(Role::kReduced, flat, Touch::kWrites),
+             .to_dtype = plan_.policy.precision.gradients,
+             .count = shard_count,
+             .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, flat, Touch::kWrites))});
 }
 
 /// Stay in place until the work has run: the norm ends a step, and this lane's work with it.

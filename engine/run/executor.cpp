@@ -58,13 +58,16 @@ void Executor::run_to_model_code() {
 void Executor::open(bool passes_over) {
   or_say_where([&] {
     begin(cursor_);
+    memory_.begin_operation(cursor_);
     work_.open_use(stream(Lane::kCompute), cursor_, passes_over);
+    if (passes_over) memory_.skip_operation();
   });
 }
 
 void Executor::close() {
   or_say_where([&] {
     work_.close_use(stream(Lane::kCompute), cursor_);
+    memory_.end_operation();
     end(cursor_);
   });
   ++cursor_;
@@ -84,7 +87,9 @@ void Executor::finish_step(bool abandons) {
 void Executor::issue(OperationId id) {
   or_say_where([&] {
     begin(id);
+    memory_.begin_operation(id);
     run(id);
+    memory_.end_operation();
     end(id);
   });
 }
@@ -173,8 +178,8 @@ void Executor::run(OperationId id) {
     case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
     case Verb::kForward:
     case Verb::kRecompute:
-    case Verb::kBackward:
-    case Verb::kRelease: return;  // the model's own, and what begin() and end() do
+    case Verb::kBackward: return;                          // the model's own
+    case Verb::kRelease: return memory_.skip_operation();  // its touches were the model's
   }
 }
 

@@ -93,7 +93,7 @@ void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
 
 void FaultInjector::spoil_gradient(Stream& lane, UnitId unit) const {
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
-    std::byte* gradients = parts_.memory.address(Role::kGradients, f);
+    std::byte* gradients = parts_.memory.peek(Role::kGradients, f);
     if (gradients == nullptr) continue;
     const DType dtype = parts_.plan.policy.precision.gradients;
     const int64_t first = parts_.plan.flats[f].layout.tensor_offset(0);

@@ -72,32 +72,31 @@ std::vector<NormNode> GlobalNorm::nodes_of(int rank) const {
   return nodes;
 }
 
-void GlobalNorm::sum_own(const StepMemory& memory, double* own) const {
-  for (const FlatParts& flat : own_) {
-    const auto* squares = squares_mirror_.data() != nullptr
-                              ? squares_mirror_.as<double>() + flat.first_mirrored
-                              : reinterpret_cast<const double*>(memory.address(Role::kSquares, flat.flat));
-    flat.parts->sums(squares, {own + flat.first_value, flat.parts->nodes().size()});
-  }
+void GlobalNorm::sum_own(double* own) const {
+  for (const FlatParts& flat : own_)
+    flat.parts->sums(flat.squares, {own + flat.first_value, flat.parts->nodes().size()});
 }
 
 void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
   const Kernels& kernels = device_.kernels();
   const bool mirrors = parts_mirror_.data() != nullptr;
-  std::byte* parts = memory.address(Role::kNormParts, -1);
+  std::byte* parts = memory.address(Role::kNormParts, -1, Touch::kWrites);
   std::byte* own_part = (mirrors ? parts_mirror_.data() : parts) + ranks_.rank() * part_bytes_;
-  for (const FlatParts& flat : own_) {
-    if (!mirrors) break;
-    kernels.copy(reduce, squares_mirror_.as<double>() + flat.first_mirrored, memory.address(Role::kSquares, flat.flat),
+  for (FlatParts& flat : own_) {
+    const std::byte* squares = memory.address(Role::kSquares, flat.flat, Touch::kReads);
+    flat.squares = reinterpret_cast<const double*>(squares);
+    if (!mirrors) continue;
+    flat.squares = squares_mirror_.as<double>() + flat.first_mirrored;
+    kernels.copy(reduce, squares_mirror_.as<double>() + flat.first_mirrored, squares,
                  flat.block_count * static_cast<int64_t>(sizeof(double)));
   }
-  reduce.run([this, &memory, own_part, abandons] {
+  reduce.run([this, own_part, abandons] {
     auto* own = reinterpret_cast<double*>(own_part);
     own[0] = abandons ? 1 : 0;
-    sum_own(memory, own);
+    sum_own(own);
   });
   if (mirrors) kernels.copy(reduce, parts + ranks_.rank() * part_bytes_, own_part, part_bytes_);
-  ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1), part_bytes_, label);
+  ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1, Touch::kWrites), part_bytes_, label);
   if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
   if (plan_.policy.replica_count == 1) return;
   Communicator& world = groups_.world().communicator();
@@ -106,8 +105,7 @@ void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandon
 }
 
 NormResult GlobalNorm::finish(const StepMemory& memory) {
-  const std::byte* parts =
-      parts_mirror_.data() != nullptr ? parts_mirror_.data() : memory.address(Role::kNormParts, -1);
+  const std::byte* parts = parts_mirror_.data() != nullptr ? parts_mirror_.data() : memory.peek(Role::kNormParts, -1);
   int64_t next = 0;
   NormResult result;
   for (std::size_t r = 0; r < value_counts_.size(); ++r) {

@@ -39,10 +39,11 @@ class GlobalNorm {
     std::unique_ptr<NormParts> parts;
     int64_t first_value;
     int64_t block_count, first_mirrored;
+    const double* squares = nullptr;  // of this step, as the host reads them
   };
 
   std::vector<NormNode> nodes_of(int rank) const;
-  void sum_own(const StepMemory& memory, double* own) const;
+  void sum_own(double* own) const;
 
   const Plan& plan_;
   const ReplicaGroups& groups_;

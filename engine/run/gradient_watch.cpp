@@ -34,7 +34,7 @@ void GradientWatch::before(Stream& lane, OperationId operation) {
   const Operation& what = plan_.schedule.operations[operation];
   if (!looks_ || what.verb != Verb::kReduce) return;
   for (const int32_t f : plan_.flats_of_unit[what.place]) {
-    const std::byte* gradients = memory_.address(Role::kGradients, f);
+    const std::byte* gradients = memory_.peek(Role::kGradients, f);
     if (gradients == nullptr) continue;
     const int64_t size_bytes = needed_bytes(plan_, Role::kGradients, f);
     lane.run([this, gradients, size_bytes] {

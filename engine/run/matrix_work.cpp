@@ -79,17 +79,26 @@ void MatrixWork::scatter(Stream& lane, int32_t group, Label label) { transfer(la
 
 void MatrixWork::transfer(Stream& lane, int32_t group, bool back, Label label) {
   const std::vector<Transfer>& own = back ? scatter_[group] : collect_[group];
-  const SymmetricRange arena{memory_.range(Role::kBlended, plan_.matrix_groups[group].flats.front()).buffer, 0};
+  const MatrixGroup& what = plan_.matrix_groups[group];
+  const Touch blended = !back ? Touch::kReads : what.in_place ? Touch::kReadsAndWrites : Touch::kWrites;
+  for (const int32_t flat : what.flats) memory_.touch(Role::kBlended, flat, blended);
+  memory_.touch(Role::kMatrices, group, back ? Touch::kReads : Touch::kWrites);
+  const SymmetricRange arena{memory_.range(Role::kBlended, what.flats.front(), blended).buffer, 0};
   ranks_.transfer(lane, {arena, arena, own, all_bytes_[group], back}, label);
 }
 
 void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
   const MatrixGroup& what = plan_.matrix_groups[group];
-  std::byte* scratch = memory_.address(Role::kIteration, group);
+  std::byte* scratch = memory_.address(Role::kIteration, group, Touch::kWrites);
+  // Every rank declares all of them, whichever it owns.
+  if (what.in_place) {
+    for (const int32_t flat : what.flats) memory_.touch(Role::kBlended, flat, Touch::kReadsAndWrites);
+  }
+  std::byte* matrices = memory_.address(Role::kMatrices, group, Touch::kReadsAndWrites);
   for (const OwnedMatrix& matrix : what.matrices) {
     if (matrix.owner != ranks_.rank()) continue;
-    std::byte* at = what.in_place ? memory_.address(Role::kBlended, matrix.flat) + matrix_offset_bytes(matrix)
-                                  : memory_.address(Role::kMatrices, group) + matrix.offset_bytes;
+    std::byte* at = what.in_place ? memory_.peek(Role::kBlended, matrix.flat) + matrix_offset_bytes(matrix)
+                                  : matrices + matrix.offset_bytes;
     kernels_.orthogonalize(lane, {muon_, reinterpret_cast<float*>(at), matrix.shape, scratch});
   }
 }

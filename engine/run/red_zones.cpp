@@ -54,7 +54,7 @@ void RedZones::add_gaps(std::vector<Zone>& zones, int32_t flat, Role role) const
   const bool gradients = role == Role::kGradients;
   const Precision& precision = plan_.policy.precision;
   const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
-  std::byte* at = gradients ? memory_.address(role, flat) : memory_.whole(flat);
+  std::byte* at = gradients ? memory_.peek(role, flat) : memory_.whole(flat);
   for (const Gap& gap : gaps_[flat]) {
     zones.push_back({.at = at + gap.begin * bytes,
                      .size_bytes = (gap.end - gap.begin) * bytes,
@@ -73,7 +73,7 @@ void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) 
     if (buffer == kNoBuffer) return;
     const PlannedBuffer& planned = plan_.schedule.buffers[buffer];
     const int64_t declared = declared_bytes(plan_.model, role, whose);
-    zones.push_back({.at = memory_.address(buffer) + declared,
+    zones.push_back({.at = memory_.peek(buffer) + declared,
                      .size_bytes = planned.size_bytes - declared,
                      .expected = kPattern,
                      .begins = planned.first == operation,

@@ -38,10 +38,12 @@ void StepWork::copy(Stream& io, OperationId id) {
     const PlannedBuffer& what = plan_.schedule.buffers[slot];
     const PlannedBuffer& rests = plan_.schedule.buffers[memory_.current(*home_of(what.role), what.flat)];
     Home& home = *homes_.of(rests.space);
+    memory_.touch(what.role, what.flat, in ? Touch::kWrites : Touch::kReads);
+    memory_.touch(rests.role, what.flat, in ? Touch::kReads : Touch::kWrites);
     if (in) {
-      home.copy_in(io, memory_.address(slot), rests.offset_bytes, what.size_bytes);
+      home.copy_in(io, memory_.peek(slot), rests.offset_bytes, what.size_bytes);
     } else {
-      home.copy_out(io, rests.offset_bytes, memory_.address(slot), what.size_bytes);
+      home.copy_out(io, rests.offset_bytes, memory_.peek(slot), what.size_bytes);
     }
   }
 }
@@ -49,6 +51,7 @@ void StepWork::copy(Stream& io, OperationId id) {
 void StepWork::note_first_writes() {
   const auto& operations = plan_.schedule.operations;
   first_writes_.resize(operations.size());
+  added_to_.resize(operations.size());
   std::vector<bool> written(plan_.model.units.size(), false);
   first_reduce_.assign(plan_.model.units.size(), -1);
   last_reduce_.assign(plan_.model.units.size(), -1);
@@ -61,11 +64,10 @@ void StepWork::note_first_writes() {
     }
     if (operation.verb != Verb::kBackward) continue;
     for (const UnitId unit : plan_.model.uses[operation.place]) {
-      if (written[unit]) continue;
-      written[unit] = true;
       for (const int32_t f : plan_.flats_of_unit[unit]) {
-        if (plan_.flats[f].trainable) first_writes_[id].push_back(f);
+        if (plan_.flats[f].trainable) (written[unit] ? added_to_ : first_writes_)[id].push_back(f);
       }
+      written[unit] = true;
     }
   }
 }
@@ -75,8 +77,11 @@ void StepWork::refresh(Stream& lane, const Operation& operation, Label label) {
 }
 
 void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
-  if (plan_.schedule.view) return;
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
+    if (plan_.schedule.view) {  // nothing moves
+      memory_.touch(Role::kParameters, f, Touch::kReads);
+      continue;
+    }
     if (plan_.policy.quantize_weights) {
       encoded_->gather(lane, f, label);
       continue;
@@ -84,7 +89,8 @@ void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
     const bool offloaded = memory_.current(Role::kOffered, f) != kNoBuffer;
     const Role shard = offloaded ? Role::kOffered : Role::kParameters;
-    ranks_.all_gather(lane, memory_.range(Role::kGathered, f), memory_.range(shard, f), part_bytes, label);
+    ranks_.all_gather(lane, memory_.range(Role::kGathered, f, Touch::kWrites), memory_.range(shard, f, Touch::kReads),
+                      part_bytes, label);
   }
 }
 
@@ -104,14 +110,18 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
   const int64_t count = plan_.flats[flat].layout.shard_count();
 
   const bool to_level = levels && !last, across = plan_.policy.replica_count > 1;
-  std::byte* sum = memory_.address(to_level ? level_role(additions) : across ? Role::kAcross : Role::kReduced, flat);
-  if (plan_.schedule.reduces_in_place) {
-    sum = memory_.address(Role::kGradients, flat) + ranks_.rank() * count * element_bytes(precision.gradients);
-  }
+  const bool in_place = plan_.schedule.reduces_in_place, adds_to_sum = additions > 0 && !levels;
+  const Role sum_role = in_place   ? Role::kGradients
+                        : to_level ? level_role(additions)
+                        : across   ? Role::kAcross
+                                   : Role::kReduced;
+  std::byte* sum = memory_.address(sum_role, flat, adds_to_sum ? Touch::kReadsAndWrites : Touch::kWrites);
+  if (in_place) sum += ranks_.rank() * count * element_bytes(precision.gradients);
   const DType sum_dtype = to_level || across ? DType::kFloat32 : precision.gradients;
   const DType partial_dtype = levels || across ? DType::kFloat32 : precision.gradients;
-  std::byte* partial = memory_.address(Role::kPartial, flat);
-  auto* squares = last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat)) : nullptr;
+  std::byte* partial = additions > 0 ? memory_.address(Role::kPartial, flat, Touch::kWrites) : nullptr;
+  auto* squares =
+      last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat, Touch::kWrites)) : nullptr;
 
   const ReduceScatter what{.from = sent(lane, flat),
                            .from_dtype = precision.sent(),
@@ -120,7 +130,7 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
                            .part_count = count,
                            .block_squares = additions == 0 ? squares : nullptr,
                            .in_tree_order = plan_.policy.reproducible,
-                           .staging = memory_.address(Role::kReduceStaging, -1)};
+                           .staging = memory_.address(Role::kReduceStaging, -1, Touch::kWrites)};
   if (encodes_gradients(plan_)) {
     encoded_->reduce_scatter(lane, flat, what, label);
   } else {
@@ -128,7 +138,7 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
   }
   for (int i = 0; i < additions; ++i) {
     const bool done = i == additions - 1;
-    const std::byte* earlier = levels ? memory_.address(level_role(i), flat) : sum;
+    const std::byte* earlier = levels ? memory_.address(level_role(i), flat, Touch::kReads) : sum;
     kernels_.sum_tree(lane, {.bases = pair(earlier, partial),
                              .from_dtype = partial_dtype,
                              .to = done ? sum : partial,
@@ -140,10 +150,11 @@ void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label lab
 
 SymmetricRange StepWork::sent(Stream& lane, int32_t flat) {
   const Precision& precision = plan_.policy.precision;
-  if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat);
-  kernels_.cast(lane, memory_.address(Role::kSent, flat), precision.sent(), memory_.address(Role::kGradients, flat),
-                precision.gradients, plan_.flats[flat].layout.flat_count());
-  return memory_.range(Role::kSent, flat);
+  if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat, Touch::kReads);
+  kernels_.cast(lane, memory_.address(Role::kSent, flat, Touch::kWrites), precision.sent(),
+                memory_.address(Role::kGradients, flat, Touch::kReads), precision.gradients,
+                plan_.flats[flat].layout.flat_count());
+  return memory_.range(Role::kSent, flat, Touch::kReads);
 }
 
 /// Stays in place until the work has run: the norm ends a step, and this lane's work with it.
@@ -170,16 +181,17 @@ void StepWork::exchange(Stream& lane, const Operation& operation, Label label) {
     const int64_t part_squares = part_count / kBlockElements;
     peers.reduce_scatter(
         lane,
-        {.from = memory_.range(Role::kAcross, f),
-         .to = memory_.address(Role::kReduced, f) + peers.rank() * part_bytes,
+        {.from = memory_.range(Role::kAcross, f, Touch::kReads),
+         .to = memory_.address(Role::kReduced, f, Touch::kWrites) + peers.rank() * part_bytes,
          .to_dtype = dtype,
          .part_count = part_count,
-         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f)) + peers.rank() * part_squares,
-         .staging = memory_.address(Role::kExchangeStaging, -1)},
+         .block_squares = reinterpret_cast<double*>(memory_.address(Role::kSquares, f, Touch::kWrites)) +
+                          peers.rank() * part_squares,
+         .staging = memory_.address(Role::kExchangeStaging, -1, Touch::kWrites)},
         label);
-    peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f), part_bytes, label);
+    peers.all_gather_in_place(lane, memory_.range(Role::kReduced, f, Touch::kWrites), part_bytes, label);
     // A 128th of what is added: the norm then goes over the replica alone.
-    peers.all_gather_in_place(lane, memory_.range(Role::kSquares, f),
+    peers.all_gather_in_place(lane, memory_.range(Role::kSquares, f, Touch::kWrites),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }
   peers.barrier(lane, label);
@@ -189,11 +201,12 @@ void StepWork::spread(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.gradients);
-    const SymmetricRange whole = memory_.range(Role::kGradients, f);
-    if (memory_.current(Role::kReduced, f) == kNoBuffer) {
+    const bool in_place = memory_.current(Role::kReduced, f) == kNoBuffer;
+    const SymmetricRange whole = memory_.range(Role::kGradients, f, in_place ? Touch::kReadsAndWrites : Touch::kWrites);
+    if (in_place) {
       ranks_.all_gather_in_place(lane, whole, part_bytes, label);
     } else {
-      ranks_.all_gather(lane, whole, memory_.range(Role::kReduced, f), part_bytes, label);
+      ranks_.all_gather(lane, whole, memory_.range(Role::kReduced, f, Touch::kReads), part_bytes, label);
     }
   }
 }
@@ -202,12 +215,12 @@ void StepWork::publish(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.place]) {
     if (!plan_.flats[f].trainable) continue;
     const int64_t part_bytes = shard_bytes(plan_.flats[f], plan_.policy.precision.compute);
-    ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f), part_bytes, label);
+    ranks_.all_gather_in_place(lane, memory_.range(Role::kParameters, f, Touch::kReadsAndWrites), part_bytes, label);
   }
 }
 
 void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label) {
-  if (!std::isfinite(steps.blend.gradient_factor)) return;
+  if (!std::isfinite(steps.blend.gradient_factor)) return memory_.skip_operation();
   const int32_t group = operation.place;
   if (operation.verb == Verb::kCollect) return matrices_->collect(lane, group, label);
   if (operation.verb == Verb::kOrthogonalize) return matrices_->orthogonalize(lane, group);
@@ -217,9 +230,10 @@ void StepWork::matrices(Stream& lane, const Operation& operation, const UpdateSt
 
 void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
   updater_.update(lane, unit, steps);
-  if (!steps.forgets_carried) return;
+  if (plan_.policy.update_in_backward) return;
   for (const int32_t f : plan_.flats_of_unit[unit]) {
-    if (std::byte* carried = memory_.address(Role::kCarried, f); carried != nullptr)
+    std::byte* carried = memory_.address(Role::kCarried, f, Touch::kWrites);
+    if (carried != nullptr && steps.forgets_carried)
       kernels_.fill(lane, carried, DType::kUInt8, 0.0f, needed_bytes(plan_, Role::kCarried, f));
   }
 }
@@ -247,17 +261,18 @@ void StepWork::close_use(Stream& compute, OperationId use) {
 }
 
 void StepWork::clear_gradients(Stream& compute, OperationId backward, bool all) {
+  for (const int32_t flat : added_to_[backward]) memory_.touch(Role::kGradients, flat, Touch::kReads);
   for (const int32_t flat : first_writes_[backward]) {
     const FlatSpec& spec = plan_.flats[flat];
     if (!all && plan_.model.units[spec.unit].gradients == GradientMode::kAssign) continue;
-    kernels_.fill(compute, memory_.address(Role::kGradients, flat), plan_.policy.precision.gradients, 0.0f,
-                  spec.layout.flat_count());
+    kernels_.fill(compute, memory_.address(Role::kGradients, flat, Touch::kWrites), plan_.policy.precision.gradients,
+                  0.0f, spec.layout.flat_count());
   }
 }
 
 void StepWork::clear_padding(Stream& compute, int32_t flat) {
   const DType dtype = plan_.policy.precision.gradients;
-  std::byte* gradients = memory_.address(Role::kGradients, flat);
+  std::byte* gradients = memory_.address(Role::kGradients, flat, Touch::kWrites);
   for (const Gap& gap : padding_[flat])
     kernels_.fill(compute, gradients + gap.begin * element_bytes(dtype), dtype, 0.0f, gap.end - gap.begin);
 }

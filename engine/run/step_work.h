@@ -75,6 +75,7 @@ class StepWork {
   std::optional<RedZones> red_zones_;                    // where the policy checks
   std::vector<std::vector<Gap>> padding_;                // by flat
   std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
+  std::vector<std::vector<int32_t>> added_to_;           // by operation: flats whose gradients it adds to
   std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
   std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order
   std::size_t next_pair_ = 0;

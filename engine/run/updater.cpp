@@ -55,10 +55,8 @@ UpdateArgs Updater::unchanging_args(int32_t flat, const Parts& parts) {
   segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
   UpdateArgs args;
   args.segments = segments_[flat].data();
-  if (std::byte* table = memory_.address(Role::kSegments, flat); table != nullptr) {
+  if (std::byte* table = memory_.peek(Role::kSegments, flat); table != nullptr)
     parts.view.store(table, segments_[flat].data(), static_cast<int64_t>(segments_[flat].size() * sizeof(Segment)));
-    args.segments = reinterpret_cast<const Segment*>(table);
-  }
   args.segment_count = static_cast<int64_t>(segments_[flat].size());
   args.count = plan_.updated_count(flat);
   return args;
@@ -76,8 +74,14 @@ int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
 
 /// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
 void Updater::take_states(int32_t flat) {
-  std::byte* at = memory_.address(Role::kOptimizer, flat);
+  std::byte* at = memory_.address(Role::kOptimizer, flat, Touch::kReadsAndWrites);
   for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
+}
+
+/// On GPUs the table lies in their memory.
+void Updater::take_segments(UpdateArgs& args, int32_t flat) const {
+  const std::byte* table = memory_.address(Role::kSegments, flat, Touch::kReads);
+  if (table != nullptr) args.segments = reinterpret_cast<const Segment*>(table);
 }
 
 std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last_rank) const {
@@ -100,24 +104,25 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
 
 const std::byte* Updater::gradient(int32_t flat) const {
   const Schedule& schedule = plan_.schedule;
-  const std::byte* standing = memory_.address(Role::kGradients, flat);
+  if (schedule.zero_stage > 0 && !schedule.reduces_in_place)
+    return memory_.address(Role::kReduced, flat, Touch::kReads);
+  const std::byte* standing = memory_.address(Role::kGradients, flat, Touch::kReads);
   if (schedule.zero_stage == 0) return standing;
-  if (schedule.reduces_in_place) {
-    return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
-  }
-  return memory_.address(Role::kReduced, flat);
+  return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
 }
 
 void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (!plan_.flats[f].trainable) continue;
     if (plan_.flats[f].matrices) {
-      apply_[f].gradient = memory_.address(Role::kBlended, f);
+      apply_[f].gradient = memory_.address(Role::kBlended, f, Touch::kReads);
+      take_segments(apply_[f], f);
       apply_[f].master = weights_.master(f);
       kernels_.update(lane, apply_[f], steps.apply);
       continue;
     }
     args_[f].gradient = gradient(f);
+    take_segments(args_[f], f);
     args_[f].master = weights_.master(f);
     take_states(f);
     kernels_.update(lane, args_[f], steps.elements);
@@ -126,7 +131,8 @@ void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
 
 void Updater::blend(Stream& lane, int32_t flat, const UpdateSteps& steps) {
   args_[flat].gradient = gradient(flat);
-  args_[flat].master = {.whole = reinterpret_cast<float*>(memory_.address(Role::kBlended, flat))};
+  take_segments(args_[flat], flat);
+  args_[flat].master = {.whole = reinterpret_cast<float*>(memory_.address(Role::kBlended, flat, Touch::kWrites))};
   take_states(flat);
   kernels_.update(lane, args_[flat], steps.blend);
 }

@@ -47,6 +47,7 @@ class Updater {
   int64_t state_offset(int32_t flat, std::size_t state) const;
   UpdateArgs unchanging_args(int32_t flat, const Parts& parts);
   void take_states(int32_t flat);
+  void take_segments(UpdateArgs& args, int32_t flat) const;
 
   const Plan& plan_;
   const StepMemory& memory_;

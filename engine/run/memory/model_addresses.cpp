@@ -23,7 +23,7 @@ ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const
     auto& alias = made[{buffer.role, buffer.flat, buffer.offset_bytes}];
     if (alias == nullptr) {
       const bool view = buffer.space == Space::kSharedRange;
-      const std::byte* at = view ? arena.shared().readable() + buffer.offset_bytes : memory.address(b);
+      const std::byte* at = view ? arena.shared().readable() + buffer.offset_bytes : memory.peek(b);
       const int64_t size_bytes = buffer.size_bytes * (view ? plan.topology.rank_count() : 1);
       const int64_t pages = (size_bytes + kPlacePageBytes - 1) / kPlacePageBytes;
       alias = std::make_shared<AliasedPages>(at, pages * kPlacePageBytes, names(buffer));
@@ -63,22 +63,26 @@ FaultNames ModelAddresses::names(const PlannedBuffer& buffer) const {
   return names;
 }
 
-std::byte* ModelAddresses::at(Role role, int32_t whose) const {
+std::byte* ModelAddresses::at(Role role, int32_t whose, Touch how) const {
+  memory_.touch(role, whose, how);
   const BufferId buffer = memory_.current(role, whose);
   if (buffer != kNoBuffer && aliases_[buffer] != nullptr) return aliases_[buffer]->data();
-  return role == values_role() ? memory_.whole(whose) : memory_.address(buffer);
+  return role == values_role() ? memory_.whole(whose) : memory_.peek(buffer);
 }
 
-std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat); }
-std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat); }
+std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat, Touch::kReads); }
+std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat, Touch::kWrites); }
 
 UseMemory ModelAddresses::of_use(int32_t use, bool backward) const {
+  const Touch made = backward ? Touch::kReads : Touch::kWrites;  // by forward
+  const bool first_of_backward = use + 1 == static_cast<int32_t>(plan_.model.uses.size());
+  const Touch handed_on = first_of_backward ? Touch::kWrites : Touch::kReadsAndWrites;
   return {.use = use,
-          .input = use > 0 ? at(Role::kOutput, use - 1) : nullptr,
-          .output = at(Role::kOutput, use),
-          .kept = at(Role::kKept, use),
-          .scratch = at(Role::kScratch, use),
-          .backward = backward ? at(Role::kBackward, -1) : nullptr};
+          .input = use > 0 ? at(Role::kOutput, use - 1, Touch::kReads) : nullptr,
+          .output = at(Role::kOutput, use, made),
+          .kept = at(Role::kKept, use, made),
+          .scratch = at(Role::kScratch, use, Touch::kWrites),
+          .backward = backward ? at(Role::kBackward, -1, handed_on) : nullptr};
 }
 
 void ModelAddresses::change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const {

@@ -3,6 +3,11 @@
 #include <fmt/format.h>
 
 namespace aliquot {
+namespace {
+
+constexpr bool kChecksAccesses = ALIQUOT_CHECKS_ACCESSES;  // set in CMakeLists.txt
+
+}  // namespace
 
 StepMemory::StepMemory(const Parts& parts, bool books_standing)
     : plan_(parts.plan),
@@ -12,6 +17,7 @@ StepMemory::StepMemory(const Parts& parts, bool books_standing)
       ledger_(parts.ledger),
       current_(kRoleCount, std::vector<BufferId>(plan_.owner_count() + 1, kNoBuffer)),
       entries_(plan_.schedule.buffers.size(), -1) {
+  if (kChecksAccesses) check_ = std::make_unique<AccessCheck>(plan_);
   for (const PlannedBuffer& buffer : plan_.schedule.buffers) {
     owners_.push_back(fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer)));
   }
@@ -50,7 +56,30 @@ BufferId StepMemory::current(Role role, int32_t flat) const {
   return current_[static_cast<std::size_t>(role)][flat < 0 ? current_[0].size() - 1 : flat];
 }
 
-std::byte* StepMemory::address(BufferId buffer) const {
+void StepMemory::begin_operation(OperationId operation) const {
+  if constexpr (kChecksAccesses) check_->begin(operation);
+}
+
+void StepMemory::end_operation() const {
+  if constexpr (kChecksAccesses) check_->end();
+}
+
+void StepMemory::skip_operation() const {
+  if constexpr (kChecksAccesses) check_->skip();
+}
+
+void StepMemory::touch([[maybe_unused]] Role role, [[maybe_unused]] int32_t flat, [[maybe_unused]] Touch how) const {
+  if constexpr (kChecksAccesses) {
+    if (current(role, flat) != kNoBuffer) check_->touch(role, flat, how);
+  }
+}
+
+std::byte* StepMemory::address(Role role, int32_t flat, Touch how) const {
+  touch(role, flat, how);
+  return peek(role, flat);
+}
+
+std::byte* StepMemory::peek(BufferId buffer) const {
   if (buffer == kNoBuffer) return nullptr;
   const PlannedBuffer& plan = planned(buffer);
   if (plan.space == Space::kSharedRange)
@@ -62,23 +91,24 @@ std::byte* StepMemory::address(BufferId buffer) const {
 std::byte* StepMemory::resting(Role role, int32_t flat) const {
   const auto home = home_of(role);
   const bool offloaded = home && current(*home, flat) != kNoBuffer;
-  return address(offloaded ? *home : role, flat);
+  return peek(offloaded ? *home : role, flat);
 }
 
-SymmetricRange StepMemory::range(Role role, int32_t flat) const {
+SymmetricRange StepMemory::range(Role role, int32_t flat, Touch how) const {
+  touch(role, flat, how);
   const PlannedBuffer& plan = planned(current(role, flat));
   return {&arena_.buffer(plan.space), plan.offset_bytes};
 }
 
 std::byte* StepMemory::own_shard(int32_t flat) const {
-  std::byte* parameters = address(Role::kParameters, flat);
+  std::byte* parameters = peek(Role::kParameters, flat);
   if (plan_.schedule.zero_stage == 3) return parameters;
   return parameters + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
 }
 
 std::byte* StepMemory::whole(int32_t flat) const {
-  if (plan_.schedule.zero_stage < 3) return address(Role::kParameters, flat);
-  if (!plan_.schedule.view) return address(Role::kGathered, flat);
+  if (plan_.schedule.zero_stage < 3) return peek(Role::kParameters, flat);
+  if (!plan_.schedule.view) return peek(Role::kGathered, flat);
   const int64_t offset = planned(current(Role::kParameters, flat)).offset_bytes;
   // Read-only where the world can make it so; the model's own pointers are not const.
   return const_cast<std::byte*>(arena_.shared().readable()) + offset;

@@ -1,15 +1,18 @@
 #pragma once
 // A plan's buffers as addresses.
 
+#include <memory>
 #include <vector>
 
+#include "engine/run/memory/access_check.h"
 #include "engine/run/memory/arena.h"
 #include "engine/run/memory/homes.h"
 
 namespace aliquot {
 
-/// Who holds which place of the arena now, counted in the ledger. All it is given must outlive it. Used from the rank's own
-/// thread.
+/// Which buffer is at which place of the arena now, counted in the ledger. Operations say how they touch what they ask for;
+/// debug and sanitizer builds hold them to what Accesses declares (AccessCheck). All it is given must outlive it. Used
+/// from the rank's own thread.
 class StepMemory {
  public:
   /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
@@ -32,13 +35,25 @@ class StepMemory {
 
   /// The buffer of that role that is in use for the flat, or kNoBuffer.
   BufferId current(Role role, int32_t flat) const;
-  /// Where it lies on this rank; null for kNoBuffer. In the shared range: this rank's own part. Of a home: what names it.
-  std::byte* address(BufferId buffer) const;
-  std::byte* address(Role role, int32_t flat) const { return address(current(role, flat)); }
+  /// The operation that touches buffers from now on, and its end.
+  void begin_operation(OperationId operation) const;
+  void end_operation() const;
+  /// The operation that has begun leaves its work undone.
+  void skip_operation() const;
+
+  /// The buffer that an operation touches, on this rank; null where there is none in use. In the shared range: this rank's
+  /// own part. Of a home: what names it.
+  std::byte* address(Role role, int32_t flat, Touch how) const;
+  /// The same, as collectives take it.
+  SymmetricRange range(Role role, int32_t flat, Touch how) const;
+  /// Declares the touch of a buffer whose address the operation has already.
+  void touch(Role role, int32_t flat, Touch how) const;
+
+  /// The address for what is no operation: set-up, and what looks at memory between operations.
+  std::byte* peek(BufferId buffer) const;
+  std::byte* peek(Role role, int32_t flat) const { return peek(current(role, flat)); }
   /// Between steps: the role's home where it is offloaded.
   std::byte* resting(Role role, int32_t flat) const;
-  /// As collectives take it.
-  SymmetricRange range(Role role, int32_t flat) const;
 
   /// The own shard of the parameters as the model computes with them.
   std::byte* own_shard(int32_t flat) const;
@@ -58,6 +73,7 @@ class StepMemory {
   std::vector<std::vector<BufferId>> current_;  // by role, then whose; nobody's is the last
   std::vector<Ledger::EntryId> entries_;        // by buffer
   std::vector<std::string> owners_;             // by buffer, so that acquiring allocates nothing
+  std::unique_ptr<AccessCheck> check_;          // in builds that check
 };
 
 }  // namespace aliquot

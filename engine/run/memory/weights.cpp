@@ -122,9 +122,10 @@ void Weights::write_working(int32_t flat, int64_t first, int64_t count, const fl
 Master Weights::master(int32_t flat) const {
   const Precision& precision = plan_.policy.precision;
   const bool all = plan_.schedule.zero_stage == 0;
+  memory_.touch(Role::kParameters, flat, Touch::kReadsAndWrites);
   std::byte* copy = all ? memory_.whole(flat) : memory_.own_shard(flat);
   if (!precision.has_master()) return {.whole = reinterpret_cast<float*>(copy)};
-  std::byte* master = memory_.address(Role::kMaster, flat);
+  std::byte* master = memory_.address(Role::kMaster, flat, Touch::kReadsAndWrites);
   if (precision.split()) return {.high = reinterpret_cast<uint16_t*>(copy), .low = reinterpret_cast<int16_t*>(master)};
   return {.whole = reinterpret_cast<float*>(master), .copy = copy, .copy_dtype = precision.compute};
 }

@@ -1,0 +1,107 @@
+// Operations that touch what they do not declare, or leave out what they declare, are told.
+#include "engine/run/memory/access_check.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdexcept>
+
+namespace aliquot {
+namespace {
+
+Plan two_units(int zero_stage) {
+  ModelSpec model;
+  for (int u = 0; u < 2; ++u) {
+    model.units.push_back(
+        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.w", u), {1000}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return plan(model, {.zero_stage = zero_stage, .gather = GatherMode::kCopy}, Topology::one_host(2));
+}
+
+OperationId find(const Plan& plan, Verb verb) {
+  const auto found =
+      std::ranges::find_if(plan.schedule.operations, [&](const Operation& each) { return each.verb == verb; });
+  return static_cast<OperationId>(found - plan.schedule.operations.begin());
+}
+
+/// What the check says of `body`; empty: nothing.
+template <typename Body>
+std::string defect(const Body& body) {
+  try {
+    body();
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(AccessCheck, WhatIsDeclaredMayBeTouched) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Plan plan = two_units(stage);
+    Accesses accesses(plan);
+    AccessCheck check(plan);
+    for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
+      check.begin(id);
+      for (const Access& access : accesses.of(id))
+        check.touch(access.role, access.flat, access.writes ? Touch::kWrites : Touch::kReads);
+      check.end();
+    }
+  }
+}
+
+TEST(AccessCheck, TellsOfTouchesThatAreNotDeclared) {
+  const Plan plan = two_units(3);
+  AccessCheck check(plan);
+  const OperationId gather = find(plan, Verb::kGather);
+  check.begin(gather);
+  check.touch(Role::kGathered, 0, Touch::kWrites);
+  EXPECT_EQ(
+      defect([&] { check.touch(Role::kGradients, 0, Touch::kReads); }),
+      fmt::format("operation {}, gather h.0, is to read gradients buffer 0, which Accesses does not declare", gather));
+  check.begin(gather);
+  EXPECT_NE(defect([&] { check.touch(Role::kGathered, 0, Touch::kReadsAndWrites); }).find("is to read gathered"),
+            std::string::npos);
+  check.begin(gather);
+  EXPECT_NE(defect([&] { check.touch(Role::kGathered, 1, Touch::kWrites); }).find("is to write gathered"),
+            std::string::npos);
+}
+
+TEST(AccessCheck, TellsOfDeclaredTouchesThatAreMissing) {
+  const Plan plan = two_units(3);
+  AccessCheck check(plan);
+  const OperationId gather = find(plan, Verb::kGather);
+  check.begin(gather);
+  check.touch(Role::kGathered, 0, Touch::kWrites);
+  EXPECT_EQ(defect([&] { check.end(); }),
+            fmt::format("operation {}, gather h.0, is to read parameters buffer 0, as Accesses declares, but did not",
+                        gather));
+  // An update reads and writes parameters.
+  const OperationId update = find(plan, Verb::kUpdate);
+  Accesses accesses(plan);
+  check.begin(update);
+  for (const Access& access : accesses.of(update)) {
+    if (access.role != Role::kParameters || access.writes)
+      check.touch(access.role, access.flat, access.writes ? Touch::kWrites : Touch::kReads);
+  }
+  EXPECT_NE(defect([&] { check.end(); }).find("is to read parameters"), std::string::npos);
+}
+
+TEST(AccessCheck, AnOperationThatIsSkippedMayLeaveThemOut) {
+  const Plan plan = two_units(3);
+  AccessCheck check(plan);
+  check.begin(find(plan, Verb::kGather));
+  check.skip();
+  check.end();
+  check.begin(find(plan, Verb::kGather));
+  EXPECT_NE(defect([&] { check.end(); }), "");
+}
+
+TEST(AccessCheck, NothingIsTouchedWhileNoOperationRuns) {
+  const Plan plan = two_units(3);
+  AccessCheck check(plan);
+  EXPECT_NE(defect([&] { check.touch(Role::kParameters, 0, Touch::kReads); }), "");
+}
+
+}  // namespace
+}  // namespace aliquot
