@@ -59,7 +59,7 @@ class PlainLoop {
     for (auto& array : arrays_) array = make();
     std::size_t next = 0;
     for (const ModelUnit& unit : subject_.model.units()) {
-      if (unit.gradients == GradientWrite::kAdd) added_.push_back(next);
+      if (unit.gradients == GradientMode::kAdd) added_.push_back(next);
       for (const ModelTensor& tensor : unit.tensors) {
         float* const parameter = arrays_[0] + segments_[next].offset;
         tensor.parameter->data = parameter;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/pieces.h"
 #include "sharding/comm/all_or_none.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

@@ -9,11 +9,11 @@
 #include "checkpoint/find.h"
 #include "checkpoint/io_lane.h"
 #include "checkpoint/one_pass.h"
-#include "checkpoint/pieces.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
 #include "sharding/comm/all_or_none.h"
 #include "sharding/comm/exchange_purpose.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

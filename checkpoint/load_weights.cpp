@@ -6,11 +6,11 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/io_lane.h"
-#include "checkpoint/pieces.h"
 #include "checkpoint/save.h"
 #include "checkpoint/tensor_entry.h"
 #include "checkpoint/weights.h"
 #include "sharding/comm/all_or_none.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

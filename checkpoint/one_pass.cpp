@@ -4,9 +4,9 @@
 
 #include "checkpoint/crc32c.h"
 #include "checkpoint/io_lane.h"
-#include "checkpoint/pieces.h"
 #include "checkpoint/structure.h"
 #include "sharding/comm/all_or_none.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

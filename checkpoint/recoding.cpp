@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "checkpoint/convert.h"
-#include "checkpoint/pieces.h"
 #include "kernels/formats/block_code.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

@@ -7,9 +7,9 @@
 #include <span>
 #include <sys/mman.h>
 
-#include "checkpoint/pieces.h"
-#include "checkpoint/stream_copy.h"
 #include "kernels/system/error.h"
+#include "kernels/system/stream_copy.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {

@@ -1,6 +1,5 @@
 // Freezing and unfreezing between steps: another plan, and what was trained carried over to it.
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <map>
 #include <span>
@@ -9,24 +8,10 @@
 #include "engine/run/tensor_stream.h"
 #include "engine/running.h"
 #include "sharding/comm/exchange_purpose.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {
-
-/// Elements [first, first + count) of the tensor, as far as they lie here.
-void write(const StateTensor& tensor, int64_t first, std::span<const std::byte> elements) {
-  const int64_t each = element_bytes(tensor.dtype), last = first + std::ssize(elements) / each;
-  for (const StatePiece& piece : tensor.pieces) {
-    const int64_t from = std::max(first, piece.offset), to = std::min(last, piece.offset + piece.count);
-    if (from >= to) continue;
-    const std::byte* source = elements.data() + (from - first) * each;
-    if (tensor.access != nullptr) {
-      tensor.access->write(piece, from - piece.offset, to - from, source);
-    } else {
-      std::memcpy(piece.bytes + (from - piece.offset) * each, source, static_cast<std::size_t>((to - from) * each));
-    }
-  }
-}
 
 void carry_over(const State& before, const State& after, TensorStream stream) {
   std::map<std::string, const StateTensor*> by_path;
@@ -34,8 +19,9 @@ void carry_over(const State& before, const State& after, TensorStream stream) {
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
     if (found == by_path.end()) continue;  // moments of what is frozen now; the same on every rank
-    stream.run("carrying over " + tensor.path, tensor,
-               [&](int64_t first, std::span<const std::byte> elements) { write(*found->second, first, elements); });
+    stream.run("carrying over " + tensor.path, tensor, [&](int64_t first, std::span<const std::byte> elements) {
+      write_elements(*found->second, first, elements);
+    });
   }
 }
 

@@ -22,7 +22,7 @@ Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, ModelLoops& loo
 
 void Gpt2::declare_units() {
   const int64_t width = shape_.width;
-  const GradientWrite write = options_.gradients;
+  const GradientMode write = options_.gradients;
   Gpt2Tensors &p = parameters_, &g = gradients_;
   p.blocks.resize(static_cast<size_t>(shape_.layers));
   g.blocks.resize(static_cast<size_t>(shape_.layers));

@@ -25,7 +25,7 @@ void Gpt2::backward(int use) {
   const auto layer = static_cast<size_t>(use - 2);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
   if (use == 2 + shape_.layers) return backward_final_norm();
-  backward_head(parameters_.wte, gradients_.wte, options_.table_gradients == GradientWrite::kAdd);
+  backward_head(parameters_.wte, gradients_.wte, options_.table_gradients == GradientMode::kAdd);
 }
 
 void Gpt2::forward_block(const Gpt2Block& w) {

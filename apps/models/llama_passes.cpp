@@ -25,7 +25,7 @@ void Llama::backward(int use) {
   const auto layer = static_cast<size_t>(use - 1);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
   if (use == 1 + shape_.layers) return norm_backward(final_norm(), gradient_, gradients_.norm, nullptr, false);
-  const bool table_adds = options_.table_gradients == GradientWrite::kAdd;
+  const bool table_adds = options_.table_gradients == GradientMode::kAdd;
   if (shape_.tied) return backward_head(head(), gradients_.embed_tokens, table_adds);
   backward_head(head(), gradients_.lm_head, adds());
 }

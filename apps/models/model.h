@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/models/values.h"
-#include "engine/plan/activations.h"
+#include "engine/plan/model_spec.h"
 
 namespace aliquot {
 
@@ -39,15 +39,12 @@ struct ModelTensor {
   }
 };
 
-/// What a unit's backward does with the gradients it is pointed at. kAssign: every element is written, whatever was there;
-/// a unit used twice writes in its first backward use and adds in the later ones, so its gradient must stay in place
-/// from the first to the last. kAdd: all uses add to what is there.
-enum class GradientWrite : uint8_t { kAssign, kAdd };
-
 /// Tensors that are needed together. A tensor's full name is `name + "." + tensor.name`: "h.0.attn.c_attn.weight".
 struct ModelUnit {
   std::string name;
-  GradientWrite gradients = GradientWrite::kAssign;
+  /// A unit that is used twice and assigns writes in its first backward use and adds in the later ones, so its gradient
+  /// stays in place from the first to the last.
+  GradientMode gradients = GradientMode::kAssign;
   std::vector<ModelTensor> tensors;
 };
 

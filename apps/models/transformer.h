@@ -13,12 +13,12 @@ namespace aliquot {
 /// What a run asks of a model besides its shape.
 struct ModelOptions {
   int64_t batch = 1;
-  int64_t sequence = 0;                                 // 0: the context
-  GradientWrite gradients = GradientWrite::kAssign;     // of all units but a table that is used twice
-  GradientWrite table_gradients = GradientWrite::kAdd;  // of that
-  bool keep_logits = true;                              // else one tile of the vocabulary at a time, twice
-  DType compute = DType::kFloat32;                      // what parameters are read in, or bf16 or fp16
-  DType gradient_type = DType::kFloat32;                // what gradients are written in, or bf16
+  int64_t sequence = 0;                               // 0: the context
+  GradientMode gradients = GradientMode::kAssign;     // of all units but a table that is used twice
+  GradientMode table_gradients = GradientMode::kAdd;  // of that
+  bool keep_logits = true;                            // else one tile of the vocabulary at a time, twice
+  DType compute = DType::kFloat32;                    // what parameters are read in, or bf16 or fp16
+  DType gradient_type = DType::kFloat32;              // what gradients are written in, or bf16
 };
 
 /// The residual stream and its gradient, statistics, softmax and loss are fp32; what lies between products is of the
@@ -56,7 +56,7 @@ class Transformer : public Model {
 
   int64_t rows() const { return options_.batch * options_.sequence; }
   int64_t stream_elements() const { return rows() * shape_.width; }
-  bool adds() const { return options_.gradients == GradientWrite::kAdd; }
+  bool adds() const { return options_.gradients == GradientMode::kAdd; }
   AttentionShape attention_shape() const;
   Embedding embedding() const;
   Linear linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const;

@@ -87,8 +87,8 @@ ModelOptions model_options(const TrainOptions& o) {
   const bool sums_whole = o.accumulate > 1 && o.accumulate_into == "full";
   return {.batch = o.micro_batch,
           .sequence = *o.sequence,
-          .gradients = sums_whole ? GradientWrite::kAdd : GradientWrite::kAssign,
-          .table_gradients = GradientWrite::kAdd,
+          .gradients = sums_whole ? GradientMode::kAdd : GradientMode::kAssign,
+          .table_gradients = GradientMode::kAdd,
           .compute = parse_dtype(o.precision),
           .gradient_type = parse_dtype(o.gradients)};
 }

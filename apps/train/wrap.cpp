@@ -36,7 +36,7 @@ Unit& unit_of(Engine& engine, const Model& model, int use) {
 void wrap(Engine& engine, Model& model, bool decay_all) {
   for (const ModelUnit& declared : model.units()) {
     Unit& unit = engine.add_unit(declared.name);
-    if (declared.gradients == GradientWrite::kAssign) unit.assigns_gradients();
+    if (declared.gradients == GradientMode::kAssign) unit.assigns_gradients();
     for (const ModelTensor& tensor : declared.tensors) {
       unit.add(tensor.name, tensor.shape, &tensor.parameter->data, &tensor.gradient->data,
                {.decayed = is_decayed(tensor.shape, decay_all), .matrix = !tensor.is_table});

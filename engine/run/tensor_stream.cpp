@@ -6,21 +6,12 @@
 
 #include "kernels/system/error.h"
 #include "sharding/comm/exchange_purpose.h"
+#include "sharding/pieces.h"
 
 namespace aliquot {
 namespace {
 
-struct Extent {
-  int64_t offset, count;
-};
-
-void append(std::string& to, const Extent& extent) { to.append(reinterpret_cast<const char*>(&extent), sizeof extent); }
-
-void read(const StateTensor& tensor, const StatePiece& piece, int64_t first, int64_t count, std::byte* to) {
-  const int64_t each = element_bytes(tensor.dtype);
-  if (tensor.access != nullptr) return tensor.access->read(piece, first, count, to);
-  std::memcpy(to, piece.bytes + first * each, static_cast<std::size_t>(count * each));
-}
+void append(std::string& to, const Overlap& part) { to.append(reinterpret_cast<const char*>(&part), sizeof part); }
 
 }  // namespace
 
@@ -29,16 +20,17 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
       booking_(ledger, staging_bytes, Category::kStaging, "tensors streamed over ranks"),
       chunk_bytes_(staging_bytes / kStreamCopies) {}
 
-/// `bytes`, then this rank's elements of [begin, end), each run of them after its extent.
+/// `bytes`, then this rank's elements of [begin, end), each run of them after its place.
 std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {
-    const int64_t first = std::max(begin, piece.offset), last = std::min(end, piece.offset + piece.count);
-    if (piece.copy || first >= last) continue;
-    append(bytes, {first, last - first});
-    const std::size_t at = bytes.size();
-    bytes.resize(at + static_cast<std::size_t>((last - first) * each));
-    read(tensor, piece, first - piece.offset, last - first, reinterpret_cast<std::byte*>(bytes.data() + at));
+    const Overlap part = overlap(piece, begin, end);
+    if (piece.copy || part.empty()) continue;
+    append(bytes, part);
+    const std::size_t at = bytes.size(), size = static_cast<std::size_t>(part.count * each);
+    bytes.resize(at + size);
+    read_piece(tensor, piece, (part.first - piece.offset) * each,
+               {reinterpret_cast<std::byte*>(bytes.data() + at), size});
   }
   return bytes;
 }
@@ -59,11 +51,11 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const T
     chunk_.resize(static_cast<std::size_t>((end - begin) * each));
     for (const std::string& rank : all) {
       for (std::size_t at = heading.size(); at < rank.size();) {
-        Extent extent;
-        std::memcpy(&extent, rank.data() + at, sizeof extent);
-        const auto size = static_cast<std::size_t>(extent.count * each);
-        std::memcpy(chunk_.data() + (extent.offset - begin) * each, rank.data() + at + sizeof extent, size);
-        at += sizeof extent + size;
+        Overlap part;
+        std::memcpy(&part, rank.data() + at, sizeof part);
+        const auto size = static_cast<std::size_t>(part.count * each);
+        std::memcpy(chunk_.data() + (part.first - begin) * each, rank.data() + at + sizeof part, size);
+        at += sizeof part + size;
       }
     }
     take(begin, chunk_);

@@ -156,17 +156,17 @@ TEST_P(EveryModel, BitsDoNotDependOnThreadsAtNano) {
 
 TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
   const Result once = run(odd_model());
-  for (const GradientWrite mode : {GradientWrite::kAssign, GradientWrite::kAdd}) {
+  for (const GradientMode mode : {GradientMode::kAssign, GradientMode::kAdd}) {
     PlainOptions options = odd_model();
     options.model.gradients = options.model.table_gradients = mode;
     PlainTraining training(options);
     enlarge(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
-    if (mode == GradientWrite::kAssign) {  // whatever was there
+    if (mode == GradientMode::kAssign) {  // whatever was there
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
     }
     training.pass(t.batch());
-    if (mode == GradientWrite::kAssign) {
+    if (mode == GradientMode::kAssign) {
       EXPECT_TRUE(same_bits(all_gradients(training), once.gradients));
     } else {
       training.pass(t.batch());

@@ -125,7 +125,7 @@ TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
     ASSERT_EQ(spec.units.size(), model.units().size());
     for (std::size_t u = 0; u < spec.units.size(); ++u) {
       EXPECT_EQ(spec.units[u].name, model.units()[u].name);
-      EXPECT_EQ(spec.units[u].gradients == GradientMode::kAdd, model.units()[u].gradients == GradientWrite::kAdd);
+      EXPECT_EQ(spec.units[u].gradients, model.units()[u].gradients);
       ASSERT_EQ(spec.units[u].parameters.size(), model.units()[u].tensors.size()) << spec.units[u].name;
       for (std::size_t t = 0; t < spec.units[u].parameters.size(); ++t) {
         const TensorSpec& tensor = spec.units[u].parameters[t].tensor;

@@ -48,7 +48,7 @@ Outcome train_sharded(const Case& c) {
                    Gpt2 model(shape_of(c),
                               {.batch = kBatch,
                                .sequence = kSequence,
-                               .gradients = adds && c.accumulate > 1 ? GradientWrite::kAdd : GradientWrite::kAssign,
+                               .gradients = adds && c.accumulate > 1 ? GradientMode::kAdd : GradientMode::kAssign,
                                .compute = c.compute},
                               *loops);
                    Engine engine(world, {.zero_stage = c.stage,

@@ -100,7 +100,7 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
 double PlainTraining::pass(const TokenBatch& batch) {
   const double loss = evaluate(batch);
   const ModelUnit& tokens = model_->units().front();
-  if (tokens.gradients == GradientWrite::kAdd && options_.model.gradients == GradientWrite::kAssign) {
+  if (tokens.gradients == GradientMode::kAdd && options_.model.gradients == GradientMode::kAssign) {
     OwnedTensors::Tensor& table = (*tensors_)[tokens.name + ".weight"];
     std::ranges::fill(table.gradient, 0.0f);
     std::ranges::fill(table.rounded_gradient, uint16_t{0});

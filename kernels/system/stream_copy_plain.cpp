@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "checkpoint/stream_copy.h"
+#include "kernels/system/stream_copy.h"
 
 namespace aliquot {
 

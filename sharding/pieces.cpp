@@ -1,9 +1,9 @@
-#include "checkpoint/pieces.h"
+#include "sharding/pieces.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/stream_copy.h"
+#include "kernels/system/stream_copy.h"
 
 namespace aliquot {
 namespace {
@@ -45,6 +45,17 @@ void write_piece(const StateTensor& tensor, const StatePiece& piece, int64_t fir
     tensor.access->write(piece, first, static_cast<int64_t>(from.size()) / width, from.data());
   } else if (!from.empty()) {
     stream_copy(piece.bytes + first * width, from.data(), from.size());
+  }
+}
+
+void write_elements(const StateTensor& tensor, int64_t first, std::span<const std::byte> from) {
+  const int64_t width = element_bytes(tensor.dtype), last = first + std::ssize(from) / width;
+  for (const StatePiece& piece : tensor.pieces) {
+    const Overlap part = overlap(piece, first, last);
+    if (part.empty()) continue;
+    const auto bytes =
+        from.subspan(static_cast<size_t>((part.first - first) * width), static_cast<size_t>(part.count * width));
+    write_piece(tensor, piece, part.first - piece.offset, bytes);
   }
 }
 

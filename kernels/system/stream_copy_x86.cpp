@@ -3,7 +3,7 @@
 #include <cstring>
 #include <emmintrin.h>
 
-#include "checkpoint/stream_copy.h"
+#include "kernels/system/stream_copy.h"
 
 namespace aliquot {
 namespace {
