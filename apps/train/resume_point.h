@@ -1,5 +1,5 @@
 #pragma once
-// Where a run stood when it wrote a checkpoint.
+// How far a run has come, and what a checkpoint says of it.
 
 #include <cstdint>
 #include <optional>
@@ -14,6 +14,14 @@ inline constexpr const char* kSequencesConsumed = "sequences_consumed";
 /// The scalar that holds SpikeGuard::Seen.
 inline constexpr const char* kLossesSeen = "losses_seen";
 
+/// What a run carries from step to step besides the engine's state. The same on all ranks.
+struct RunState {
+  int64_t sequences_consumed = 0;    // by all ranks, before the next step
+  std::optional<SpikeGuard> spikes;  // of --skip-spikes
+  int64_t not_finite_in_a_row = 0, spikes_in_a_row = 0;
+};
+
+/// What a checkpoint holds of it.
 struct ResumePoint {
   int64_t sequences_consumed = 0;
   std::optional<SpikeGuard::Seen> losses_seen;  // nothing where spikes were not skipped

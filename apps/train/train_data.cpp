@@ -1,4 +1,6 @@
-// Checks the data of a run before it starts.
+#include "apps/train/train_data.h"
+
+#include <algorithm>
 #include <exception>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,8 +8,9 @@
 #include "apps/data/token_check.h"
 #include "apps/say.h"
 #include "apps/train/stop_request.h"
-#include "apps/train/train_run.h"
+#include "apps/train/train_context.h"
 #include "kernels/device/host_stream.h"
+#include "kernels/system/error.h"
 #include "kernels/system/seconds.h"
 
 namespace aliquot {
@@ -42,40 +45,71 @@ class CheckProgress {
   bool told_ = false, line_is_open_ = false;
 };
 
-}  // namespace
+LoaderOptions loader_options(const World& world, const TrainOptions& o) {
+  return {.sequence = *o.sequence,
+          .micro_batch = o.micro_batch,
+          .vocabulary = *o.vocabulary,
+          .shuffle = o.shuffle == "on",
+          .seed = static_cast<uint64_t>(o.data_seed),
+          .rank = world.rank(),
+          .rank_count = world.rank_count()};
+}
 
-/// Each node checks its own copy of the file once: its ranks take equal parts.
-void TrainRun::check_data(const TokenSource& source) {
-  const Topology& topology = world_.topology();
-  const auto node_ranks = topology.ranks_of_node(topology.node_of_rank[world_.rank()]);
-  const auto place = std::ranges::find(node_ranks, world_.rank()) - node_ranks.begin();
+TokenBatch loaded(const Loader& loader) { return {loader.tokens(), loader.targets()}; }
+
+/// This rank's part of the node's check.
+void check_part(const TrainContext& context, const TokenSource& source) {
+  const World& world = context.world();
+  const Topology& topology = world.topology();
+  const auto node_ranks = topology.ranks_of_node(topology.node_of_rank[world.rank()]);
+  const auto part = std::ranges::find(node_ranks, world.rank()) - node_ranks.begin();
   std::optional<ThreadPool> own_pool;
-  if (on_gpu()) own_pool.emplace(1);
+  if (context.on_gpu()) own_pool.emplace(1);
   CheckProgress progress(source);
-  const bool shows = leads() && !options_.quiet;
+  const bool shows = context.leads() && !context.options().quiet;
   // A run that was asked to stop does so after its first step, where reading checks each token again.
   const auto go_on = [&](double share) {
     if (shows) progress.show(share);
     return stop_signal() == 0;
   };
-  check_tokens(source, *options_.vocabulary, {static_cast<int>(place), static_cast<int>(node_ranks.size())},
-               own_pool ? *own_pool : host(*stream_).pool(), go_on);
+  check_tokens(source, *context.options().vocabulary, {static_cast<int>(part), static_cast<int>(node_ranks.size())},
+               own_pool ? *own_pool : host(context.stream()).pool(), go_on);
 }
 
-/// Collective. Where a rank fails all throw: that rank its own error, the others UsageError with the same sentence.
-void TrainRun::check_data() {
-  const bool is_stored = data_.token_bytes() > 0 || evaluated_data_ != nullptr;
+}  // namespace
+
+TrainData::TrainData(const World& world, const TrainOptions& options, const TokenSource& trained,
+                     const TokenSource* evaluated)
+    : trained_(trained), evaluated_(evaluated), loader_(trained, loader_options(world, options)) {
+  if (evaluated == nullptr) return;
+  LoaderOptions in_order = loader_options(world, options);
+  in_order.shuffle = false;
+  evaluated_loader_.emplace(*evaluated, in_order);
+}
+
+TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch) {
+  loader_.load(consumed, micro_batch);
+  return loaded(loader_);
+}
+
+TokenBatch TrainData::evaluated_batch(int64_t index) {
+  evaluated_loader_->load(0, index);
+  return loaded(*evaluated_loader_);
+}
+
+void TrainData::check(const TrainContext& context) const {
+  const bool is_stored = trained_.token_bytes() > 0 || evaluated_ != nullptr;
   if (!is_stored) return;
   std::string complaint;
   std::exception_ptr own;
   try {
-    check_data(data_);
-    if (evaluated_data_ != nullptr) check_data(*evaluated_data_);
+    check_part(context, trained_);
+    if (evaluated_ != nullptr) check_part(context, *evaluated_);
   } catch (const Error& error) {
     own = std::current_exception();
     complaint = error.what();
   }
-  for (const std::string& any : world_.communicator().gather_objects(complaint)) {
+  for (const std::string& any : context.world().communicator().gather_objects(complaint)) {
     if (any.empty()) continue;
     if (own) std::rethrow_exception(own);
     throw UsageError(any);

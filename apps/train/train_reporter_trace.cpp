@@ -1,31 +1,13 @@
-// What a run looks at beside its training: the validation loss, and when its operations ran.
-#include <algorithm>
+// The file of --trace.
 #include <cstring>
 #include <fmt/format.h>
 #include <fstream>
 
 #include "apps/say.h"
-#include "apps/train/train_run.h"
-#include "apps/train/wrap.h"
+#include "apps/train/train_reporter.h"
 #include "engine/cost/trace.h"
-#include "kernels/system/error.h"
 
 namespace aliquot {
-
-double TrainRun::evaluate() {
-  const InPhase evaluating(*this, RunPhase::kEvaluating);
-  std::vector<double> losses;
-  for (int64_t batch = 0; batch < options_.eval_batches; ++batch) {
-    evaluated_->load(0, batch);
-    model_->set_batch({evaluated_->tokens(), evaluated_->targets()});
-    run_evaluation(*engine_, *model_);
-    losses.push_back(model_->loss_sum());
-  }
-  sum_over_ranks(losses, {"validation loss", engine_->step_count()});
-  const int64_t tokens = options_.eval_batches * world_.rank_count() * options_.micro_batch * *options_.sequence;
-  return sum_of_micro_batches(losses) / static_cast<double>(tokens);
-}
-
 namespace {
 
 struct RankTimeline {
@@ -41,8 +23,7 @@ std::string packed(const Timeline& timeline, double began) {
   return bytes;
 }
 
-/// Seconds count from the first rank's beginning; ranks on other machines, whose clocks say something else, each from their
-/// own.
+/// Seconds count from the beginning of rank 0's step. The clocks of other machines differ, so their ranks count from their own.
 std::vector<Timeline> unpacked(const std::vector<std::string>& ranks, const Topology& topology) {
   std::vector<Timeline> timelines;
   double first = 0;
@@ -62,18 +43,20 @@ std::vector<Timeline> unpacked(const std::vector<std::string>& ranks, const Topo
 
 }  // namespace
 
-void TrainRun::write_trace_file() {
+void TrainReporter::write_trace_file() const {
+  const std::string& path = context_.options().trace;
+  World& world = context_.world();
   double began = 0;
-  const Timeline own = engine_->timeline(&began);
-  const auto all = world_.communicator().gather_objects(packed(own, began));
-  if (!leads()) return;
+  const Timeline own = context_.engine().timeline(&began);
+  const auto all = world.communicator().gather_objects(packed(own, began));
+  if (!context_.leads()) return;
   if (own.operations.empty()) {
-    warn("--trace {}: a run of fewer than three steps leaves nothing to draw.", options_.trace);
+    warn("--trace {}: a run of fewer than three steps leaves nothing to draw.", path);
     return;
   }
-  std::ofstream file(options_.trace);
-  write_trace(file, engine_->plan(), unpacked(all, world_.topology()));
-  if (!file.flush()) throw FaultError(fmt::format("--trace {}: it could not be written.", options_.trace));
+  std::ofstream file(path);
+  write_trace(file, context_.engine().plan(), unpacked(all, world.topology()));
+  if (!file.flush()) throw FaultError(fmt::format("--trace {}: it could not be written.", path));
 }
 
 }  // namespace aliquot

@@ -1,0 +1,204 @@
+// Saves a run: blocking, or beside training.
+#include "apps/train/checkpoint_keeper.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <string>
+
+#include "apps/checkpoints/saved_shape.h"
+#include "apps/say.h"
+#include "checkpoint/save.h"
+#include "kernels/system/machine_memory.h"
+
+namespace aliquot {
+namespace {
+
+// The snapshot may take this part of the memory that the ranks of a node leave free.
+constexpr int64_t kPartOfAvailable = 4;
+
+std::string on_or_off(bool is_on) { return is_on ? "on" : "off"; }
+
+std::map<std::string, Scalar> rate_scalars(const TrainOptions& o) {
+  std::map<std::string, Scalar> scalars = {
+      {"lr", o.lr},         {"schedule", o.schedule},         {"scale_lr", o.scale_lr},
+      {"warmup", o.warmup}, {"warmup_shape", o.warmup_shape}, {"warmup_from", o.warmup_from}};
+  if (o.base_batch) scalars["base_batch"] = *o.base_batch;
+  if (o.schedule == "constant") return scalars;
+  scalars["steps"] = o.steps;
+  scalars["min_lr"] = o.min_lr;
+  return scalars;
+}
+
+std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
+  std::map<std::string, Scalar> scalars = {{"optimizer", o.optimizer},
+                                           {"betas", std::vector<double>{o.beta_1, o.beta_2}},
+                                           {"eps", o.eps},
+                                           {"weight_decay", o.weight_decay},
+                                           {"decay_all", on_or_off(o.decay_all)},
+                                           {"clip", o.clip},
+                                           {"moments", o.state}};
+  if (o.optimizer == "muon") scalars["muon_lr"] = o.muon_lr;
+  if (o.momentum) scalars["momentum"] = *o.momentum;
+  if (o.nesterov) scalars["nesterov"] = on_or_off(*o.nesterov);
+  return scalars;
+}
+
+/// Bytes of this rank's part of the fp32 master and of the optimizer's state, at every ZeRO stage. Follows from the plan
+/// alone, so a dry run knows it.
+int64_t snapshot_capacity(const TrainContext& context) {
+  const Plan& plan = context.engine().plan();
+  int64_t bytes = 0;
+  for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
+  int64_t state_bytes = 0;  // in memory or not
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {
+    const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOptimizerHome;
+    state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
+  }
+  return bytes + (context.options().stage() == 0 ? state_bytes / context.world().rank_count() : state_bytes);
+}
+
+/// Whether a step beside a background save stays within --memory-budget.
+bool fits_budget(const TrainContext& context, int64_t capacity_bytes) {
+  const auto& budget = context.options().memory_budget;
+  if (!budget) return true;
+  return account(context.engine().plan().schedule).peak_bytes + kStagingBytes + capacity_bytes <= *budget;
+}
+
+/// Collective. With --save auto: where checkpoints are written during training, and the budget, or else the machine, has
+/// memory for a snapshot on every rank.
+bool saves_in_background(const TrainContext& context) {
+  const TrainOptions& options = context.options();
+  if (options.checkpoint_dir.empty() || options.save == "blocking") return false;
+  const int64_t capacity_bytes = snapshot_capacity(context);
+  bool fits = fits_budget(context, capacity_bytes);
+  if (options.save == "snapshot") {
+    if (fits) return true;
+    throw UnavailableError(fmt::format(
+        "--save snapshot: a copy of the shard ({} bytes) and {} bytes to write through do not fit beside a step in "
+        "--memory-budget {}: give more, or --save blocking.",
+        capacity_bytes, kStagingBytes, *options.memory_budget));
+  }
+  if (options.checkpoint_every == 0) return false;  // the only save comes when training is over
+  fits = fits && capacity_bytes <= available_memory_bytes() / context.node_rank_count() / kPartOfAvailable;
+  const auto answers = context.world().communicator().gather_objects(fits ? "yes" : "no");
+  return std::ranges::all_of(answers, [](const std::string& answer) { return answer == "yes"; });
+}
+
+}  // namespace
+
+std::map<std::string, Scalar> run_scalars(const TrainOptions& o, int64_t data_tokens) {
+  std::map<std::string, Scalar> scalars = {
+      {"seed", o.seed},           {"data_seed", o.data_seed},        {"data_tokens", data_tokens},
+      {"shuffle", o.shuffle},     {"global_batch", *o.global_batch}, {"sequence", *o.sequence},
+      {"precision", o.precision}, {"gradients", o.gradients},        {"reduce_precision", o.reduce_precision},
+      {"quantize", o.quantize}};
+  scalars.merge(rate_scalars(o));
+  scalars.merge(optimizer_scalars(o));
+  return scalars;
+}
+
+namespace {
+
+State state_to_save(const TrainContext& context, const RunState& run, int64_t data_tokens) {
+  const TrainOptions& options = context.options();
+  State state = context.engine().state();
+  state.scalars[kSequencesConsumed] = run.sequences_consumed;
+  state.scalars["model"] = model_name(options);
+  state.scalars.merge(shape_scalars(model_shape(options)));
+  if (run.spikes) {
+    const SpikeGuard::Seen& seen = run.spikes->seen();
+    state.scalars[kLossesSeen] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
+  }
+  state.scalars.merge(run_scalars(options, data_tokens));
+  return state;
+}
+
+}  // namespace
+
+CheckpointKeeper::CheckpointKeeper(const TrainContext& context, MemoryAudit& audit, TrainReporter& reporter,
+                                   int64_t data_tokens)
+    : context_(context), audit_(audit), reporter_(reporter), data_tokens_(data_tokens) {}
+
+void CheckpointKeeper::plan_saving() {
+  if (saves_in_background(context_)) audit_.plan_snapshot(snapshot_capacity(context_));
+}
+
+void CheckpointKeeper::prepare_saving() {
+  const auto bytes = audit_.snapshot_bytes();
+  if (!bytes) return;
+  World& world = context_.world();
+  saver_ = std::make_unique<BackgroundSaver>(world.communicator(), *bytes, &world.device().ledger());
+}
+
+bool CheckpointKeeper::is_spoiled(const RunState& state) const {
+  return context_.options().update_in_backward && state.not_finite_in_a_row > 0;
+}
+
+void CheckpointKeeper::save(const RunState& run) {
+  const TrainOptions& options = context_.options();
+  Engine& engine = context_.engine();
+  if (options.checkpoint_dir.empty() || saved_step_ == engine.step_count()) return;
+  if (is_spoiled(run)) {
+    reporter_.warning(
+        fmt::format("step {} is not saved, the checkpoints before it stand: its weights were updated in backward from "
+                    "gradients that are not finite.",
+                    engine.step_count()));
+    return;
+  }
+  if (claim_) claim_->renew();
+  const MemoryAudit::InPhase saving(audit_, RunPhase::kSaving);
+  if (options.check_every > 0) check_copies();  // what is saved is not what one rank alone believes
+  World& world = context_.world();
+  const State state = state_to_save(context_, run, data_tokens_);
+  const SaveOptions how{.keep_count = static_cast<int>(options.keep),
+                        .written_by = {{"zero_stage", static_cast<int64_t>(options.stage())},
+                                       {"world", world.communicator().describe()},
+                                       {"device", world.device().describe()}},
+                        .ledger = &world.device().ledger()};
+  if (saver_ != nullptr && saver_->in_flight()) collect();
+  saved_step_ = engine.step_count();
+  if (saver_ != nullptr) {
+    saver_->start(state, options.checkpoint_dir, how);
+  } else {
+    tell_end([&] { return aliquot::save(state, world.communicator(), options.checkpoint_dir, how); });
+  }
+}
+
+void CheckpointKeeper::check_copies() {
+  const MemoryAudit::InPhase comparing(audit_, RunPhase::kComparing);
+  context_.engine().check_copies();
+}
+
+void CheckpointKeeper::collect() {
+  if (saver_ == nullptr) return;
+  const MemoryAudit::InPhase saving(audit_, RunPhase::kSaving);
+  tell_end([&] { return saver_->collect(); });
+}
+
+/// Reports how a save ended. A save that fails during training is a warning: the checkpoint before it stands, and the next
+/// save may succeed.
+void CheckpointKeeper::tell_end(const std::function<std::optional<SaveReport>()>& end) {
+  const int64_t step = saved_step_;
+  try {
+    const std::optional<SaveReport> report = end();
+    if (!report || !context_.leads()) return;
+    for (const std::string& warning : report->warnings) warn("{}", warning);
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const Error& error) {
+    saved_step_ = -1;
+    if (is_last_) throw;
+    reporter_.warning(
+        fmt::format("the checkpoint of step {} was not written, the ones before it stand: {}", step, error.what()));
+  }
+}
+
+void CheckpointKeeper::save_last(const RunState& state) {
+  if (saver_ != nullptr && saver_->in_flight()) collect();
+  is_last_ = true;
+  save(state);
+  if (saver_ != nullptr && saver_->in_flight()) collect();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,132 @@
+#include "apps/train/memory_audit.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <string>
+
+#include "checkpoint/save.h"
+#include "engine/choose/budget.h"
+#include "kernels/system/error.h"
+#include "kernels/system/machine_memory.h"
+
+namespace aliquot {
+namespace {
+
+constexpr size_t kMemoryFigures = kCategoryCount + 2;
+
+}  // namespace
+
+RankMemory MemoryAudit::planned() const {
+  const TrainOptions& options = context_.options();
+  const Schedule& schedule = context_.engine().plan().schedule;
+  const Account planned = account(schedule);
+  const bool has_checkpoints = !options.checkpoint_dir.empty() || options.resume != "none" || !options.init.empty();
+  // What is staged between steps; planned.peak has the engine's own.
+  const int64_t between_steps =
+      std::max(schedule.stream_bytes, !snapshot_bytes_ && has_checkpoints ? kStagingBytes : 0);
+  const int64_t background = snapshot_bytes_ ? kStagingBytes + *snapshot_bytes_ : 0;
+  RankMemory memory;
+  memory.planned = planned.peak;
+  // Slots of what is offloaded are empty between steps.
+  int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
+  staging = background + std::max(staging, between_steps);
+  memory.planned_peak_bytes = background + std::max(planned.peak_bytes, standing_bytes(schedule) + between_steps);
+  return memory;
+}
+
+void MemoryAudit::require_fit() const {
+  const TrainOptions& options = context_.options();
+  const int64_t planned_bytes = planned().planned_peak_bytes;
+  const int64_t rank_bytes = std::max(planned_bytes, aliquot::rank_bytes(context_.engine().plan()));
+  const int64_t left = available_memory_bytes();
+  const int64_t ranks_here = context_.node_rank_count();
+  std::string complaint;
+  if (options.memory_budget && planned_bytes > *options.memory_budget) {
+    complaint = fmt::format(
+        "--memory-budget {}: a step fits, but saving and loading checkpoints takes {} bytes between steps, and then a "
+        "rank "
+        "holds {}: give at least that, or leave out --checkpoint-dir, --resume and --init.",
+        *options.memory_budget, kStagingBytes, planned_bytes);
+  } else if (!context_.on_gpu() && rank_bytes > left / ranks_here) {
+    complaint = fmt::format(
+        "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
+        "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
+        bytes_text(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
+        bytes_text(rank_bytes * ranks_here), bytes_text(left));
+  }
+  for (const std::string& any : context_.world().communicator().gather_objects(complaint)) {
+    if (!any.empty()) throw UnavailableError(any);
+  }
+}
+
+// Ranks that share a GPU share what is taken of it beyond all their ledgers.
+void MemoryAudit::measure_outside_on_gpu() {
+  World& world = context_.world();
+  const Topology& topology = world.topology();
+  const int own = world.rank();
+  int64_t held = 0, sharers = 0;
+  const auto said = world.communicator().gather_objects(std::to_string(world.device().ledger().held_bytes()));
+  for (int r = 0; r < world.rank_count(); ++r) {
+    if (topology.node_of_rank[r] != topology.node_of_rank[own] || topology.gpu_of_rank[r] != topology.gpu_of_rank[own])
+      continue;
+    held += std::stoll(said[static_cast<size_t>(r)]);
+    ++sharers;
+  }
+  const int64_t taken_bytes = taken_gpu_bytes(world.device());
+  system_bytes_ = taken_bytes / sharers;
+  outside_bytes_ = (taken_bytes - held) / sharers;
+}
+
+// Ranks that are threads share what their process holds beyond all their ledgers.
+void MemoryAudit::measure_outside() {
+  if (context_.on_gpu()) return measure_outside_on_gpu();
+  double held = static_cast<double>(context_.world().device().ledger().held_bytes());
+  const bool own_process = launched_process_count() > 1;
+  if (!own_process) context_.all_reduce({&held, 1}, Reduction::kSum, {"memory", context_.engine().step_count()});
+  const int64_t sharers = context_.process_rank_count();
+  const int64_t share_bytes = process_share_bytes();
+  system_bytes_ = share_bytes / sharers;
+  outside_bytes_ = (share_bytes - static_cast<int64_t>(held)) / sharers;
+}
+
+void MemoryAudit::measure_outside_once() {
+  if (outside_bytes_ == 0) measure_outside();
+}
+
+MemoryRecord MemoryAudit::most() const {
+  const Ledger& ledger = context_.world().device().ledger();
+  std::array<double, kMemoryFigures> figures{};
+  const BytesByCategory peak = ledger.peak();
+  for (size_t i = 0; i < peak.size(); ++i) figures[i] = static_cast<double>(peak[i]);
+  figures[kCategoryCount] = static_cast<double>(ledger.in_use_peak_bytes());
+  figures[kCategoryCount + 1] = static_cast<double>(outside_bytes_);
+  context_.all_reduce(figures, Reduction::kMax, {"memory", context_.engine().step_count()});
+  MemoryRecord most;
+  for (size_t i = 0; i < peak.size(); ++i) most.by_category[i] = static_cast<int64_t>(figures[i]);
+  most.peak_bytes = static_cast<int64_t>(figures[kCategoryCount]);
+  most.outside_bytes = static_cast<int64_t>(figures[kCategoryCount + 1]);
+  return most;
+}
+
+std::vector<RankMemory> MemoryAudit::by_rank() {
+  const int64_t sharers = context_.process_rank_count();
+  RankMemory own = planned();
+  const Ledger& ledger = context_.world().device().ledger();
+  own.measured = ledger.peak();
+  own.measured_peak_bytes = ledger.in_use_peak_bytes();
+  own.outside_bytes = outside_bytes_;
+  own.system_bytes = system_bytes_;
+  own.system_peak_bytes = system_peak_.bytes() / sharers;
+  own.system_start_bytes = system_peak_.start_bytes() / sharers;
+  own.system_peak_phase = system_peak_.phase();
+  std::vector<RankMemory> ranks;
+  const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(own));
+  for (const std::string& from : context_.world().communicator().gather_objects(bytes)) {
+    std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankMemory));
+  }
+  return ranks;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,58 @@
+#include "apps/train/train_context.h"
+
+#include <algorithm>
+
+#include "apps/models/make_model.h"
+#include "apps/models/model_loops_cuda.h"
+#include "apps/train/train_settings.h"
+#include "apps/train/wrap.h"
+#include "kernels/device/host_stream.h"
+
+namespace aliquot {
+
+TrainContext::TrainContext(World& world, const TrainOptions& options)
+    : world_(world), options_(options), stream_(world.device().make_stream(Lane::kCompute)) {
+  if (on_gpu()) {
+    loops_ = make_cuda_model_loops(world.device());
+  } else {
+    options_.threads = host(*stream_).pool().thread_count();
+    loops_ = make_host_model_loops(host(*stream_).pool());
+  }
+  make_engine(true);
+  try {
+    if (options_.memory_budget) engine_->plan();
+  } catch (const UnavailableError&) {  // on all ranks
+    make_engine(false);
+  }
+}
+
+/// Keeps the logits of the whole vocabulary where the budget can be met with them, even if blocks are then recomputed:
+/// logits made again tile by tile cost one more product.
+void TrainContext::make_engine(bool keeps_logits) {
+  keeps_logits_ = keeps_logits;
+  ModelOptions model = model_options(options_);
+  model.keep_logits = keeps_logits;
+  engine_.reset();
+  model_ = make_model(model_shape(options_), model, *loops_);
+  engine_ = std::make_unique<Engine>(world_, engine_options(options_));
+  wrap(*engine_, *model_, options_.decay_all);
+}
+
+int64_t TrainContext::node_rank_count() const {
+  const Topology& topology = world_.topology();
+  return static_cast<int64_t>(topology.ranks_of_node(topology.node_of_rank[world_.rank()]).size());
+}
+
+int64_t TrainContext::process_rank_count() const { return launched_process_count() > 1 ? 1 : world_.rank_count(); }
+
+void TrainContext::all_reduce(std::span<double> values, Reduction reduction, Label label) const {
+  constexpr auto kMost = static_cast<size_t>(Communicator::kSmallCount);
+  while (!values.empty()) {
+    const size_t count = std::min(values.size(), kMost);
+    world_.communicator().all_reduce(*stream_, values.first(count), reduction, label);
+    stream_->synchronize();
+    values = values.subspan(count);
+  }
+}
+
+}  // namespace aliquot

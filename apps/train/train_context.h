@@ -1,0 +1,57 @@
+#pragma once
+// What the parts of one rank's run of `aliquot train` share.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "apps/models/model.h"
+#include "apps/models/model_loops.h"
+#include "apps/options/train_options.h"
+#include "engine/engine.h"
+#include "kernels/device/stream.h"
+#include "sharding/world.h"
+
+namespace aliquot {
+
+/// Owns the options, the model and the engine of a rank. Used by the rank's own thread. `world` outlives it.
+class TrainContext {
+ public:
+  /// `options` are resolved. Makes the model and its plan; allocates nothing large. Collective. Throws UnavailableError,
+  /// on all ranks, where no plan meets --memory-budget.
+  TrainContext(World& world, const TrainOptions& options);
+  TrainContext(const TrainContext&) = delete;
+  TrainContext& operator=(const TrainContext&) = delete;
+
+  World& world() const { return world_; }
+  const TrainOptions& options() const { return options_; }
+  Stream& stream() const { return *stream_; }
+  ModelLoops& loops() const { return *loops_; }
+  Model& model() const { return *model_; }
+  Engine& engine() const { return *engine_; }
+  /// Whether the model keeps the logits of the whole vocabulary; else it makes them twice, tile by tile.
+  bool keeps_logits() const { return keeps_logits_; }
+  /// Whether this is rank 0, which prints and writes files.
+  bool leads() const { return world_.rank() == 0; }
+  bool on_gpu() const { return world_.device().kind() == DeviceKind::kCuda; }
+  /// The number of ranks on this rank's node.
+  int64_t node_rank_count() const;
+  /// The number of ranks in this rank's process.
+  int64_t process_rank_count() const;
+
+  /// Reduces `values` over all ranks in place, in as few collectives as the communicator allows. Collective; blocks.
+  void all_reduce(std::span<double> values, Reduction reduction, Label label) const;
+
+ private:
+  void make_engine(bool keeps_logits);
+
+  World& world_;
+  TrainOptions options_;
+  std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
+  std::unique_ptr<ModelLoops> loops_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Engine> engine_;
+  bool keeps_logits_ = true;
+};
+
+}  // namespace aliquot

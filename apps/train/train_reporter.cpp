@@ -1,0 +1,175 @@
+#include "apps/train/train_reporter.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <utility>
+
+#include "apps/say.h"
+#include "apps/train/digest.h"
+#include "kernels/system/seconds.h"
+#include "sharding/comm/exchange_purpose.h"
+
+namespace aliquot {
+namespace {
+
+std::string name_of(const StateTensor& tensor) { return tensor.path.substr(tensor.path.find('/') + 1); }
+
+std::string unit_of_parameter(const Plan& plan, const std::string& name) {
+  for (const UnitSpec& unit : plan.model.units) {
+    for (const ParameterSpec& parameter : unit.parameters) {
+      if (parameter.tensor.name == name) return unit.name;
+    }
+  }
+  return "unknown";
+}
+
+std::string ranks_or_any(const std::vector<int>& ranks, int rank_count) {
+  return std::cmp_equal(ranks.size(), rank_count) ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", "));
+}
+
+void tell_why_given_up(const RunState& state) {
+  if (state.spikes_in_a_row > 0) {
+    warn("the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.", state.spikes_in_a_row);
+  } else {
+    warn("{} steps in a row were not finite (--max-skipped): try a lower --lr or --clip.", state.not_finite_in_a_row);
+  }
+}
+
+}  // namespace
+
+TrainReporter::TrainReporter(const TrainContext& context, MemoryAudit& audit)
+    : context_(context), audit_(audit), straggler_watch_(context.options().straggler_threshold) {}
+
+/// The options, with what "auto" came to here.
+TrainOptions TrainReporter::resolved_options() const {
+  TrainOptions o = context_.options();
+  const Plan& plan = context_.engine().plan();
+  const bool on_gpu = context_.on_gpu();
+  if (o.device == "auto") o.device = on_gpu ? "cuda" : "host";
+  if (o.world == "auto") o.world = launched_process_count() <= 1 ? "threads" : on_gpu ? "nccl" : "mpi";
+  if (o.gather == "auto") o.gather = plan.schedule.view ? "view" : "copy";
+  if (o.save == "auto") o.save = audit_.snapshot_bytes() ? "snapshot" : "blocking";
+  if (o.progress == "auto")
+    o.progress = progress_style(o.progress, false, stdout) == ProgressStyle::kBar ? "bar" : "lines";
+  if (o.recompute != "auto") return o;
+  Policy policy = plan.policy;
+  const auto chosen = recomputed_uses(plan.model, policy);
+  for (const char* word : {"block", "none"}) {
+    policy.recompute = *recompute_count(word);
+    if (recomputed_uses(plan.model, policy) == chosen) o.recompute = word;
+  }
+  return o;
+}
+
+void TrainReporter::print_plan() const {
+  if (!context_.leads()) return;
+  const RankMemory memory = audit_.planned();
+  const Plan& plan = context_.engine().plan();
+  const TrainOptions& options = context_.options();
+  TrainOptions shown = resolved_options();
+  const Json values = train_option_table(shown).values();
+  for (const auto& [name, value] : values.items()) {
+    if (name != "config" && name != "dry-run") say("{} = {}\n", name, text_of(value));
+  }
+  say("\nmodel {}: {}\n", model_name(options), numbers_text(model_shape(options)));
+  say("\nplanned memory of each rank\n");
+  for (int i = 0; i < kCategoryCount; ++i) {
+    const int64_t bytes = memory.planned[static_cast<size_t>(i)];
+    if (bytes > 0) say("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
+  }
+  say("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
+  if (!plan.choice.empty()) {
+    say("chosen to fit the budget: {}{}\n\n", plan.choice,
+        context_.keeps_logits() ? "" : "; logits are made tile by tile, twice");
+  }
+  say("{}", text(plan));
+}
+
+void TrainReporter::begin_progress() {
+  const TrainOptions& options = context_.options();
+  progress_.emplace(context_.leads() ? progress_style(options.progress, options.quiet, stdout) : ProgressStyle::kNone,
+                    context_.engine().step_count(), options.steps, stdout);
+}
+
+void TrainReporter::warning(const std::string& sentence) {
+  if (!context_.leads()) return;
+  if (progress_) progress_->finish();
+  warn("{}", sentence);
+}
+
+void TrainReporter::end_step(const StepOutcome& step) {
+  const TrainOptions& options = context_.options();
+  const StepReport& report = step.report;
+  const int64_t tokens = *options.global_batch * *options.sequence;
+  const StepRecord record = {.step = report.step,
+                             .loss = step.loss,
+                             .grad_norm = report.gradient_norm,
+                             .lr = report.learning_rate,
+                             .tokens = tokens,
+                             .step_seconds = step.seconds,
+                             .tokens_per_second = static_cast<double>(tokens) / step.seconds,
+                             .skipped = report.skipped,
+                             .memory = options.metrics.empty() ? MemoryRecord{} : audit_.most()};
+  stepped_ = true;
+  part_seconds_ = {part_seconds_[1], step.parts};
+  write_step(record, step);
+  progress_->show({record.step, record.loss, record.tokens_per_second, record.grad_norm, record.lr, record.skipped},
+                  now_seconds());
+  if (step.eval_loss && context_.leads() && !options.quiet) {
+    progress_->finish();
+    say("step {} validation loss {:.4f}\n", report.step, *step.eval_loss);
+  }
+  if (!report.first_not_finite.empty()) tell_not_finite(report, step.own_loss);
+}
+
+/// Collective. Names the ranks whose own loss or own gradients are not finite: the cause is their data or their machine.
+void TrainReporter::tell_not_finite(const StepReport& report, double own_loss) {
+  World& world = context_.world();
+  std::vector<int> losses, gradients;
+  const ExchangePurpose purpose("report", report.step);
+  const auto all = world.communicator().gather_objects(
+      fmt::format("{}{}", std::isfinite(own_loss) ? "" : "loss ", report.own_not_finite ? "gradients" : ""));
+  for (int r = 0; r < world.rank_count(); ++r) {
+    if (all[static_cast<size_t>(r)].starts_with("loss")) losses.push_back(r);
+    if (all[static_cast<size_t>(r)].ends_with("gradients")) gradients.push_back(r);
+  }
+  const std::string also =
+      (losses.empty() ? "" : "; nor is the loss of " + ranks_or_any(losses, world.rank_count())) +
+      (gradients.empty() ? "" : "; nor are the own gradients of " + ranks_or_any(gradients, world.rank_count()));
+  warning(fmt::format("step {} was {}: the gradient of {} (unit {}) is not finite{}.", report.step,
+                      report.skipped ? "skipped" : "taken, in backward", report.first_not_finite,
+                      unit_of_parameter(context_.engine().plan(), report.first_not_finite), also));
+}
+
+/// Collective. The digest is rank 0's alone.
+std::string TrainReporter::weight_digest() {
+  const MemoryAudit::InPhase digesting(audit_, RunPhase::kDigest);
+  WeightDigest digest;
+  Engine& engine = context_.engine();
+  for (const StateTensor& tensor : engine.state().tensors) {
+    if (!tensor.path.starts_with("parameters/")) continue;
+    Sha256 sha;
+    engine.read(name_of(tensor), [&](int64_t, std::span<const float> values) {
+      if (context_.leads()) sha.update(std::as_bytes(values));
+    });
+    if (context_.leads()) digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
+  }
+  return digest.finish();
+}
+
+void TrainReporter::finish(ExitCode code, const RunState& state) {
+  progress_->finish();
+  audit_.measure_outside();
+  const std::string digest = weight_digest();
+  const std::vector<RankMemory> memory = audit_.by_rank();
+  if (context_.leads()) {
+    write_done(memory, digest);
+    if (!context_.options().quiet && stepped_) say("{}", memory_table(memory));
+    say("digest {}\n", digest);
+    if (code == ExitCode::kNotFinite) tell_why_given_up(state);
+  }
+  if (!context_.options().trace.empty()) write_trace_file();  // last: a full disk then loses nothing else
+}
+
+}  // namespace aliquot

@@ -1,0 +1,70 @@
+#pragma once
+// What one rank's run of `aliquot train` prints and records.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/metrics/metrics.h"
+#include "apps/models/parts.h"
+#include "apps/train/memory_audit.h"
+#include "apps/train/progress.h"
+#include "apps/train/resume_point.h"
+#include "apps/train/stragglers.h"
+#include "apps/train/train_context.h"
+
+namespace aliquot {
+
+/// One step of one rank.
+struct StepOutcome {
+  StepReport report;
+  double loss = 0;      // the mean over all tokens of the step
+  double own_loss = 0;  // this rank's sum
+  double seconds = 0;
+  PartSeconds parts{};  // of the model's computation
+  std::optional<double> eval_loss;
+};
+
+/// Prints plan, progress, warnings and result, and writes --metrics and --trace. Rank 0 prints and writes; all ranks make
+/// the same calls. Used by the rank's own thread. Context and audit outlive it.
+class TrainReporter {
+ public:
+  TrainReporter(const TrainContext& context, MemoryAudit& audit);
+
+  /// Prints options, memory and schedule.
+  void print_plan() const;
+  /// Opens the file of --metrics, if any, and writes the line of the run. `append`: the run was resumed. Throws UsageError
+  /// where the file cannot be opened, and FaultError where it cannot be written.
+  void begin_metrics(bool append);
+  /// Begins the lines, or the bar, of --progress.
+  void begin_progress();
+  /// Reports a step. Collective. A file of --metrics that cannot be written ends with a warning, and training goes on.
+  void end_step(const StepOutcome& step);
+  /// Prints `sentence` on standard error, on a line of its own.
+  void warning(const std::string& sentence);
+  /// Prints memory and digest, and writes the last line of --metrics and the file of --trace. Collective. Throws FaultError
+  /// where the trace cannot be written.
+  void finish(ExitCode code, const RunState& state);
+
+ private:
+  TrainOptions resolved_options() const;
+  void write_metrics(const Json& line);
+  void write_step(const StepRecord& record, const StepOutcome& step);
+  void write_done(const std::vector<RankMemory>& memory, const std::string& digest);
+  void report_stragglers();
+  void tell_not_finite(const StepReport& report, double own_loss);
+  std::string weight_digest();
+  void write_trace_file() const;
+
+  const TrainContext& context_;
+  MemoryAudit& audit_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+  StragglerWatch straggler_watch_;
+  bool stepped_ = false;                       // else the plan of memory was not put to the test
+  std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
+};
+
+}  // namespace aliquot

@@ -1,0 +1,163 @@
+// The lines that a run writes to the file of --metrics.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "apps/models/hugging_face.h"
+#include "apps/train/train_reporter.h"
+#include "apps/version.h"
+#include "engine/cost/simulate.h"
+#include "kernels/system/machine_memory.h"
+#include "sharding/comm/exchange_purpose.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::size_t kMostOperations = 5000;  // a step of more operations is not recorded: nobody could look at it
+
+/// To the nanosecond, which keeps the file small.
+double rounded(double seconds) { return std::round(seconds * 1e9) / 1e9; }
+
+/// {"titles": [..], "lanes": [..], "bytes": {"parameters": [..], ..}}, one element an operation, in issue order. Categories
+/// that a step never holds are left out.
+Json step_plan_json(const Plan& plan) {
+  const Schedule& schedule = plan.schedule;
+  if (schedule.operations.size() > kMostOperations) return nullptr;
+  const Account bytes = account(schedule);
+  Json titles = Json::array(), lanes = Json::array(), by_category = Json::object();
+  for (std::size_t id = 0; id < schedule.operations.size(); ++id) {
+    const Operation& operation = schedule.operations[id];
+    const std::string suffix = schedule.micro_batch_count > 1 ? fmt::format(" m{}", operation.micro_batch) : "";
+    titles.push_back(title(plan, static_cast<OperationId>(id)) + suffix);
+    lanes.push_back(name(operation.lane));
+  }
+  for (std::size_t c = 0; c < kCategoryCount; ++c) {
+    if (bytes.peak[c] == 0) continue;
+    Json& series = by_category[std::string(name(static_cast<Category>(c)))] = Json::array();
+    for (const BytesByCategory& at : bytes.at) series.push_back(at[c]);
+  }
+  return {{"titles", titles}, {"lanes", lanes}, {"bytes", by_category}};
+}
+
+/// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": .., "part_seconds": {"products": .., ..}};
+/// null where nothing was recorded. `parts` is of the same step.
+Json step_times_json(const Timeline& timeline, const PartSeconds& parts) {
+  if (timeline.operations.empty() || timeline.operations.size() > kMostOperations) return nullptr;
+  Json starts = Json::array(), ends = Json::array();
+  for (const TimeSpan& span : timeline.operations) {
+    starts.push_back(rounded(span.start_seconds));
+    ends.push_back(rounded(span.end_seconds));
+  }
+  Json by_part = Json::object();
+  for (std::size_t p = 0; p < parts.size(); ++p) by_part[std::string(name(static_cast<Part>(p)))] = rounded(parts[p]);
+  return {{"start_seconds", starts},
+          {"end_seconds", ends},
+          {"step_seconds", timeline.step_seconds},
+          {"hidden_share", timeline.hidden_share()},
+          {"part_seconds", by_part}};
+}
+
+/// The highest figures of all ranks.
+DoneRecord done_record(const std::vector<RankMemory>& memory, const std::string& digest, int64_t steps) {
+  DoneRecord done{.digest = digest, .steps = steps};
+  for (const RankMemory& rank : memory) {
+    for (size_t i = 0; i < done.planned.size(); ++i) {
+      done.planned[i] = std::max(done.planned[i], rank.planned[i]);
+      done.measured[i] = std::max(done.measured[i], rank.measured[i]);
+    }
+    done.planned_peak_bytes = std::max(done.planned_peak_bytes, rank.planned_peak_bytes);
+    done.measured_peak_bytes = std::max(done.measured_peak_bytes, rank.measured_peak_bytes);
+    done.system_bytes = std::max(done.system_bytes, rank.system_bytes);
+    done.system_start_bytes = std::max(done.system_start_bytes, rank.system_start_bytes);
+    if (rank.system_peak_bytes <= done.system_peak_bytes) continue;
+    done.system_peak_bytes = rank.system_peak_bytes;
+    done.system_peak_phase = name(rank.system_peak_phase);
+  }
+  return done;
+}
+
+bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+void TrainReporter::begin_metrics(bool append) {
+  const std::string& path = context_.options().metrics;
+  if (path.empty() || !context_.leads()) return;
+  metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kAnew);
+  const RankMemory memory = audit_.planned();
+  Json planned = json(memory.planned);
+  planned["peak"] = memory.planned_peak_bytes;
+  World& world = context_.world();
+  const int64_t machine_bytes = machine_memory_bytes();
+  const bool known = !context_.on_gpu() && machine_bytes != INT64_MAX;
+  const Json memory_per_rank = known ? Json(machine_bytes / context_.node_rank_count()) : Json();
+  const Plan& plan = context_.engine().plan();
+  TrainOptions shown = resolved_options();
+  metrics_->write(
+      {{"run",
+        {{"version", version()},
+         {"options", train_option_table(shown).values()},
+         {"model", Json::parse(config_text(model_shape(shown), name(parse_dtype(shown.precision))))},
+         {"world",
+          {{"ranks", world.rank_count()},
+           {"nodes", world.topology().node_count()},
+           {"transport", world.communicator().describe()},
+           {"device", world.device().describe()},
+           {"memory_per_rank", memory_per_rank}}},
+         {"plan",
+          {{"memory", planned}, {"operations", plan.schedule.operations.size()}, {"step", step_plan_json(plan)}}}}}});
+}
+
+/// A full disk ends the record, not the training.
+void TrainReporter::write_metrics(const Json& line) {
+  if (!metrics_) return;
+  try {
+    metrics_->write(line);
+  } catch (const FaultError& error) {
+    metrics_.reset();
+    warning(fmt::format("{} Training goes on without further metrics.", error.what()));
+  }
+}
+
+/// Collective: all ranks contribute to a digest and to a report of stragglers.
+void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step) {
+  const TrainOptions& options = context_.options();
+  if (options.metrics.empty()) return;
+  std::string digest;
+  if (is_due(record.step, options.digest_every)) digest = weight_digest();
+  if (metrics_) {
+    Json extra;
+    if (!digest.empty()) extra["digest"] = digest;
+    if (step.eval_loss) extra["eval_loss"] = *step.eval_loss;
+    if (options.precision == "fp16") extra["loss_scale"] = step.report.loss_scale;
+    write_metrics(json(record, extra));
+  }
+  if (is_due(record.step, options.stragglers_every)) report_stragglers();
+}
+
+void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std::string& digest) {
+  if (!metrics_) return;
+  Engine& engine = context_.engine();
+  Json last = json(done_record(memory, digest, engine.step_count()));
+  last["done"]["step"] = step_times_json(engine.timeline(), part_seconds_[0]);
+  write_metrics(last);
+}
+
+/// Reports the step before this one: how much of its collectives was hidden is known when the next step is done. Collective.
+void TrainReporter::report_stragglers() {
+  Engine& engine = context_.engine();
+  const Timeline own = engine.timeline();
+  const RankSeconds seconds = RankSeconds::of(own);
+  const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
+  std::vector<RankSeconds> ranks;
+  const ExchangePurpose purpose("report", engine.step_count());
+  for (const std::string& from : context_.world().communicator().gather_objects(bytes))
+    std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
+  if (!context_.leads() || own.operations.empty()) return;
+  const StragglerReport report = straggler_report(engine.step_count() - 1, std::move(ranks));
+  write_metrics(json(report));
+  if (const auto sentence = straggler_watch_.sentence(report)) warning(*sentence);
+}
+
+}  // namespace aliquot
