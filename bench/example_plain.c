@@ -18,30 +18,36 @@ int64_t plain_state_bytes(void) {
   return count * 4 * (int64_t)sizeof(float);
 }
 
+typedef struct {
+  Model model;
+  Memory memory;
+} Plain;
+
 void* plain_make(void) {
-  Model* m = calloc(1, sizeof(Model));
-  if (m == NULL) abort();
-  allocate(m);
-  return m;
+  Plain* p = calloc(1, sizeof(Plain));
+  if (p == NULL) abort();
+  allocate(&p->memory, &p->model);
+  return p;
 }
 
 /* As train() goes, without its printing. */
 double plain_step(void* model, int step, int parts) {
-  Model* m = model;
+  Plain* p = model;
+  Model* m = &p->model;
   double loss = 0;
-  memset(m->gradient_memory, 0, sizeof(float) * (size_t)m->count);
+  memset(p->memory.gradients, 0, sizeof(float) * (size_t)p->memory.count);
   for (int part = 0; part < parts; ++part) {
     load_batch(m, (step - 1) * parts + part);
     for (int unit = 0; unit < UNITS; ++unit) forward(m, unit);
     for (int unit = UNITS - 1; unit >= 0; --unit) backward(m, unit);
     loss += m->loss / parts;
   }
-  update(m, step, parts);
+  update(&p->memory, step, parts);
   return loss;
 }
 
 void plain_free(void* model) {
-  Model* m = model;
-  free(m->memory);
-  free(m);
+  Plain* p = model;
+  free(p->memory.weights);
+  free(p);
 }

@@ -2,355 +2,73 @@
  *
  *   transformer [STEPS [PARTS]]      each step takes PARTS batches, whose gradients are added up
  */
-#include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum {
-  VOCABULARY = 64,
-  WIDTH = 64,
-  LAYERS = 4,
-  HEADS = 4,
-  HEAD = WIDTH / HEADS,
-  HIDDEN = 4 * WIDTH,
-  LENGTH = 32,
-  BATCH = 4,
-  TOKENS = BATCH * LENGTH,
-  UNITS = LAYERS + 2,
-  TENSORS = 5 + 12 * LAYERS
-};
+#include "transformer_kernels.h"
 
+/* What the optimizer works on: one allocation. */
 typedef struct {
-  float *norm1, *shift1, *qkv, *qkv_bias, *project, *project_bias, *norm2, *shift2, *up, *up_bias, *down, *down_bias;
-} Block;
-
-/* Where each tensor lies: of the weights, or of their gradients. */
-typedef struct {
-  float *token_table, *place_table;
-  Block block[LAYERS];
-  float *norm, *shift, *head;
-} Tensors;
-
-/* What forward leaves for backward, of one block. */
-typedef struct {
-  float in[TOKENS * WIDTH], normed1[TOKENS * WIDTH], rate1[TOKENS], qkv[TOKENS * 3 * WIDTH];
-  float share[BATCH * HEADS * LENGTH * LENGTH], mixed[TOKENS * WIDTH], middle[TOKENS * WIDTH];
-  float normed2[TOKENS * WIDTH], rate2[TOKENS], hidden[TOKENS * HIDDEN], active[TOKENS * HIDDEN];
-} Kept;
-
-typedef struct {
-  Tensors weights, gradients;
-  float *memory, *gradient_memory, *mean, *square;
+  float *weights, *gradients, *mean, *square;
   int64_t count;
-  Kept kept[LAYERS];
-  float x[TOKENS * WIDTH], dx[TOKENS * WIDTH], normed[TOKENS * WIDTH], rate[TOKENS], chances[TOKENS * VOCABULARY];
-  float y[TOKENS * WIDTH], dy[TOKENS * WIDTH], wide[TOKENS * HIDDEN]; /* scratch */
-  int tokens[TOKENS], targets[TOKENS];
-  double loss;
-} Model;
-
-/* Tensors ---------------------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-  int unit;
-  const char* name;
-  int64_t rows, columns; /* no columns: a vector */
-  float** at;
-} Tensor;
+} Memory;
 
 static int64_t size_of(const Tensor* t) { return t->rows * (t->columns > 0 ? t->columns : 1); }
 
-static void list_tensors(Tensors* of, Tensor list[TENSORS]) {
-  const Tensor tables[] = {{0, "tokens", VOCABULARY, WIDTH, &of->token_table},
-                           {0, "places", LENGTH, WIDTH, &of->place_table}};
-  memcpy(list, tables, sizeof tables);
-  for (int l = 0; l < LAYERS; ++l) {
-    Block* b = &of->block[l];
-    const Tensor block[] = {
-        {l + 1, "norm1", WIDTH, 0, &b->norm1},         {l + 1, "shift1", WIDTH, 0, &b->shift1},
-        {l + 1, "qkv", 3 * WIDTH, WIDTH, &b->qkv},     {l + 1, "qkv_bias", 3 * WIDTH, 0, &b->qkv_bias},
-        {l + 1, "project", WIDTH, WIDTH, &b->project}, {l + 1, "project_bias", WIDTH, 0, &b->project_bias},
-        {l + 1, "norm2", WIDTH, 0, &b->norm2},         {l + 1, "shift2", WIDTH, 0, &b->shift2},
-        {l + 1, "up", HIDDEN, WIDTH, &b->up},          {l + 1, "up_bias", HIDDEN, 0, &b->up_bias},
-        {l + 1, "down", WIDTH, HIDDEN, &b->down},      {l + 1, "down_bias", WIDTH, 0, &b->down_bias}};
-    memcpy(list + 2 + 12 * l, block, sizeof block);
-  }
-  const Tensor last[] = {{LAYERS + 1, "norm", WIDTH, 0, &of->norm},
-                         {LAYERS + 1, "shift", WIDTH, 0, &of->shift},
-                         {LAYERS + 1, "head", VOCABULARY, WIDTH, &of->head}};
-  memcpy(list + TENSORS - 3, last, sizeof last);
-}
-
-/* Element i of tensor number `tensor`: gains start at 1, other vectors at 0, matrices at what a hash of both says. */
-static float initial(const Tensor* t, int tensor, int64_t i) {
-  if (t->columns == 0) return strncmp(t->name, "norm", 4) == 0 ? 1.0f : 0.0f;
-  uint64_t h = ((uint64_t)tensor << 32) + (uint64_t)i + 1;
-  for (int round = 0; round < 3; ++round) h = (h ^ (h >> 29)) * 0xBF58476D1CE4E5B9u;
-  return ((float)(h >> 40) / 16777216.0f - 0.5f) * 0.12f;
-}
-
-static void allocate(Model* m) {
+static void allocate(Memory* memory, Model* m) {
   Tensor weights[TENSORS], gradients[TENSORS];
   list_tensors(&m->weights, weights);
   list_tensors(&m->gradients, gradients);
-  for (int t = 0; t < TENSORS; ++t) m->count += size_of(&weights[t]);
-  m->memory = calloc((size_t)m->count * 4, sizeof(float));
-  if (m->memory == NULL) exit(2);
-  m->gradient_memory = m->memory + m->count;
-  m->mean = m->gradient_memory + m->count;
-  m->square = m->mean + m->count;
+  for (int t = 0; t < TENSORS; ++t) memory->count += size_of(&weights[t]);
+  memory->weights = calloc((size_t)memory->count * 4, sizeof(float));
+  if (memory->weights == NULL) exit(2);
+  memory->gradients = memory->weights + memory->count;
+  memory->mean = memory->gradients + memory->count;
+  memory->square = memory->mean + memory->count;
   int64_t offset = 0;
   for (int t = 0; t < TENSORS; offset += size_of(&weights[t++])) {
-    *weights[t].at = m->memory + offset;
-    *gradients[t].at = m->gradient_memory + offset;
+    *weights[t].at = memory->weights + offset;
+    *gradients[t].at = memory->gradients + offset;
     for (int64_t i = 0; i < size_of(&weights[t]); ++i) (*weights[t].at)[i] = initial(&weights[t], t, i);
   }
 }
 
-/* Layers: backward ones add to dw and db, and add to dx where they say so -------------------------------------------------- */
-
-static void linear(float* y, const float* x, const float* w, const float* b, int in, int out) {
-  for (int t = 0; t < TOKENS; ++t) {
-    for (int o = 0; o < out; ++o) {
-      float sum = b != NULL ? b[o] : 0.0f;
-      for (int i = 0; i < in; ++i) sum += w[o * in + i] * x[t * in + i];
-      y[t * out + o] = sum;
-    }
-  }
-}
-
-static void linear_backward(float* dx, float* dw, float* db, const float* dy, const float* x, const float* w, int in,
-                            int out) {
-  for (int t = 0; t < TOKENS; ++t) {
-    for (int i = 0; i < in; ++i) dx[t * in + i] = 0.0f;
-    for (int o = 0; o < out; ++o) {
-      const float d = dy[t * out + o];
-      if (db != NULL) db[o] += d;
-      for (int i = 0; i < in; ++i) {
-        dx[t * in + i] += d * w[o * in + i];
-        dw[o * in + i] += d * x[t * in + i];
-      }
-    }
-  }
-}
-
-/* `normed` is x with mean 0 and deviation 1; y = normed * gain + shift. */
-static void normalize(float* y, float* normed, float* rate, const float* x, const float* gain, const float* shift) {
-  for (int t = 0; t < TOKENS; ++t) {
-    float mean = 0, variance = 0;
-    for (int c = 0; c < WIDTH; ++c) mean += x[t * WIDTH + c] / (float)WIDTH;
-    for (int c = 0; c < WIDTH; ++c) variance += (x[t * WIDTH + c] - mean) * (x[t * WIDTH + c] - mean) / (float)WIDTH;
-    rate[t] = 1.0f / sqrtf(variance + 1e-5f);
-    for (int c = 0; c < WIDTH; ++c) {
-      normed[t * WIDTH + c] = (x[t * WIDTH + c] - mean) * rate[t];
-      y[t * WIDTH + c] = normed[t * WIDTH + c] * gain[c] + shift[c];
-    }
-  }
-}
-
-/* Adds to dx. */
-static void normalize_backward(float* dx, float* dgain, float* dshift, const float* dy, const float* normed,
-                               const float* rate, const float* gain) {
-  for (int t = 0; t < TOKENS; ++t) {
-    const float *d = dy + t * WIDTH, *n = normed + t * WIDTH;
-    float mean = 0, along = 0;
-    for (int c = 0; c < WIDTH; ++c) {
-      mean += d[c] * gain[c] / (float)WIDTH;
-      along += d[c] * gain[c] * n[c] / (float)WIDTH;
-      dgain[c] += d[c] * n[c];
-      dshift[c] += d[c];
-    }
-    for (int c = 0; c < WIDTH; ++c) dx[t * WIDTH + c] += rate[t] * (d[c] * gain[c] - mean - n[c] * along);
-  }
-}
-
-/* Query, key and value of token (b, t), head h. */
-static int64_t qkv_at(int b, int t, int part, int h) { return ((b * LENGTH + t) * 3 + part) * WIDTH + h * HEAD; }
-
-static void attend(float* mixed, float* share, const float* qkv) {
-  for (int bh = 0; bh < BATCH * HEADS; ++bh) {
-    const int b = bh / HEADS, h = bh % HEADS;
-    for (int t = 0; t < LENGTH; ++t) {
-      float *of = share + (bh * LENGTH + t) * LENGTH, *out = mixed + (b * LENGTH + t) * WIDTH + h * HEAD;
-      float largest = -1e30f, sum = 0;
-      for (int s = 0; s <= t; ++s) {
-        of[s] = 0;
-        for (int c = 0; c < HEAD; ++c) of[s] += qkv[qkv_at(b, t, 0, h) + c] * qkv[qkv_at(b, s, 1, h) + c];
-        of[s] /= sqrtf(HEAD);
-        if (of[s] > largest) largest = of[s];
-      }
-      for (int s = 0; s <= t; ++s) sum += of[s] = expf(of[s] - largest);
-      for (int c = 0; c < HEAD; ++c) out[c] = 0;
-      for (int s = 0; s <= t; ++s) {
-        of[s] /= sum;
-        for (int c = 0; c < HEAD; ++c) out[c] += of[s] * qkv[qkv_at(b, s, 2, h) + c];
-      }
-    }
-  }
-}
-
-static void attend_backward(float* dqkv, const float* dmixed, const float* share, const float* qkv) {
-  memset(dqkv, 0, sizeof(float) * TOKENS * 3 * WIDTH);
-  for (int bh = 0; bh < BATCH * HEADS; ++bh) {
-    const int b = bh / HEADS, h = bh % HEADS;
-    for (int t = 0; t < LENGTH; ++t) {
-      const float *of = share + (bh * LENGTH + t) * LENGTH, *d = dmixed + (b * LENGTH + t) * WIDTH + h * HEAD;
-      float dshare[LENGTH], along = 0;
-      for (int s = 0; s <= t; ++s) {
-        dshare[s] = 0;
-        for (int c = 0; c < HEAD; ++c) {
-          dshare[s] += d[c] * qkv[qkv_at(b, s, 2, h) + c];
-          dqkv[qkv_at(b, s, 2, h) + c] += of[s] * d[c];
-        }
-        along += of[s] * dshare[s];
-      }
-      for (int s = 0; s <= t; ++s) {
-        const float dscore = of[s] * (dshare[s] - along) / sqrtf(HEAD);
-        for (int c = 0; c < HEAD; ++c) {
-          dqkv[qkv_at(b, t, 0, h) + c] += dscore * qkv[qkv_at(b, s, 1, h) + c];
-          dqkv[qkv_at(b, s, 1, h) + c] += dscore * qkv[qkv_at(b, t, 0, h) + c];
-        }
-      }
-    }
-  }
-}
-
-/* Units: the tables, the blocks, the head ------------------------------------------------------------------------------------ */
-
-static void forward_block(Model* m, int l) {
-  const Block* w = &m->weights.block[l];
-  Kept* k = &m->kept[l];
-  memcpy(k->in, m->x, sizeof k->in);
-  normalize(m->y, k->normed1, k->rate1, k->in, w->norm1, w->shift1);
-  linear(k->qkv, m->y, w->qkv, w->qkv_bias, WIDTH, 3 * WIDTH);
-  attend(k->mixed, k->share, k->qkv);
-  linear(k->middle, k->mixed, w->project, w->project_bias, WIDTH, WIDTH);
-  for (int i = 0; i < TOKENS * WIDTH; ++i) k->middle[i] += k->in[i];
-  normalize(m->y, k->normed2, k->rate2, k->middle, w->norm2, w->shift2);
-  linear(k->hidden, m->y, w->up, w->up_bias, WIDTH, HIDDEN);
-  for (int i = 0; i < TOKENS * HIDDEN; ++i) k->active[i] = k->hidden[i] > 0 ? k->hidden[i] * k->hidden[i] : 0.0f;
-  linear(m->x, k->active, w->down, w->down_bias, HIDDEN, WIDTH);
-  for (int i = 0; i < TOKENS * WIDTH; ++i) m->x[i] += k->middle[i];
-}
-
-static void backward_block(Model* m, int l) {
-  const Block *w = &m->weights.block[l], *g = &m->gradients.block[l];
-  const Kept* k = &m->kept[l];
-  linear_backward(m->wide, g->down, g->down_bias, m->dx, k->active, w->down, HIDDEN, WIDTH);
-  for (int i = 0; i < TOKENS * HIDDEN; ++i) m->wide[i] *= k->hidden[i] > 0 ? 2 * k->hidden[i] : 0.0f;
-  for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed2[i] * w->norm2[i % WIDTH] + w->shift2[i % WIDTH];
-  linear_backward(m->dy, g->up, g->up_bias, m->wide, m->y, w->up, WIDTH, HIDDEN);
-  normalize_backward(m->dx, g->norm2, g->shift2, m->dy, k->normed2, k->rate2, w->norm2);
-  linear_backward(m->dy, g->project, g->project_bias, m->dx, k->mixed, w->project, WIDTH, WIDTH);
-  attend_backward(m->wide, m->dy, k->share, k->qkv);
-  for (int i = 0; i < TOKENS * WIDTH; ++i) m->y[i] = k->normed1[i] * w->norm1[i % WIDTH] + w->shift1[i % WIDTH];
-  linear_backward(m->dy, g->qkv, g->qkv_bias, m->wide, m->y, w->qkv, WIDTH, 3 * WIDTH);
-  normalize_backward(m->dx, g->norm1, g->shift1, m->dy, k->normed1, k->rate1, w->norm1);
-}
-
-static void forward_head(Model* m) {
-  normalize(m->y, m->normed, m->rate, m->x, m->weights.norm, m->weights.shift);
-  linear(m->chances, m->y, m->weights.head, NULL, WIDTH, VOCABULARY);
-  m->loss = 0;
-  for (int t = 0; t < TOKENS; ++t) {
-    float *of = m->chances + t * VOCABULARY, largest = of[0], sum = 0;
-    for (int v = 1; v < VOCABULARY; ++v) largest = of[v] > largest ? of[v] : largest;
-    for (int v = 0; v < VOCABULARY; ++v) sum += of[v] = expf(of[v] - largest);
-    for (int v = 0; v < VOCABULARY; ++v) of[v] /= sum;
-    m->loss -= log((double)of[m->targets[t]]) / (double)TOKENS;
-  }
-}
-
-static void backward_head(Model* m) {
-  for (int t = 0; t < TOKENS; ++t) m->chances[t * VOCABULARY + m->targets[t]] -= 1.0f;
-  for (int i = 0; i < TOKENS * VOCABULARY; ++i) m->chances[i] /= (float)TOKENS;
-  for (int i = 0; i < TOKENS * WIDTH; ++i) {
-    m->y[i] = m->normed[i] * m->weights.norm[i % WIDTH] + m->weights.shift[i % WIDTH];
-    m->dx[i] = 0;
-  }
-  linear_backward(m->dy, m->gradients.head, NULL, m->chances, m->y, m->weights.head, WIDTH, VOCABULARY);
-  normalize_backward(m->dx, m->gradients.norm, m->gradients.shift, m->dy, m->normed, m->rate, m->weights.norm);
-}
-
-static void forward(Model* m, int unit) {
-  if (unit > LAYERS) {
-    forward_head(m);
-  } else if (unit > 0) {
-    forward_block(m, unit - 1);
-  } else {
-    for (int i = 0; i < TOKENS * WIDTH; ++i) {
-      const int token = i / WIDTH, c = i % WIDTH;
-      m->x[i] =
-          m->weights.token_table[m->tokens[token] * WIDTH + c] + m->weights.place_table[token % LENGTH * WIDTH + c];
-    }
-  }
-}
-
-static void backward(Model* m, int unit) {
-  if (unit > LAYERS) {
-    backward_head(m);
-  } else if (unit > 0) {
-    backward_block(m, unit - 1);
-  } else {
-    for (int i = 0; i < TOKENS * WIDTH; ++i) {
-      const int token = i / WIDTH, c = i % WIDTH;
-      m->gradients.token_table[m->tokens[token] * WIDTH + c] += m->dx[i];
-      m->gradients.place_table[token % LENGTH * WIDTH + c] += m->dx[i];
-    }
-  }
-}
-
-/* Training ------------------------------------------------------------------------------------------------------------------- */
-
-/* Sequences that count up by a stride of their own: batch number `batch` of the data. */
-static void load_batch(Model* m, int batch) {
-  for (int b = 0; b < BATCH; ++b) {
-    uint32_t h = ((uint32_t)(batch * BATCH + b) + 1u) * 2654435761u;
-    const int start = (int)(h >> 16) % VOCABULARY, stride = 1 + (int)(h >> 8) % 5;
-    for (int t = 0; t < LENGTH; ++t) {
-      m->tokens[b * LENGTH + t] = (start + t * stride) % VOCABULARY;
-      m->targets[b * LENGTH + t] = (start + (t + 1) * stride) % VOCABULARY;
-    }
-  }
-}
-
 /* AdamW, of step `step` counted from 1, over gradients that are the sum of `parts`. */
-static void update(Model* m, int step, int parts) {
+static void update(Memory* memory, int step, int parts) {
   const double rate = 0.003;
   const float slope = (float)(rate / (1 - pow(0.9, step))), decay = (float)(rate * 0.1);
   const float inverse_root = (float)(1 / sqrt(1 - pow(0.95, step))), of_gradient = 1.0f / (float)parts;
-  for (int64_t i = 0; i < m->count; ++i) {
-    const float g = m->gradient_memory[i] * of_gradient;
-    m->mean[i] = 0.9f * m->mean[i] + 0.1f * g;
-    m->square[i] = 0.95f * m->square[i] + 0.05f * (g * g);
-    const float direction = m->mean[i] / (sqrtf(m->square[i]) * inverse_root + 1e-8f);
-    m->memory[i] = m->memory[i] * (1.0f - decay) - slope * direction;
+  for (int64_t i = 0; i < memory->count; ++i) {
+    const float g = memory->gradients[i] * of_gradient;
+    memory->mean[i] = 0.9f * memory->mean[i] + 0.1f * g;
+    memory->square[i] = 0.95f * memory->square[i] + 0.05f * (g * g);
+    const float direction = memory->mean[i] / (sqrtf(memory->square[i]) * inverse_root + 1e-8f);
+    memory->weights[i] = memory->weights[i] * (1.0f - decay) - slope * direction;
   }
 }
 
 static void train(Model* m, int steps, int parts) {
-  allocate(m);
+  Memory memory = {0};
+  allocate(&memory, m);
   for (int step = 1; step <= steps; ++step) {
     double loss = 0;
-    memset(m->gradient_memory, 0, sizeof(float) * (size_t)m->count);
+    memset(memory.gradients, 0, sizeof(float) * (size_t)memory.count);
     for (int part = 0; part < parts; ++part) {
       load_batch(m, (step - 1) * parts + part);
       for (int unit = 0; unit < UNITS; ++unit) forward(m, unit);
       for (int unit = UNITS - 1; unit >= 0; --unit) backward(m, unit);
       loss += m->loss / parts;
     }
-    update(m, step, parts);
+    update(&memory, step, parts);
     printf("step %d loss %.17g\n", step, loss);
   }
+  free(memory.weights);
 }
 
 int main(int count, char** words) {
   Model* m = calloc(1, sizeof(Model));
   if (m == NULL) return 2;
   train(m, count > 1 ? atoi(words[1]) : 20, count > 2 ? atoi(words[2]) : 1);
-  free(m->memory);
   free(m);
   return 0;
 }

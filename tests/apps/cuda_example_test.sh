@@ -33,13 +33,16 @@ trains() {
 
 # What it takes to wrap: the lines that the sharded one has and the other has not; no kernel and no use of one is touched.
 wraps_in_few_lines() {
-  local folder=$top/apps/examples added
+  local folder=$top/apps/examples program added
   added=$({ diff "$folder/transformer_cuda.cu" "$folder/transformer_cuda_sharded.cu" || true; } | grep -c '^>')
   echo "transformer_cuda: $added lines added"
   if [ "$added" -gt 40 ]; then echo "wrapping it takes $added lines, more than 40" && failures=$((failures + 1)); fi
-  model() { sed -n '/^[/][*] Kernels/,/^[/][*] Of the batch/p' "$1"; }
-  if [ "$(model "$folder/transformer_cuda.cu" | wc -l)" -lt 200 ]; then echo "where is the model?" && failures=$((failures + 1)); fi
-  same "the model" <(model "$folder/transformer_cuda.cu") <(model "$folder/transformer_cuda_sharded.cu")
+  for program in transformer_cuda transformer_cuda_sharded; do
+    expect pass "" grep -qxF '#include "transformer_kernels_cuda.h"' "$folder/$program.cu"
+    expect fail "" grep __global__.*linear "$folder/$program.cu"
+  done
+  expect pass "" grep -q '^__global__ static void linear(' "$folder/transformer_kernels_cuda.h"
+  expect fail "" grep -i aliquot "$folder/transformer_kernels_cuda.h"
 }
 
 # The guide's lines for GPUs are the program's.

@@ -86,6 +86,8 @@ case $case in
     read -ra flags < <(pkg-config --cflags --libs aliquot)
     ${CXX:-c++} -std=c++20 -O1 "$tree/tests/package/consumer/main.cpp" -o "$scratch/consumer" "${flags[@]}"
     LD_LIBRARY_PATH=$prefix/lib runs "$scratch/consumer"
+    # An installed example compiles where it lies.
+    ${CXX:-c++} -std=c++20 -O1 "$(find "$prefix/share" -name transformer_sharded.cpp)" -o "$scratch/example" "${flags[@]}"
     ;;
   subdirectory | fetch)
     # Up to the consumer's own object, which shows that packages are found and headers are there; compiling the library once

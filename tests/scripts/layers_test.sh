@@ -10,7 +10,7 @@ fresh() {
     "$scratch"/engine/{plan,proof,cost,choose,run}
   for folder in plan cost run; do echo '#pragma once' >"$scratch/engine/$folder/a.h"; done
   for room in kernels sharding optim checkpoint engine capi apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
-  echo '#pragma once' >"$scratch/include/aliquot/aliquot.h"
+  for folder in include/aliquot apps/examples; do echo '#pragma once' >"$scratch/$folder/aliquot.h"; done
 }
 
 # rule pass|fail TEXT FILE LINE...: the tree with the file added is judged so.
@@ -55,5 +55,7 @@ rule pass "" sharding/a_nccl.h '#pragma once' '#include <nccl.h>'
 rule pass "" checkpoint/file.cpp '#include <hdf5.h>'
 rule pass "" apps/data_reader.cpp '#include <hdf5.h>'
 rule pass "" apps/examples/a.cpp '#include <aliquot/aliquot.h>'
+rule pass "" apps/examples/a.c '#include "aliquot.h"'
+rule fail "is no file of this tree" apps/examples/a.c '#include "beside.h"'
 rule pass "" kernels/a.cpp '// #include "engine/engine.h"' '#ifdef __CUDACC__' '#endif'
 exit $((failures > 0))
