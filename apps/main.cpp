@@ -6,9 +6,9 @@
 #include <new>
 
 #include "apps/commands.h"
-#include "apps/options/nearest.h"
 #include "apps/say.h"
 #include "apps/version.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 #include "kernels/system/log.h"
 

@@ -3,19 +3,14 @@
 
 #include <string_view>
 
-#include "capi/optimizer.h"
-#include "engine/options.h"
-#include "sharding/world.h"
+#include "engine/options/common_options.h"
 
 namespace aliquot::capi {
 
-struct Options {
-  WorldOptions world;
-  EngineOptions engine;
-  OptimizerChoice optimizer;
-
-  /// Throws UsageError for a name that is not known, listing those that are, and for a value that will not do.
+struct Options : CommonOptions {
+  /// Throws UsageError for a name that is not known, listing those that are, and for a value that is not accepted.
   void set(std::string_view name, std::string_view value);
+  /// Throws UsageError for a number that the optimizer does not have.
   EngineOptions engine_options() const;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "engine/choose/budget.h"
+#include "engine/options/policy_of.h"
 #include "engine/running.h"
 #include "sharding/comm/exchange_purpose.h"
 #include "sharding/state.h"
@@ -173,30 +174,10 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
   return model;
 }
 
-Policy Engine::policy() const {
-  Policy policy = {.zero_stage = options_.zero_stage,
-                   .replica_count = options_.replicas,
-                   .precision = options_.precision,
-                   .micro_batch_count = options_.accumulate,
-                   .accumulate_into = options_.accumulate_into,
-                   .prefetch = options_.prefetch,
-                   .keep_gathered = options_.keep_gathered,
-                   .recompute = options_.recompute,
-                   .gather = options_.gather,
-                   .offload_state = options_.offload_state,
-                   .offload_parameters = options_.offload_parameters,
-                   .update_in_backward = options_.update_in_backward,
-                   .reproducible = options_.reproducible,
-                   .quantize_weights = options_.quantize_weights,
-                   .quantize_gradients = options_.quantize_gradients,
-                   .check = options_.check};
-  take_optimizer(policy, options_.optimizer, options_.moments);
-  return policy;
-}
-
 Plan Engine::make_plan(const std::vector<Declared>& declared) const {
-  if (options_.memory_budget_bytes == 0) return aliquot::plan(model(declared), policy(), world_.topology());
-  return plan_within(options_.memory_budget_bytes, model(declared), policy(), world_.topology(), options_.cost);
+  const Policy policy = policy_of(options_);
+  if (options_.memory_budget_bytes == 0) return aliquot::plan(model(declared), policy, world_.topology());
+  return plan_within(options_.memory_budget_bytes, model(declared), policy, world_.topology(), options_.cost);
 }
 
 const Plan& Engine::plan() {

@@ -164,7 +164,6 @@ class Engine {
   static std::string_view name(Use use);
 
   ModelSpec model(const std::vector<Declared>& declared) const;
-  Policy policy() const;
   Scope open(std::span<const UnitId> units, Use use);
   void make_live(std::span<const UnitId> units, Use use);
   void recompute(std::span<const UnitId> units);

@@ -1,29 +1,14 @@
 #include "optim/schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <numbers>
 
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
-
-constexpr std::array<std::string_view, 5> kShapes{"constant", "linear", "cosine", "wsd", "inverse-sqrt"};
-constexpr std::array<std::string_view, 3> kScalings{"none", "linear", "sqrt"};
-constexpr std::array<std::string_view, 2> kWarmups{"linear", "log"};
-
-template <size_t N>
-size_t find(const std::array<std::string_view, N>& names, std::string_view name, std::string_view what) {
-  const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) {
-    throw UsageError(fmt::format("{} '{}' is unknown; it must be one of {}", what, name, fmt::join(names, ", ")));
-  }
-  return static_cast<size_t>(found - names.begin());
-}
 
 double line(double from, double to, int64_t done, int64_t of) {
   if (done >= of) return to;  // exactly, not but for a rounding
@@ -82,14 +67,5 @@ double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_b
   const double ratio = static_cast<double>(batch) / static_cast<double>(base_batch);
   return lr * (scaling == RateScaling::kLinear ? ratio : std::sqrt(ratio));
 }
-
-RateShape rate_shape(std::string_view name) { return static_cast<RateShape>(find(kShapes, name, "schedule")); }
-RateScaling rate_scaling(std::string_view name) { return static_cast<RateScaling>(find(kScalings, name, "scale-lr")); }
-WarmupShape warmup_shape(std::string_view name) {
-  return static_cast<WarmupShape>(find(kWarmups, name, "warmup-shape"));
-}
-std::string_view name(WarmupShape shape) { return kWarmups[static_cast<size_t>(shape)]; }
-std::string_view name(RateShape shape) { return kShapes[static_cast<size_t>(shape)]; }
-std::string_view name(RateScaling scaling) { return kScalings[static_cast<size_t>(scaling)]; }
 
 }  // namespace aliquot

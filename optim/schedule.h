@@ -2,7 +2,6 @@
 // The learning rate over the steps.
 
 #include <cstdint>
-#include <string_view>
 
 namespace aliquot {
 
@@ -33,13 +32,5 @@ struct RateSchedule {
 
 /// lr for an effective batch: lr, lr * batch / base, or lr * sqrt(batch / base). Scale both lr and min_lr by it.
 double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
-
-/// The shape or scaling of that name in flags and configurations. Throws UsageError that lists the names.
-RateShape rate_shape(std::string_view name);
-RateScaling rate_scaling(std::string_view name);
-WarmupShape warmup_shape(std::string_view name);
-std::string_view name(RateShape shape);
-std::string_view name(RateScaling scaling);
-std::string_view name(WarmupShape shape);
 
 }  // namespace aliquot

@@ -34,6 +34,7 @@ BEGIN {
   inner["engine/proof"] = "engine/plan engine/proof"
   inner["engine/cost"] = "engine/plan engine/cost"
   inner["engine/choose"] = "engine/plan engine/cost engine/choose"
+  inner["engine/options"] = "engine engine/plan engine/options"
   inner["engine/run"] = "engine/plan engine/run engine/run/memory"
   inner["engine/run/memory"] = "engine/plan engine/run engine/run/memory"
 }

@@ -4,8 +4,9 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/commands.h"
-#include "apps/options/nearest.h"
 #include "apps/say.h"
+#include "engine/options/nearest.h"
+#include "engine/options/words.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -23,7 +24,7 @@ void import_flags(OptionTable& table, CheckpointOptions& options) {
 
 void export_flags(OptionTable& table, CheckpointOptions& options) {
   import_flags(table, options);
-  table.choice("dtype", options.dtype, {"fp32", "bf16", "fp16"}, "What the weights are written in.");
+  table.choice("dtype", options.dtype, kComputeWords, "What the weights are written in.");
   table.count("heads", options.heads, {.least = 1}, "The model's heads, where the checkpoint does not say.");
 }
 
@@ -40,7 +41,7 @@ std::string help() {
     CheckpointOptions options;
     OptionTable table;
     verb.declare(table, options);
-    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", verb.name, table.help());
+    if (!table.entries().empty()) text += fmt::format("\n{}\n{}", verb.name, option_help(table));
   }
   return text;
 }

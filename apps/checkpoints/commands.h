@@ -8,14 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
+#include "kernels/formats/dtype.h"
 
 namespace aliquot {
 
 struct CheckpointOptions {
   std::vector<std::string> places;  // what was named without a flag, as many as the verb takes
   std::string out;                  // --out
-  std::string dtype = "fp32";       // --dtype
+  DType dtype = DType::kFloat32;    // --dtype
   std::optional<int64_t> heads;     // --heads
   std::optional<int64_t> keep;      // --keep
 };

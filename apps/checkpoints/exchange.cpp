@@ -6,7 +6,6 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/models/hugging_face.h"
 #include "apps/models/hugging_face_config.h"
-#include "apps/options/values.h"
 #include "apps/say.h"
 #include "checkpoint/export_weights.h"
 #include "checkpoint/find.h"
@@ -31,7 +30,7 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
     warn("{} does not record its norm epsilon{}: {} gets {}.", where,
          shape->family == ModelFamily::kLlama ? ", RoPE and context" : "", kConfigFile, numbers_text(*shape));
   }
-  return config_text(*shape, name(parse_dtype(options.dtype)));
+  return config_text(*shape, name(options.dtype));
 }
 
 /// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; nothing if there is none, or for other weights.
@@ -70,7 +69,7 @@ int export_command(const CheckpointOptions& options) {
   }
   const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
   const std::string config = config_of(reader.manifest(), options.places[0], options);
-  const int64_t written = export_weights(reader, out, kWeightsFile, parse_dtype(options.dtype));
+  const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
   say("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
     say("no {}: the parameters are not those of a model that it describes\n", kConfigFile);

@@ -6,11 +6,11 @@
 #include "apps/doctor/machine_rates.h"
 #include "apps/doctor/machine_report.h"
 #include "apps/explain/explain.h"
-#include "apps/options/option_table.h"
-#include "apps/options/values.h"
+#include "apps/options/arguments.h"
 #include "apps/plan/machine.h"
 #include "apps/say.h"
 #include "checkpoint/export_weights.h"
+#include "engine/options/words.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -84,15 +84,16 @@ int explain_flights(const std::string& first, const std::vector<std::string>& mo
 }  // namespace
 
 int run_doctor(const Arguments& arguments) {
-  std::string measure, flight, device = "auto";
+  std::string measure, flight;
+  DeviceChoice device = DeviceChoice::kAuto;
   OptionTable table;
   table.text("measure", "FILE", measure,
              "Time copies, collectives and matrix products, and write the machine file that plan --machine reads.");
-  table.choice("device", device, {"auto", "host", "cuda"}, "What to measure; auto: GPUs where there are any.");
+  table.choice("device", device, kDeviceWords, "What to measure; auto: GPUs where there are any.");
   table.text("explain", "FILE...", flight,
              "Say in words what the records that the ranks of a failed run left, or those of a folder, show.");
   if (wants_help(arguments)) {
-    say("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, option_help(table));
     return 0;
   }
   Arguments flags = arguments;
@@ -103,7 +104,7 @@ int run_doctor(const Arguments& arguments) {
   MachineRates rates;
   if (!measure.empty()) {
     refuse_to_replace(measure);
-    rates = measure_machine(parse_device(device));
+    rates = measure_machine(device);
     if (!rates.leads) return 0;  // of the ranks that a launcher started, one tells
   }
   if (!rates.launched) show_machine();  // what it starts to look around would count as one of the ranks

@@ -170,12 +170,12 @@ void Translation::take_precision() {
   if (in_bf16 && in_fp16) refuse("fp16.enabled", "bf16 is enabled too: enable one of them.");
   if (in_bf16) set(bf16, "precision", "bf16");
   if (in_fp16) set("fp16.enabled", "precision", "fp16");
-  if (!in_bf16 && !in_fp16 && !is_auto(bf16) && !is_auto("fp16.enabled")) options_.precision = "fp32";
+  if (!in_bf16 && !in_fp16 && !is_auto(bf16) && !is_auto("fp16.enabled")) options_.precision = DType::kFloat32;
   take_loss_scaling();
 }
 
 void Translation::take_loss_scaling() {
-  LossScaling& scaling = options_.loss_scaling;
+  LossScaling& scaling = options_.engine.loss_scaling;
   scaling.loss_scale = real("fp16.loss_scale", scaling.loss_scale);
   scaling.initial_scale_power = static_cast<int>(whole("fp16.initial_scale_power", scaling.initial_scale_power));
   scaling.loss_scale_window = whole("fp16.loss_scale_window", scaling.loss_scale_window);
@@ -241,7 +241,7 @@ void Translation::take_optimizer() {
   const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
   set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
-  if (type == "sgd") options_.nesterov = flag(params + "nesterov");
+  if (type == "sgd") options_.optimizer.nesterov = flag(params + "nesterov");
   take_betas(0.9, type == "lion" ? 0.99 : 0.999);
 }
 
@@ -271,13 +271,14 @@ void Translation::take_scheduler() {
 void Translation::take_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
   if (type == "WarmupCosineLR") {  // shares of the optimizer's rate
-    const double rate = rate_of_shares_.value_or(options_.lr);
+    const double rate = rate_of_shares_.value_or(*options_.optimizer.lr);
     options_.warmup_from = real(params + "warmup_min_ratio", 0, kShare) * rate;
     options_.min_lr = real(params + "cos_min_ratio", 1e-4, kShare) * rate;
     return;
   }
   set_number(params + "warmup_max_lr", "lr", kDefaultRate);
-  if (options_.optimizer == "muon") set_number(params + "warmup_max_lr", "muon-lr", kDefaultRate);  // one rate for all
+  if (options_.optimizer.kind == OptimizerKind::kMuon)
+    set_number(params + "warmup_max_lr", "muon-lr", kDefaultRate);  // one rate for all
   set_number(params + "warmup_min_lr", "warmup-from", 0);
   options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
 }
@@ -295,9 +296,8 @@ void Translation::take_offload(const std::string& block, const std::string& old_
 }
 
 void Translation::take_quantization() {
-  const bool weights = flag("zero_optimization.zero_quantized_weights");
-  const bool gradients = flag("zero_optimization.zero_quantized_gradients");
-  if (weights || gradients) options_.quantize = weights && gradients ? "both" : weights ? "weights" : "gradients";
+  options_.engine.quantize_weights = flag("zero_optimization.zero_quantized_weights");
+  options_.engine.quantize_gradients = flag("zero_optimization.zero_quantized_gradients");
 }
 
 /// Units are gathered ahead here, not elements; that nothing is, is the same.
@@ -306,7 +306,7 @@ void Translation::take_prefetch() {
        {"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.prefetch_bucket_size"}) {
     if (find(key) == nullptr) continue;
     if (real(key, 1) == 0) {
-      options_.prefetch = 0;
+      options_.engine.prefetch = 0;
     } else {
       file_.meaningless.push_back(key);
     }
@@ -339,7 +339,7 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
     TrainOptions once;  // what the file gives as shares of the rate is of the rate that wins in the end
     translate(once, file);
     set_options(train_option_table(once), given);
-    const std::vector<std::string> meaningless = translate(options, file, once.lr);
+    const std::vector<std::string> meaningless = translate(options, file, once.optimizer.lr);
     if (!meaningless.empty())
       remarks.push_back(
           fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(meaningless, ", ")));

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "apps/options/deepspeed_keys.h"
-#include "apps/options/nearest.h"
 #include "apps/options/settings_file.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

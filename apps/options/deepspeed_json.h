@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
 
 namespace aliquot {
 

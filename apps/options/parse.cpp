@@ -3,10 +3,10 @@
 #include <boost/program_options.hpp>
 #include <sstream>
 
-#include "apps/options/nearest.h"
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
 #include "apps/options/settings_file.h"
 #include "checkpoint/tensor_entry.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -9,11 +9,11 @@ namespace {
 
 /// What the global batch leaves a rank.
 void resolve_micro_batch(TrainOptions& o, int rank_count) {
-  const int64_t shares = rank_count * o.accumulate;
+  const int64_t shares = int64_t{rank_count} * o.engine.accumulate;
   o.micro_batch = o.global_batch ? *o.global_batch / shares : 1;
   if (!o.global_batch || (o.micro_batch > 0 && *o.global_batch % shares == 0)) return;
   throw UsageError("A global batch of " + std::to_string(*o.global_batch) + " cannot be shared by " +
-                   std::to_string(rank_count) + " ranks x " + std::to_string(o.accumulate) +
+                   std::to_string(rank_count) + " ranks x " + std::to_string(o.engine.accumulate) +
                    " micro-batches: change train_batch_size, or give --micro-batch or --global-batch.");
 }
 
@@ -21,7 +21,7 @@ void resolve_batch(TrainOptions& o, int rank_count) {
   if (o.micro_batch == 0) resolve_micro_batch(o, rank_count);
   const int64_t at_once = rank_count * o.micro_batch;
   if (!o.global_batch) {
-    o.global_batch = at_once * o.accumulate;
+    o.global_batch = at_once * o.engine.accumulate;
     return;
   }
   if (*o.global_batch % at_once != 0) {
@@ -30,8 +30,8 @@ void resolve_batch(TrainOptions& o, int rank_count) {
                      ": change one of the three.");
   }
   const int64_t accumulate = *o.global_batch / at_once;
-  if (o.accumulate != 1 && o.accumulate != accumulate) {
-    throw UsageError("--accumulate " + std::to_string(o.accumulate) + " contradicts --global-batch " +
+  if (o.engine.accumulate != 1 && o.engine.accumulate != accumulate) {
+    throw UsageError("--accumulate " + std::to_string(o.engine.accumulate) + " contradicts --global-batch " +
                      std::to_string(*o.global_batch) + ", which makes it " + std::to_string(accumulate) +
                      ": leave one of them out.");
   }
@@ -40,26 +40,26 @@ void resolve_batch(TrainOptions& o, int rank_count) {
                      " micro-batches a step, and " + std::to_string(kMostMicroBatches) +
                      " are the most: give a larger --micro-batch, or more ranks.");
   }
-  o.accumulate = accumulate;
+  o.engine.accumulate = static_cast<int>(accumulate);
 }
 
 void check_together(const TrainOptions& o) {
-  if (o.update_in_backward && o.skip_spikes) {
+  if (o.engine.update_in_backward && o.skip_spikes) {
     throw UsageError(
         "--skip-spikes looks at the loss before anything is updated, and --update-in-backward has updated by then: "
         "leave "
         "one of them out.");
   }
-  if (o.update_in_backward && (o.clip != 0 || o.precision == "fp16")) {
+  if (o.engine.update_in_backward && (o.engine.clip != 0 || o.precision == DType::kFloat16)) {
     throw UsageError("--update-in-backward cannot know the global norm in time: it needs --clip 0, and not fp16.");
   }
-  if (o.scale_lr != "none" && !o.base_batch)
+  if (o.scale_lr != RateScaling::kNone && !o.base_batch)
     throw UsageError("--scale-lr needs --base-batch, the batch --lr was chosen for.");
-  if (o.scale_lr == "none" && o.base_batch)
+  if (o.scale_lr == RateScaling::kNone && o.base_batch)
     throw UsageError(
         "--base-batch says what to scale the rate from, but --scale-lr is none: give linear or sqrt, or leave it out.");
-  if (o.warmup_from > o.lr)
-    throw UsageError("--warmup-from " + exact_text(o.warmup_from) + " is above --lr " + exact_text(o.lr) +
+  if (o.warmup_from > *o.optimizer.lr)
+    throw UsageError("--warmup-from " + exact_text(o.warmup_from) + " is above --lr " + exact_text(*o.optimizer.lr) +
                      ": change one.");
   if (o.checkpoint_every > 0 && o.checkpoint_dir.empty())
     throw UsageError("--checkpoint-every needs --checkpoint-dir.");
@@ -71,11 +71,12 @@ void check_together(const TrainOptions& o) {
     throw UsageError("--eval-data is looked at every --eval-every N steps: give that too.");
   if (o.digest_every > 0 && o.metrics.empty())
     throw UsageError("--digest-every writes into --metrics FILE: give that too.");
-  if (o.reproducible && o.accumulate > 1 && o.accumulate_into == "full") {
+  if (o.engine.reproducible && o.engine.accumulate > 1 && o.engine.accumulate_into == AccumulateInto::kFull) {
     throw UsageError("--reproducible sums every micro-batch over the ranks: leave out --accumulate-into full.");
   }
-  if (o.min_lr > o.lr)
-    throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(o.lr) + ": change one.");
+  if (o.min_lr > *o.optimizer.lr)
+    throw UsageError("--min-lr " + exact_text(o.min_lr) + " is above --lr " + exact_text(*o.optimizer.lr) +
+                     ": change one.");
   // DeepSpeed's warm-up, of 1000 steps where its file says none, may be longer than what is trained.
   if (o.warmup > o.steps && o.deepspeed.empty())
     throw UsageError("--warmup " + std::to_string(o.warmup) + " is longer than --steps " + std::to_string(o.steps) +
@@ -101,13 +102,18 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   if (o.memory_budget && *o.memory_budget < 1)
     throw UsageError("--memory-budget 0: give the bytes that a rank may take.");
   o.ranks = rank_count;
-  if (o.optimizer == "muon" || o.optimizer == "sgd") {
-    if (!o.momentum) o.momentum = o.optimizer == "muon" ? 0.95 : 0.9;
-    if (!o.nesterov) o.nesterov = o.optimizer == "muon";
+  OptimizerOptions& optimizer = o.optimizer;
+  const bool muon = optimizer.kind == OptimizerKind::kMuon;
+  if (muon || optimizer.kind == OptimizerKind::kSgd) {
+    if (!optimizer.momentum) optimizer.momentum = muon ? 0.95 : 0.9;
+    if (!optimizer.nesterov) optimizer.nesterov = muon;
   }
-  if (o.precision.empty()) o.precision = on_gpu ? "bf16" : "fp32";
-  if (o.reduce_precision.empty()) o.reduce_precision = o.gradients;
-  if (o.accumulate_into.empty()) o.accumulate_into = o.stage() >= 2 || o.reproducible ? "shard" : "full";
+  EngineOptions& engine = o.engine;
+  if (!o.precision) o.precision = on_gpu ? DType::kBFloat16 : DType::kFloat32;
+  if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
+  if (engine.accumulate_into == AccumulateInto::kAuto)
+    engine.accumulate_into =
+        engine.zero_stage >= 2 || engine.reproducible ? AccumulateInto::kShard : AccumulateInto::kFull;
   resolve_batch(o, rank_count);
   check_together(o);
 }

@@ -79,14 +79,14 @@ void set_model(ShapeOptions& o, const std::string& model) {
 }
 
 void add_shape_options(OptionTable& t, ShapeOptions& o) {
-  std::string names;
-  for (const std::string& name : model_names()) names += (names.empty() ? "" : "|") + name;
   t.add({"model", "NAME|FILE",
-         "One of " + names + "; or the path of a config.json of Hugging Face's GPT-2 or Llama, or of its folder.",
+         "One of " + joined(model_names()) +
+             "; or the path of a config.json of Hugging Face's GPT-2 or Llama, or of its folder.",
          false, [&o](std::string_view text) { set_model(o, std::string(text)); },
-         [&o] { return !o.model.empty() ? Json(o.model)
-                       : o.described    ? Json()
-                                        : Json(kDefaultModel); }});
+         [&o]() -> OptionValue {
+           if (!o.model.empty()) return o.model;
+           return o.described ? OptionValue() : OptionValue(kDefaultModel);
+         }});
   t.count("layers", o.layers, kExtent, "Blocks, instead of the model's.");
   t.count("width", o.width, kExtent, "Elements of the residual stream.");
   t.count("heads", o.heads, kExtent, "Heads of attention; they divide the width.");

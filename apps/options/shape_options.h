@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/models/shape.h"
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
 
 namespace aliquot {
 

@@ -24,10 +24,10 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShap
   ModelSpec model = parameters_of(shape);
   const ModelOptions options = {.batch = o.micro_batch,
                                 .sequence = o.sequence.value_or(0),
-                                .compute = parse_dtype(o.precision),
-                                .gradient_type = parse_dtype(o.gradients)};
+                                .compute = *o.precision,
+                                .gradient_type = o.engine.precision.gradients};
   const DeviceKind device = machine.has_gpus ? DeviceKind::kCuda : DeviceKind::kHost;
-  model.activations = activations_of(shape, options, device, static_cast<int>(o.threads));
+  model.activations = activations_of(shape, options, device, o.world.threads_per_rank);
   return model;
 }
 
@@ -35,9 +35,9 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   if (!o.params) return model_of(o, machine, model_shape(o));
   if (o.names_a_shape())
     throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
-  if (o.recompute == "block")
-    throw UsageError("--recompute " + o.recompute + ": of --params nothing is known but their number; give a --model.");
-  if (o.optimizer == "muon")
+  if (o.engine.recompute != 0 && o.engine.recompute != kRecomputeAsNeeded)
+    throw UsageError("--recompute block: of --params nothing is known but their number; give a --model.");
+  if (o.optimizer.kind == OptimizerKind::kMuon)
     throw UsageError("--optimizer muon: of --params no matrices are known, only their number; give a --model.");
   return equal_units(*o.params, o.units);
 }
@@ -86,7 +86,7 @@ PlanOutcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) 
   PlanOutcome outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
-  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.accumulate * o.ranks);
+  outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks);
   if (o.device_memory) outcome.largest = largest_that_fits(o, machine, policy);
   return outcome;
 }
@@ -148,7 +148,7 @@ int run_plan(const Arguments& arguments) {
         "Activations are those of the command's models on a host, or on GPUs where the machine has them; of --params "
         "they "
         "are\nnot known, and not counted.\n\n{}",
-        table.help());
+        option_help(table));
     return 0;
   }
   parse_arguments(table, arguments);

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "apps/options/nearest.h"
 #include "apps/options/settings_file.h"
 #include "checkpoint/tensor_entry.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

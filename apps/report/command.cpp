@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "apps/commands.h"
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
 #include "apps/say.h"
@@ -102,7 +102,7 @@ int run_report(const Arguments& arguments) {
   ReportOptions options;
   const OptionTable table = report_option_table(options);
   if (wants_help(arguments)) {
-    say("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, option_help(table));
     return 0;
   }
   Arguments flags = arguments;

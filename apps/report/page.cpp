@@ -5,7 +5,7 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
-#include "apps/options/option_table.h"
+#include "apps/options/arguments.h"
 #include "apps/report/bars.h"
 #include "apps/report/curves.h"
 #include "apps/report/rank_table.h"

@@ -182,7 +182,7 @@ int run_sweep(const Arguments& arguments) {
   SweepOptions options;
   const OptionTable table = sweep_option_table(options);
   if (wants_help(arguments)) {
-    say("{}{}", kHelp, table.help());
+    say("{}{}", kHelp, option_help(table));
     return 0;
   }
   parse_arguments(table, arguments);

@@ -25,7 +25,7 @@ void add_list(OptionTable& t, const char* name, std::vector<std::string>& value,
            for (const std::string& item : items) check(item, names);
            value = std::move(items);
          },
-         [&value] { return Json(fmt::format("{}", fmt::join(value, ","))); }});
+         [&value]() -> OptionValue { return fmt::format("{}", fmt::join(value, ",")); }});
 }
 
 void check_model(const std::string& model, const std::vector<std::string>&) {
@@ -41,7 +41,7 @@ void add_ranks(OptionTable& t, SweepOptions& o) {
            o.ranks.clear();
            for (const std::string& item : parse_list(text)) o.ranks.push_back(parse_count(item, {1, 4096}));
          },
-         [&o] { return Json(fmt::format("{}", fmt::join(o.ranks, ","))); }});
+         [&o]() -> OptionValue { return fmt::format("{}", fmt::join(o.ranks, ",")); }});
 }
 
 /// The option of `aliquot train`, which checks the value, and remembers the words.

@@ -20,27 +20,30 @@ constexpr int64_t kPartOfAvailable = 4;
 std::string on_or_off(bool is_on) { return is_on ? "on" : "off"; }
 
 std::map<std::string, Scalar> rate_scalars(const TrainOptions& o) {
-  std::map<std::string, Scalar> scalars = {
-      {"lr", o.lr},         {"schedule", o.schedule},         {"scale_lr", o.scale_lr},
-      {"warmup", o.warmup}, {"warmup_shape", o.warmup_shape}, {"warmup_from", o.warmup_from}};
+  std::map<std::string, Scalar> scalars = {{"lr", *o.optimizer.lr},
+                                           {"schedule", option_text(o, "schedule")},
+                                           {"scale_lr", option_text(o, "scale-lr")},
+                                           {"warmup", o.warmup},
+                                           {"warmup_shape", option_text(o, "warmup-shape")},
+                                           {"warmup_from", o.warmup_from}};
   if (o.base_batch) scalars["base_batch"] = *o.base_batch;
-  if (o.schedule == "constant") return scalars;
+  if (o.schedule == RateShape::kConstant) return scalars;
   scalars["steps"] = o.steps;
   scalars["min_lr"] = o.min_lr;
   return scalars;
 }
 
 std::map<std::string, Scalar> optimizer_scalars(const TrainOptions& o) {
-  std::map<std::string, Scalar> scalars = {{"optimizer", o.optimizer},
-                                           {"betas", std::vector<double>{o.beta_1, o.beta_2}},
-                                           {"eps", o.eps},
-                                           {"weight_decay", o.weight_decay},
+  std::map<std::string, Scalar> scalars = {{"optimizer", option_text(o, "optimizer")},
+                                           {"betas", std::vector<double>{*o.optimizer.beta1, *o.optimizer.beta2}},
+                                           {"eps", *o.optimizer.eps},
+                                           {"weight_decay", *o.optimizer.weight_decay},
                                            {"decay_all", on_or_off(o.decay_all)},
-                                           {"clip", o.clip},
-                                           {"moments", o.state}};
-  if (o.optimizer == "muon") scalars["muon_lr"] = o.muon_lr;
-  if (o.momentum) scalars["momentum"] = *o.momentum;
-  if (o.nesterov) scalars["nesterov"] = on_or_off(*o.nesterov);
+                                           {"clip", o.engine.clip},
+                                           {"moments", option_text(o, "state")}};
+  if (o.optimizer.kind == OptimizerKind::kMuon) scalars["muon_lr"] = *o.optimizer.muon_lr;
+  if (o.optimizer.momentum) scalars["momentum"] = *o.optimizer.momentum;
+  if (o.optimizer.nesterov) scalars["nesterov"] = on_or_off(*o.optimizer.nesterov);
   return scalars;
 }
 
@@ -55,7 +58,7 @@ int64_t snapshot_capacity(const TrainContext& context) {
     const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOptimizerHome;
     state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
   }
-  return bytes + (context.options().stage() == 0 ? state_bytes / context.world().rank_count() : state_bytes);
+  return bytes + (context.options().engine.zero_stage == 0 ? state_bytes / context.world().rank_count() : state_bytes);
 }
 
 /// Whether a step beside a background save stays within --memory-budget.
@@ -88,11 +91,16 @@ bool saves_in_background(const TrainContext& context) {
 }  // namespace
 
 std::map<std::string, Scalar> run_scalars(const TrainOptions& o, int64_t data_tokens) {
-  std::map<std::string, Scalar> scalars = {
-      {"seed", o.seed},           {"data_seed", o.data_seed},        {"data_tokens", data_tokens},
-      {"shuffle", o.shuffle},     {"global_batch", *o.global_batch}, {"sequence", *o.sequence},
-      {"precision", o.precision}, {"gradients", o.gradients},        {"reduce_precision", o.reduce_precision},
-      {"quantize", o.quantize}};
+  std::map<std::string, Scalar> scalars = {{"seed", static_cast<int64_t>(o.engine.seed)},
+                                           {"data_seed", o.data_seed},
+                                           {"data_tokens", data_tokens},
+                                           {"shuffle", option_text(o, "shuffle")},
+                                           {"global_batch", *o.global_batch},
+                                           {"sequence", *o.sequence},
+                                           {"precision", option_text(o, "precision")},
+                                           {"gradients", option_text(o, "gradients")},
+                                           {"reduce_precision", option_text(o, "reduce-precision")},
+                                           {"quantize", option_text(o, "quantize")}};
   scalars.merge(rate_scalars(o));
   scalars.merge(optimizer_scalars(o));
   return scalars;
@@ -132,7 +140,7 @@ void CheckpointKeeper::prepare_saving() {
 }
 
 bool CheckpointKeeper::is_spoiled(const RunState& state) const {
-  return context_.options().update_in_backward && state.not_finite_in_a_row > 0;
+  return context_.options().engine.update_in_backward && state.not_finite_in_a_row > 0;
 }
 
 void CheckpointKeeper::save(const RunState& run) {
@@ -152,7 +160,7 @@ void CheckpointKeeper::save(const RunState& run) {
   World& world = context_.world();
   const State state = state_to_save(context_, run, data_tokens_);
   const SaveOptions how{.keep_count = static_cast<int>(options.keep),
-                        .written_by = {{"zero_stage", static_cast<int64_t>(options.stage())},
+                        .written_by = {{"zero_stage", static_cast<int64_t>(options.engine.zero_stage)},
                                        {"world", world.communicator().describe()},
                                        {"device", world.device().describe()}},
                         .ledger = &world.device().ledger()};

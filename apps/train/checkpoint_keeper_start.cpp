@@ -7,7 +7,6 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
 #include "apps/train/checkpoint_keeper.h"
-#include "apps/train/quantize_words.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
@@ -83,11 +82,11 @@ void tell_resumed(const TrainContext& context, const LoadReport& report, const s
   if (!report.extra.empty())
     warn("{} has {} besides, which no optimizer here needs.", report.path.string(), some_of(report.extra));
   if (!other.empty()) warn("not as in the run that is resumed, so the result differs: {}", fmt::join(other, ", "));
-  if (quantized(options.quantize).gradients) {
+  if (options.engine.quantize_gradients) {
     warn(
         "--quantize {}: what rounding had left of the gradients is in no checkpoint, so the result differs a "
         "little from that of a run that was not interrupted.",
-        options.quantize);
+        option_text(options, "quantize"));
   }
   if (!options.quiet) say("resumed {} at step {}\n", report.path.string(), context.engine().step_count());
 }
@@ -145,7 +144,7 @@ bool CheckpointKeeper::resume(RunState& run) {
                         .allow_rounding = true,
                         .state_is_fresh = true,
                         .ledger = &context_.world().device().ledger(),
-                        .replaced = ReplacedState{"optimizer/", "optimizer", options.optimizer}};
+                        .replaced = ReplacedState{"optimizer/", "optimizer", option_text(options, "optimizer")}};
   const auto report = load_to_resume(context_, state, how);
   if (!report) return false;
   refuse_other_shape(options, state, report->path);

@@ -42,7 +42,7 @@ std::string help(const OptionTable& table) {
          "  aliquot train --zero-stage 3 --ranks 4          4 ranks as threads, no launcher\n"
          "  mpirun -n 4 aliquot train --zero-stage 2        4 processes\n\n"
          "Sizes take KiB MiB GiB KB MB GB, counts k m b. Defaults stand in brackets.\n\n" +
-         table.help();
+         option_help(table);
 }
 
 // Where something is to be written in the end is asked for at the start.
@@ -71,17 +71,17 @@ void make_checkpoint_directory(const std::string& directory) {
 }
 
 void check_where_it_writes(const TrainOptions& options) {
-  for (const auto& [flag, value] :
-       {std::pair{"--offload ", &options.offload}, std::pair{"--offload-parameters ", &options.offload_parameters}}) {
-    const std::string directory = offload_directory(*value);
-    if (!directory.empty()) require_writable(flag + *value, directory);
+  const EngineOptions& engine = options.engine;
+  for (const auto& [flag, directory] : {std::pair{"--offload", &engine.offload_state_to},
+                                        std::pair{"--offload-parameters", &engine.offload_parameters_to}}) {
+    if (!directory->empty()) require_writable(fmt::format("{} disk:{}", flag, *directory), *directory);
   }
   if (!options.trace.empty()) require_writable_file("--trace " + options.trace, options.trace);
 }
 
 /// One a GPU, where they are to be used.
 int ranks_without_launcher(const TrainOptions& options) {
-  const int gpus = options.device == "host" ? 0 : cuda_device_count();
+  const int gpus = options.world.device == DeviceChoice::kHost ? 0 : cuda_device_count();
   return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
 }
 

@@ -15,7 +15,7 @@ TrainContext::TrainContext(World& world, const TrainOptions& options)
   if (on_gpu()) {
     loops_ = make_cuda_model_loops(world.device());
   } else {
-    options_.threads = host(*stream_).pool().thread_count();
+    options_.world.threads_per_rank = host(*stream_).pool().thread_count();
     loops_ = make_host_model_loops(host(*stream_).pool());
   }
   make_engine(true);

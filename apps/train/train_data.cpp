@@ -49,7 +49,7 @@ LoaderOptions loader_options(const World& world, const TrainOptions& o) {
   return {.sequence = *o.sequence,
           .micro_batch = o.micro_batch,
           .vocabulary = *o.vocabulary,
-          .shuffle = o.shuffle == "on",
+          .shuffle = o.shuffle,
           .seed = static_cast<uint64_t>(o.data_seed),
           .rank = world.rank(),
           .rank_count = world.rank_count()};

@@ -46,18 +46,23 @@ TrainOptions TrainReporter::resolved_options() const {
   TrainOptions o = context_.options();
   const Plan& plan = context_.engine().plan();
   const bool on_gpu = context_.on_gpu();
-  if (o.device == "auto") o.device = on_gpu ? "cuda" : "host";
-  if (o.world == "auto") o.world = launched_process_count() <= 1 ? "threads" : on_gpu ? "nccl" : "mpi";
-  if (o.gather == "auto") o.gather = plan.schedule.view ? "view" : "copy";
+  if (o.world.device == DeviceChoice::kAuto) o.world.device = on_gpu ? DeviceChoice::kCuda : DeviceChoice::kHost;
+  if (o.world.kind == WorldChoice::kAuto) {
+    o.world.kind = launched_process_count() <= 1 ? WorldChoice::kThreads
+                   : on_gpu                      ? WorldChoice::kNccl
+                                                 : WorldChoice::kMpi;
+  }
+  if (o.engine.gather == GatherMode::kAuto)
+    o.engine.gather = plan.schedule.view ? GatherMode::kView : GatherMode::kCopy;
   if (o.save == "auto") o.save = audit_.snapshot_bytes() ? "snapshot" : "blocking";
   if (o.progress == "auto")
     o.progress = progress_style(o.progress, false, stdout) == ProgressStyle::kBar ? "bar" : "lines";
-  if (o.recompute != "auto") return o;
+  if (o.engine.recompute != kRecomputeAsNeeded) return o;
   Policy policy = plan.policy;
   const auto chosen = recomputed_uses(plan.model, policy);
-  for (const char* word : {"block", "none"}) {
-    policy.recompute = *recompute_count(word);
-    if (recomputed_uses(plan.model, policy) == chosen) o.recompute = word;
+  for (const int count : {kRecomputeAll, 0}) {
+    policy.recompute = count;
+    if (recomputed_uses(plan.model, policy) == chosen) o.engine.recompute = count;
   }
   return o;
 }
@@ -68,7 +73,7 @@ void TrainReporter::print_plan() const {
   const Plan& plan = context_.engine().plan();
   const TrainOptions& options = context_.options();
   TrainOptions shown = resolved_options();
-  const Json values = train_option_table(shown).values();
+  const Json values = option_values(train_option_table(shown));
   for (const auto& [name, value] : values.items()) {
     if (name != "config" && name != "dry-run") say("{} = {}\n", name, text_of(value));
   }

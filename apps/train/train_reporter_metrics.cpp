@@ -97,8 +97,8 @@ void TrainReporter::begin_metrics(bool append) {
   metrics_->write(
       {{"run",
         {{"version", version()},
-         {"options", train_option_table(shown).values()},
-         {"model", Json::parse(config_text(model_shape(shown), name(parse_dtype(shown.precision))))},
+         {"options", option_values(train_option_table(shown))},
+         {"model", Json::parse(config_text(model_shape(shown), name(*shown.precision)))},
          {"world",
           {{"ranks", world.rank_count()},
            {"nodes", world.topology().node_count()},
@@ -130,7 +130,7 @@ void TrainReporter::write_step(const StepRecord& record, const StepOutcome& step
     Json extra;
     if (!digest.empty()) extra["digest"] = digest;
     if (step.eval_loss) extra["eval_loss"] = *step.eval_loss;
-    if (options.precision == "fp16") extra["loss_scale"] = step.report.loss_scale;
+    if (options.precision == DType::kFloat16) extra["loss_scale"] = step.report.loss_scale;
     write_metrics(json(record, extra));
   }
   if (is_due(record.step, options.stragglers_every)) report_stragglers();

@@ -27,7 +27,8 @@ double sum_of_micro_batches(std::span<const double> by_micro_batch) {
 }
 
 void refuse_nothing_to_check(const TrainOptions& options, int rank_count) {
-  if (options.check_every == 0 || options.stage() < 3 || options.replicas > 1 || rank_count == 1) return;
+  if (options.check_every == 0 || options.engine.zero_stage < 3 || options.engine.replicas > 1 || rank_count == 1)
+    return;
   throw UsageError(
       "--check-every compares copies, and at --zero-stage 3 without --replicas no rank holds what another does: take a "
       "stage below 3, or --replicas 2.");
@@ -59,8 +60,9 @@ ExitCode TrainRun::run() {
   reporter_.begin_progress();
   while (engine.step_count() < last_step) {
     step();
-    const bool gives_up = std::max(state_.not_finite_in_a_row, state_.spikes_in_a_row) >= options.max_skipped;
-    if (gives_up) return finish(ExitCode::kNotFinite);
+    const int64_t most = options.engine.max_skipped;  // 0: any number
+    if (most > 0 && std::max(state_.not_finite_in_a_row, state_.spikes_in_a_row) >= most)
+      return finish(ExitCode::kNotFinite);
     if (is_due(options.check_every)) keeper_.check_copies();
     const bool saves = is_due(options.checkpoint_every);
     // A rank that was asked to stop meanwhile need not wait for another step, nor save twice.
@@ -99,7 +101,7 @@ void TrainRun::prepare() {
     reporter_.begin_metrics(false);  // before memory is allocated: the plan is recorded even if it does not fit
   audit_.require_fit();
   audit_.enter(RunPhase::kInitialValues);
-  engine.materialize(initial_values(context_.model(), static_cast<uint64_t>(options.seed)));
+  engine.materialize(initial_values(context_.model(), options.engine.seed));
   context_.loops().compute_on(engine.compute_stream());
   if (!options.trace.empty() || !options.metrics.empty()) engine.record_timelines();
   audit_.enter(RunPhase::kLoading);
@@ -117,7 +119,7 @@ std::vector<double> TrainRun::run_micro_batches() {
   std::vector<double> losses;
   const auto tokens = static_cast<double>(options.micro_batch * *options.sequence);
   model.set_loss_factor(static_cast<float>(engine.loss_scale() / tokens));  // fp16's scale moves from step to step
-  for (int64_t micro = 0; micro < options.accumulate; ++micro) {
+  for (int64_t micro = 0; micro < options.engine.accumulate; ++micro) {
     model.set_batch(data_.batch(state_.sequences_consumed, micro));
     run_micro_batch(engine, model);
     losses.push_back(model.loss_sum());

@@ -35,12 +35,13 @@ int aliquot_log_to_standard_error(void);
 
 /* Options ------------------------------------------------------------------------------------------------------------- */
 
-/** Names and values, spelled as the flags of `aliquot train`: "zero-stage" "3", "memory-budget" "2GiB". Read by any number
- * of worlds and engines, on any thread, once they are set. */
+/** Names and values, spelled as the flags of `aliquot train` and accepted alike: "zero-stage" "3", "memory-budget" "2GiB".
+ * Read by any number of worlds and engines, on any thread, once they are set. */
 typedef struct aliquot_options aliquot_options;
 
 int aliquot_options_create(aliquot_options** options);
-/** ALIQUOT_USAGE for a name that is not known, and the message lists those that are. Switches take "on" and "off". */
+/** ALIQUOT_USAGE for a name that is not known, and the message lists those that are. Switches take "on" and "off", or
+ * "true" and "false", "yes" and "no", "1" and "0". */
 int aliquot_options_set(aliquot_options* options, const char* name, const char* value);
 void aliquot_options_free(aliquot_options* options);
 

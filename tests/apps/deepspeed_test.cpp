@@ -56,13 +56,13 @@ std::string scheduler(const std::string& type, const std::string& params) {
 
 TEST_F(Deepspeed, WhatItOmitsIsDeepspeedsDefault) {
   const TrainOptions o = options("{}"), ours;
-  EXPECT_EQ(o.stage(), 0);
-  EXPECT_EQ(o.clip, 0);
-  EXPECT_EQ(o.schedule, "constant");
+  EXPECT_EQ(o.engine.zero_stage, 0);
+  EXPECT_EQ(o.engine.clip, 0);
+  EXPECT_EQ(o.schedule, RateShape::kConstant);
   EXPECT_EQ(o.warmup, 0);
-  EXPECT_EQ(o.precision, "fp32");
-  EXPECT_EQ(o.optimizer, ours.optimizer);  // it takes the program's own
-  EXPECT_EQ(o.lr, ours.lr);
+  EXPECT_EQ(o.precision, DType::kFloat32);
+  EXPECT_EQ(o.optimizer.kind, ours.optimizer.kind);  // it takes the program's own
+  EXPECT_EQ(o.optimizer.lr, ours.optimizer.lr);
   EXPECT_EQ(o.micro_batch, ours.micro_batch);
   EXPECT_TRUE(remarks_.empty());
 }
@@ -154,17 +154,17 @@ TEST_F(Deepspeed, KeysThatAreHonoured) {
     EXPECT_EQ(value(one.json, one.option), one.value) << one.json << " " << one.option;
   const TrainOptions scaled = options(R"({"fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 12,
       "loss_scale_window": 500, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2}})");
-  EXPECT_EQ(scaled.loss_scaling.loss_scale, 128);
-  EXPECT_EQ(scaled.loss_scaling.initial_scale_power, 12);
-  EXPECT_EQ(scaled.loss_scaling.loss_scale_window, 500);
-  EXPECT_EQ(scaled.loss_scaling.hysteresis, 3);
-  EXPECT_TRUE(scaled.loss_scaling.consecutive_hysteresis);
-  EXPECT_EQ(scaled.loss_scaling.min_loss_scale, 2);
+  EXPECT_EQ(scaled.engine.loss_scaling.loss_scale, 128);
+  EXPECT_EQ(scaled.engine.loss_scaling.initial_scale_power, 12);
+  EXPECT_EQ(scaled.engine.loss_scaling.loss_scale_window, 500);
+  EXPECT_EQ(scaled.engine.loss_scaling.hysteresis, 3);
+  EXPECT_TRUE(scaled.engine.loss_scaling.consecutive_hysteresis);
+  EXPECT_EQ(scaled.engine.loss_scaling.min_loss_scale, 2);
 }
 
 TEST_F(Deepspeed, AutoIsOurs) {
   TrainOptions ours;
-  const Json defaults = train_option_table(ours).values();
+  const Json defaults = option_values(train_option_table(ours));
   TrainOptions o = options(R"({
     "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
     "gradient_clipping": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto", "loss_scale": "auto"},
@@ -172,12 +172,12 @@ TEST_F(Deepspeed, AutoIsOurs) {
     "scheduler": {"type": "auto", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
     "zero_optimization": {"stage": "auto", "offload_optimizer": {"device": "auto"}, "zero_quantized_weights": "auto"},
     "seed": "auto"})");
-  Json taken = train_option_table(o).values();
+  Json taken = option_values(train_option_table(o));
   taken["deepspeed"] = nullptr;
   EXPECT_EQ(taken, defaults);
   // A warm-up to "auto" is one to the optimizer's rate.
   const TrainOptions warm = options(scheduler("WarmupLR", R"("warmup_max_lr": "auto", "warmup_num_steps": "auto")"));
-  EXPECT_EQ(warm.lr, 0.5);
+  EXPECT_EQ(warm.optimizer.lr, 0.5);
   EXPECT_EQ(warm.warmup, 0);
 }
 
@@ -286,32 +286,32 @@ TEST_F(Deepspeed, UnknownKeysAndBadFilesAreSentences) {
   EXPECT_NE(complaint("[]").find("no JSON object"), std::string::npos);
   EXPECT_NE(complaint("{\"gradient_clipping\": 1e400}").find("larger than any double"), std::string::npos);
   EXPECT_NE(complaint("").find("the file is empty"), std::string::npos);
-  EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").seed, 3);
+  EXPECT_EQ(options("{\"seed\": 3  // a comment\n}").engine.seed, 3u);
 }
 
 TEST_F(Deepspeed, TheCommandLineWinsThenTheConfigurationFile) {
   std::ofstream(ini_) << "zero-stage = 2\nclip = 3\n";
   const std::string json = R"({"zero_optimization": {"stage": 1}, "gradient_clipping": 5, "seed": 9})";
   const TrainOptions o = options(json, {"--config", ini_, "--clip", "4"});
-  EXPECT_EQ(o.stage(), 2);
-  EXPECT_EQ(o.clip, 4);
-  EXPECT_EQ(o.seed, 9);
+  EXPECT_EQ(o.engine.zero_stage, 2);
+  EXPECT_EQ(o.engine.clip, 4);
+  EXPECT_EQ(o.engine.seed, 9u);
   // The configuration file may name it too.
   std::ofstream(ini_) << "deepspeed = " << path_ << "\nclip = 3\n";
   TrainOptions named;
   parse_train_arguments(named, {"--config", ini_});
-  EXPECT_EQ(named.stage(), 1);
-  EXPECT_EQ(named.clip, 3);
+  EXPECT_EQ(named.engine.zero_stage, 1);
+  EXPECT_EQ(named.engine.clip, 3);
 }
 
 TEST_F(Deepspeed, TheBatchIsSharedAsThere) {
   TrainOptions o = options(R"({"train_batch_size": 32, "gradient_accumulation_steps": 2})");
   resolve(o, 4, false);
   EXPECT_EQ(o.micro_batch, 4);
-  EXPECT_EQ(o.accumulate, 2);
+  EXPECT_EQ(o.engine.accumulate, 2);
   TrainOptions both = options(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 2})");
   resolve(both, 4, false);
-  EXPECT_EQ(both.accumulate, 4);
+  EXPECT_EQ(both.engine.accumulate, 4);
   TrainOptions micro = options(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 3})");
   resolve(micro, 4, false);
   EXPECT_EQ(micro.global_batch, 24);
@@ -319,7 +319,7 @@ TEST_F(Deepspeed, TheBatchIsSharedAsThere) {
   EXPECT_THROW(resolve(uneven, 4, false), UsageError);
   TrainOptions by_flag = options(R"({"train_batch_size": 32})", {"--micro-batch", "1"});
   resolve(by_flag, 4, false);
-  EXPECT_EQ(by_flag.accumulate, 8);
+  EXPECT_EQ(by_flag.engine.accumulate, 8);
 }
 
 /// Each key has one fate, each option that a key sets is there, and none hides behind a block that is passed over.
@@ -356,11 +356,11 @@ TEST(ScaledRate, FollowsTheEffectiveBatch) {
   resolve(o, 2, false);
   EXPECT_DOUBLE_EQ(rate_schedule(o).lr, 0.4);
   EXPECT_DOUBLE_EQ(rate_schedule(o).min_lr, 0.04);
-  o.scale_lr = "linear";
+  o.scale_lr = RateScaling::kLinear;
   EXPECT_DOUBLE_EQ(rate_schedule(o).lr, 1.6);
-  o.scale_lr = "none";
+  o.scale_lr = RateScaling::kNone;
   EXPECT_THROW(resolve(o, 2, false), UsageError);  // --base-batch has nothing to do then
-  o.scale_lr = "sqrt";
+  o.scale_lr = RateScaling::kSqrt;
   o.base_batch.reset();
   EXPECT_THROW(resolve(o, 2, false), UsageError);
 }

@@ -43,7 +43,8 @@ void run_deepspeed(std::string_view input) {
     for (const std::string& key : take_deepspeed_file(options, path)) require(!key.empty(), "a key without a name");
     TrainOptions again;
     take_deepspeed_file(again, path);
-    require(again.zero_stage == options.zero_stage && again.clip == options.clip, "the same file says two things");
+    require(again.engine.zero_stage == options.engine.zero_stage && again.engine.clip == options.engine.clip,
+            "the same file says two things");
   } catch (const UsageError& error) {
     const std::string_view sentence = error.what();
     require(sentence.find(path) != std::string_view::npos, "an error that does not name the file");

@@ -1,11 +1,13 @@
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sstream>
 
 #include "apps/models/shape.h"
-#include "apps/options/nearest.h"
 #include "apps/options/train_options.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot::test {
@@ -65,15 +67,16 @@ TEST(Nearest, FindsWhatWasMeant) {
 TEST(TrainOptions, TakesValuesInBothSpellings) {
   const TrainOptions o = parsed({"--zero-stage", "2", "--lr=1e-3", "--betas", "0.8,0.99", "--memory-budget", "24GiB",
                                  "--quiet", "--nesterov=off", "--offload", "disk:/scratch", "--seed", "0"});
-  EXPECT_EQ(o.stage(), 2);
-  EXPECT_EQ(o.lr, 1e-3);
-  EXPECT_EQ(o.beta_1, 0.8);
-  EXPECT_EQ(o.beta_2, 0.99);
+  EXPECT_EQ(o.engine.zero_stage, 2);
+  EXPECT_EQ(o.optimizer.lr, 1e-3);
+  EXPECT_EQ(o.optimizer.beta1, 0.8);
+  EXPECT_EQ(o.optimizer.beta2, 0.99);
   EXPECT_EQ(o.memory_budget, int64_t{24} << 30);
   EXPECT_TRUE(o.quiet);
-  EXPECT_EQ(o.nesterov, false);
-  EXPECT_EQ(o.offload, "disk:/scratch");
-  EXPECT_EQ(o.seed, 0);
+  EXPECT_EQ(o.optimizer.nesterov, false);
+  EXPECT_EQ(o.engine.offload_state, Offload::kDisk);
+  EXPECT_EQ(o.engine.offload_state_to, "/scratch");
+  EXPECT_EQ(o.engine.seed, 0u);
 }
 
 TEST(TrainOptions, ComplainInOneLineThatNamesFlagAndRemedy) {
@@ -97,6 +100,26 @@ TEST(TrainOptions, ComplainInOneLineThatNamesFlagAndRemedy) {
   EXPECT_TRUE(says(complaint({"--steps", "5", "--steps", "6"}), "none"));  // the last one wins
 }
 
+TEST(TrainOptions, EveryWordOfAHintReadsBack) {
+  TrainOptions options;
+  const OptionTable table = train_option_table(options);
+  int words = 0;
+  for (const OptionTable::Entry& entry : table.entries()) {
+    std::istringstream hint(entry.option.hint.find('|') == std::string::npos ? "" : entry.option.hint);
+    for (std::string word; std::getline(hint, word, '|');) {
+      if (std::ranges::any_of(word, [](char letter) { return letter >= 'A' && letter <= 'Z'; })) continue;
+      entry.option.set(word);
+      EXPECT_EQ(text_of(entry.option.get()), word) << entry.option.name;
+      ++words;
+    }
+  }
+  EXPECT_GT(words, 50);
+  EXPECT_EQ(parsed({"--schedule", "inverse-sqrt"}).schedule, RateShape::kInverseSqrt);
+  EXPECT_EQ(parsed({"--scale-lr", "sqrt"}).scale_lr, RateScaling::kSqrt);
+  EXPECT_EQ(parsed({"--warmup-shape", "log"}).warmup_shape, WarmupShape::kLog);
+  EXPECT_TRUE(says(complaint({"--schedule", "cosin"}), "give one of constant, linear, cosine, wsd, inverse-sqrt."));
+}
+
 class ConfigFile : public testing::Test {
  protected:
   ~ConfigFile() override { std::filesystem::remove(path_); }
@@ -111,7 +134,7 @@ TEST_F(ConfigFile, IsReadBeforeTheCommandLine) {
   const std::string path =
       write("# a run\nzero-stage = 1\n[section]\nmicro_batch=2  # two\n\nquiet\nmodel = gpt2-124m\r\n");
   const TrainOptions o = parsed({"--zero-stage", "2", "--config", path});
-  EXPECT_EQ(o.stage(), 2);
+  EXPECT_EQ(o.engine.zero_stage, 2);
   EXPECT_EQ(o.micro_batch, 2);
   EXPECT_EQ(o.model, "gpt2-124m");
   EXPECT_TRUE(o.quiet);
@@ -130,7 +153,7 @@ TEST_F(ConfigFile, ComplaintsNameFileAndLine) {
 TEST(TrainOptions, HelpListsEveryOptionWithItsDefaultInAHundredColumns) {
   TrainOptions options;
   const OptionTable table = train_option_table(options);
-  const std::string help = table.help();
+  const std::string help = option_help(table);
   for (const std::string& name : table.names()) EXPECT_NE(help.find("  --" + name), std::string::npos) << name;
   EXPECT_NE(help.find("--zero-stage 0|1|2|3  (3)"), std::string::npos);
   EXPECT_NE(help.find("--betas X,Y  (0.9,0.95)"), std::string::npos);
@@ -146,9 +169,9 @@ TEST(TrainOptions, ResolvesShapeBatchAndPrecision) {
   resolve(o, 2, false);
   EXPECT_EQ(o.hidden, 256);
   EXPECT_EQ(o.sequence, 128);
-  EXPECT_EQ(o.accumulate, 4);
-  EXPECT_EQ(o.precision, "fp32");
-  EXPECT_EQ(o.accumulate_into, "shard");
+  EXPECT_EQ(o.engine.accumulate, 4);
+  EXPECT_EQ(o.precision, DType::kFloat32);
+  EXPECT_EQ(o.engine.accumulate_into, AccumulateInto::kShard);
   TrainOptions uneven = parsed({"--global-batch", "30"});
   EXPECT_THROW(resolve(uneven, 2, false), UsageError);
   TrainOptions crooked = parsed({"--heads", "3"});

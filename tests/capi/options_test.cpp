@@ -89,15 +89,16 @@ TEST_F(CapiOptions, EveryOptimizerIsMade) {
 
 TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
   expect_refused("zero-stge", "3", "there is no option \"zero-stge\"; there are device, world, threads");
-  expect_refused("zero-stage", "three", "the option zero-stage: \"three\" will not do: give a whole number, 0 or more");
-  expect_refused("zero-stage", "3 ", "will not do");
-  expect_refused("offload", "disk:", "will not do: give one of none, host, disk:DIR");
+  expect_refused("zero-stage", "three", "the option zero-stage: 'three' will not do: give one of 0, 1, 2, 3.");
+  expect_refused("zero-stage", "33", "will not do");
+  expect_refused("offload", "disk", "will not do: give one of none, host, disk:DIR");
+  expect_refused("offload", "disk:", "disk: wants a directory");
   expect_refused("lr", "-1", "the option lr");
   expect_refused("lr", "nan", "the option lr");
-  expect_refused("lr", "inf", "finite");
+  expect_refused("lr", "inf", "give a number from 0 to 1e+29");
   expect_refused("betas", "0.9", "with a comma between");
   expect_refused("gather", "views", "give one of auto, view, copy");
-  expect_refused("reproducible", "yes", "give on or off");
+  expect_refused("reproducible", "maybe", "give on or off");
   expect_refused("quantize", "all", "give one of none, weights, gradients, both");
   expect_refused("memory-budget", "2 parsecs", "number of bytes");
   expect_refused("memory-budget", "1e30TiB", "number of bytes");
@@ -106,9 +107,7 @@ TEST_F(CapiOptions, WhatWillNotDoIsToldByName) {
 }
 
 TEST_F(CapiOptions, AnEngineRefusesWhatDoesNotCompose) {
-  EXPECT_EQ(set("optimizer", "best"), ALIQUOT_DONE);
-  EXPECT_EQ(create(), ALIQUOT_USAGE);
-  EXPECT_STREQ(aliquot_message(), "there is no optimizer best; there are adamw, adam, adamw8bit, lion, sgd and muon");
+  expect_refused("optimizer", "best", "give one of adamw, adam, adamw8bit, lion, sgd, muon");
   EXPECT_EQ(set("optimizer", "sgd"), ALIQUOT_DONE);
   EXPECT_EQ(set("momentum", "0.5"), ALIQUOT_DONE);
   EXPECT_EQ(set("nesterov", "on"), ALIQUOT_DONE);

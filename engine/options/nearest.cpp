@@ -1,4 +1,4 @@
-#include "apps/options/nearest.h"
+#include "engine/options/nearest.h"
 
 #include <algorithm>
 

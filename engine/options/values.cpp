@@ -1,11 +1,11 @@
-#include "apps/options/values.h"
+#include "engine/options/values.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 
-#include "apps/options/nearest.h"
+#include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -88,6 +88,13 @@ int64_t parse_count(std::string_view text, WholeRange range) {
   return value;
 }
 
+uint64_t parse_seed(std::string_view text) {
+  uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error == std::errc() && end == text.data() + text.size()) return seed;
+  return static_cast<uint64_t>(parse_count(text, {}));
+}
+
 int64_t parse_bytes(std::string_view text) {
   const std::string what = "a number of bytes, as in 512MiB, 24GiB or 80GB";
   const int64_t value = parse_scaled(text, kByteSuffixes, what);
@@ -137,20 +144,6 @@ bool parse_switch(std::string_view given) {
     if (text == off) return false;
   }
   refuse(given, "on or off");
-}
-
-DType parse_dtype(std::string_view text) {
-  if (text == "fp32") return DType::kFloat32;
-  if (text == "bf16") return DType::kBFloat16;
-  if (text == "fp16") return DType::kFloat16;
-  refuse(text, "fp32, bf16 or fp16");
-}
-
-DeviceChoice parse_device(std::string_view text) {
-  if (text == "auto") return DeviceChoice::kAuto;
-  if (text == "host") return DeviceChoice::kHost;
-  if (text == "cuda") return DeviceChoice::kCuda;
-  refuse(text, "auto, host or cuda");
 }
 
 std::string exact_text(double value) { return exact(value); }

@@ -1,0 +1,224 @@
+// The command and the C interface accept the same text for every option that they share, and read the same value.
+#include <algorithm>
+#include <aliquot/c.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/options/train_options.h"
+#include "capi/options.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::test {
+namespace {
+
+using Spellings = std::vector<std::string>;
+
+struct OptionCase {
+  std::string name;
+  std::vector<Spellings> values;  // each: spellings of one value
+  Spellings refused;
+};
+
+const std::vector<Spellings> kSwitch = {{"on", "true", "yes", "1", " on "}, {"off", "false", "no", "0", "off "}};
+const Spellings kNoSwitch = {"", "maybe", "On", "2", "onn"}, kNoCount = {"", "-1", "1.5", "two", "1e3", "1 x", "0x1"},
+                kNoRate = {"", "-1", "fast", "nan", "inf", "1e30", "0.1x"},
+                kNoOffload = {"", "disk:", "disk:DIR", "tape", "Host"};
+const std::vector<Spellings> kRates = {{"0", "0.0", "0e5"}, {"3e-4", "0.0003", " 3E-4 "}, {"1e29"}};
+const std::vector<Spellings> kGradientTypes = {{"fp32", " fp32"}, {"bf16", "bf16 "}};
+const Spellings kNoGradientType = {"", "fp16", "float", "BF16"};
+const std::vector<Spellings> kCounts = {
+    {"1", "01", " 1"}, {"2", "2 "}, {"12k", "12000", "12K", "12 k"}, {"0.5m", "500000"}};
+
+const std::vector<OptionCase> kCases = {
+    {"device", {{"auto"}, {"host", " host "}, {"cuda"}}, {"", "gpu", "Host"}},
+    {"world", {{"auto"}, {"threads"}, {"mpi"}, {"nccl"}}, {"", "thread", "MPI"}},
+    {"threads", {{"1"}, {"4k", "4000"}, {"4096"}}, {"", "0", "4097", "-1", "1.5"}},
+    {"timeout", {{"600", "6e2", "600.0"}, {"12.5"}, {"1e9"}, {"0.001"}}, {"", "0", "-1", "inf", "nan", "2e9", "long"}},
+    {"zero-stage", {{"0"}, {"1", " 1"}, {"2"}, {"3", "3 "}}, {"", "4", "-1", "three", "03"}},
+    {"replicas", kCounts, {"", "0", "-1", "1.5", "2m"}},
+    {"accumulate", kCounts, {"", "0", "-1", "1.5", "2m"}},
+    {"accumulate-into", {{"auto"}, {"full"}, {"shard"}}, {"", "both", "Full"}},
+    {"prefetch", {{"0"}, {"1"}, {"12k", "12000"}, {"1048576"}}, kNoCount},
+    {"keep-gathered", {{"0"}, {"1"}, {"12k", "12000"}, {"1048576"}}, kNoCount},
+    {"recompute", {{"auto"}, {"none", "0"}, {"block", "2147483647"}, {"5"}}, {"", "all", "-1", "1.5", "2147483648"}},
+    {"gather", {{"auto"}, {"view"}, {"copy"}}, {"", "views", "Copy"}},
+    {"offload", {{"none"}, {"host"}, {"disk:/tmp"}, {"disk:a b"}}, kNoOffload},
+    {"offload-parameters", {{"none"}, {"host"}, {"disk:/tmp"}, {"disk:a b"}}, kNoOffload},
+    {"update-in-backward", kSwitch, kNoSwitch},
+    {"reproducible", kSwitch, kNoSwitch},
+    {"quantize", {{"none"}, {"weights"}, {"gradients"}, {"both"}}, {"", "all", "Both"}},
+    {"max-skipped", {{"0"}, {"10"}, {"1k", "1000"}, {"2147483647"}}, {"", "-1", "1.5", "2147483648"}},
+    {"check", kSwitch, kNoSwitch},
+    {"memory-budget",
+     {{"0"},
+      {"1536", "1.5KiB", "1.5kib", "1.5 KIB"},
+      {"2GiB", "2gib", "2 GiB", "2147483648"},
+      {"80GB", "80gb", "80000000000", "80000000000B"},
+      {"1TB", "1000gb"}},
+     {"", "-1", "1.5", "2 parsecs", "1e30TiB", "nan"}},
+    {"precision", {{"fp32"}, {"bf16"}, {"fp16", " fp16"}}, {"", "fp64", "FP16"}},
+    {"gradients", kGradientTypes, kNoGradientType},
+    {"reduce-precision", kGradientTypes, kNoGradientType},
+    {"master", {{"split"}, {"fp32"}}, {"", "bf16"}},
+    {"state", kGradientTypes, kNoGradientType},
+    {"optimizer", {{"adamw"}, {"adam"}, {"adamw8bit"}, {"lion"}, {"sgd"}, {"muon"}}, {"", "best", "AdamW"}},
+    {"lr", kRates, kNoRate},
+    {"betas", {{"0.9,0.95", "0.9, 0.95", "9e-1,95e-2"}, {"0,0"}}, {"", "0.9", "0.9,1", "1,0.9", "-0.1,0.9", "0.9,x"}},
+    {"eps", kRates, kNoRate},
+    {"weight-decay", kRates, kNoRate},
+    {"momentum", {{"0"}, {"0.9", "9e-1"}, {"1"}}, {"", "-1", "1.1", "nan"}},
+    {"nesterov", kSwitch, kNoSwitch},
+    {"muon-lr", kRates, kNoRate},
+    {"clip", {{"0"}, {"0.5", "5e-1"}, {"1e300"}}, {"", "-1", "nan", "inf"}},
+    {"seed",
+     {{"0"}, {"7"}, {"12k", "12000"}, {"18446744073709551615"}},
+     {"", "-1", "1.5", "x", "18446744073709551616"}},
+};
+
+/// What an option is set to, or why it is not.
+struct Outcome {
+  OptionValue value;
+  std::string why;  // empty: it is
+};
+
+/// Of a table without its command: `check` is none of `aliquot train`.
+Outcome by_command(const std::string& name, const std::string& text) {
+  TrainOptions options;
+  const OptionTable train = train_option_table(options), common = common_option_table(options);
+  const std::string flag = "--" + name;
+  try {
+    if (train.find(name) != nullptr) {
+      set_options(train, {{name, flag, text}});
+    } else {
+      set_options(common, {{name, flag, text}});
+    }
+  } catch (const UsageError& error) {
+    const std::string said = error.what();
+    EXPECT_TRUE(said.starts_with(flag + ": ")) << said;
+    return {{}, said.substr(flag.size() + 2)};
+  }
+  return {common.find(name)->get(), ""};
+}
+
+Outcome by_c(const std::string& name, const std::string& text) {
+  aliquot_options* made = nullptr;
+  EXPECT_EQ(aliquot_options_create(&made), ALIQUOT_DONE);
+  const std::unique_ptr<aliquot_options, decltype(&aliquot_options_free)> options(made, aliquot_options_free);
+  if (aliquot_options_set(made, name.c_str(), text.c_str()) == ALIQUOT_DONE)
+    return {common_option_table(made->options).find(name)->get(), ""};
+  const std::string said = aliquot_message(), start = "the option " + name + ": ";
+  EXPECT_TRUE(said.starts_with(start)) << said;
+  return {{}, said.substr(std::min(start.size(), said.size()))};
+}
+
+TEST(CommonOptions, EveryOneIsOfTheCommandAndIsTestedHere) {
+  TrainOptions options;
+  const OptionTable train = train_option_table(options), common = common_option_table(options);
+  for (const std::string& name : common.names()) {
+    EXPECT_TRUE(train.find(name) != nullptr || name == "check") << name;
+    EXPECT_EQ(std::ranges::count(kCases, name, &OptionCase::name), 1) << name;
+  }
+  EXPECT_EQ(kCases.size(), common.names().size());
+}
+
+TEST(CommonOptions, CommandAndCReadTheSameValues) {
+  for (const OptionCase& one : kCases) {
+    std::vector<OptionValue> seen;
+    for (const Spellings& spellings : one.values) {
+      const Outcome first = by_command(one.name, spellings.front());
+      EXPECT_EQ(std::ranges::count(seen, first.value), 0) << one.name << " " << spellings.front();
+      seen.push_back(first.value);
+      for (const std::string& text : spellings) {
+        SCOPED_TRACE(one.name + " '" + text + "'");
+        const Outcome command = by_command(one.name, text), c = by_c(one.name, text);
+        EXPECT_EQ(command.why, "");
+        EXPECT_EQ(c.why, "");
+        EXPECT_TRUE(command.value == first.value && c.value == first.value);
+      }
+    }
+  }
+}
+
+TEST(CommonOptions, CommandAndCRefuseTheSameInTheSameWords) {
+  for (const OptionCase& one : kCases) {
+    for (const std::string& text : one.refused) {
+      SCOPED_TRACE(one.name + " '" + text + "'");
+      const Outcome command = by_command(one.name, text), c = by_c(one.name, text);
+      EXPECT_NE(command.why, "");
+      EXPECT_EQ(command.why, c.why);
+      EXPECT_EQ(c.why.find("--"), std::string::npos) << c.why;
+    }
+  }
+}
+
+/// The words name these values, in the engine's own types.
+TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
+  CommonOptions o;
+  const OptionTable table = common_option_table(o);
+  for (const auto& [name, text] : std::vector<std::pair<const char*, const char*>>{{"device", "cuda"},
+                                                                                   {"world", "mpi"},
+                                                                                   {"threads", "3"},
+                                                                                   {"timeout", "9"},
+                                                                                   {"zero-stage", "2"},
+                                                                                   {"replicas", "4"},
+                                                                                   {"accumulate", "5"},
+                                                                                   {"accumulate-into", "full"},
+                                                                                   {"prefetch", "6"},
+                                                                                   {"keep-gathered", "7"},
+                                                                                   {"recompute", "block"},
+                                                                                   {"gather", "copy"},
+                                                                                   {"offload", "disk:d"},
+                                                                                   {"offload-parameters", "host"},
+                                                                                   {"update-in-backward", "on"},
+                                                                                   {"reproducible", "on"},
+                                                                                   {"quantize", "weights"},
+                                                                                   {"max-skipped", "8"},
+                                                                                   {"check", "on"},
+                                                                                   {"memory-budget", "1KiB"},
+                                                                                   {"precision", "fp16"},
+                                                                                   {"gradients", "bf16"},
+                                                                                   {"reduce-precision", "fp32"},
+                                                                                   {"master", "fp32"},
+                                                                                   {"state", "bf16"},
+                                                                                   {"optimizer", "muon"},
+                                                                                   {"lr", "0.5"},
+                                                                                   {"muon-lr", "0.25"},
+                                                                                   {"clip", "0.75"},
+                                                                                   {"seed", "11"}})
+    table.find(name)->set(text);
+  const EngineOptions e = o.engine_options();
+  EXPECT_EQ(o.world.device, DeviceChoice::kCuda);
+  EXPECT_EQ(o.world.kind, WorldChoice::kMpi);
+  EXPECT_EQ(o.world.threads_per_rank, 3);
+  EXPECT_EQ(o.world.timeout_seconds, 9);
+  EXPECT_EQ(e.zero_stage, 2);
+  EXPECT_EQ(e.replicas, 4);
+  EXPECT_EQ(e.accumulate, 5);
+  EXPECT_EQ(e.accumulate_into, AccumulateInto::kFull);
+  EXPECT_EQ(e.prefetch, 6);
+  EXPECT_EQ(e.keep_gathered, 7);
+  EXPECT_EQ(e.recompute, kRecomputeAll);
+  EXPECT_EQ(e.gather, GatherMode::kCopy);
+  EXPECT_EQ(e.offload_state, Offload::kDisk);
+  EXPECT_EQ(e.offload_state_to, "d");
+  EXPECT_EQ(e.offload_parameters, Offload::kHost);
+  EXPECT_EQ(e.offload_parameters_to, "");
+  EXPECT_TRUE(e.update_in_backward && e.reproducible && e.quantize_weights && e.check);
+  EXPECT_FALSE(e.quantize_gradients);
+  EXPECT_EQ(e.max_skipped, 8);
+  EXPECT_EQ(e.memory_budget_bytes, 1024);
+  EXPECT_EQ(e.precision.compute, DType::kFloat16);
+  EXPECT_EQ(e.precision.gradients, DType::kBFloat16);
+  EXPECT_EQ(e.precision.reduce, DType::kFloat32);
+  EXPECT_EQ(e.precision.master, MasterForm::kWhole);
+  EXPECT_EQ(e.moments, DType::kBFloat16);
+  EXPECT_EQ(std::get<Muon>(e.optimizer).lr, 0.25f);
+  EXPECT_EQ(std::get<Muon>(e.optimizer).rest.lr, 0.5f);
+  EXPECT_EQ(e.clip, 0.75);
+  EXPECT_EQ(e.seed, 11u);
+}
+
+}  // namespace
+}  // namespace aliquot::test
