@@ -1,9 +1,9 @@
 // Ranks that would run different schedules, or train otherwise, are told apart before any of them waits for another.
 #include <algorithm>
-#include <array>
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/options/words.h"
 #include "engine/proof/validate.h"
 
 namespace aliquot {
@@ -48,16 +48,13 @@ std::string numbers(const Optimizer& optimizer, const std::string& of) {
 
 /// What a schedule is made from, by the names of EngineOptions, a line each.
 std::string scheduled(const EngineOptions& o) {
-  static constexpr std::array<std::string_view, 3> kGathers = {"auto", "view", "copy"},
-                                                   kInto = {"auto", "full", "shard"},
-                                                   kOffloads = {"none", "host", "disk"};
-  const auto word = [](const auto& words, auto value) { return words[static_cast<std::size_t>(value)]; };
   return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
-                     o.replicas, o.precision.describe(), o.accumulate, word(kInto, o.accumulate_into)) +
+                     o.replicas, o.precision.describe(), o.accumulate,
+                     word_of(kAccumulateIntoWords, o.accumulate_into)) +
          fmt::format(
              "prefetch {}\nkeep_gathered {}\nrecompute {}\ngather {}\noffload_state {}\noffload_parameters {}\n",
-             o.prefetch, o.keep_gathered, o.recompute, word(kGathers, o.gather), word(kOffloads, o.offload_state),
-             word(kOffloads, o.offload_parameters)) +
+             o.prefetch, o.keep_gathered, o.recompute, word_of(kGatherWords, o.gather),
+             word_of(kOffloadWords, o.offload_state), word_of(kOffloadWords, o.offload_parameters)) +
          fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
                      o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +
          fmt::format("memory_budget_bytes {}\ncheck {}\n", o.memory_budget_bytes, o.check);

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "apps/options/train_options.h"
+#include "engine/options/policy_of.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -111,9 +112,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   EngineOptions& engine = o.engine;
   if (!o.precision) o.precision = on_gpu ? DType::kBFloat16 : DType::kFloat32;
   if (!engine.precision.reduce) engine.precision.reduce = engine.precision.gradients;
-  if (engine.accumulate_into == AccumulateInto::kAuto)
-    engine.accumulate_into =
-        engine.zero_stage >= 2 || engine.reproducible ? AccumulateInto::kShard : AccumulateInto::kFull;
+  const bool into_shard = accumulates_into_shard(policy_of(engine));
+  engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;
   resolve_batch(o, rank_count);
   check_together(o);
 }

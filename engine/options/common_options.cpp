@@ -62,14 +62,16 @@ void add_recompute(OptionTable& t, int& count) {
       "What runs forward again in backward and keeps nothing; auto: what --memory-budget needs.", set, get);
 }
 
+/// "auto" is the default and is not listed.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
-  const auto set = [&into](std::string_view text) {
-    into = text == "auto" ? AccumulateInto::kAuto : parse_word<AccumulateInto>(text, kAccumulateIntoWords);
+  constexpr Words<AccumulateInto> kAll = kAccumulateIntoWords;
+  const auto listed = kAll.subspan(1);
+  const auto set = [&into, listed, kAll](std::string_view text) {
+    into = text == kAll.front().text ? kAll.front().value : parse_word(text, listed);
   };
-  add(t, "accumulate-into", joined(names_of<AccumulateInto>(kAccumulateIntoWords)),
-      "Sum micro-batches unsharded or sharded; default full at stages 0 and 1, shard at 2 and 3.", set, [&into] {
-        const std::string word(word_of(kAccumulateIntoWords, into));
-        return word.empty() ? OptionValue() : OptionValue(word);
+  add(t, "accumulate-into", joined(names_of(listed)),
+      "Sum micro-batches unsharded or sharded; default full at stages 0 and 1, shard at 2 and 3.", set, [&into, kAll] {
+        return into == kAll.front().value ? OptionValue() : OptionValue(std::string(word_of(kAll, into)));
       });
 }
 

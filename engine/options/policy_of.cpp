@@ -3,22 +3,27 @@
 namespace aliquot {
 
 Policy policy_of(const EngineOptions& options) {
-  Policy policy = {.zero_stage = options.zero_stage,
-                   .replica_count = options.replicas,
-                   .precision = options.precision,
-                   .micro_batch_count = options.accumulate,
-                   .accumulate_into = options.accumulate_into,
-                   .prefetch = options.prefetch,
-                   .keep_gathered = options.keep_gathered,
-                   .recompute = options.recompute,
-                   .gather = options.gather,
-                   .offload_state = options.offload_state,
-                   .offload_parameters = options.offload_parameters,
-                   .update_in_backward = options.update_in_backward,
-                   .reproducible = options.reproducible,
-                   .quantize_weights = options.quantize_weights,
-                   .quantize_gradients = options.quantize_gradients,
-                   .check = options.check};
+  Policy policy;
+  // Every field of Policy by name: a new one does not compile before it is looked at here.
+  auto& [zero_stage, replica_count, precision, micro_batch_count, accumulate_into, prefetch, keep_gathered, recompute,
+         gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
+         quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = policy;
+  zero_stage = options.zero_stage;
+  replica_count = options.replicas;
+  precision = options.precision;
+  micro_batch_count = options.accumulate;
+  accumulate_into = options.accumulate_into;
+  prefetch = options.prefetch;
+  keep_gathered = options.keep_gathered;
+  recompute = options.recompute;
+  gather = options.gather;
+  offload_state = options.offload_state;
+  offload_parameters = options.offload_parameters;
+  update_in_backward = options.update_in_backward;
+  reproducible = options.reproducible;
+  quantize_weights = options.quantize_weights;
+  quantize_gradients = options.quantize_gradients;
+  check = options.check;
   take_optimizer(policy, options.optimizer, options.moments);
   return policy;
 }

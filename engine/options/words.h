@@ -14,8 +14,8 @@ inline constexpr std::array kDeviceWords{Word{"auto", DeviceChoice::kAuto}, Word
 inline constexpr std::array kWorldWords{Word{"auto", WorldChoice::kAuto}, Word{"threads", WorldChoice::kThreads},
                                         Word{"mpi", WorldChoice::kMpi}, Word{"nccl", WorldChoice::kNccl}};
 inline constexpr std::array kStageWords{Word{"0", 0}, Word{"1", 1}, Word{"2", 2}, Word{"3", 3}};
-inline constexpr std::array kAccumulateIntoWords{Word{"full", AccumulateInto::kFull},
-                                                 Word{"shard", AccumulateInto::kShard}};
+inline constexpr std::array kAccumulateIntoWords{
+    Word{"auto", AccumulateInto::kAuto}, Word{"full", AccumulateInto::kFull}, Word{"shard", AccumulateInto::kShard}};
 inline constexpr std::array kGatherWords{Word{"auto", GatherMode::kAuto}, Word{"view", GatherMode::kView},
                                          Word{"copy", GatherMode::kCopy}};
 inline constexpr std::array kOffloadWords{Word{"none", Offload::kNone}, Word{"host", Offload::kHost},

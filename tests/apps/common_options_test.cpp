@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "apps/options/train_options.h"
 #include "capi/options.h"
+#include "engine/options/policy_of.h"
 #include "kernels/system/error.h"
 
 namespace aliquot::test {
@@ -153,8 +155,8 @@ TEST(CommonOptions, CommandAndCRefuseTheSameInTheSameWords) {
   }
 }
 
-/// The words name these values, in the engine's own types.
-TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
+/// All of them set, each to another value than its default.
+CommonOptions all_set() {
   CommonOptions o;
   const OptionTable table = common_option_table(o);
   for (const auto& [name, text] : std::vector<std::pair<const char*, const char*>>{{"device", "cuda"},
@@ -173,7 +175,7 @@ TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
                                                                                    {"offload-parameters", "host"},
                                                                                    {"update-in-backward", "on"},
                                                                                    {"reproducible", "on"},
-                                                                                   {"quantize", "weights"},
+                                                                                   {"quantize", "both"},
                                                                                    {"max-skipped", "8"},
                                                                                    {"check", "on"},
                                                                                    {"memory-budget", "1KiB"},
@@ -188,36 +190,66 @@ TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
                                                                                    {"clip", "0.75"},
                                                                                    {"seed", "11"}})
     table.find(name)->set(text);
-  const EngineOptions e = o.engine_options();
+  return o;
+}
+
+/// Every field of EngineOptions, so that a new one does not compile before it is an option, or is named as none.
+TEST(CommonOptions, AreTypedAsTheEngineTakesThem) {
+  const CommonOptions o = all_set();
   EXPECT_EQ(o.world.device, DeviceChoice::kCuda);
   EXPECT_EQ(o.world.kind, WorldChoice::kMpi);
   EXPECT_EQ(o.world.threads_per_rank, 3);
   EXPECT_EQ(o.world.timeout_seconds, 9);
-  EXPECT_EQ(e.zero_stage, 2);
-  EXPECT_EQ(e.replicas, 4);
-  EXPECT_EQ(e.accumulate, 5);
-  EXPECT_EQ(e.accumulate_into, AccumulateInto::kFull);
-  EXPECT_EQ(e.prefetch, 6);
-  EXPECT_EQ(e.keep_gathered, 7);
-  EXPECT_EQ(e.recompute, kRecomputeAll);
-  EXPECT_EQ(e.gather, GatherMode::kCopy);
-  EXPECT_EQ(e.offload_state, Offload::kDisk);
-  EXPECT_EQ(e.offload_state_to, "d");
-  EXPECT_EQ(e.offload_parameters, Offload::kHost);
-  EXPECT_EQ(e.offload_parameters_to, "");
-  EXPECT_TRUE(e.update_in_backward && e.reproducible && e.quantize_weights && e.check);
-  EXPECT_FALSE(e.quantize_gradients);
-  EXPECT_EQ(e.max_skipped, 8);
-  EXPECT_EQ(e.memory_budget_bytes, 1024);
-  EXPECT_EQ(e.precision.compute, DType::kFloat16);
-  EXPECT_EQ(e.precision.gradients, DType::kBFloat16);
-  EXPECT_EQ(e.precision.reduce, DType::kFloat32);
-  EXPECT_EQ(e.precision.master, MasterForm::kWhole);
-  EXPECT_EQ(e.moments, DType::kBFloat16);
-  EXPECT_EQ(std::get<Muon>(e.optimizer).lr, 0.25f);
-  EXPECT_EQ(std::get<Muon>(e.optimizer).rest.lr, 0.5f);
-  EXPECT_EQ(e.clip, 0.75);
-  EXPECT_EQ(e.seed, 11u);
+  const EngineOptions e = o.engine_options();
+  const auto& [zero_stage, replicas, precision, accumulate, accumulate_into, prefetch, keep_gathered, recompute, gather,
+               offload_state, offload_state_to, offload_parameters, offload_parameters_to, update_in_backward,
+               reproducible, quantize_weights, quantize_gradients, memory_budget_bytes, cost, optimizer, moments, clip,
+               loss_scaling, seed, max_skipped, tell_skipped, check] = e;
+  EXPECT_EQ(std::tie(zero_stage, replicas, accumulate, prefetch, keep_gathered), std::tuple(2, 4, 5, 6, 7));
+  EXPECT_EQ(std::tie(accumulate_into, gather, recompute),
+            std::tuple(AccumulateInto::kFull, GatherMode::kCopy, kRecomputeAll));
+  EXPECT_EQ(std::tie(offload_state, offload_parameters), std::tuple(Offload::kDisk, Offload::kHost));
+  EXPECT_EQ(std::tie(offload_state_to, offload_parameters_to), std::tuple("d", ""));
+  EXPECT_TRUE(update_in_backward && reproducible && quantize_weights && quantize_gradients && check);
+  EXPECT_EQ(std::tie(max_skipped, memory_budget_bytes, clip, seed), std::tuple(8, 1024, 0.75, 11u));
+  EXPECT_EQ(precision.compute, DType::kFloat16);
+  EXPECT_EQ(precision.gradients, DType::kBFloat16);
+  EXPECT_EQ(precision.reduce, DType::kFloat32);
+  EXPECT_EQ(precision.master, MasterForm::kWhole);
+  EXPECT_EQ(moments, DType::kBFloat16);
+  EXPECT_EQ(std::get<Muon>(optimizer).lr, 0.25f);
+  EXPECT_EQ(std::get<Muon>(optimizer).rest.lr, 0.5f);
+  // No options: the cost model, loss scaling (a DeepSpeed file's alone) and whether skipped steps are told.
+  EXPECT_EQ(cost.samples_per_micro_batch, EngineOptions().cost.samples_per_micro_batch);
+  EXPECT_EQ(loss_scaling.loss_scale, 0);
+  EXPECT_TRUE(tell_skipped);
+}
+
+/// Each field of a policy comes from the options, but for `evaluation`.
+TEST(CommonOptions, MakeEveryFieldOfAPolicy) {
+  const Policy made = policy_of(all_set().engine_options()), plain = policy_of({});
+  const auto& [zero_stage, replica_count, precision, micro_batch_count, accumulate_into, prefetch, keep_gathered,
+               recompute, gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
+               quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = made;
+  EXPECT_NE(zero_stage, plain.zero_stage);
+  EXPECT_NE(replica_count, plain.replica_count);
+  EXPECT_NE(precision.describe(), plain.precision.describe());
+  EXPECT_NE(micro_batch_count, plain.micro_batch_count);
+  EXPECT_NE(accumulate_into, plain.accumulate_into);
+  EXPECT_NE(prefetch, plain.prefetch);
+  EXPECT_NE(keep_gathered, plain.keep_gathered);
+  EXPECT_NE(recompute, plain.recompute);
+  EXPECT_NE(gather, plain.gather);
+  EXPECT_NE(offload_state, plain.offload_state);
+  EXPECT_NE(offload_parameters, plain.offload_parameters);
+  EXPECT_NE(update_in_backward, plain.update_in_backward);
+  EXPECT_NE(reproducible, plain.reproducible);
+  EXPECT_NE(quantize_weights, plain.quantize_weights);
+  EXPECT_NE(quantize_gradients, plain.quantize_gradients);
+  EXPECT_NE(state_bytes_per_block, plain.state_bytes_per_block);
+  EXPECT_NE(matrix_updates.has_value(), plain.matrix_updates.has_value());
+  EXPECT_NE(check, plain.check);
+  EXPECT_FALSE(evaluation);
 }
 
 }  // namespace
