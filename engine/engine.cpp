@@ -8,7 +8,7 @@
 
 #include "engine/choose/budget.h"
 #include "engine/options/policy_of.h"
-#include "engine/running.h"
+#include "engine/session.h"
 #include "sharding/comm/exchange_purpose.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
@@ -86,7 +86,7 @@ const std::string& Unit::name() const { return engine_.declared_[index_].spec.na
 
 Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
                 const ParameterOptions& options) {
-  engine_.refuse_if_running("add a parameter");
+  engine_.refuse_if_materialized("add a parameter");
   engine_.plan_.reset();
   const bool bare = name.starts_with('.');
   std::string full_name = bare ? std::string(name.substr(1)) : fmt::format("{}.{}", this->name(), name);
@@ -103,7 +103,7 @@ Unit& Unit::add(std::string_view name, std::vector<int64_t> shape, PointerSlot v
 }
 
 Unit& Unit::assigns_gradients() {
-  engine_.refuse_if_running("change a unit");
+  engine_.refuse_if_materialized("change a unit");
   engine_.plan_.reset();
   engine_.declared_[index_].spec.gradients = GradientMode::kAssign;
   return *this;
@@ -112,7 +112,7 @@ Unit& Unit::assigns_gradients() {
 Engine::Engine(World& world, const EngineOptions& options) : world_(world), options_(options) {
   options_.check = options_.check || environment_checks();
   check(options.optimizer, options.moments);
-  set_learning_rate(aliquot::learning_rate(options.optimizer));
+  decider_ = std::make_unique<StepDecider>(options_, world.rank_count());
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
     throw UsageError(fmt::format("clip is {}; it must be 0, which is off, or above", options.clip));
   if (options.update_in_backward && options.clip > 0) {
@@ -121,7 +121,6 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
   if (options.max_skipped < 0)
     throw UsageError(
         fmt::format("max_skipped is {}: expected 0, which is off, or a number of steps", options.max_skipped));
-  if (options.precision.compute == DType::kFloat16) scaler_ = LossScaler(options.loss_scaling);
 }
 
 Engine::~Engine() = default;
@@ -129,20 +128,20 @@ Engine::~Engine() = default;
 std::deque<Unit>& Engine::units() { return units_; }
 
 Unit& Engine::add_unit(std::string name) {
-  refuse_if_running("add a unit");
+  refuse_if_materialized("add a unit");
   declared_.emplace_back().spec.name = std::move(name);
   plan_.reset();
   return units_.emplace_back(*this, static_cast<UnitId>(units_.size()));
 }
 
 void Engine::declare_order(std::vector<std::vector<UnitId>> uses) {
-  refuse_if_running("declare an order");
+  refuse_if_materialized("declare an order");
   uses_ = std::move(uses);
   plan_.reset();
 }
 
 void Engine::declare_activations(ActivationSpec activations, Recompute recompute) {
-  refuse_if_running("declare activations");
+  refuse_if_materialized("declare activations");
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
@@ -152,15 +151,8 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   plan_.reset();
 }
 
-void Engine::refuse_if_running(std::string_view what) const {
-  if (running_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
-}
-
-Engine::Running& Engine::running(std::string_view what) const {
-  if (!running_) throw UsageError(fmt::format("materialize() the engine before {}", what));
-  running_->throw_failure();
-  running_->settle_evaluation();
-  return *running_;
+void Engine::refuse_if_materialized(std::string_view what) const {
+  if (session_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
 }
 
 ModelSpec Engine::model(const std::vector<Declared>& declared) const {
@@ -181,41 +173,19 @@ Plan Engine::make_plan(const std::vector<Declared>& declared) const {
 }
 
 const Plan& Engine::plan() {
-  if (!plan_) plan_ = std::make_unique<Plan>(make_plan(declared_));
+  if (!plan_) plan_ = std::make_shared<const Plan>(make_plan(declared_));
   return *plan_;
 }
 
 void Engine::compute_on(std::unique_ptr<Stream> stream) {
-  refuse_if_running("compute on another stream");
+  refuse_if_materialized("compute on another stream");
   if (stream != nullptr && stream->lane() != Lane::kCompute)
     throw UsageError("the model's stream is to be of the compute lane");
   compute_stream_ = std::move(stream);
 }
 
-void Engine::set_learning_rate(double rate) {
-  if (!(rate >= 0.0 && rate < 1e30))
-    throw UsageError(fmt::format("the learning rate is {}; it must be 0 or more, and below 1e30", rate));
-  learning_rate_ = rate;
-}
-
-Stream& Engine::compute_stream() { return running("asking for its stream").executor.stream(Lane::kCompute); }
-
-void Engine::record_timelines() {
-  Running& run = running("recording");
-  if (run.recorder) return;
-  run.recorder.emplace(*plan_);
-  run.executor.set_recorder(&*run.recorder);
-  run.recorded_from = run.executor.step();
-}
-
-Timeline Engine::timeline(double* began) {
-  Running& run = running("asking for a timeline");
-  run.require_between_steps("timeline()");
-  const int64_t last = run.executor.step() - 1;
-  if (!run.recorder || last < run.recorded_from + 2) return {};
-  run.come_to_rest();
-  if (began != nullptr) *began = run.recorder->began(last);
-  return run.recorder->timeline(last);
-}
+void Engine::set_learning_rate(double rate) { decider_->set_learning_rate(rate); }
+double Engine::loss_scale() const { return decider_->loss_scale(); }
+int64_t Engine::step_count() const { return decider_->step_count(); }
 
 }  // namespace aliquot

@@ -23,7 +23,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-class TensorStream;
+class Session;
+class StepDecider;
 
 /// Is handed a parameter's values, the first of them number `first`; they stay until it returns.
 using TakeValues = std::function<void(int64_t first, std::span<const float> values)>;
@@ -102,9 +103,9 @@ class Engine {
   Scope evaluate(std::initializer_list<int> units) = delete;
   void pass_over(std::initializer_list<int> units) = delete;
   /// The same for units known by number while the program runs.
-  [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, Use::kForward); }
-  [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, Use::kBackward); }
-  [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, Use::kEvaluate); }
+  [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, UseKind::kForward); }
+  [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, UseKind::kBackward); }
+  [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, UseKind::kEvaluate); }
   void pass_over(std::span<const UnitId> units);
   /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
   void abandon();
@@ -116,9 +117,9 @@ class Engine {
   /// From the next step on, the same on every rank. Throws UsageError below 0, and for what is no number.
   void set_learning_rate(double rate);
   /// What the loss of this step is to be multiplied by: 1 but for fp16.
-  double loss_scale() const { return scaler_.scale(); }
+  double loss_scale() const;
   /// Steps taken, skipped ones counted; what a resumed run goes on from.
-  int64_t step_count() const { return step_count_; }
+  int64_t step_count() const;
   /// Where the model's own kernels run: they are enqueued while their unit's scope lives. Only after materialize().
   Stream& compute_stream();
   /// On a GPU: the model's kernels run on a stream of its own (wrap_cuda_stream, lane compute), of the world's device.
@@ -155,42 +156,25 @@ class Engine {
   friend class Pass;
   friend class Scope;
   friend class Unit;
-  struct Running;
   struct Declared {
     UnitSpec spec;
     std::vector<PointerSlots> slots;
   };
-  enum class Use : uint8_t { kForward, kBackward, kEvaluate };
-  static std::string_view name(Use use);
 
   ModelSpec model(const std::vector<Declared>& declared) const;
-  Scope open(std::span<const UnitId> units, Use use);
-  void make_live(std::span<const UnitId> units, Use use);
-  void recompute(std::span<const UnitId> units);
-  UseMemory use_memory() const;
-  void close(bool by_exception) noexcept;
-  void abandon_pass(int64_t step) noexcept;
-  void begin_evaluation(std::span<const UnitId> units);
-  void note_skipped(const StepReport& report);
-  Running& running(std::string_view what) const;
-  void refuse_if_running(std::string_view what) const;
-  std::string use_text(const Operation& operation) const;
-  void refuse_unfinished_evaluation() const;
-  std::string unit_names(std::span<const UnitId> units) const;
   Plan make_plan(const std::vector<Declared>& declared) const;
   std::string choices() const;
   void agree(const Plan& plan, const Plan& evaluation) const;
   /// The evaluation that goes with `plan`, when all ranks mean the same and both are proved.
   Plan agreed_evaluation(const Plan& plan) const;
-  void make_running(const Plan& evaluation);
-  void replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation, const State& before);
-  void initialize_parameters(const Initialize& initialize);
-  void clear_masters_and_state();
-  int saving_rank() const;
-  StateTensor parameter_state(int32_t flat, int32_t tensor) const;
-  std::optional<StateTensor> parameter_state(std::string_view parameter) const;
-  void add_state(State& state, int32_t flat, int32_t tensor) const;
-  TensorStream tensor_stream() const;
+  void refuse_if_materialized(std::string_view what) const;
+  /// Throws UsageError where there is none yet.
+  Session& session(std::string_view what) const;
+  /// The same, between steps and at rest: `what` for the message of either refusal.
+  Session& session_at_rest(std::string_view what, std::string_view call) const;
+  std::unique_ptr<Session> make_session(Plan evaluation);
+  void take_over(std::vector<Declared> declared, std::shared_ptr<const Plan> plan, Plan evaluation);
+  Scope open(std::span<const UnitId> units, UseKind kind);
 
   World& world_;
   EngineOptions options_;
@@ -199,14 +183,10 @@ class Engine {
   std::vector<std::vector<UnitId>> uses_;
   ActivationSpec activations_;
   Recompute recompute_;
-  std::unique_ptr<Plan> plan_;
-  std::unique_ptr<Stream> compute_stream_;  // the user's, until it is one of the lanes
-  LossScaler scaler_;
-  double learning_rate_ = 0;
-  int64_t step_count_ = 0;    // taken or skipped
-  int64_t update_count_ = 0;  // taken
-  int skipped_in_a_row_ = 0;
-  std::unique_ptr<Running> running_;
+  std::shared_ptr<const Plan> plan_;        // of what is declared; null until it is asked for
+  std::unique_ptr<Stream> compute_stream_;  // the user's, until the session has it
+  std::unique_ptr<StepDecider> decider_;
+  std::unique_ptr<Session> session_;  // refers to all above; null until materialize()
 };
 
 /// A range backwards: for (auto& unit : reversed(engine.units())).

@@ -5,8 +5,7 @@
 #include <span>
 
 #include "engine/engine.h"
-#include "engine/run/tensor_stream.h"
-#include "engine/running.h"
+#include "engine/session.h"
 #include "sharding/comm/exchange_purpose.h"
 #include "sharding/pieces.h"
 
@@ -28,9 +27,8 @@ void carry_over(const State& before, const State& after, TensorStream stream) {
 }  // namespace
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
-  running("freezing or unfreezing").require_between_steps("set_trainable()");
-  const ExchangePurpose purpose("change what is trainable", step_count_);
-  const State before = state();
+  session("freezing or unfreezing").require_between_steps("set_trainable()");
+  const ExchangePurpose purpose("change what is trainable", step_count());
   std::vector<Declared> changed = declared_;
   int count = 0;
   for (Declared& declared : changed) {
@@ -41,36 +39,34 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
     }
   }
   if (count == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
-  auto plan = std::make_unique<Plan>(make_plan(changed));
-  const Plan evaluation = agreed_evaluation(*plan);
-  replace(std::move(changed), std::move(plan), evaluation, before);
+  auto plan = std::make_shared<const Plan>(make_plan(changed));
+  Plan evaluation = agreed_evaluation(*plan);
+  take_over(std::move(changed), std::move(plan), std::move(evaluation));
 }
 
-/// What fails leaves the engine as it was.
-void Engine::replace(std::vector<Declared> declared, std::unique_ptr<Plan> plan, const Plan& evaluation,
-                     const State& before) {
-  const bool records = running_->recorder.has_value();
-  std::unique_ptr<Running> old = std::move(running_);
+/// Another session trains what the present one has. What fails leaves the engine as it was.
+void Engine::take_over(std::vector<Declared> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
+  const State before = state();
+  std::unique_ptr<Session> old = std::move(session_);
   std::swap(declared_, declared);
   std::swap(plan_, plan);
-  compute_stream_ = std::move(old->lanes[static_cast<std::size_t>(Lane::kCompute)]);
+  compute_stream_ = old->release_compute_stream();
   try {
-    make_running(evaluation);
-    initialize_parameters(
+    session_ = make_session(std::move(evaluation));
+    session_->state().initialize(
         [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
-    carry_over(before, state(), tensor_stream());
+    carry_over(before, state(), session_->state().stream());
   } catch (...) {
-    if (running_) compute_stream_ = std::move(running_->lanes[static_cast<std::size_t>(Lane::kCompute)]);
+    if (session_) compute_stream_ = session_->release_compute_stream();
     std::swap(declared_, declared);
     std::swap(plan_, plan);
-    old->lanes[static_cast<std::size_t>(Lane::kCompute)] = std::move(compute_stream_);
-    running_ = std::move(old);
-    running_->bindings.guard_all();
+    session_ = std::move(old);
+    session_->take_over(std::move(compute_stream_));
     throw;
   }
+  if (old->records()) session_->record_timelines();
   old.reset();
-  running_->bindings.guard_all();
-  if (records) record_timelines();
+  session_->guard_pointers();
   world_.communicator().gather_objects("carried over");  // nobody reads a peer's shard before it is there
 }
 

@@ -21,6 +21,9 @@ class Unwinding {
   int before_ = std::uncaught_exceptions();
 };
 
+/// What the model's code does while a scope lives.
+enum class UseKind : uint8_t { kForward, kBackward, kEvaluate };
+
 /// A unit is live, whole and at the model's own pointers, while this object lives. Move-only; closing it allocates nothing
 /// and does not throw: what goes wrong on a stream is thrown by the next call of the engine.
 class Scope {

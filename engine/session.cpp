@@ -1,0 +1,139 @@
+// What a session is made of; turns, streams and timelines.
+#include "engine/session.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "kernels/system/error.h"
+#include "sharding/comm/exchange_purpose.h"
+
+namespace aliquot {
+
+Session::Session(Parts parts)
+    : world_(parts.world),
+      options_(parts.options),
+      recompute_(parts.recompute),
+      decider_(parts.decider),
+      plan_(std::move(parts.plan)),
+      evaluation_(std::move(parts.evaluation)),
+      groups_(world_, plan_->policy.replica_count),
+      homes_(*plan_, world_, {options_.offload_state_to, options_.offload_parameters_to}),
+      view_(world_.device(), homes_),
+      arena_(*plan_, evaluation_, groups_),
+      memory_(memory_of(*plan_)),
+      evaluation_memory_(memory_of(evaluation_), false),
+      addresses_(*plan_, memory_, arena_),
+      evaluation_addresses_(evaluation_, evaluation_memory_, arena_),
+      weights_(*plan_, memory_, view_, groups_.replica().rank()),
+      updater_({*plan_, memory_, weights_, view_, groups_.replica().rank()}, options_.optimizer, options_.moments),
+      bindings_(*plan_, std::move(parts.slots)),
+      state_({*plan_, groups_, homes_, view_, memory_, weights_, updater_}),
+      faults_(make_fault_injector(world_, {*plan_, memory_, weights_, view_, world_.device()})),
+      watch_(*plan_, memory_, world_.device()),
+      executor_(executor_of(*plan_, memory_)),
+      evaluator_(executor_of(evaluation_, evaluation_memory_)),
+      recomputed_(recomputed_uses(plan_->model, plan_->policy)) {
+  for (const Plan* plan : {plan_.get(), &evaluation_}) {
+    for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane, parts.compute_stream);
+  }
+  executor_.set_faults(faults_.get());
+  executor_.set_watch(&watch_);
+}
+
+Session::~Session() {
+  World::Turns& turns = world_.turns();
+  if (turns.holder != &executor_ && turns.holder != &evaluator_) return;
+  turns = {.base = std::max(turns.base, active_->progress_end())};
+}
+
+StepMemory::Parts Session::memory_of(const Plan& plan) const {
+  return {plan, arena_, homes_, world_.device().ledger(), groups_.replica().rank()};
+}
+
+Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
+  return {plan, groups_, lanes_, memory, homes_, updater_, decider_, options_.optimizer};
+}
+
+/// A lane is a thread, on a host: none for what nothing runs on.
+void Session::make_lane(Lane lane, std::unique_ptr<Stream>& compute_stream) {
+  auto& stream = lanes_[static_cast<std::size_t>(lane)];
+  if (stream) return;
+  const bool given = lane == Lane::kCompute && compute_stream != nullptr;
+  stream = given ? std::move(compute_stream) : world_.device().make_stream(lane);
+}
+
+std::unique_ptr<Stream> Session::release_compute_stream() { return std::move(compute_lane()); }
+
+void Session::take_over(std::unique_ptr<Stream> compute_stream) {
+  compute_lane() = std::move(compute_stream);
+  guard_pointers();
+}
+
+/// Training and evaluation take turns, those of other engines of the world too: whoever begins waits for all ranks to have
+/// finished the other. Throws UsageError where another engine is in the middle of a step.
+Executor& Session::turn_to(Executor& next) {
+  World::Turns& turns = world_.turns();
+  if (turns.holder == &next) return next;
+  if (turns.finish) {
+    const ExchangePurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
+    turns.base = std::max(turns.base, turns.finish());
+    world_.communicator().gather_objects("turn");
+  }
+  next.start_after_meeting(turns.base);
+  turns.holder = &next;
+  turns.finish = [this, &next] {
+    if (!next.at_start_of_step()) throw UsageError("another engine of this world is in the middle of a step");
+    come_to_rest();
+    return next.progress_end();
+  };
+  active_ = &next;
+  return next;
+}
+
+void Session::come_to_rest() const {
+  for (const auto& lane : lanes_) {
+    if (lane) lane->synchronize();
+  }
+}
+
+void Session::require_nothing_live() const {
+  if (live_.empty()) return;
+  throw UsageError(fmt::format("unit {} is still live: close its scope first", plan_->model.units[live_.front()].name));
+}
+
+void Session::require_between_steps(std::string_view what) const {
+  require_nothing_live();
+  if (micro_batch_ < 0 && !abandoned_ && active_->at_start_of_step()) return;
+  throw UsageError(fmt::format("{} is for between steps: this one is not finished", what));
+}
+
+void Session::settle() {
+  if (lost_) throw FaultError("this engine's ranks have lost one another: make a new one");
+  lost_ = failure_ != nullptr;
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (!evaluates() || !abandoned_) return;
+  if (!evaluator_.at_start_of_step()) {
+    skip_rest_of_passes();
+    evaluator_.finish_step();
+  }
+  abandoned_ = false;
+}
+
+void Session::record_timelines() {
+  if (recorder_) return;
+  recorder_.emplace(*plan_);
+  executor_.set_recorder(&*recorder_);
+  recorded_from_ = executor_.step();
+}
+
+Timeline Session::timeline(double* began) {
+  require_between_steps("timeline()");
+  const int64_t last = executor_.step() - 1;
+  if (!recorder_ || last < recorded_from_ + 2) return {};
+  come_to_rest();
+  if (began != nullptr) *began = recorder_->began(last);
+  return recorder_->timeline(last);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,202 @@
+// A step as the model goes through it: what may be opened when, and what closing it sets off.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "engine/session.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+std::string_view name(UseKind kind) {
+  return kind == UseKind::kForward ? "forward" : kind == UseKind::kBackward ? "backward" : "evaluate";
+}
+
+}  // namespace
+
+std::string Session::unit_names(std::span<const UnitId> units) const {
+  const auto count = static_cast<UnitId>(plan_->model.units.size());
+  std::string names;
+  for (const UnitId unit : units) {
+    if (unit < 0 || unit >= count) throw UsageError(fmt::format("there is no unit {}: there are {}", unit, count));
+    names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
+  }
+  return names;
+}
+
+std::string Session::use_text(const Operation& operation) const {
+  if (!is_model_code(operation.verb)) return "step()";
+  const bool forward = operation.verb == Verb::kForward;  // a recompute is the beginning of a backward, to the model
+  const UseKind kind = !forward ? UseKind::kBackward : evaluates() ? UseKind::kEvaluate : UseKind::kForward;
+  return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.place]));
+}
+
+bool Session::is_next(std::span<const UnitId> units) const {
+  return active_->at_model_code() && std::ranges::is_permutation(plan_->model.uses[next_operation().place], units);
+}
+
+void Session::refuse_abandoned() const {
+  if (abandoned_) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
+}
+
+/// Nothing else begins before a pass of evaluation has ended.
+void Session::refuse_unfinished_evaluation() const {
+  if (!evaluates() || evaluator_.at_start_of_step()) return;
+  throw UsageError(fmt::format("an evaluation is not finished: {} is still to come", use_text(next_operation())));
+}
+
+void Session::begin_micro_batch() {
+  require_nothing_live();
+  refuse_abandoned();
+  refuse_unfinished_evaluation();
+  if (micro_batch_ + 1 == options_.accumulate)
+    throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
+  Executor& executor = turn_to(executor_);
+  if (micro_batch_ < 0) executor.show_step(decider_.step_count() + 1);
+  executor.run_to_model_code();
+  const Operation& next = next_operation();
+  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.place != 0)
+    throw UsageError(fmt::format("micro-batch {} is not finished: {} is still to come", micro_batch_, use_text(next)));
+  ++micro_batch_;
+}
+
+void Session::require_in_order(std::span<const UnitId> units, UseKind kind) const {
+  if (!live_.empty()) {
+    throw UsageError(fmt::format(
+        "unit {} is still live: close its scope before another is opened; units used together are opened by one scope",
+        plan_->model.units[live_.front()].name));
+  }
+  const Operation& next = next_operation();
+  const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
+                        (kind == UseKind::kEvaluate || next.micro_batch == micro_batch_);
+  if (in_order) return;
+  throw UsageError(fmt::format("{} of {} was opened where the declared order has {}", name(kind), unit_names(units),
+                               use_text(next)));
+}
+
+void Session::open(std::span<const UnitId> units, UseKind kind) {
+  refuse_abandoned();
+  if (kind == UseKind::kEvaluate) {
+    if (micro_batch_ >= 0) throw UsageError("evaluate between steps: this one is not finished");
+    begin_evaluation(units);
+  } else if (micro_batch_ < 0) {
+    throw UsageError("open a micro-batch before a unit");
+  }
+  require_in_order(units, kind);
+  if (next_operation().verb == Verb::kRecompute) recompute(units);
+  make_live(units, kind);
+}
+
+void Session::make_live(std::span<const UnitId> units, UseKind kind) {
+  const OperationId next = active_->next();
+  const int32_t place = active_->operation(next).place;
+  ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
+  active_->open();
+  addresses.open(active_->stream(Lane::kCompute), next);
+  live_.assign(units.begin(), units.end());
+  for (const UnitId unit : units) bindings_.open(unit, kind == UseKind::kBackward, addresses);
+  use_memory_ = addresses.of_use(place, kind == UseKind::kBackward);
+  use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
+}
+
+/// To the model it is a forward; to all else an operation of its own, before the backward that asked for it.
+void Session::recompute(std::span<const UnitId> units) {
+  make_live(units, UseKind::kForward);
+  try {
+    recompute_(use_memory_);
+  } catch (...) {
+    close(true);
+    throw;
+  }
+  close(false);
+  settle();
+}
+
+/// A pass that begins with the wrong unit is refused before anything is gathered for it.
+void Session::begin_evaluation(std::span<const UnitId> units) {
+  const bool begins = !evaluates() || evaluator_.at_start_of_step();
+  const auto& first = plan_->model.uses.front();
+  if (begins && live_.empty() && !std::ranges::is_permutation(first, units)) {
+    throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
+                                 unit_names(units), unit_names(first)));
+  }
+  if (begins) require_between_steps("an evaluation");
+  turn_to(evaluator_);
+  if (begins) evaluator_.show_step(decider_.step_count());
+  evaluator_.run_to_model_code();
+}
+
+/// The model's code is not run; all that belongs to it is.
+void Session::skip_use() {
+  active_->open(true);
+  active_->close();
+}
+
+void Session::pass_over(std::span<const UnitId> units) {
+  require_nothing_live();
+  if (micro_batch_ < 0) throw UsageError("open a micro-batch before a unit is passed over");
+  const Operation& next = next_operation();
+  if (!is_next(units) || next.micro_batch != micro_batch_) {
+    throw UsageError(
+        fmt::format("{} was passed over where the declared order has {}", unit_names(units), use_text(next)));
+  }
+  if (next.verb == Verb::kRecompute) skip_use();
+  skip_use();
+}
+
+void Session::close(bool by_exception) noexcept {
+  for (const UnitId unit : live_) bindings_.close(unit);
+  live_.clear();
+  if (by_exception) abandoned_ = true;
+  try {
+    ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
+    addresses.close(active_->stream(Lane::kCompute), active_->next());
+    active_->close();
+    // The last of an evaluation's operations let go of what was gathered.
+    if (evaluates() && active_->at_end_of_passes()) active_->finish_step();
+  } catch (...) {  // from a destructor: thrown by the engine's next call
+    failure_ = std::current_exception();
+  }
+}
+
+void Session::abandon_micro_batch(int64_t step) noexcept {
+  if (micro_batch_ >= 0 && step == decider_.step_count()) abandoned_ = true;
+}
+
+void Session::abandon() {
+  require_nothing_live();
+  if (active_->at_start_of_step()) turn_to(executor_);
+  abandoned_ = true;
+}
+
+/// As all ranks must, whether their model's code runs or not.
+void Session::skip_rest_of_passes() {
+  active_->run_to_model_code();
+  while (!active_->at_end_of_passes()) skip_use();
+}
+
+StepReport Session::step() {
+  require_nothing_live();
+  if (abandoned_) {
+    if (options_.update_in_backward) {
+      lost_ = true;
+      throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
+    }
+    if (micro_batch_ < 0) executor_.show_step(decider_.step_count() + 1);
+    skip_rest_of_passes();
+  }
+  refuse_unfinished_evaluation();
+  if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before a micro-batch was begun");
+  if (evaluates() || !executor_.at_end_of_passes()) {
+    throw UsageError(fmt::format("step() was called where the declared order has {}",
+                                 use_text(executor_.operation(executor_.next()))));
+  }
+  executor_.finish_step(abandoned_);
+  const bool own_not_finite = watch_.found();
+  watch_.begin_step(!decider_.report().first_not_finite.empty());  // the next one
+  abandoned_ = false;
+  micro_batch_ = -1;
+  return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,163 @@
+#include "engine/sharded_state.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+
+#include "engine/plan/accesses.h"
+#include "engine/run/copies.h"
+#include "engine/run/red_zones.h"
+#include "kernels/system/booking.h"
+#include "optim/moment_code.h"
+
+namespace aliquot {
+namespace {
+
+/// The pieces of one tensor of a flat over the shards of some ranks. `at`: where element `first` of the flat lies, given
+/// how many elements one value stands for.
+struct Held {
+  int first_rank, last_rank;
+  int own_rank;  // -1: another replica's rank saves what this one holds
+  int64_t elements_per_value = 1;
+  std::function<std::byte*(int64_t first)> at;
+};
+
+std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const Held& held) {
+  std::vector<StatePiece> pieces;
+  for (int r = held.first_rank; r <= held.last_rank; ++r) {
+    for (const Piece& piece : layout.pieces(r)) {
+      if (piece.tensor != tensor) continue;
+      const int64_t each = held.elements_per_value;
+      pieces.push_back({piece.tensor_offset / each, (piece.count + each - 1) / each,
+                        held.at(r * layout.shard_count() + piece.shard_offset), r != held.own_rank});
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+/// Padding is written by nothing else, and difference() compares it.
+void ShardedState::clear_masters_and_optimizer() const {
+  for (int32_t f = 0; f < flat_count(); ++f) {
+    for (const Role role : {Role::kMaster, Role::kOptimizer}) {
+      std::byte* at = parts_.memory.resting(role, f);
+      const Home* home = parts_.homes.holding(at);
+      if (at != nullptr && !(home != nullptr && home->starts_cleared()))
+        parts_.view.clear(at, needed_bytes(plan(), role, f));
+    }
+  }
+}
+
+void ShardedState::initialize(const Initialize& initialize) const {
+  // The values, and what is converted from them.
+  const int64_t staging_bytes = plan().schedule.stream_bytes;
+  const Booking booking(parts_.view.device().ledger(), staging_bytes, Category::kStaging, "initial values");
+  const int64_t chunk = std::max<int64_t>(1, staging_bytes / kStreamCopies / static_cast<int64_t>(sizeof(float)));
+  std::vector<float> values;
+  clear_masters_and_optimizer();
+  for (int32_t f = 0; f < flat_count(); ++f) {
+    for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r)
+      initialize_shard(initialize, f, r, chunk, values);
+  }
+  if (plan().policy.check) fill_red_zones_of_values(plan(), parts_.weights, parts_.view);
+  clear_residuals();
+}
+
+/// At most `chunk` values at once.
+void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, int rank, int64_t chunk,
+                                    std::vector<float>& values) const {
+  const FlatSpec& spec = plan().flats[flat];
+  const int64_t first = rank * spec.layout.shard_count();
+  parts_.view.clear(parts_.weights.working(flat, first),
+                    spec.layout.shard_count() * element_bytes(plan().policy.precision.compute));
+  for (const Piece& piece : spec.layout.pieces(rank)) {
+    const ParameterSpec& parameter = plan().model.units[spec.unit].parameters[spec.parameters[piece.tensor]];
+    for (int64_t done = 0; done < piece.count; done += chunk) {
+      values.resize(static_cast<std::size_t>(std::min(chunk, piece.count - done)));
+      initialize(parameter, piece.tensor_offset + done, values);
+      parts_.weights.write(flat, first + piece.shard_offset + done, std::ssize(values), values.data());
+    }
+  }
+}
+
+void ShardedState::clear_residuals() const {
+  for (int32_t f = 0; f < flat_count(); ++f) {
+    if (std::byte* residual = parts_.memory.peek(Role::kCarried, f); residual != nullptr)
+      parts_.view.clear(residual, needed_bytes(plan(), Role::kCarried, f));
+  }
+}
+
+/// The rank whose pieces this one saves: itself, or none, as other replicas have them.
+int ShardedState::saving_rank() const {
+  return parts_.groups.replica_index() == 0 ? parts_.groups.replica().rank() : -1;
+}
+
+StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {
+  const FlatLayout& layout = plan().flats[flat].layout;
+  const Weights& weights = parts_.weights;
+  const auto weight = [&](int64_t first) { return weights.working(flat, first); };
+  return {.path = "parameters/" + layout.tensors()[tensor].name,
+          .shape = layout.tensors()[tensor].shape,
+          .dtype = DType::kFloat32,
+          .pieces = pieces_of(layout, tensor, {weights.first_rank(), weights.last_rank(), saving_rank(), 1, weight}),
+          .access = weights.access(flat)};
+}
+
+StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::size_t state) const {
+  const FlatLayout& layout = plan().flats[flat].layout;
+  const TensorSpec& what = layout.tensors()[tensor];
+  const StateSpec& kept = parts_.updater.states(flat)[state];
+  const int rank = parts_.groups.replica().rank();
+  const bool whole = plan().schedule.zero_stage == 0;
+  const int first_rank = whole ? 0 : rank, last_rank = whole ? plan().topology.rank_count() - 1 : rank;
+  std::byte* begin = parts_.updater.state(flat, state);
+  const auto value = [&](int64_t first) {
+    return begin + (first - first_rank * layout.shard_count()) / kept.elements_per_value * element_bytes(kept.dtype);
+  };
+  const int64_t values = (what.element_count() + kept.elements_per_value - 1) / kept.elements_per_value;
+  return {.path = fmt::format("optimizer/{}/{}", what.name, kept.name),
+          .shape = kept.elements_per_value > 1 ? std::vector<int64_t>{values} : what.shape,
+          .dtype = kept.dtype,
+          .pieces = pieces_of(layout, tensor, {first_rank, last_rank, saving_rank(), kept.elements_per_value, value}),
+          .access = raw_access(begin, kept.dtype),
+          .code = moment_code(kept.name)};
+}
+
+std::vector<StateTensor> ShardedState::tensors() const {
+  std::vector<StateTensor> tensors;
+  for (int32_t f = 0; f < flat_count(); ++f) {
+    for (int32_t t = 0; t < tensor_count(f); ++t) {
+      tensors.push_back(parameter(f, t));
+      if (!plan().flats[f].trainable) continue;
+      for (std::size_t s = 0; s < parts_.updater.states(f).size(); ++s) tensors.push_back(optimizer_state(f, t, s));
+    }
+  }
+  return tensors;
+}
+
+std::optional<StateTensor> ShardedState::parameter(std::string_view name) const {
+  for (int32_t f = 0; f < flat_count(); ++f) {
+    for (int32_t t = 0; t < tensor_count(f); ++t) {
+      if (plan().flats[f].layout.tensors()[t].name == name) return parameter(f, t);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Null where the address can be followed.
+const PieceAccess* ShardedState::raw_access(const std::byte* at, DType dtype) const {
+  if (parts_.view.direct(at)) return nullptr;
+  const int64_t bytes = element_bytes(dtype);
+  return bytes == 1 ? &access_1_ : bytes == 2 ? &access_2_ : &access_4_;
+}
+
+std::string ShardedState::difference() const {
+  return Copies(plan(), parts_.groups, parts_.memory, parts_.view).difference();
+}
+
+TensorStream ShardedState::stream() const {
+  return {parts_.groups.world().communicator(), parts_.view.device().ledger(), plan().schedule.stream_bytes};
+}
+
+}  // namespace aliquot
