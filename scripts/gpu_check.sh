@@ -77,8 +77,8 @@ tests() {
 
 examples() {
   log=$out/tests.log
-  if [ -x $folder/bin/transformer_cuda ]; then step "the CUDA examples" tests/apps/cuda_example_test.sh $folder/bin; fi
-  if [ -x $folder/bin/aliquot ]; then step "aliquot train --device cuda" tests/apps/train_on_gpus.sh $folder/bin/aliquot; fi
+  if [ -x $folder/bin/transformer_cuda ]; then step "the CUDA examples" tests/apps/examples/cuda_example_test.sh $folder/bin; fi
+  if [ -x $folder/bin/aliquot ]; then step "aliquot train --device cuda" tests/apps/train/train_on_gpus.sh $folder/bin/aliquot; fi
   if [ -x $folder/bin/aliquot ]; then step "aliquot doctor --measure" $folder/bin/aliquot doctor --measure "$out/machine.json"; fi
 }
 

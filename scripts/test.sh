@@ -85,7 +85,7 @@ compare_with() {
 
 compare_with_torch() {
   compare_with PyTorch tests/optim/compare_torch.py build/tests/optim/optim_trajectory
-  compare_with transformers tests/apps/compare_transformers.py build/aliquot
+  compare_with transformers tests/apps/models/compare_transformers.py build/aliquot
 }
 
 # The tests of what wraps LibTorch modules, against the LibTorch that PyPI's torch carries.

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_model.h"
-#include "tests/engine/checked_pair.h"
+#include "tests/engine/run/checked_pair.h"
 #include "tests/support/said_nodes.h"
 
 namespace aliquot {

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# tests/apps/examples/cuda_example_test.sh EXAMPLES [PRETENDED]: that the CUDA transformer trains as the C one does, and the same to the bit
+# at every stage. On a GPU where there is one; else that it says why not, and by its copies in PRETENDED, whose CUDA pretends.
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "$0")/../../scripts/expect.sh"
+examples=$1 pretended=${2:-}
+
+# same WHAT FILE FILE
+same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
+# near WHAT FILE FILE: losses that differ by at most $off of themselves.
+near() {
+  paste "$2" "$3" | awk -v what="$1" -v off="$off" '{ d = $4 - $8; if (d < 0) d = -d; if (!($4 > 0 && d <= off * $4)) { print what ": " $0; bad = 1 } }
+    END { exit bad || NR == 0 }' || failures=$((failures + 1))
+}
+
+# trains OFF ALONE SHARDED: OFF is how far the losses may be from those of the C programs.
+trains() {
+  local off=$1 alone=$2 sharded=$3 ranks stage
+  "$examples/transformer" 4 2 >"$scratch/host"
+  "$alone" 4 2 >"$scratch/alone"
+  near "the CUDA transformer against the C one" "$scratch/host" "$scratch/alone"
+  "$sharded" 4 2 1 1 >"$scratch/stage"
+  same "1 rank, stage 1 against the transformer alone" "$scratch/alone" "$scratch/stage"
+  for ranks in 1 2 4; do
+    "$examples/transformer_sharded" 4 1 $ranks 0 >"$scratch/host"
+    for stage in 0 1 2 3; do
+      "$sharded" 4 1 $ranks $stage >"$scratch/stage$stage"
+      same "$ranks ranks, stage $stage against 0" "$scratch/stage0" "$scratch/stage$stage"
+    done
+    near "$ranks ranks against as many on a host" "$scratch/host" "$scratch/stage0"
+  done
+}
+
+# What it takes to wrap: the lines that the sharded one has and the other has not; no kernel and no use of one is touched.
+wraps_in_few_lines() {
+  local folder=$top/apps/examples program added
+  added=$({ diff "$folder/transformer_cuda.cu" "$folder/transformer_cuda_sharded.cu" || true; } | grep -c '^>')
+  echo "transformer_cuda: $added lines added"
+  if [ "$added" -gt 40 ]; then echo "wrapping it takes $added lines, more than 40" && failures=$((failures + 1)); fi
+  for program in transformer_cuda transformer_cuda_sharded; do
+    expect pass "" grep -qxF '#include "transformer_kernels_cuda.h"' "$folder/$program.cu"
+    expect fail "" grep __global__.*linear "$folder/$program.cu"
+  done
+  expect pass "" grep -q '^__global__ static void linear(' "$folder/transformer_kernels_cuda.h"
+  expect fail "" grep -i aliquot "$folder/transformer_kernels_cuda.h"
+}
+
+# The guide's lines for GPUs are the program's.
+guide_quotes_it() {
+  local line quoted=0
+  while read -r line; do
+    quoted=$((quoted + 1))
+    expect pass "" grep -qF "$line" "$top/apps/examples/transformer_cuda_sharded.cu"
+  done < <(awk '/^## / { on = $0 == "## On a GPU" } on && sub(/^    /, "")' "$top/docs/wrapping.md")
+  if [ "$quoted" -lt 3 ]; then echo "the guide quotes $quoted lines" && failures=$((failures + 1)); fi
+}
+
+wraps_in_few_lines
+guide_quotes_it
+if compgen -G '/dev/nvidia[0-9]*' >/dev/null; then
+  # Other sums, and a GPU's own exponential.
+  trains 1e-4 "$examples/transformer_cuda" "$examples/transformer_cuda_sharded"
+else
+  expect fail "transformer_cuda: CUDA driver version is insufficient" "$examples/transformer_cuda"
+  expect fail "the GPU's driver is missing, or older than this build needs" "$examples/transformer_cuda_sharded"
+fi
+if [ -n "$pretended" ]; then trains 0 "$pretended/transformer_cuda_pretended" "$pretended/transformer_cuda_sharded_pretended"; fi
+exit $((failures > 0))

@@ -1,0 +1,90 @@
+// The drawing of a soak: what was sampled over time, and what was done to the run.
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "apps/drawing/axis.h"
+#include "tests/apps/soak/soak_samples.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr double kWidth = 1000, kLeft = 70, kRight = 20, kTop = 66, kPanelHeight = 92, kGap = 30, kFoot = 40;
+constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
+
+// Told apart by colour-blind eyes too (Okabe and Ito's).
+std::string_view colour_of(const Series& series) {
+  if (series.process.empty()) return "#333333";
+  return series.world == "mpi" ? "#0072B2" : "#D55E00";
+}
+
+std::vector<std::string> measures_of(const std::vector<Series>& series) {
+  std::vector<std::string> names;
+  for (const Series& one : series) {
+    if (std::ranges::find(names, one.measure) == names.end()) names.push_back(one.measure);
+  }
+  return names;
+}
+
+void draw_panel(Svg& svg, const std::string& measure, const std::vector<Series>& series, const Axis& x, double top) {
+  double most = 1;
+  for (const Series& one : series) {
+    if (one.measure != measure) continue;
+    for (const Point& p : one.points) most = std::max(most, p.y);
+  }
+  const Axis y(Axis::Scale::kEven, {0, 1.08 * most}, {top + kPanelHeight, top});
+  svg.text({kLeft, top - 7}, measure, R"(font-size="12" font-weight="bold")");
+  for (const double tick : y.round_ticks(4)) {
+    svg.line({kLeft, y.at(tick)}, {kWidth - kRight, y.at(tick)}, R"(stroke="#e4e4e4")");
+    svg.text({kLeft - 7, y.at(tick) + 4}, tick_text(tick), R"(text-anchor="end" font-size="11")");
+  }
+  for (const Series& one : series) {
+    if (one.measure != measure) continue;
+    std::vector<Point> places;
+    for (const Point& p : one.points) places.push_back({x.at(p.x), y.at(p.y)});
+    svg.path(places, fmt::format(R"(stroke="{}" stroke-width="1.2")", colour_of(one)));
+  }
+}
+
+/// Kills as red lines over all panels, and all else that was asked of the run as grey ones.
+void draw_events(Svg& svg, const std::vector<Event>& events, const Axis& x, double bottom) {
+  for (const Event& event : events) {
+    const bool is_kill = event.what.starts_with("kill");
+    svg.line({x.at(event.seconds), kTop - 4}, {x.at(event.seconds), bottom},
+             fmt::format(R"(stroke="{}" stroke-width="0.6" stroke-opacity="0.5")", is_kill ? "#CC0000" : "#888888"));
+  }
+}
+
+void draw_time(Svg& svg, const Axis& x, double bottom) {
+  for (const double tick : x.round_ticks(10)) {
+    svg.line({x.at(tick), bottom}, {x.at(tick), bottom + 5}, R"(stroke="#333333")");
+    svg.text({x.at(tick), bottom + 18}, tick_text(tick), R"(text-anchor="middle" font-size="11")");
+  }
+  svg.line({kLeft, bottom}, {kWidth - kRight, bottom}, R"(stroke="#333333")");
+  svg.text({(kLeft + kWidth) / 2, bottom + 34}, "seconds", R"(text-anchor="middle" font-size="12")");
+}
+
+}  // namespace
+
+std::string soak_picture(const std::vector<Series>& series, const std::vector<Event>& events) {
+  const std::vector<std::string> measures = measures_of(series);
+  const auto panels = static_cast<double>(measures.size());
+  const double bottom = kTop + panels * (kPanelHeight + kGap) - kGap;
+  double until = 1;
+  for (const Series& one : series) until = std::max(until, one.points.back().x);
+  const Axis x(Axis::Scale::kEven, {0, until}, {kLeft, kWidth - kRight});
+  Svg svg(kWidth, bottom + kFoot, "What a run held while it was killed, stopped, resized and left alone");
+  svg.text({16, 24}, "What a run held while it was killed, stopped, resized and left alone",
+           R"(font-size="17" font-weight="bold")");
+  svg.text(
+      {16, 42},
+      "Blue: ranks under mpirun, a line a process. Orange: ranks that are threads of one. Red: kills. Grey: signals "
+      "and new numbers of ranks.",
+      kGrey);
+  draw_events(svg, events, x, bottom);
+  for (size_t m = 0; m < measures.size(); ++m)
+    draw_panel(svg, measures[m], series, x, kTop + static_cast<double>(m) * (kPanelHeight + kGap));
+  draw_time(svg, x, bottom);
+  return svg.finish();
+}
+
+}  // namespace aliquot::test

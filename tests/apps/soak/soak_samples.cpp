@@ -1,0 +1,137 @@
+#include "tests/apps/soak/soak_samples.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "apps/report/csv.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::test {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+double number(const std::string& text) try {
+  size_t used = 0;
+  const double value = std::stod(text, &used);
+  if (used != text.size()) throw std::invalid_argument(text);
+  return value;
+} catch (const std::logic_error&) {
+  throw UsageError(fmt::format("'{}' is no number: a sample was not written whole.", text));
+}
+
+Rows rows_of(const std::string& csv, const std::string& first_column) {
+  Rows rows = parse_csv(csv);
+  if (rows.size() < 2 || rows[0].empty() || rows[0][0] != first_column)
+    throw UsageError(fmt::format("a table of samples begins with the column {} and has lines.", first_column));
+  for (const auto& row : rows) {
+    if (row.size() != rows[0].size()) throw UsageError("a line of the samples has another number of columns.");
+  }
+  return rows;
+}
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// Medians of the first and of the last third of the time.
+std::pair<double, double> ends_of(const std::vector<Point>& points) {
+  const double third = (points.back().x - points.front().x) / 3;
+  std::vector<double> first, last;
+  for (const Point& p : points) {
+    if (p.x <= points.front().x + third) first.push_back(p.y);
+    if (p.x >= points.back().x - third) last.push_back(p.y);
+  }
+  return {median_of(first), median_of(last)};
+}
+
+std::string whose(const Series& series) {
+  return series.process.empty() ? series.measure
+                                : fmt::format("{} of process {} ({})", series.measure, series.process, series.world);
+}
+
+/// What no sample at all may be, however short its process lived.
+void judge_samples(const Series& series, const Bound& bound, std::vector<std::string>& problems) {
+  for (const Point& p : series.points) {
+    if (bound.most <= 0 || p.y <= bound.most) continue;
+    problems.push_back(
+        fmt::format("{}: {} at {:.0f} s, and at most {} are right", whose(series), p.y, p.x, bound.most));
+    return;
+  }
+}
+
+bool is_resize(const Event& event) {
+  return event.what.find_first_not_of("0123456789") > 0 && event.what.ends_with(" ranks");
+}
+
+}  // namespace
+
+std::vector<Series> read_series(const std::string& csv) {
+  const Rows rows = rows_of(csv, "seconds");
+  const std::vector<std::string>& names = rows[0];
+  const bool of_processes = names.size() > 2 && names[1] == "process" && names[2] == "world";
+  std::vector<Series> all;
+  std::map<std::pair<std::string, std::string>, size_t> places;
+  for (size_t r = 1; r < rows.size(); ++r) {
+    const std::string process = of_processes ? rows[r][1] : "", world = of_processes ? rows[r][2] : "";
+    for (size_t c = of_processes ? 3 : 1; c < names.size(); ++c) {
+      const auto [place, is_new] = places.try_emplace({process, names[c]}, all.size());
+      if (is_new) all.push_back({names[c], process, world, {}});
+      all[place->second].points.push_back({number(rows[r][0]), number(rows[r][c])});
+    }
+  }
+  return all;
+}
+
+std::vector<Event> read_events(const std::string& csv) {
+  const Rows rows = rows_of(csv, "seconds");
+  std::vector<Event> events;
+  for (size_t r = 1; r < rows.size(); ++r) events.push_back({number(rows[r][0]), rows[r].at(1)});
+  return events;
+}
+
+Verdict judge(const std::vector<Series>& series, const Bound& bound, Patience patience) {
+  Verdict verdict{.measure = bound.measure, .problems = {}, .worlds = {}};
+  for (const Series& one : series) {
+    if (one.measure != bound.measure) continue;
+    judge_samples(one, bound, verdict.problems);
+    const double began = one.points.front().x, ended = one.points.back().x, last = one.points.back().y;
+    if (bound.at_the_end >= 0 && last > bound.at_the_end)
+      verdict.problems.push_back(
+          fmt::format("{}: {} at the end, and at most {} are right", whose(one), last, bound.at_the_end));
+    std::vector<Point> warm;
+    for (const Point& p : one.points) {
+      if (p.x >= began + patience.warm_up_seconds) warm.push_back(p);
+    }
+    if (warm.empty() || ended - warm.front().x < patience.least_seconds) continue;
+    verdict.worlds.insert(one.world);
+    const auto [before, after] = ends_of(warm);
+    if (verdict.judged++ == 0 || after - before > verdict.last - verdict.first)
+      verdict.first = before, verdict.last = after;
+    verdict.longest_seconds = std::max(verdict.longest_seconds, ended - warm.front().x);
+    if (after - before > bound.growth + bound.share * before)
+      verdict.problems.push_back(
+          fmt::format("{} grew from {} to {} within {:.0f} s", whose(one), before, after, ended - warm.front().x));
+  }
+  return verdict;
+}
+
+std::vector<std::string> missing_from(const std::vector<Event>& events, const Verdict& of_processes) {
+  std::vector<std::string> missing;
+  const auto came = [&](std::string_view what) {
+    return std::ranges::find(events, what, &Event::what) != events.end();
+  };
+  for (const char* kind : {"kill of a rank", "kill of all ranks", "USR1", "TERM"}) {
+    if (!came(kind)) missing.push_back(fmt::format("there was no {}", kind));
+  }
+  if (std::ranges::none_of(events, is_resize)) missing.emplace_back("there was no other number of ranks");
+  for (const char* world : {"mpi", "threads"}) {
+    if (came(world) && !of_processes.worlds.contains(world))
+      missing.push_back(fmt::format("no process of {} lived long enough to be judged", world));
+  }
+  return missing;
+}
+
+}  // namespace aliquot::test

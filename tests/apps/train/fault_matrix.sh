@@ -1,0 +1,222 @@
+#!/usr/bin/env bash
+# fault_matrix.sh ALIQUOT few|all|nodes: stages faults (ALIQUOT_FAULT) in runs of the command, kinds by operations by ranks by
+# worlds, and prints a table of how each ended. Each must end as docs/reliability.md promises: by itself, within the deadline,
+# with that exit code, naming rank and operation; the older checkpoint stands and the run that goes on from it has the digest
+# of one that nothing disturbed; no process and no file is left. few: a few dozen in half a minute; all: the whole
+# matrix; nodes: a few over emulated nodes (77 where there can be none).
+# shellcheck source=scripts/runs.sh
+source "$(dirname "$0")/../../../scripts/runs.sh"
+own_shared_memory "$@"
+# shellcheck source=tests/scripts/expect.sh
+source "$(dirname "$0")/../../scripts/expect.sh"
+aliquot=$1 which=${2:-}
+deadline=1
+export TMPDIR=$scratch/tmp
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+mkdir "$TMPDIR"
+declare -A digests
+cases=0 began_all=$SECONDS
+saves=(--save blocking) # what is saved before the fault is there when it comes
+train=("$aliquot" train --quiet --layers 2 --width 32 --sequence 32 --micro-batch 1 --threads 1 --steps 6 --timeout "$deadline")
+
+# launch WORLD WORDS...: "threads2" is two ranks of one process, "mpi4" four of mpirun's, "nodes2" two nodes of one rank.
+launch() {
+  local world=$1 count=${1//[a-z]/}
+  shift
+  case $world in
+    threads*) "${train[@]}" --ranks "$count" "$@" ;;
+    mpi*) mpirun -n "$count" "${train[@]}" "$@" ;;
+    nodes*) "$top/scripts/cluster.sh" --nodes "$count" "${train[@]}" "$@" ;;
+  esac
+}
+
+# promised WORLD RANK OPERATION KIND STEP: sets `code`, `sentence` and `limit`, in tenths of a second.
+promised() {
+  local world=$1 rank=$2 operation=$3 kind=$4 step=$5
+  limit=30 code=3
+  if [[ $world != threads* ]]; then limit=60; fi # mpirun takes a second or two to end who is left
+  if [[ $world = nodes* ]]; then limit=120; fi
+  limit=$((limit * ${ALIQUOT_TIMES_AS_LONG:-1})) # for programs with instruments
+  case $kind in
+    kill)
+      code=137 sentence="process rank $rank .*signal 9"
+      if [[ $world = threads* ]]; then sentence=Killed; fi
+      ;;
+    throw) sentence="ALIQUOT_FAULT asked rank $rank to fail in $operation" ;;
+    stop | slow:2s) sentence="rank $rank (never arrived|to end)|the bytes of rank $rank never came" ;;
+    slow:0.2s) code=0 sentence="^digest" ;;
+    nan) code=0 sentence="step $step was skipped: the gradient of .* is not finite" ;;
+    enospc) sentence="rank $rank: .*No space left on device" ;;
+    flip) sentence="rank $rank.* differ" ;;
+  esac
+  if [ "$operation" = save ]; then
+    if [ "$kind" = throw ]; then sentence="ALIQUOT_FAULT asked rank $rank to fail"; fi
+    # A checkpoint that one rank cannot write is told, and the run goes on; but the last one must be there.
+    if [[ $kind = throw || $kind = enospc ]] && [ "$step" -lt 6 ]; then
+      code=0 sentence="checkpoint of step $step was not written, the ones before it stand: .*$sentence"
+    fi
+  fi
+}
+
+# undisturbed WORLD WORDS...: sets `wanted` to what such a run prints.
+undisturbed() {
+  if [ -z "${digests[$*]:-}" ]; then digests[$*]=$(launch "$@" 2>&1) || wrong "undisturbed: ${digests[$*]}"; fi
+  wanted=${digests[$*]}
+}
+
+# ends_well WORLD WORDS...: what a run leaves can be gone on from, to the digest of an undisturbed one.
+ends_well() {
+  local world=$1 digest wanted
+  undisturbed "$@"
+  shift
+  "$aliquot" checkpoint verify "$saved" >"$scratch/verified" 2>&1 || wrong "what was saved is not valid: $(tail -n 1 "$scratch/verified")"
+  digest=$(launch "$world" "$@" --checkpoint-dir "$saved" --resume auto 2>"$scratch/resumed") || wrong "not resumed: $(tail -n 1 "$scratch/resumed")"
+  if [ "$digest" != "$wanted" ]; then wrong "resumed to another digest"; fi
+  if compgen -G "$saved/.tmp-*" >/dev/null; then wrong "a half checkpoint is left"; fi
+}
+
+# left_nothing: no file in /dev/shm or in the temporary directory, no process.
+left_nothing() {
+  local left file
+  for file in $(comm -13 <(echo "$shared_before") <(shared_names)); do wrong "left /dev/shm/$file"; done
+  # Open MPI keeps an empty folder of its own.
+  left=$(find "$TMPDIR" ! -type d)
+  if [ -n "$left" ]; then wrong "left $left"; fi
+  if pgrep -f -- "$saved" >/dev/null; then wrong "a process is left"; fi
+}
+
+# Where ranks wait in several groups, the sentence may name one that waits for the missing one; their records tell them apart.
+is_explained() {
+  local text
+  if [ "$operation" != exchange ]; then return 1; fi
+  text=$("$aliquot" doctor --explain "$saved")
+  [[ $text = *"never came to collective"* && $text = *"  rank $rank "* ]]
+}
+
+wrong() { problems+=("$*"); }
+
+# stage WORLD RANK OPERATION KIND STEP WORDS...
+stage() {
+  local world=$1 rank=$2 operation=$3 kind=$4 step=$5 problems=() status=0 code sentence limit began took wanted
+  shift 5
+  local saved=$scratch/saved-$cases log=$scratch/log shared_before
+  shared_before=$(shared_names)
+  promised "$world" "$rank" "$operation" "$kind" "$step"
+  began=$(date +%s%N)
+  (
+    export ALIQUOT_FAULT=rank=$rank,step=$step,op=$operation,kind=$kind
+    launch "$world" "$@" "${saves[@]}" --checkpoint-dir "$saved" --checkpoint-every 2
+    exit $?
+  ) >"$log" 2>&1 || status=$?
+  took=$((($(date +%s%N) - began) / 100000000))
+  if [[ $status = 137 && $world = threads* ]]; then echo Killed >>"$log"; fi
+  if [ $status -ne "$code" ]; then wrong "exit code $status, not $code"; fi
+  if [ "$took" -gt "$limit" ]; then wrong "took more than $((limit / 10)) s"; fi
+  grep -Eq -- "$sentence" "$log" || is_explained || wrong "nobody said: $sentence"
+  left_nothing
+  if [ "$code" -ne 0 ]; then ends_well "$world" "$@"; fi
+  if [ "$kind" = slow:0.2s ]; then
+    undisturbed "$world" "$@"
+    grep -qxF -- "$wanted" "$log" || wrong "another digest than undisturbed"
+  fi
+  printf '%-8s %-4s %-13s %-9s %-4s %-4s %3d.%d  %s\n' "$world" "$rank" "$operation" "$kind" "$step" "$status" \
+    $((took / 10)) $((took % 10)) "$(if [ ${#problems[@]} -eq 0 ]; then echo "as promised"; else echo "WRONG: ${problems[*]}"; fi) ${*//$scratch/DIR}"
+  if [ ${#problems[@]} -gt 0 ]; then
+    failures=$((failures + 1))
+    sed 's/^/  | /' "$log"
+  fi
+  rm -rf "$saved"
+  cases=$((cases + 1))
+}
+
+# Each operation with the options that make it come.
+declare -A options=([gather]="" [forward]="" [backward]="" [release]="" [reduce]="" [norm]="" [update]=""
+  [recompute]="--recompute block" [publish]="--zero-stage 2" [spread]="--zero-stage 0" [exchange]="--replicas 2"
+  [blend]="--optimizer muon" [collect]="--optimizer muon" [orthogonalize]="--optimizer muon" [scatter]="--optimizer muon"
+  [copy-in]="--offload disk:$TMPDIR" [copy-out]="--offload disk:$TMPDIR")
+
+# operation WORLD RANK OPERATION KIND...
+operation() {
+  local world=$1 rank=$2 name=$3 kind words
+  shift 3
+  read -ra words <<<"${options[$name]}"
+  for kind in "$@"; do stage "$world" "$rank" "$name" "$kind" 3 "${words[@]}"; done
+}
+
+every_operation() {
+  local world=$1 rank=$2 name
+  shift 2
+  for name in "${!options[@]}"; do operation "$world" "$rank" "$name" "$@"; done
+}
+
+# While the run goes on, if it is not told otherwise.
+saving() {
+  local world=$1 rank=$2 kind saves=()
+  shift 2
+  for kind in "$@"; do stage "$world" "$rank" save "$kind" 4; done
+  stage "$world" "$rank" save enospc 6
+}
+
+spoiled() {
+  local world=$1 rank=$2 words
+  for words in "" "--zero-stage 2" "--zero-stage 1" "--zero-stage 0"; do
+    read -ra words <<<"$words"
+    stage "$world" "$rank" reduce nan 3 "${words[@]}"
+    stage "$world" "$rank" backward nan 3 "${words[@]}"
+  done
+}
+
+# One bit of a rank's copy: found by comparing.
+flipped() {
+  local world=$1 rank=$2
+  stage "$world" "$rank" update flip 3 --zero-stage 0 --check-every 1
+  stage "$world" "$rank" publish flip 3 --zero-stage 1 --check-every 1
+  stage "$world" "$rank" publish flip 3 --zero-stage 2 --check-every 1
+  stage "$world" "$rank" update flip 3 --replicas 2 --check-every 1
+}
+
+printf '%-8s %-4s %-13s %-9s %-4s %-4s %5s  %s\n' world rank operation kind step code s outcome
+case $which in
+  nodes)
+    status=0
+    "$top/scripts/cluster.sh" true || status=$?
+    if [ $status -eq 77 ]; then exit 77; fi
+    for name in reduce backward; do operation nodes2 1 $name kill stop throw slow:2s slow:0.2s nan; done
+    operation nodes2 0 gather throw slow:2s
+    saving nodes2 1 kill throw enospc
+    ;;
+  all)
+    for world in threads2 threads4; do
+      every_operation $world 0 kill throw slow:2s slow:0.2s
+      every_operation $world 1 kill throw slow:2s slow:0.2s
+      spoiled $world 1
+      flipped $world 1
+      saving $world 0 kill throw slow:2s slow:0.2s enospc
+      saving $world 1 kill throw slow:2s slow:0.2s enospc
+    done
+    if has_mpi "$aliquot"; then
+      every_operation mpi2 0 kill throw slow:2s
+      every_operation mpi2 1 kill stop throw slow:2s slow:0.2s
+      every_operation mpi4 2 kill stop throw
+      spoiled mpi2 1
+      flipped mpi2 1
+      saving mpi2 0 kill stop throw enospc
+      saving mpi2 1 kill stop throw slow:2s enospc
+    fi
+    ;;
+  *)
+    operation threads2 1 gather throw slow:0.2s
+    operation threads2 0 reduce kill throw slow:2s nan
+    operation threads2 1 backward throw nan
+    for name in exchange update publish spread collect copy-in; do operation threads2 1 $name throw; done
+    saving threads2 1 kill throw enospc
+    stage threads2 1 publish flip 3 --zero-stage 2 --check-every 1
+    if has_mpi "$aliquot"; then
+      operation mpi2 1 reduce kill stop throw
+      operation mpi2 0 forward throw
+      saving mpi2 1 kill
+    fi
+    ;;
+esac
+echo "$cases cases in $((SECONDS - began_all)) s, $failures not as promised"
+exit $((failures > 0))

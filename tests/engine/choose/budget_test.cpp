@@ -1,0 +1,178 @@
+// A budget in bytes is met by the fastest schedule that fits, without changing a bit; or refused with the smallest that could.
+#include "engine/choose/budget.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/plan/random_plan.h"
+#include "tests/engine/small_model.h"
+
+namespace aliquot {
+namespace {
+
+ModelSpec deep_model(int unit_count, int64_t elements) {
+  ModelSpec model;
+  for (int u = 0; u < unit_count; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {elements}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+  try {
+    plan_within(1, model, policy, topology, CostModel::typical_host());
+  } catch (const UnavailableError& error) {
+    const std::string text = error.what();
+    return std::stoll(text.substr(text.rfind('(', text.find(" bytes) a rank")) + 1));
+  }
+  return -1;
+}
+
+/// On GPUs state may go to the host's memory, as the last thing tried; on hosts that would save nothing.
+TEST(Budget, OffloadsStateOfGpusWhereNothingElseFits) {
+  const ModelSpec model = deep_model(12, 1 << 24);
+  Topology gpus = testing::hosts(2, 2);
+  gpus.gpu_of_rank = {0, 1};
+  const CostModel cost = CostModel::typical_gpu();
+  const auto within = [&](int64_t bytes) { return plan_within(bytes, model, {.zero_stage = 2}, gpus, cost); };
+  const int64_t whole = rank_bytes(plan(model, {.zero_stage = 2}, gpus));
+  EXPECT_EQ(within(whole).policy.offload_state, Offload::kNone);
+  const Plan tight = within(whole * 3 / 4);
+  EXPECT_EQ(tight.policy.offload_state, Offload::kHost);
+  EXPECT_LE(rank_bytes(tight), whole * 3 / 4);
+  EXPECT_NE(tight.choice.find("optimizer state in the host's memory"), std::string::npos) << tight.choice;
+  EXPECT_THROW(plan_within(whole * 3 / 4, model, {.zero_stage = 2}, testing::hosts(2, 2), cost), UnavailableError);
+}
+
+TEST(Budget, IsKeptAndMoreIsNeverSlower) {
+  const ModelSpec model = deep_model(12, 1 << 16);
+  // Gathers come once a pass and reduces once a step, so it is gathers that memory can save.
+  const Policy policy = {
+      .zero_stage = 3, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kFull, .gather = GatherMode::kCopy};
+  const Topology topology = testing::hosts(4, 2);
+  const int64_t least = smallest_budget(model, policy, topology);
+  ASSERT_GT(least, 0);
+  EXPECT_THROW(plan_within(least - 1, model, policy, topology, CostModel::typical_host()), UnavailableError);
+  double before = 1e30;
+  int different = 0;
+  for (int64_t budget = least; budget < 6 * least; budget += least / 8) {
+    const Plan fitted = plan_within(budget, model, policy, topology, CostModel::typical_host());
+    EXPECT_LE(rank_bytes(fitted), budget);
+    EXPECT_LE(account(fitted.schedule).peak_bytes, budget);
+    EXPECT_FALSE(fitted.choice.empty());
+    const double seconds = simulate(fitted, CostModel::typical_host()).step_seconds;
+    EXPECT_LE(seconds, before);
+    different += seconds < before;
+    before = seconds;
+  }
+  EXPECT_GE(different, 3) << "more memory buys time";
+  Policy without = policy;
+  without.prefetch = 0;
+  EXPECT_EQ(least, rank_bytes(plan(model, without, topology)));
+}
+
+/// A model whose step takes next to nothing beyond what is always there.
+TEST(Budget, CountsWhatIsStagedBetweenSteps) {
+  const ModelSpec model = deep_model(2, 1 << 16);
+  const Topology topology = Topology::one_host(1);
+  const Plan whole = plan(model, {.zero_stage = 0}, topology);
+  const int64_t peak_bytes = account(whole.schedule).peak_bytes;
+  ASSERT_GT(peak_bytes, account(whole.schedule).step_peak_bytes);
+  const CostModel cost = CostModel::typical_host();
+  EXPECT_NO_THROW(plan_within(peak_bytes, model, {.zero_stage = 0}, topology, cost));
+  EXPECT_THROW(plan_within(peak_bytes - 1, model, {.zero_stage = 0}, topology, cost), UnavailableError);
+}
+
+TEST(Budget, NeverChangesWhatChangesBits) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const testing::Drawn drawn = testing::draw(seed, 4, 6);
+    const int64_t least = smallest_budget(drawn.model, drawn.policy, drawn.topology);
+    if (least <= 1) continue;
+    const Plan fitted = plan_within(least, drawn.model, drawn.policy, drawn.topology, CostModel::typical_host());
+    EXPECT_EQ(rank_bytes(fitted), least) << testing::describe(seed, drawn);
+    EXPECT_EQ(fitted.policy.zero_stage, drawn.policy.zero_stage);
+    EXPECT_EQ(fitted.policy.accumulate_into, drawn.policy.accumulate_into);
+    EXPECT_EQ(fitted.policy.micro_batch_count, drawn.policy.micro_batch_count);
+    EXPECT_EQ(fitted.policy.precision.describe(), drawn.policy.precision.describe());
+    EXPECT_EQ(fitted.policy.reproducible, drawn.policy.reproducible);
+    EXPECT_EQ(fitted.policy.update_in_backward, drawn.policy.update_in_backward);
+  }
+}
+
+TEST(Budget, SaysWhatFasterOnesWouldTake) {
+  const ModelSpec model = deep_model(12, 1 << 16);
+  const Policy policy = {.zero_stage = 3, .gather = GatherMode::kCopy};
+  const Topology topology = testing::hosts(4, 1);
+  const Plan tight =
+      plan_within(smallest_budget(model, policy, topology), model, policy, topology, CostModel::typical_host());
+  EXPECT_NE(tight.choice.find("would take"), std::string::npos) << tight.choice;
+  const Plan wide = plan_within(int64_t{1} << 40, model, policy, topology, CostModel::typical_host());
+  EXPECT_EQ(wide.choice.find("would take"), std::string::npos) << wide.choice;
+}
+
+TEST(Budget, TrainsWithTheSameBits) {
+  using namespace testing_model;
+  Settings settings;
+  settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
+  const Outcome plain = train_plainly(2, settings);
+  World::threads(2,
+                 [&](World& world) {
+                   Settings own = settings;
+                   for (const int64_t budget : {int64_t{40'000}, int64_t{1} << 30}) {
+                     own.options.memory_budget_bytes = budget;
+                     EXPECT_TRUE(train(world, own) == plain) << budget;
+                   }
+                   own.options.memory_budget_bytes = 1000;
+                   EXPECT_THROW(train(world, own), UnavailableError);
+                 },
+                 {.device = DeviceChoice::kHost, .timeout_seconds = 60});
+}
+
+ModelSpec model_that_keeps(int use_count) {
+  ModelSpec model;
+  for (int u = 0; u < use_count; ++u) {
+    model.units.push_back(
+        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {1 << 14}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+    model.activations.uses.push_back({4096, 1 << 20, 0, true});
+  }
+  return model;
+}
+
+/// As few as fit: one less would not.
+TEST(Budget, RecomputesAsFewUsesAsItMust) {
+  const ModelSpec model = model_that_keeps(23);
+  const Topology topology = Topology::one_host(2);
+  const CostModel cost = CostModel::typical_host();
+  const auto bytes_with = [&](int count) {
+    Policy policy = {.zero_stage = 2, .recompute = count};
+    return rank_bytes(plan(model, policy, topology));
+  };
+  const int64_t most = bytes_with(0), least = bytes_with(23);
+  ASSERT_GT(most - least, int64_t{20} << 20);
+  int before = 24;
+  for (int64_t budget = least; budget <= most; budget += (most - least) / 7) {
+    const Plan chosen = plan_within(budget, model, {.zero_stage = 2}, topology, cost);
+    const int count = chosen.policy.recompute;
+    EXPECT_LE(rank_bytes(chosen), budget);
+    EXPECT_LE(count, before) << "more memory, more recomputing";
+    if (count > 0) {
+      Policy one_less = chosen.policy;
+      --one_less.recompute;
+      one_less.prefetch = one_less.keep_gathered = 0;
+      EXPECT_GT(rank_bytes(plan(model, one_less, topology)), budget);
+      EXPECT_NE(chosen.choice.find(fmt::format("{} of 23 uses recomputed", count)), std::string::npos) << chosen.choice;
+    }
+    before = count;
+  }
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2}, topology, cost).policy.recompute, 0);
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2}, topology, cost).choice.find("nothing recomputed"), 0);
+  EXPECT_EQ(plan_within(most, model, {.zero_stage = 2, .recompute = 5}, topology, cost).policy.recompute, 5);
+  EXPECT_THROW(plan_within(least, model, {.zero_stage = 2, .recompute = 0}, topology, cost), UnavailableError);
+  EXPECT_THROW(plan_within(most, model, {.zero_stage = 2, .recompute = -3}, topology, cost), UsageError);
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,57 @@
+// What planning and proving cost. The limits are far above what a quiet machine needs, and far below what a quadratic
+// planner would.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <string_view>
+
+#include "engine/proof/validate.h"
+#include "tests/engine/plan/random_plan.h"
+#include "tests/support/cpu_seconds.h"
+#include "tests/support/times_as_long.h"
+
+namespace aliquot {
+namespace {
+
+/// Transformer-like: a dozen tensors a unit, one unit used twice.
+ModelSpec model_of(int unit_count) {
+  ModelSpec model;
+  for (int u = 0; u < unit_count; ++u) {
+    UnitSpec unit{fmt::format("h.{}", u), {}, GradientMode::kAdd};
+    for (int t = 0; t < 12; ++t) {
+      unit.parameters.push_back({.tensor = {fmt::format("h.{}.{}", u, t), {t % 3 == 0 ? 64 : 1024, 64 + u % 7}}});
+    }
+    model.units.push_back(std::move(unit));
+    model.uses.push_back({u});
+  }
+  model.uses.push_back({0});
+  return model;
+}
+
+/// Planned, proved and priced; prints what each took.
+void expect_within(int unit_count, const Policy& policy, double limit_seconds) {
+  const ModelSpec model = model_of(unit_count);
+  const Topology topology = testing::hosts(1024, 8);
+  Plan planned;
+  const double planning = test::cpu_seconds([&] { planned = plan(model, policy, topology); });
+  std::vector<Defect> defects;
+  const double proving = test::cpu_seconds([&] { defects = validate(planned); });
+  fmt::print(
+      "stage {}, {} micro-batches, {} units, 1024 ranks, {} operations: planned in {:.3f} s, proved in {:.3f} s\n",
+      policy.zero_stage, policy.micro_batch_count, unit_count, planned.schedule.operations.size(), planning, proving);
+  EXPECT_TRUE(defects.empty()) << defects.front().sentence;
+  EXPECT_LT(planning, limit_seconds * test::times_as_long());
+  EXPECT_LT(proving, limit_seconds * test::times_as_long());
+}
+
+TEST(PlanCost, TenThousandUnitsOnAThousandRanks) {
+  for (const int stage : {0, 1, 2, 3}) {
+    expect_within(10000, {.zero_stage = stage}, 5);
+    expect_within(
+        10000, {.zero_stage = stage, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kShard, .prefetch = 4},
+        10);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,181 @@
+#include "tests/engine/plan/random_plan.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <random>
+
+#include "engine/plan/schedule.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::testing {
+namespace {
+
+/// Not the library's distributions, which differ from one to the next.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  /// In [least, most].
+  int roll(int least, int most) {
+    return least + static_cast<int>(engine_() % static_cast<uint64_t>(most - least + 1));
+  }
+  bool one_in(int n) { return roll(1, n) == 1; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+std::vector<int64_t> draw_shape(Dice& dice) {
+  static constexpr int64_t kCounts[] = {0, 1, 7, 255, 256, 257, 1000, 4099};
+  if (dice.one_in(8)) return {};
+  const int64_t count = kCounts[dice.roll(0, 7)];
+  if (dice.one_in(3)) return {count, dice.roll(1, 5)};
+  return {count};
+}
+
+UnitSpec draw_unit(Dice& dice, int index) {
+  UnitSpec unit{fmt::format("u{}", index), {}, GradientMode::kAdd};
+  const int tensor_count = dice.one_in(10) ? 0 : dice.roll(1, 4);
+  const bool frozen = dice.one_in(6);
+  for (int t = 0; t < tensor_count; ++t) {
+    ParameterSpec parameter;
+    parameter.tensor = {fmt::format("u{}.t{}", index, t), draw_shape(dice), DType::kFloat32,
+                        !frozen && !dice.one_in(6)};
+    parameter.decayed = !dice.one_in(3);
+    parameter.matrix = !dice.one_in(5);
+    unit.parameters.push_back(std::move(parameter));
+  }
+  return unit;
+}
+
+void draw_uses(Dice& dice, ModelSpec& model) {
+  const auto count = static_cast<UnitId>(model.units.size());
+  for (UnitId unit = 0; unit < count; ++unit) {
+    if (unit > 0 && dice.one_in(5)) {
+      model.uses.back().push_back(unit);  // whole together with the one before
+    } else {
+      model.uses.push_back({unit});
+    }
+  }
+  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // tied, or used twice in a pass
+    const auto unit = static_cast<UnitId>(dice.roll(0, count - 1));
+    const auto at = static_cast<std::size_t>(dice.roll(0, static_cast<int>(model.uses.size())));
+    if (at < model.uses.size() && dice.one_in(2)) {
+      auto& use = model.uses[at];
+      if (std::find(use.begin(), use.end(), unit) == use.end()) use.push_back(unit);
+    } else {
+      model.uses.insert(model.uses.begin() + static_cast<std::ptrdiff_t>(at), {unit});
+    }
+  }
+}
+
+void draw_activations(Dice& dice, Drawn& drawn) {
+  static constexpr int64_t kSizes[] = {0, 4, 256, 1000, 5000};
+  ActivationSpec& spec = drawn.model.activations;
+  for (std::size_t use = 0; use < drawn.model.uses.size(); ++use) {
+    spec.uses.push_back({kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], kSizes[dice.roll(0, 4)], dice.one_in(2),
+                         !dice.one_in(3), !dice.one_in(3)});
+    if (spec.uses.back().recomputable) drawn.policy.recompute = dice.roll(0, static_cast<int>(use) + 1);
+  }
+  spec.backward_bytes = kSizes[dice.roll(0, 4)];
+}
+
+Precision draw_precision(Dice& dice) {
+  static constexpr DType kCompute[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+  Precision precision;
+  precision.compute = kCompute[dice.roll(0, 2)];
+  precision.master = dice.one_in(2) ? MasterForm::kSplit : MasterForm::kWhole;
+  precision.gradients = dice.one_in(3) ? DType::kBFloat16 : DType::kFloat32;
+  if (dice.one_in(3)) precision.reduce = DType::kBFloat16;
+  return precision;
+}
+
+/// Of replicas that lie alike.
+int divisor(Dice& dice, const Topology& topology) {
+  const int count = dice.roll(2, 4);
+  try {
+    topology_of_replica(topology, count);
+    return count;
+  } catch (const UsageError&) {
+    return 1;
+  }
+}
+
+bool nodes_are_even(const Topology& topology) {
+  const int on_each = topology.rank_count() / topology.node_count();
+  return topology == hosts(topology.rank_count(), on_each);
+}
+
+Policy draw_policy(Dice& dice, const Topology& topology) {
+  Policy policy;
+  policy.zero_stage = dice.roll(0, 3);
+  policy.micro_batch_count = dice.roll(1, 4);
+  policy.accumulate_into = static_cast<AccumulateInto>(dice.roll(0, 2));
+  policy.prefetch = dice.roll(0, 4);
+  policy.keep_gathered = dice.roll(0, 3);
+  policy.gather = topology.one_node() ? static_cast<GatherMode>(dice.roll(0, 2)) : GatherMode::kAuto;
+  policy.state_bytes_per_block = 1024 * dice.roll(0, 3);
+  policy.precision = draw_precision(dice);
+  policy.update_in_backward = policy.precision.compute != DType::kFloat16 && dice.one_in(4);
+  if (!policy.update_in_backward && dice.one_in(3))
+    policy.matrix_updates = {{.state_bytes_per_block = 512 * dice.roll(1, 2), .iterations = dice.roll(1, 5)}};
+  const bool powers_of_two =
+      (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
+  if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
+  if (policy.zero_stage > 0 && !policy.reproducible && dice.one_in(3)) policy.replica_count = divisor(dice, topology);
+  if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
+  if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
+    policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
+  if (nodes_are_even(topology_of_replica(topology, policy.replica_count))) {
+    const bool gathers = policy.zero_stage == 3 && policy.gather != GatherMode::kView;
+    policy.quantize_weights = gathers && policy.offload_parameters == Offload::kNone && dice.one_in(2);
+    policy.quantize_gradients = !policy.reproducible && dice.one_in(3);
+  }
+  return policy;
+}
+
+}  // namespace
+
+Topology hosts(int rank_count, int ranks_per_node) {
+  Topology topology = Topology::one_host(rank_count);
+  for (int r = 0; r < rank_count; ++r) topology.node_of_rank[r] = r / ranks_per_node;
+  return topology;
+}
+
+Drawn draw(uint64_t seed, int most_ranks, int most_units) {
+  Dice dice(seed);
+  Drawn drawn;
+  const int rank_count = dice.roll(1, most_ranks);
+  drawn.topology = dice.one_in(2) ? hosts(rank_count, rank_count) : hosts(rank_count, dice.roll(1, rank_count));
+  const int unit_count = dice.roll(1, most_units);
+  for (int u = 0; u < unit_count; ++u) drawn.model.units.push_back(draw_unit(dice, u));
+  draw_uses(dice, drawn.model);
+  drawn.policy = draw_policy(dice, drawn.topology);
+  const bool into_shard = drawn.policy.accumulate_into == AccumulateInto::kShard || drawn.policy.reproducible ||
+                          (drawn.policy.accumulate_into == AccumulateInto::kAuto && drawn.policy.zero_stage >= 2);
+  std::vector<int> use_count(drawn.model.units.size(), 0);
+  for (const auto& use : drawn.model.uses) {
+    for (const UnitId unit : use) ++use_count[unit];
+  }
+  for (std::size_t u = 0; u < drawn.model.units.size(); ++u) {
+    const bool may_assign = use_count[u] == 1 && (into_shard || drawn.policy.micro_batch_count == 1);
+    if (may_assign && dice.one_in(4)) drawn.model.units[u].gradients = GradientMode::kAssign;
+  }
+  if (dice.one_in(2)) draw_activations(dice, drawn);
+  return drawn;
+}
+
+std::string describe(uint64_t seed, const Drawn& drawn) {
+  const Policy& policy = drawn.policy;
+  return fmt::format(
+      "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
+      "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
+      seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
+      policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
+      static_cast<int>(policy.gather), policy.precision.describe(),
+      policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
+      policy.matrix_updates ? ", matrices apart" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
+      policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
+      static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute);
+}
+
+}  // namespace aliquot::testing

@@ -1,0 +1,272 @@
+// A schedule with one thing wrong must be refused: each kind of mistake, made in many schedules.
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <numeric>
+
+#include "engine/plan/order.h"
+#include "engine/proof/validate.h"
+#include "tests/engine/plan/brute_force.h"
+#include "tests/engine/plan/random_plan.h"
+
+namespace aliquot {
+namespace {
+
+using Operations = std::vector<Operation>;
+
+/// `from[i]` is which operation comes at place i; waits and buffers follow. Waits that would point forward are dropped,
+/// as a planner that wrote this order would not have written them.
+void reorder(Schedule& schedule, const std::vector<OperationId>& from) {
+  std::vector<OperationId> to(schedule.operations.size(), -1);
+  for (std::size_t i = 0; i < from.size(); ++i) to[from[i]] = static_cast<OperationId>(i);
+  Operations operations;
+  for (const OperationId id : from) operations.push_back(schedule.operations[id]);
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    auto& after = operations[i].after;
+    for (Wait& wait : after) wait.operation = to[wait.operation];
+    std::erase_if(after, [&](const Wait& wait) {
+      return wait.operation < 0 || (!wait.of_previous_step && wait.operation >= static_cast<OperationId>(i));
+    });
+  }
+  const auto last = static_cast<OperationId>(operations.size()) - 1;
+  for (PlannedBuffer& buffer : schedule.buffers) {
+    if (buffer.always) {
+      buffer.last = last;
+      continue;
+    }
+    const OperationId first = to[buffer.first], end = to[buffer.last];
+    buffer.first = first < 0 ? std::min(end, last) : first;
+    buffer.last = std::max(buffer.first, end < 0 ? buffer.first : end);
+  }
+  schedule.operations = std::move(operations);
+}
+
+std::vector<OperationId> identity(const Schedule& schedule) {
+  std::vector<OperationId> from(schedule.operations.size());
+  std::iota(from.begin(), from.end(), 0);
+  return from;
+}
+
+struct Mutant {
+  std::string kind;
+  Plan plan;
+};
+using Mutants = std::vector<Mutant>;
+
+Plan& add(Mutants& mutants, std::string kind, const Plan& plan) {
+  return mutants.emplace_back(Mutant{std::move(kind), plan}).plan;
+}
+
+void mutate_waits(const Plan& plan, Mutants& mutants) {
+  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
+    const auto& after = plan.schedule.operations[id].after;
+    for (std::size_t w = 0; w < after.size(); ++w) {
+      auto& without = add(mutants, after[w].of_previous_step ? "drop a wait for the step before" : "drop a wait", plan)
+                          .schedule.operations[id]
+                          .after;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(w));
+      if (after[w].on_all) {
+        add(mutants, "wait for the own rank only", plan).schedule.operations[id].after[w].on_all = false;
+      }
+      if (!after[w].of_previous_step) {
+        add(mutants, "wait for the step before instead", plan).schedule.operations[id].after[w].of_previous_step = true;
+      }
+    }
+  }
+}
+
+void mutate_operations(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Verb verb = operations[id].verb;
+    auto from = identity(plan.schedule);
+    from.erase(from.begin() + id);
+    reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
+    if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kPublish || verb == Verb::kSpread ||
+        verb == Verb::kExchange || is_of_group(verb)) {
+      Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
+      twice.operations.push_back(operations[id]);
+      auto order = identity(twice);
+      std::rotate(order.begin() + id + 1, order.end() - 1, order.end());
+      reorder(twice, order);
+    }
+    for (const Lane lane : {Lane::kCompute, Lane::kGather, Lane::kReduce, Lane::kExchange, Lane::kIo}) {
+      if (lane == operations[id].lane) continue;
+      add(mutants, "move to another lane", plan).schedule.operations[id].lane = lane;
+    }
+    if (verb != Verb::kRelease) continue;
+    for (OperationId use = id - 1; use >= 0; --use) {
+      if (!is_model_code(operations[use].verb)) continue;
+      auto early = identity(plan.schedule);
+      std::rotate(early.begin() + use, early.begin() + id, early.begin() + id + 1);
+      const auto& units = plan.model.uses[operations[use].place];
+      if (std::count(units.begin(), units.end(), operations[id].place) == 0) break;
+      reorder(add(mutants, "release before the last use", plan).schedule, early);
+      break;
+    }
+  }
+}
+
+/// Both copies forgotten, and the slot's life with them: the update would change what nobody brought.
+void mutate_copies(const Plan& plan, Mutants& mutants) {
+  const auto& operations = plan.schedule.operations;
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const bool blends = operations[id].verb == Verb::kBlend;
+    if (operations[id].verb != Verb::kUpdate && !blends) continue;
+    Schedule& schedule = add(mutants, "forget both copies", plan).schedule;
+    bool any = false;
+    for (PlannedBuffer& buffer : schedule.buffers) {
+      const bool slot = home_of(buffer.role) && buffer.role != Role::kOffered && !buffer.always;
+      if (!slot) continue;
+      const FlatSpec& flat = plan.flats[buffer.flat];
+      const bool of_blend = flat.matrices && buffer.role == Role::kOptimizer;
+      if (of_blend != blends) continue;
+      const auto& members = plan.matrix_groups;
+      const bool its = blends ? std::ranges::count(members[operations[id].place].flats, buffer.flat) > 0
+                              : flat.unit == operations[id].place;
+      if (!its) continue;
+      buffer.first = buffer.last = id;
+      any = any || buffer.size_bytes > 0;
+    }
+    if (!any) mutants.pop_back();
+  }
+}
+
+/// A matrix at another place, at nobody's, twice, or forgotten.
+void mutate_matrices(const Plan& plan, Mutants& mutants) {
+  for (std::size_t g = 0; g < plan.matrix_groups.size(); ++g) {
+    const auto group = [&](const char* kind) -> MatrixGroup& { return add(mutants, kind, plan).matrix_groups[g]; };
+    group("a matrix has no owner").matrices.back().owner = plan.topology.rank_count();
+    MatrixGroup& twice = group("a matrix twice");
+    twice.matrices.push_back(twice.matrices.back());
+    group("a matrix is forgotten").matrices.pop_back();
+    group("too little scratch").scratch_bytes -= 4;
+    if (!plan.matrix_groups[g].in_place) {
+      group("a matrix beyond its memory").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
+      group("too little memory for matrices").held_bytes -= 1024;
+    }
+  }
+}
+
+/// In the memory of another group, which other ranks read.
+void mutate_spaces(const Plan& plan, Mutants& mutants) {
+  for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
+    const Space space = plan.schedule.buffers[b].space;
+    if (space != Space::kPeers) continue;
+    add(mutants, "in another group's memory", plan).schedule.buffers[b].space = Space::kArena;
+  }
+}
+
+void mutate_buffers(const Plan& plan, Mutants& mutants) {
+  const auto& buffers = plan.schedule.buffers;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (buffers[b].size_bytes == 0) continue;
+    add(mutants, "a buffer too small", plan).schedule.buffers[b].size_bytes -= 4;
+    if (buffers[b].space == Space::kSharedRange || is_home(buffers[b].role)) continue;
+    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(buffers[b].space);
+    for (std::size_t c = 0; c < buffers.size(); ++c) {
+      const bool together = buffers[b].first <= buffers[c].last && buffers[c].first <= buffers[b].last;
+      if (c == b || !together || buffers[c].space != buffers[b].space || buffers[c].size_bytes == 0) continue;
+      add(mutants, "two buffers in one place", plan).schedule.buffers[b].offset_bytes = buffers[c].offset_bytes;
+      break;
+    }
+    if (buffers[b].always || buffers[b].first == buffers[b].last) continue;
+    add(mutants, "begin a life late", plan).schedule.buffers[b].first += 1;
+    // A spared gradient slot lives on for the sake of the one after it: then this is no mistake.
+    add(mutants, "end a life early", plan).schedule.buffers[b].last -= 1;
+  }
+}
+
+/// What becomes of a mutation. The order of operations is the same as before (the wait was implied by others); or it is
+/// another, and the plain reference finds no two ranks that could notice; or it is a defect, and must be refused.
+struct Tally {
+  int made = 0, equivalent = 0, harmless = 0, caught = 0;
+};
+
+void judge(const Plan& original, const Order& order, const Mutant& mutant, Tally& tally) {
+  ++tally.made;
+  const auto defects = validate(mutant.plan);
+  const bool only_races = std::all_of(defects.begin(), defects.end(),
+                                      [](const Defect& defect) { return defect.kind == DefectKind::kRace; });
+  if (!only_races) {
+    ++tally.caught;
+    return;
+  }
+  const std::string race = testing::find_race(mutant.plan);
+  EXPECT_EQ(race.empty(), defects.empty())
+      << mutant.kind << ": " << (defects.empty() ? race : defects.front().sentence) << "\n"
+      << text(original) << text(mutant.plan);
+  const bool same_operations = original.schedule.operations.size() == mutant.plan.schedule.operations.size();
+  if (!defects.empty()) {
+    ++tally.caught;
+  } else if (same_operations && Order(mutant.plan) == order) {
+    ++tally.equivalent;
+  } else {
+    ++tally.harmless;
+  }
+}
+
+void print(const std::map<std::string, Tally>& table) {
+  fmt::print("{:<34} {:>8} {:>10} {:>8} {:>8}\n", "mutation", "made", "equivalent", "harmless", "caught");
+  for (const auto& [kind, tally] : table) {
+    fmt::print("{:<34} {:>8} {:>10} {:>8} {:>8}\n", kind, tally.made, tally.equivalent, tally.harmless, tally.caught);
+  }
+}
+
+TEST(Mutations, EveryMistakeIsCaught) {
+  std::map<std::string, Tally> table;
+  for (uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
+    // Four ranks make two replicas of two.
+    const testing::Drawn drawn = testing::draw(seed, seed % 2 == 0 ? 4 : 3, 4);
+    const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
+    // On one rank much is no mistake; on many operations all pairs take long.
+    const std::size_t most = original.matrix_groups.empty() ? 50 : 60;
+    if (original.topology.rank_count() == 1 || original.schedule.operations.size() > most) continue;
+    const Order order(original);
+    ASSERT_TRUE(validate(original).empty());
+    Mutants mutants;
+    mutate_waits(original, mutants);
+    mutate_operations(original, mutants);
+    mutate_buffers(original, mutants);
+    mutate_copies(original, mutants);
+    mutate_spaces(original, mutants);
+    mutate_matrices(original, mutants);
+    for (const Mutant& mutant : mutants) judge(original, order, mutant, table[mutant.kind]);
+  }
+  print(table);
+  for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;
+}
+
+/// One rank that has two collectives the other way round, or one more or less, is told from its peers by the first line.
+TEST(Mutations, RanksWithOtherCollectivesAreToldApart) {
+  int swapped = 0, told = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const testing::Drawn drawn = testing::draw(seed, 3, 4);
+    const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
+    EXPECT_FALSE(same_collectives(original, original));
+    std::vector<OperationId> collectives;
+    for (OperationId id = 0; id < static_cast<OperationId>(original.schedule.operations.size()); ++id) {
+      if (is_collective(original, original.schedule.operations[id])) collectives.push_back(id);
+    }
+    for (std::size_t i = 1; i < collectives.size(); ++i) {
+      const OperationId a = collectives[i - 1], b = collectives[i];
+      const auto& operations = original.schedule.operations;
+      if (operations[a].verb == operations[b].verb && operations[a].place == operations[b].place) continue;
+      Plan other = original;
+      std::swap(other.schedule.operations[a], other.schedule.operations[b]);
+      const auto difference = same_collectives(original, other);
+      ++swapped;
+      ASSERT_TRUE(difference) << text(original);
+      ++told;
+      EXPECT_EQ(difference->operations, (std::vector<OperationId>{a, a}));
+    }
+  }
+  fmt::print("{} pairs of collectives swapped on one rank, {} told apart\n", swapped, told);
+  EXPECT_GT(told, 1000);
+}
+
+}  // namespace
+}  // namespace aliquot

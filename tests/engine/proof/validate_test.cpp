@@ -1,0 +1,192 @@
+#include "engine/proof/validate.h"
+
+#include <fmt/format.h>
+#include <functional>
+#include <gtest/gtest.h>
+
+#include "kernels/system/error.h"
+#include "tests/engine/plan/brute_force.h"
+#include "tests/engine/plan/random_plan.h"
+
+namespace aliquot {
+namespace {
+
+using testing::describe;
+using testing::draw;
+using testing::Drawn;
+
+std::string sentences(const std::vector<Defect>& defects) {
+  std::string lines;
+  for (const Defect& defect : defects) lines += fmt::format("  {}: {}\n", name(defect.kind), defect.sentence);
+  return lines;
+}
+
+/// `unit_count` units of one tensor each, used one after the other.
+ModelSpec chain(int unit_count, int64_t element_count = 1000) {
+  ModelSpec model;
+  for (int u = 0; u < unit_count; ++u) {
+    model.units.push_back(
+        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.w", u), {element_count}}}}, GradientMode::kAdd});
+    model.uses.push_back({u});
+  }
+  return model;
+}
+
+Plan plan_chain(Policy policy, int unit_count = 3) { return plan(chain(unit_count), policy, Topology::one_host(2)); }
+
+OperationId find(const Plan& plan, Verb verb, int32_t place) {
+  for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
+    const Operation& operation = plan.schedule.operations[id];
+    if (operation.verb == verb && operation.place == place) return static_cast<OperationId>(id);
+  }
+  return -1;
+}
+
+TEST(Validate, ProvesThousandsOfRandomPlans) {
+  for (uint64_t seed = 0; seed < 4000 && !HasFailure(); ++seed) {
+    const Drawn drawn = draw(seed);
+    const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
+    const auto defects = validate(planned);
+    EXPECT_TRUE(defects.empty()) << describe(seed, drawn) << "\n" << sentences(defects) << text(planned);
+  }
+}
+
+TEST(Validate, AgreesWithThePlainReference) {
+  int compared = 0;
+  for (uint64_t seed = 5000; seed < 6500 && !HasFailure(); ++seed) {
+    const Drawn drawn = draw(seed, 4, 4);
+    const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
+    if (planned.schedule.operations.size() > 60) continue;
+    ++compared;
+    EXPECT_EQ(testing::find_race(planned), "") << describe(seed, drawn) << "\n" << text(planned);
+    EXPECT_TRUE(validate(planned).empty());
+  }
+  EXPECT_GT(compared, 200);
+}
+
+/// The three waits across ranks that are easy to forget, each dropped where nothing else implies it.
+TEST(Validate, NamesAViewThatAPeersUpdateOvertakes) {
+  Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
+  Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];
+  ASSERT_EQ(gather.after.size(), 1u);
+  gather.after[0].on_all = false;
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_EQ(defects[0].kind, DefectKind::kRace);
+  EXPECT_EQ(defects[0].sentence,
+            "gather h.0 (operation 0) touches the parameters of h.0, which update h.0 (operation 20) of the step "
+            "before may on another rank still be writing");
+}
+
+TEST(Validate, NamesAnUpdateThatAPeerStillLooksAt) {
+  Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
+  for (Operation& operation : planned.schedule.operations) {
+    if (operation.verb == Verb::kUpdate) std::erase_if(operation.after, [](const Wait& wait) { return wait.on_all; });
+  }
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_NE(defects[0].sentence.find("release h.0"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
+}
+
+TEST(Validate, NamesAGradientSlotThatAPeerStillReads) {
+  Plan planned = plan_chain({.zero_stage = 2, .prefetch = 0});
+  Operation& backward = planned.schedule.operations[find(planned, Verb::kBackward, 1)];
+  for (Wait& wait : backward.after) wait.on_all = false;
+  const auto defects = validate(planned);
+  ASSERT_FALSE(defects.empty());
+  EXPECT_NE(defects[0].sentence.find("backward h.1"), std::string::npos) << defects[0].sentence;
+  EXPECT_NE(defects[0].sentence.find("reduce h.2"), std::string::npos) << defects[0].sentence;
+}
+
+TEST(Validate, NamesACycle) {
+  Plan planned = plan_chain({.zero_stage = 1});
+  planned.schedule.operations[0].after.push_back({3});
+  const auto defects = validate(planned);
+  ASSERT_EQ(defects.size(), 1u);
+  EXPECT_EQ(defects[0].kind, DefectKind::kWait);
+  EXPECT_EQ(defects[0].sentence,
+            "forward h.0 (operation 0) waits for backward h.2 (operation 3), which is issued after it");
+}
+
+TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
+  const Plan ours = plan_chain({.zero_stage = 2}), theirs = plan_chain({.zero_stage = 1});
+  EXPECT_FALSE(same_collectives(ours, theirs));  // they differ in where gradients lie, not in what ranks exchange
+  const auto difference = same_collectives(ours, plan_chain({.zero_stage = 2}, 2));
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->sentence,
+            "collective 0 of the step is reduce h.2 on the reduce lane, 4096 bytes here and reduce h.1 on the "
+            "reduce lane, 4096 bytes there");
+}
+
+TEST(Validate, NumbersThatNameNothingAreRefused) {
+  Plan planned = plan_chain({.zero_stage = 3});
+  planned.schedule.operations[2].place = 77;
+  planned.schedule.operations[3].after.push_back({1000});
+  planned.schedule.buffers[0].last = -1;
+  const auto defects = validate(planned);
+  ASSERT_EQ(defects.size(), 3u);
+  for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
+}
+
+/// As much of what the planner says against it as `wanted` has, so that they can be compared.
+std::string refusal(const ModelSpec& model, const Policy& policy, std::string_view wanted) {
+  try {
+    plan(model, policy, Topology::one_host(2));
+  } catch (const UsageError& error) {
+    const std::string said = error.what();
+    return said.find(wanted) == said.npos ? said : std::string(wanted);
+  }
+  return "nothing";
+}
+
+TEST(Plan, RefusesAUseThatNamesAUnitTwice) {
+  ModelSpec model = chain(2);
+  model.uses[1] = {1, 0, 1};
+  EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
+}
+
+TEST(Plan, RefusesModelsThatCannotBe) {
+  using Alter = std::function<void(ModelSpec&)>;
+  const std::vector<std::pair<const char*, Alter>> cases = {
+      {"the model declares no unit", [](ModelSpec& model) { model = {}; }},
+      {"two units are both named h.0", [](ModelSpec& model) { model.units[1].name = "h.0"; }},
+      {"two parameters are both named h.0.w",
+       [](ModelSpec& model) { model.units[1].parameters[0].tensor.name = "h.0.w"; }},
+      {"a use of no unit", [](ModelSpec& model) { model.uses[1].clear(); }},
+      {"uses unit 2, but there are 2 units", [](ModelSpec& model) { model.uses[1] = {2}; }},
+      {"unit h.1 is never used", [](ModelSpec& model) { model.uses.pop_back(); }},
+      {"unit h.0 is used 2 times in a pass", [](ModelSpec& model) {
+         model.units[0].gradients = GradientMode::kAssign;
+         model.uses.push_back({0});
+       }}};
+  for (const auto& [sentence, alter] : cases) {
+    ModelSpec model = chain(2);
+    alter(model);
+    EXPECT_EQ(refusal(model, {}, sentence), sentence);
+  }
+}
+
+TEST(Plan, RefusesPoliciesThatCannotBe) {
+  ModelSpec assigning = chain(2);
+  for (UnitSpec& unit : assigning.units) unit.gradients = GradientMode::kAssign;
+  constexpr const char* kAssigns = "unit h.0 assigns its gradients: accumulate into the shard";
+  EXPECT_EQ(refusal(assigning, {.zero_stage = 1, .micro_batch_count = 2}, kAssigns), kAssigns);
+  const std::vector<std::pair<const char*, Policy>> cases = {
+      {"there is no ZeRO stage 4", {.zero_stage = 4}},
+      {"there is no ZeRO stage -1", {.zero_stage = -1}},
+      {"a step needs at least one micro-batch", {.micro_batch_count = 0}},
+      {"prefetch and keep-gathered are counts", {.prefetch = -1}},
+      {"prefetch and keep-gathered are counts", {.keep_gathered = -1}},
+      {"--reproducible takes at most", {.zero_stage = 3, .micro_batch_count = 1 << 30, .reproducible = true}}};
+  for (const auto& [sentence, policy] : cases) EXPECT_EQ(refusal(chain(2), policy, sentence), sentence);
+}
+
+TEST(Plan, RefusesOtherElementTypes) {
+  ModelSpec model = chain(2);
+  model.units[1].parameters.push_back({.tensor = {"h.1.b", {8}, DType::kBFloat16}});
+  EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
+}
+
+}  // namespace
+}  // namespace aliquot

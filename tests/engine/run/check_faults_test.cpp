@@ -1,0 +1,146 @@
+// What faults in the checking mode, and what the process says then.
+#include <csignal>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "engine/run/memory/aliased_pages.h"
+#include "tests/engine/run/checked_pair.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
+  constexpr int64_t kBytes = 4 * kPlacePageBytes;
+  void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* at = static_cast<std::byte*>(own);
+  FaultNames names;
+  names.add("parameter w", 0, kBytes);
+  EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
+  make_aliasable(at, kBytes);
+  make_aliasable(at, kBytes);  // what can be seen twice stays as it is
+  at[5] = std::byte{7};
+  {
+    AliasedPages pages(at, kBytes, names);
+    pages.allow(AliasedPages::Allows::kWriting);
+    EXPECT_EQ(pages.data()[5], std::byte{7});
+    pages.data()[6] = std::byte{8};
+  }
+  EXPECT_EQ(at[6], std::byte{8});
+  munmap(own, kBytes);
+}
+
+void touch(const float* at) { (void)*static_cast<const volatile float*>(at); }
+void write(float* at) { *static_cast<volatile float*>(at) = 0; }
+
+void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& sentence) {
+  for (const EngineOptions& options : every_stage(true)) {
+    EXPECT_EXIT(
+        {
+          std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's own would exit
+          World world = World::from_environment(kHosts);
+          Pair pair(world, options);
+          wrong(pair);
+          _exit(0);
+        },
+        testing::KilledBySignal(SIGSEGV), sentence)
+        << title(options);
+  }
+}
+
+TEST(CheckDeathTest, ACopiedPointerToParametersFaultsWhenItsScopeIsClosed) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        const float* kept = nullptr;
+        {
+          const Scope live = pair.engine.units()[0].forward();
+          kept = pair.value[0];
+        }
+        touch(kept + 3);
+      },
+      "^aliquot: parameter a.w was touched outside a live scope: open unit.forward");
+}
+
+TEST(CheckDeathTest, ACopiedPointerToGradientsFaultsWhenItsScopeIsClosed) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        float* kept = nullptr;
+        {
+          const Scope live = pair.engine.units()[1].backward();
+          kept = pair.gradient[2];
+          write(kept);
+        }
+        write(kept);
+      },
+      "^aliquot: parameter gradient of b.bias was touched outside a live scope");
+}
+
+TEST(CheckDeathTest, ParametersAreOnlyRead) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        const Scope live = pair.engine.units()[0].forward();
+        write(pair.value[0] + 3);
+      },
+      "^aliquot: parameter a.w was written: a model only reads its parameters");
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        const Scope live = pair.engine.units()[1].backward();
+        write(pair.value[2]);
+      },
+      "^aliquot: parameter b.bias was written: a model only reads its parameters");
+  expect_fault(
+      [](Pair& pair) {
+        const Scope live = pair.engine.units()[0].evaluate();
+        write(pair.value[0]);
+      },
+      "^aliquot: parameter a.w was written: a model only reads its parameters");
+}
+
+TEST(CheckDeathTest, AnIndexThatRanFarOnFaultsInItsOwnName) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.forward();
+        const Scope live = pair.engine.units()[1].backward();
+        write(pair.gradient[2] + 64 + 100'000);
+      },
+      "^aliquot: parameter gradient of b.bias was touched 400000 bytes beyond its end: is it declared too small");
+}
+
+TEST(CheckDeathTest, ReleasedActivationsFault) {
+  expect_fault(
+      [](Pair& pair) {
+        pair.engine.micro_batch();
+        float* scratch = nullptr;
+        {
+          const Scope live = pair.engine.units()[0].forward();
+          scratch = static_cast<float*>(live.memory().scratch);
+          write(scratch);
+        }
+        write(scratch);
+      },
+      "^aliquot: scratch memory of a was touched outside a live scope");
+}
+
+/// What forward leaves may be read between scopes, by a loss.
+TEST(Check, ActivationsStayAsLongAsTheyArePlanned) {
+  World world = World::from_environment(kHosts);
+  Pair pair(world, {.check = true});
+  pair.engine.micro_batch();
+  float* output = nullptr;
+  for (Unit& unit : pair.engine.units()) {
+    const Scope live = unit.forward();
+    output = static_cast<float*>(live.memory().output);
+    *output = 5;
+  }
+  EXPECT_EQ(*output, 5);
+}
+
+}  // namespace
+}  // namespace aliquot

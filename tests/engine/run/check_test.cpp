@@ -1,0 +1,227 @@
+// The checking mode: what it changes, and what it finds when a scope closes.
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <gtest/gtest.h>
+
+#include "engine/proof/validate.h"
+#include "kernels/device/device_adversarial.h"
+#include "tests/engine/run/checked_pair.h"
+#include "tests/support/said_nodes.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+// The checking mode: what it changes --------------------------------------------------------------------------------------
+
+TEST(Check, ChangesNoBit) {
+  std::vector<Settings> all;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const GatherMode gather : {GatherMode::kCopy, GatherMode::kView}) {
+      if (stage < 3 && gather == GatherMode::kView) continue;
+      for (const DType compute : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+        Settings settings;
+        settings.options = {.zero_stage = stage, .precision = {.compute = compute}, .accumulate = 2};
+        if (stage == 3) settings.options.gather = gather;
+        all.push_back(settings);
+      }
+    }
+  }
+  all.emplace_back().options = {.zero_stage = 3, .offload_state = Offload::kHost, .offload_parameters = Offload::kHost};
+  all.emplace_back().options = {.zero_stage = 2, .optimizer = Muon{}};
+  all.emplace_back().options = {.zero_stage = 3, .reproducible = true};
+  all.emplace_back().options = {.zero_stage = 2, .replicas = 2};
+  for (Settings settings : all) {
+    const Outcome plain = train_on(4, settings);
+    settings.options.check = true;
+    EXPECT_TRUE(train_on(4, settings) == plain) << settings.options.precision.describe() << title(settings.options);
+  }
+}
+
+TEST(Check, ChangesNoBitOfQuantisedTraining) {
+  const test::SaidNodes said(2);
+  Settings settings;
+  settings.nodes = 2;
+  settings.options = {.zero_stage = 3, .quantize_weights = true, .quantize_gradients = true};
+  const Outcome plain = train_on(4, settings);
+  settings.options.check = true;
+  EXPECT_TRUE(train_on(4, settings) == plain);
+}
+
+/// The model's code runs later than its scope is open: what the scope opens and closes does, too.
+TEST(Check, ChangesNoBitUnderAnAdversary) {
+  for (const int stage : {0, 2, 3}) {
+    Settings settings;
+    settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
+    settings.steps = 2;
+    const Outcome plain = train_plainly(2, settings);
+    settings.options.check = true;
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      const WorldOptions options = {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
+      EXPECT_TRUE(train_on(2, settings, options) == plain) << "stage " << stage << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Check, IsInThePlanToTheByte) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, options);
+          for (int step = 0; step < 2; ++step) {
+            pair.passes();
+            EXPECT_EQ(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount));
+          }
+          for (Unit& unit : pair.engine.units()) const Scope live = unit.evaluate();
+          EXPECT_EQ(world.device().ledger().peak(), account(pair.engine.plan().schedule).peak) << title(options);
+        },
+        kHosts);
+  }
+}
+
+TEST(Check, IsAskedForByTheEnvironmentToo) {
+  World world = World::from_environment(kHosts);
+  const auto checks = [&] {
+    Pair pair(world, {});
+    return pair.engine.plan().policy.check;
+  };
+  EXPECT_FALSE(checks());
+  setenv("ALIQUOT_CHECK", "1", 1);
+  EXPECT_TRUE(checks());
+  setenv("ALIQUOT_CHECK", "0", 1);
+  EXPECT_FALSE(checks());
+  setenv("ALIQUOT_CHECK", "yes", 1);
+  EXPECT_EQ(told(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
+  unsetenv("ALIQUOT_CHECK");
+}
+
+TEST(Check, IsAgreedUponByRanks) {
+  const auto differ = [] {
+    World::threads(
+        2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
+  };
+  EXPECT_EQ(told(differ),
+            "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
+}
+
+TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
+  ModelSpec model;
+  model.units.push_back({"a", {{.tensor = {"a.v", {256}}}, {.tensor = {"a.w", {256}}}}, GradientMode::kAdd});
+  model.uses = {{0}};
+  model.activations = {{{40, 40, 40}}, 40};
+  const Plan good = plan(model, {.zero_stage = 2, .check = true}, Topology::one_host(2));
+  EXPECT_TRUE(validate(good).empty());
+  const auto finds = [](const Plan& bad, const std::string& words) {
+    const std::vector<Defect> defects = validate(bad);
+    return std::ranges::any_of(defects, [&](const Defect& defect) {
+      return defect.kind == DefectKind::kPlace && defect.sentence.find(words) != std::string::npos;
+    });
+  };
+  Plan bare = good;
+  bare.flats = flats(model, 2);
+  EXPECT_TRUE(finds(bare, "no red zone comes before a.w"));
+  for (const Role role : {Role::kKept, Role::kBackward}) {
+    Plan small = good;
+    for (PlannedBuffer& buffer : small.schedule.buffers) {
+      if (buffer.role == role) buffer.size_bytes = 40;
+    }
+    EXPECT_TRUE(finds(small, "have 40 bytes and need 4096"));
+  }
+  Plan shared_page = good;
+  for (PlannedBuffer& buffer : shared_page.schedule.buffers) {
+    if (buffer.role == Role::kKept) buffer.offset_bytes += 256;
+  }
+  EXPECT_TRUE(finds(shared_page, "begin within a page"));
+}
+
+// What it finds when a scope closes ---------------------------------------------------------------------------------------
+
+/// What the next call of the engine throws after `write` in the backward of b, at every stage.
+void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& write, const std::string& sentence) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    Pair pair(world, options);
+    pair.forward();
+    {
+      const Scope live = pair.engine.units()[1].backward();
+      write(pair, live);
+    }
+    EXPECT_EQ(told([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence) << title(options);
+  }
+}
+
+TEST(Check, FindsGradientsWrittenTooFar) {
+  for (const int64_t element : {kCount, int64_t{255}, int64_t{256}, int64_t{380}}) {
+    expect_found_in_backward([&](Pair& pair, const Scope&) { pair.gradient[1][element] += 1e-3f; },
+                             fmt::format("backward b wrote beyond the gradient of b.w: to its element {}, but it is "
+                                         "declared with elements 0 to 63 (found by EngineOptions::check)",
+                                         element));
+  }
+}
+
+TEST(Check, FindsGradientsWrittenBeforeTheirBeginningAndBehindTheLast) {
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[1][-1] = 0; },
+                           "backward b wrote before the gradient of b.w: to its element -1, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][-1] += 1; },
+                           "backward b wrote before the gradient of b.bias: to its element -1, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+  expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[2][64] += 1; },
+                           "backward b wrote beyond the gradient of b.bias: to its element 64, but it is declared with "
+                           "elements 0 to 63 (found by EngineOptions::check)");
+}
+
+TEST(Check, FindsActivationsWrittenTooFar) {
+  expect_found_in_backward(
+      [](Pair&, const Scope& live) { static_cast<char*>(live.memory().backward)[40] = 0; },
+      "backward b wrote beyond the backward memory: to byte 40, but 40 bytes are declared (found by "
+      "EngineOptions::check)");
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    for (const auto member : {&UseMemory::output, &UseMemory::kept, &UseMemory::scratch}) {
+      Pair pair(world, options);
+      pair.engine.micro_batch();
+      {
+        const Scope live = pair.engine.units()[0].forward();
+        static_cast<char*>(live.memory().*member)[43] = 0;
+      }
+      const std::string said = told([&] { const Scope live = pair.engine.units()[1].forward(); });
+      EXPECT_NE(said.find("forward a wrote beyond the "), std::string::npos) << said;
+      EXPECT_NE(said.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << said;
+    }
+  }
+}
+
+/// It is the next call that throws, also where that is step().
+TEST(Check, FindsWhatTheLastScopeWrote) {
+  World world = World::from_environment(kHosts);
+  Pair pair(world, {.check = true});
+  pair.forward();
+  pair.backward(1);
+  {
+    const Scope live = pair.engine.units()[0].backward();
+    pair.gradient[0][64] = 7;
+  }
+  EXPECT_NE(told([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
+            std::string::npos);
+  EXPECT_THROW((void)pair.engine.step(), FaultError) << "the ranks are no longer together";
+}
+
+TEST(Check, ParametersReadTooFarAreNotANumber) {
+  for (const EngineOptions& options : every_stage(true)) {
+    World world = World::from_environment(kHosts);
+    Pair pair(world, options);
+    pair.engine.micro_batch();
+    const Scope live = pair.engine.units()[0].forward();
+    EXPECT_EQ(pair.value[0][63], 1.0f);
+    EXPECT_TRUE(std::isnan(pair.value[0][64])) << title(options);
+    EXPECT_TRUE(std::isnan(pair.value[0][-1])) << title(options);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

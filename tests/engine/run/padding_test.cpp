@@ -1,0 +1,93 @@
+// What a model writes behind its tensors is no part of any result.
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "tests/engine/run/checked_pair.h"
+#include "tests/support/said_nodes.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+/// The norm counted what was written behind a tensor.
+TEST(Padding, EntersNoNorm) {
+  for (const int ranks : {1, 2, 4}) {
+    for (EngineOptions options : every_stage(false)) {
+      for (const bool assigns : {false, true}) {
+        for (const int accumulate : {1, 2}) {
+          options.accumulate = accumulate;
+          if (assigns) options.accumulate_into = AccumulateInto::kShard;
+          World::threads(
+              ranks,
+              [&](World& world) {
+                Pair pair(world, options, assigns);
+                for (int step = 0; step < 2; ++step) {
+                  for (int m = 0; m < accumulate; ++m) {
+                    pair.forward();
+                    for (const UnitId unit : {1, 0}) {
+                      const Scope live = pair.engine.units()[unit].backward();
+                      for (int t = unit; t <= 2 * unit; ++t) {
+                        for (int64_t i = 0; i < kCount; ++i)
+                          pair.gradient[t][i] = assigns ? 1.0f : pair.gradient[t][i] + 1.0f;
+                        pair.gradient[t][kCount] = 1e30f;
+                        pair.gradient[t][255] = std::nanf("");
+                      }
+                    }
+                  }
+                  const StepReport report = pair.engine.step();
+                  EXPECT_EQ(report.gradient_norm, std::sqrt(3.0 * kCount)) << title(options) << " on " << ranks;
+                  EXPECT_FALSE(report.skipped);
+                }
+              },
+              kHosts);
+        }
+      }
+    }
+  }
+}
+
+/// A block of 8-bit codes has one scale: 64 elements of one and a large one behind them would all be rounded to nothing.
+TEST(Padding, EntersNoScale) {
+  const test::SaidNodes said(1);
+  for (const int stage : {0, 2, 3}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage, .quantize_gradients = true, .clip = 0});
+          pair.forward();
+          for (const UnitId unit : {1, 0}) {
+            const Scope live = pair.engine.units()[unit].backward();
+            for (int t = unit; t <= 2 * unit; ++t) {
+              std::fill_n(pair.gradient[t], kCount, 1.0f);
+              pair.gradient[t][kCount] = 1e10f;
+            }
+          }
+          EXPECT_NEAR(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount), 1e-5) << "stage " << stage;
+        },
+        kHosts);
+  }
+}
+
+/// What one rank's model wrote behind a parameter was taken for memory that failed.
+TEST(Padding, IsNoPartOfCopies) {
+  for (const int stage : {0, 1, 2}) {
+    World::threads(
+        2,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage});
+          pair.engine.micro_batch();
+          for (Unit& unit : pair.engine.units()) {
+            const Scope live = unit.forward();
+            if (world.rank() == 1) pair.value[unit.index()][kCount + 3] = 7;
+          }
+          for (const UnitId unit : {1, 0}) pair.backward(unit);
+          EXPECT_FALSE(pair.engine.step().skipped);
+          EXPECT_NO_THROW(pair.engine.check_copies()) << "stage " << stage;
+        },
+        kHosts);
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,264 @@
+// A device's table against the plain loops on the host: the same bits, whatever the device, its threads and the stream.
+#include "kernels/elementwise/kernels.h"
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/device/device.h"
+#include "tests/kernels/elementwise/loops_data.h"
+
+namespace aliquot {
+namespace {
+
+struct Maker {
+  std::string name;
+  std::function<std::unique_ptr<Device>()> make;
+  Lane lane;
+};
+
+class EveryDevice : public testing::TestWithParam<Maker> {
+ protected:
+  void SetUp() override {
+    if (GetParam().name == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU that this build can use: CUDA's loops were compiled, not run";
+    }
+    device_ = GetParam().make();
+    stream_ = device_->make_stream(GetParam().lane);
+  }
+
+  const Kernels& kernels() const { return device_->kernels(); }
+  Stream& stream() { return *stream_; }
+  const HostLoops& plain() const { return host_loops(Isa::kPlain); }
+
+  template <typename Work>
+  void for_shapes(Work work) {
+    for (const int64_t count : kCounts) {
+      for (const int64_t misaligned : {0, 1, 3}) work(count, misaligned);
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+// An array of the host as it lies on the device: as misaligned, with its guards.
+class OnDevice {
+ public:
+  OnDevice(Device& device, Stream& stream, Elements& host)
+      : device_(device),
+        stream_(stream),
+        host_(host),
+        buffer_(device.allocate(host.size_bytes() + 256, Category::kStaging, "test")) {
+    const auto past_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(host.data()) % 64);
+    start_ = buffer_.data() + past_line;
+    device_.kernels().copy(stream_, start_, host_.data() - kGuardBytes, host_.size_bytes() + 2 * kGuardBytes);
+    stream_.synchronize();
+  }
+
+  std::byte* data() { return start_ + kGuardBytes; }
+  template <typename T>
+  T* as() {
+    return reinterpret_cast<T*>(data());
+  }
+
+  void fetch() {
+    device_.kernels().copy(stream_, host_.data() - kGuardBytes, start_, host_.size_bytes() + 2 * kGuardBytes);
+    stream_.synchronize();
+    EXPECT_TRUE(host_.guards_intact());
+  }
+
+ private:
+  static constexpr int64_t kGuardBytes = 64;
+  Device& device_;
+  Stream& stream_;
+  Elements& host_;
+  Buffer buffer_;
+  std::byte* start_ = nullptr;
+};
+
+TEST_P(EveryDevice, FillAndCopy) {
+  for (const DType dtype :
+       {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt16, DType::kUInt8}) {
+    for_shapes([&](int64_t count, int64_t misaligned) {
+      Elements filled(dtype, count, misaligned), copied(dtype, count, misaligned), expected(dtype, count);
+      plain().fill(expected.data(), dtype, 5.0f, count);
+      OnDevice a(*device_, stream(), filled), b(*device_, stream(), copied);
+      kernels().fill(stream(), a.data(), dtype, 5.0f, count);
+      kernels().copy(stream(), b.data(), a.data(), filled.size_bytes());
+      a.fetch();
+      b.fetch();
+      EXPECT_TRUE(same_bytes(filled, expected)) << name(dtype) << " " << count;
+      EXPECT_TRUE(same_bytes(copied, expected)) << name(dtype) << " " << count;
+    });
+  }
+}
+
+TEST_P(EveryDevice, ScaleAddAxpy) {
+  for_shapes([&](int64_t count, int64_t misaligned) {
+    Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
+    fill_values(x, Values::kStrange, 1);
+    fill_values(y, Values::kStrange, 2);
+    Elements expected = y, got = y;
+    plain().scale(expected.as<float>(), 1.1f, count);
+    plain().add(expected.as<float>(), x.as<float>(), count);
+    plain().axpy(expected.as<float>(), -0.7f, x.as<float>(), count);
+    OnDevice to(*device_, stream(), got), from(*device_, stream(), x);
+    kernels().scale(stream(), to.as<float>(), 1.1f, count);
+    kernels().add(stream(), to.as<float>(), from.as<float>(), count);
+    kernels().axpy(stream(), to.as<float>(), -0.7f, from.as<float>(), count);
+    to.fetch();
+    expect_same_values(got, expected);
+  });
+}
+
+TEST_P(EveryDevice, CastBetweenAllFloats) {
+  for (const DType from_dtype : kFloatTypes) {
+    for (const DType to_dtype : kFloatTypes) {
+      for_shapes([&](int64_t count, int64_t misaligned) {
+        Elements from(from_dtype, count, misaligned), got(to_dtype, count, misaligned), expected(to_dtype, count);
+        fill_values(from, Values::kStrange, 3);
+        plain().cast(expected.data(), to_dtype, from.data(), from_dtype, count);
+        OnDevice source(*device_, stream(), from), to(*device_, stream(), got);
+        kernels().cast(stream(), to.data(), to_dtype, source.data(), from_dtype, count);
+        to.fetch();
+        EXPECT_TRUE(same_bytes(got, expected)) << name(from_dtype) << " to " << name(to_dtype) << ", " << count;
+      });
+    }
+  }
+}
+
+TEST_P(EveryDevice, SplitAndMerge) {
+  for_shapes([&](int64_t count, int64_t misaligned) {
+    Elements master(DType::kFloat32, count, misaligned), merged(DType::kFloat32, count, 1);
+    Elements high(DType::kBFloat16, count, misaligned), alone(DType::kBFloat16, count, misaligned);
+    Elements low(DType::kInt16, count, misaligned), expected(DType::kBFloat16, count);
+    fill_values(master, Values::kStrange, 4);
+    plain().split(expected.as<uint16_t>(), nullptr, master.as<float>(), count);
+    OnDevice from(*device_, stream(), master), back(*device_, stream(), merged), top(*device_, stream(), high);
+    OnDevice top_alone(*device_, stream(), alone), rest(*device_, stream(), low);
+    kernels().split(stream(), top.as<uint16_t>(), rest.as<int16_t>(), from.as<float>(), count);
+    kernels().split(stream(), top_alone.as<uint16_t>(), nullptr, from.as<float>(), count);
+    kernels().merge(stream(), back.as<float>(), top.as<uint16_t>(), rest.as<int16_t>(), count);
+    for (OnDevice* array : {&top, &top_alone, &rest, &back}) array->fetch();
+    EXPECT_TRUE(same_bytes(high, expected)) << count;
+    EXPECT_TRUE(same_bytes(alone, expected)) << count;
+    EXPECT_TRUE(same_bytes(merged, master)) << count;
+  });
+}
+
+class EveryDeviceSum : public EveryDevice {
+ protected:
+  // `own`: the source that the sum lands on, or -1.
+  void check(int64_t source_count, DType from_dtype, DType to_dtype, int64_t count, int64_t misaligned, int64_t own) {
+    std::vector<Elements> sources;
+    std::vector<std::unique_ptr<OnDevice>> arrays;
+    std::vector<const std::byte*> bases, device_bases;
+    sources.reserve(static_cast<std::size_t>(source_count));
+    for (int64_t r = 0; r < source_count; ++r) {
+      sources.emplace_back(from_dtype, count, misaligned);
+      fill_values(sources.back(), r == 1 ? Values::kStrange : Values::kOrdinary, static_cast<uint64_t>(10 + r));
+      arrays.push_back(std::make_unique<OnDevice>(*device_, stream(), sources.back()));
+      bases.push_back(sources.back().data() - 64);
+      device_bases.push_back(arrays.back()->data() - 64);
+    }
+    const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+    Elements expected(to_dtype, count), expected_squares(DType::kFloat64, blocks);
+    TreeSum sum{.bases = bases,
+                .offset_bytes = 64,
+                .from_dtype = from_dtype,
+                .to = expected.data(),
+                .to_dtype = to_dtype,
+                .count = count,
+                .factor = 0.3f,
+                .block_squares = expected_squares.as<double>()};
+    plain().sum_tree(sum, 0, count);
+
+    Elements other(to_dtype, count, misaligned), squares(DType::kFloat64, blocks);
+    OnDevice to(*device_, stream(), other), sums(*device_, stream(), squares);
+    OnDevice& target = own < 0 ? to : *arrays[static_cast<std::size_t>(own)];
+    sum.bases = device_bases;
+    sum.to = target.data();
+    sum.block_squares = sums.as<double>();
+    kernels().sum_tree(stream(), sum);
+    target.fetch();
+    sums.fetch();
+    expect_same_values(own < 0 ? other : sources[static_cast<std::size_t>(own)], expected);
+    for (int64_t b = 0; b < blocks; ++b) {
+      const double got = squares.as<double>()[b], wanted = expected_squares.as<double>()[b];
+      ASSERT_TRUE(got == wanted || (got != got && wanted != wanted)) << "block " << b << " of " << count;
+    }
+  }
+};
+
+TEST_P(EveryDeviceSum, EveryNumberOfSources) {
+  for (int64_t k = 1; k <= 17; ++k) {
+    SCOPED_TRACE(k);
+    check(k, DType::kFloat32, DType::kFloat32, 1025, k % 2, -1);
+  }
+  for (const int64_t k : {64, 100, 256}) check(k, DType::kBFloat16, DType::kFloat32, 600, 0, -1);
+}
+
+TEST_P(EveryDeviceSum, EveryPairOfTypes) {
+  for (const DType from : kFloatTypes) {
+    for (const DType to : kFloatTypes) {
+      for (const int64_t k : {2, 3, 4, 8}) check(k, from, to, 1999, 0, -1);
+    }
+  }
+}
+
+TEST_P(EveryDeviceSum, EveryCount) {
+  for_shapes(
+      [&](int64_t count, int64_t misaligned) { check(2, DType::kFloat32, DType::kFloat32, count, misaligned, -1); });
+}
+
+TEST_P(EveryDeviceSum, LandsOnASource) {
+  for (const DType dtype : kFloatTypes) {
+    for (const int64_t k : {1, 2, 3, 8, 20}) check(k, dtype, dtype, 5000, 0, k / 2);
+  }
+}
+
+TEST_P(EveryDevice, BlockSquares) {
+  for_shapes([&](int64_t count, int64_t misaligned) {
+    const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+    Elements x(DType::kFloat32, count, misaligned), got(DType::kFloat64, blocks), expected(DType::kFloat64, blocks);
+    fill_values(x, Values::kOrdinary, 6);
+    plain().block_squares(expected.as<double>(), x.as<float>(), count);
+    OnDevice from(*device_, stream(), x), sums(*device_, stream(), got);
+    kernels().block_squares(stream(), sums.as<double>(), from.as<float>(), count);
+    sums.fetch();
+    EXPECT_TRUE(same_bytes(got, expected)) << count;
+  });
+}
+
+TEST_P(EveryDevice, FindsTheFirstNonfinite) {
+  for (const DType dtype : kFloatTypes) {
+    for_shapes([&](int64_t count, int64_t misaligned) {
+      Elements x(dtype, count, misaligned), found(DType::kFloat64, 1);
+      fill_values(x, Values::kOrdinary, 7);
+      for (int64_t at = count; at >= 0; at = at == 0 ? -1 : at / 3) {
+        const uint32_t nan = dtype == DType::kFloat16 ? 0x7c01u : dtype == DType::kBFloat16 ? 0xff80u : 0x7fffffffu;
+        const auto width = static_cast<std::size_t>(element_bytes(dtype));
+        if (at < count) std::memcpy(x.data() + static_cast<std::size_t>(at) * width, &nan, width);
+        OnDevice from(*device_, stream(), x), first(*device_, stream(), found);
+        kernels().find_nonfinite(stream(), first.as<int64_t>(), from.data(), dtype, count);
+        first.fetch();
+        ASSERT_EQ(found.as<int64_t>()[0], at) << name(dtype) << " " << count;
+      }
+    });
+  }
+}
+
+const auto kDevices = testing::Values(Maker{"host_compute", [] { return make_host_device(1); }, Lane::kCompute},
+                                      Maker{"host_threads", [] { return make_host_device(3); }, Lane::kCompute},
+                                      Maker{"host_worker", [] { return make_host_device(2); }, Lane::kReduce},
+                                      Maker{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute});
+
+INSTANTIATE_TEST_SUITE_P(Kernels, EveryDevice, kDevices, [](const auto& maker) { return maker.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kernels, EveryDeviceSum, kDevices, [](const auto& maker) { return maker.param.name; });
+
+}  // namespace
+}  // namespace aliquot

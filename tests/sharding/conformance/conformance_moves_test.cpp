@@ -1,0 +1,206 @@
+// Operations that move bytes: gathers, all-to-all, broadcast, views.
+#include <cstring>
+
+#include "kernels/elementwise/kernels.h"
+#include "tests/sharding/conformance/conformance.h"
+
+namespace aliquot::conformance {
+namespace {
+
+std::vector<float> part_of(int rank, int part, int64_t count) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = value(rank, part, i);
+  return values;
+}
+
+void write_part(World& world, std::byte* to, int rank, int part, int64_t count) {
+  const std::vector<float> values = part_of(rank, part, count);
+  std::vector<std::byte> bytes(count * sizeof(float));
+  if (count > 0) std::memcpy(bytes.data(), values.data(), bytes.size());
+  write(world, to, bytes);
+}
+
+/// Compares one part on the device with what value() says; one failure a part, naming the first wrong element.
+void expect_part(World& world, const std::byte* from, int rank, int part, int64_t count) {
+  const auto bytes = read(world, from, count * static_cast<int64_t>(sizeof(float)));
+  const std::vector<float> expected = part_of(rank, part, count);
+  if (count == 0 || std::memcmp(bytes.data(), expected.data(), bytes.size()) == 0) return;
+  for (int64_t i = 0; i < count; ++i) {
+    float found;
+    std::memcpy(&found, bytes.data() + i * sizeof(float), sizeof(float));
+    if (found != expected[i]) {
+      ADD_FAILURE() << "rank " << world.rank() << ": element " << i << " of part " << part << " from rank " << rank
+                    << " is " << found << ", not " << expected[i];
+      return;
+    }
+  }
+}
+
+void finish(Communicator& ranks, Stream& stream) {
+  ranks.barrier(stream, {"end of test"});
+  stream.synchronize();
+}
+
+/// Where in its buffers a collective works; not the same in both.
+struct Offsets {
+  int64_t to = 0, from = 0;
+};
+constexpr Offsets kNowhere{}, kSomewhere{512, 768};
+
+void check_all_gather(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const int64_t part_bytes = count * 4;
+  const auto own = ranks.allocate(offset.from + part_bytes, Category::kParameters, "own");
+  const auto whole = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  write_part(world, own.local() + offset.from, ranks.rank(), 0, count);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  ranks.all_gather(*stream, {&whole, offset.to}, {&own, offset.from}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r)
+    expect_part(world, whole.local() + offset.to + r * part_bytes, r, 0, count);
+}
+
+void check_all_gather_in_place(World& world, Communicator& ranks, int64_t count, int64_t offset) {
+  const int64_t part_bytes = count * 4;
+  const auto whole = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  const int64_t own = offset + ranks.rank() * part_bytes;
+  write_part(world, whole.local() + own, ranks.rank(), 3, count);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  // In place, each rank's own part lies at another offset: the same range, said by the whole.
+  ranks.all_gather_in_place(*stream, {&whole, offset}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, whole.local() + offset + r * part_bytes, r, 3, count);
+}
+
+void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const int64_t part_bytes = count * 4;
+  const auto from = ranks.allocate(offset.from + part_bytes * ranks.rank_count(), Category::kSlots, "from");
+  const auto to = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "to");
+  for (int p = 0; p < ranks.rank_count(); ++p)
+    write_part(world, from.local() + offset.from + p * part_bytes, ranks.rank(), p, count);
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  ranks.all_to_all(*stream, {&to, offset.to}, {&from, offset.from}, part_bytes, {"test"});
+  finish(ranks, *stream);
+  for (int r = 0; r < ranks.rank_count(); ++r)
+    expect_part(world, to.local() + offset.to + r * part_bytes, r, ranks.rank(), count);
+}
+
+/// From rank s to rank t, s + t elements and one block more, where nothing else lies: every length, none among them.
+struct Runs {
+  explicit Runs(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
+  int64_t bytes(int source, int target) const {
+    return (source + target) % 3 == 2 ? 0 : size_bytes + 4 * (source + target);
+  }
+  int64_t room() const { return size_bytes + 8 * rank_count; }
+  int rank_count;
+  int64_t size_bytes;
+};
+
+void check_transfer(World& world, Communicator& ranks, int64_t count, Offsets offset) {
+  const Runs runs(ranks.rank_count(), count);
+  const auto from = ranks.allocate(offset.from + runs.room() * ranks.rank_count(), Category::kSlots, "from");
+  const auto to = ranks.allocate(offset.to + runs.room() * ranks.rank_count(), Category::kSlots, "to");
+  std::vector<Transfer> own;
+  int64_t all_bytes = 0;
+  for (int s = 0; s < ranks.rank_count(); ++s) {
+    for (int t = ranks.rank_count() - 1; t >= 0; --t) {
+      all_bytes += runs.bytes(s, t);
+      if (s == ranks.rank() || t == ranks.rank())
+        own.push_back({s, t, t * runs.room(), s * runs.room(), runs.bytes(s, t)});
+    }
+  }
+  for (int t = 0; t < ranks.rank_count(); ++t)
+    write_part(world, from.local() + offset.from + t * runs.room(), ranks.rank(), t, runs.bytes(ranks.rank(), t) / 4);
+  const auto stream = world.device().make_stream(Lane::kGather);
+  ranks.transfer(*stream, {{&to, offset.to}, {&from, offset.from}, own, all_bytes}, {"test"});
+  finish(ranks, *stream);
+  for (int s = 0; s < ranks.rank_count(); ++s)
+    expect_part(world, to.local() + offset.to + s * runs.room(), s, ranks.rank(), runs.bytes(s, ranks.rank()) / 4);
+}
+
+void check_broadcast(World& world, Communicator& ranks, int64_t count) {
+  const int64_t size_bytes = count * 4;
+  const auto buffer = ranks.allocate(size_bytes * ranks.rank_count(), Category::kSlots, "buffer");
+  const auto stream = world.device().make_stream(Lane::kGather);
+  for (int root = 0; root < ranks.rank_count(); ++root) {
+    if (ranks.rank() == root) write_part(world, buffer.local() + root * size_bytes, root, 1, count);
+    ranks.broadcast(*stream, {&buffer, root * size_bytes}, size_bytes, root, {"test"});
+  }
+  finish(ranks, *stream);
+  for (int root = 0; root < ranks.rank_count(); ++root)
+    expect_part(world, buffer.local() + root * size_bytes, root, 1, count);
+}
+
+TEST_P(EveryWorld, AllGather) {
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kNowhere); });
+}
+TEST_P(EveryWorld, AllGatherAtAnOffset) {
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kSomewhere); });
+}
+TEST_P(EveryWorld, AllGatherInPlaceAtAnOffset) {
+  run([&](World& world) { check_all_gather_in_place(world, world.communicator(), count(), 256); });
+}
+TEST_P(EveryWorld, AllToAll) {
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kNowhere); });
+}
+TEST_P(EveryWorld, AllToAllAtAnOffset) {
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kSomewhere); });
+}
+TEST_P(EveryWorld, TransfersOfEveryLength) {
+  run([&](World& world) { check_transfer(world, world.communicator(), count(), kSomewhere); });
+}
+TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+  run([&](World& world) { check_broadcast(world, world.communicator(), count()); });
+}
+
+TEST_P(EveryWorld, GroupsMoveTheirOwnBytes) {
+  run([&](World& world) {
+    in_groups(world, [&](Communicator& group) {
+      check_all_gather(world, group, group_count(), kSomewhere);
+      check_all_gather_in_place(world, group, group_count(), 256);
+      check_all_to_all(world, group, group_count(), kSomewhere);
+      check_transfer(world, group, group_count(), kNowhere);
+      check_broadcast(world, group, group_count());
+    });
+  });
+}
+
+TEST_P(EveryWorld, SharedRangeIsSeenWholeWithNoByteMoved) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto range =
+        ranks.allocate_shared(part_bytes * ranks.rank_count(), part_bytes, Category::kParameters, "shards");
+    if (!range) return;  // ranks that do not share memory
+    write_part(world, range->writable() + ranks.rank() * part_bytes, ranks.rank(), 2, count());
+    const auto stream = world.device().make_stream(Lane::kGather);
+    finish(ranks, *stream);
+    for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, range->readable() + r * part_bytes, r, 2, count());
+    finish(ranks, *stream);
+  });
+}
+
+TEST_P(EveryWorld, AWaitForAllRanksLetsABufferBeUsedAgain) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const int64_t part_bytes = count() * 4;
+    const auto own = ranks.allocate(part_bytes, Category::kParameters, "own");
+    const auto whole = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+    const auto gather = world.device().make_stream(Lane::kGather);
+    const auto compute = world.device().make_stream(Lane::kCompute);
+    for (int round = 0; round < 3; ++round) {
+      // Nobody overwrites its part before all have gathered the last round's.
+      ranks.await(*compute, Lane::kGather, round, {"all gathered", round});
+      compute->synchronize();  // on a GPU it is the stream that waits, and the next line has one of its own
+      write_part(world, own.local(), ranks.rank(), round, count());
+      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, part_bytes, {"test", round});
+      ranks.publish(*gather, round + 1);
+      gather->synchronize();
+      for (int r = 0; r < ranks.rank_count(); ++r)
+        expect_part(world, whole.local() + r * part_bytes, r, round, count());
+    }
+    finish(ranks, *gather);
+  });
+}
+
+}  // namespace
+}  // namespace aliquot::conformance

@@ -1,0 +1,22 @@
+#include <mpi.h>
+
+#include "tests/sharding/conformance/conformance.h"
+
+namespace aliquot::conformance {
+
+// The ranks that mpirun started; ALIQUOT_RANKS_PER_NODE and ALIQUOT_NODE_MEMORY make other worlds of them.
+std::vector<int> world_sizes() {
+  int rank_count = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &rank_count);
+  return {rank_count};
+}
+
+void run_world(int, const std::function<void(World&)>& body) {
+  World world =
+      World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kMpi, .timeout_seconds = 60});
+  body(world);
+}
+
+bool sums_are_exact() { return true; }
+
+}  // namespace aliquot::conformance

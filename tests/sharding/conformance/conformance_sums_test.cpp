@@ -1,0 +1,190 @@
+// Operations that add: reduce-scatter in every element type, and all-reduce.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/elementwise/kernels.h"
+#include "sharding/comm/tree.h"
+#include "tests/sharding/conformance/conformance.h"
+
+namespace aliquot::conformance {
+namespace {
+
+struct Format {
+  DType from, to;
+  float factor;
+  bool in_place;
+  int64_t offset_bytes = 0;  // of all ranks' parts in their buffer
+};
+
+/// count values of one rank and part, as bytes of `dtype`.
+std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * element_bytes(dtype));
+  host_loops(Isa::kPlain)
+      .cast(bytes.data(), dtype, values.data(), DType::kFloat32, static_cast<int64_t>(values.size()));
+  return bytes;
+}
+
+std::vector<float> decode(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> values(bytes.size() / element_bytes(dtype));
+  host_loops(Isa::kPlain)
+      .cast(values.data(), DType::kFloat32, bytes.data(), dtype, static_cast<int64_t>(values.size()));
+  return values;
+}
+
+std::vector<float> leaf(int rank, int part, int64_t count, DType dtype) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) values[i] = value(rank, part, i);
+  return decode(encode(values, dtype), dtype);
+}
+
+/// Part `part` of the sum over ranks, in the tree's order, before it is rounded to its element type.
+std::vector<float> expected_sum(int rank_count, int part, int64_t count, const Format& format) {
+  std::vector<std::vector<float>> leaves;
+  for (int r = 0; r < rank_count; ++r) leaves.push_back(leaf(r, part, count, format.from));
+  std::vector<float> sum(count);
+  for (int64_t i = 0; i < count; ++i) {
+    sum[i] = combine_in_tree<float>(
+        rank_count, [&](int r) { return leaves[r][i]; }, [](float a, float b) { return a + b; });
+    if (format.factor != 1.0f) sum[i] *= format.factor;
+  }
+  return sum;
+}
+
+void expect_equal(int rank, const std::vector<float>& found, const std::vector<float>& expected, float tolerance) {
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool same = tolerance == 0 ? std::memcmp(&found[i], &expected[i], sizeof(float)) == 0
+                                     : std::abs(found[i] - expected[i]) <= tolerance;
+    if (same) continue;
+    ADD_FAILURE() << "rank " << rank << ": element " << i << " is " << found[i] << ", not " << expected[i];
+    return;
+  }
+}
+
+void expect_squares(World& world, const Buffer& squares, const std::vector<float>& of) {
+  const auto block_count = (static_cast<int64_t>(of.size()) + kBlockElements - 1) / kBlockElements;
+  std::vector<double> expected(static_cast<std::size_t>(block_count));
+  host_loops(Isa::kPlain).block_squares(expected.data(), of.data(), static_cast<int64_t>(of.size()));
+  const auto found = read(world, squares.data(), block_count * 8);
+  EXPECT_TRUE(block_count == 0 || std::memcmp(found.data(), expected.data(), found.size()) == 0)
+      << "rank " << world.rank() << ": sums of squares differ";
+}
+
+void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, const Format& format, bool in_tree_order) {
+  const int64_t part_bytes = count * element_bytes(format.from);
+  const int64_t whole_bytes = format.offset_bytes + part_bytes * ranks.rank_count();
+  const auto from = ranks.allocate(whole_bytes, Category::kGradients, "from");
+  std::byte* parts = from.local() + format.offset_bytes;
+  for (int p = 0; p < ranks.rank_count(); ++p) {
+    write(world, parts + p * part_bytes, encode(leaf(ranks.rank(), p, count, format.from), format.from));
+  }
+  const auto own = world.device().allocate(count * element_bytes(format.to), Category::kGradients, "shard");
+  const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
+  const auto squares = world.device().allocate(block_count * 8, Category::kCommunication, "squares");
+  const auto staging = allocate_reduce_staging(world.device(), ranks.topology(), count);
+  std::byte* to = format.in_place ? parts + ranks.rank() * part_bytes : own.data();
+  const auto stream = world.device().make_stream(Lane::kReduce);
+  ranks.reduce_scatter(*stream,
+                       {.from = {&from, format.offset_bytes},
+                        .from_dtype = format.from,
+                        .to = to,
+                        .to_dtype = format.to,
+                        .part_count = count,
+                        .factor = format.factor,
+                        .block_squares = squares.as<double>(),
+                        .in_tree_order = in_tree_order,
+                        .staging = staging.data()},
+                       {"test"});
+  ranks.barrier(*stream, {"end of test"});
+  stream->synchronize();
+
+  const auto sum = expected_sum(ranks.rank_count(), ranks.rank(), count, format);
+  const float tolerance = sums_are_exact() || in_tree_order ? 0.0f : 1e-3f * static_cast<float>(ranks.rank_count());
+  const auto found = decode(read(world, to, count * element_bytes(format.to)), format.to);
+  expect_equal(ranks.rank(), found, decode(encode(sum, format.to), format.to), tolerance);
+  // Of the sum before it is rounded: what was found is that where it is not rounded, in whatever order it was added.
+  expect_squares(world, squares, format.to == DType::kFloat32 ? found : sum);
+}
+
+/// In the order that the world adds in by itself, where that is another, and in the tree's.
+void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, const Format& format) {
+  if (!sums_are_exact()) check_reduce_scatter(world, ranks, count, format, false);
+  check_reduce_scatter(world, ranks, count, format, true);
+}
+
+constexpr DType kF32 = DType::kFloat32, kB16 = DType::kBFloat16, kF16 = DType::kFloat16;
+
+TEST_P(EveryWorld, ReduceScatterSumsFloats) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, false}); });
+}
+TEST_P(EveryWorld, ReduceScatterInItsOwnPart) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, true}); });
+}
+TEST_P(EveryWorld, ReduceScatterOfTheMean) {
+  run([&](World& world) {
+    check_reduce_scatter(world, world.communicator(), count(),
+                         {kF32, kF32, 1.0f / static_cast<float>(world.rank_count()), false});
+  });
+}
+TEST_P(EveryWorld, ReduceScatterAddsBfloat16InFloat) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kB16, kF32, 1.0f, false}); });
+}
+TEST_P(EveryWorld, ReduceScatterRoundsOnceToBfloat16) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kB16, kB16, 0.5f, true}); });
+}
+TEST_P(EveryWorld, ReduceScatterAddsFloat16InFloat) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF16, kF32, 1.0f, false}); });
+}
+
+TEST_P(EveryWorld, ReduceScatterAtAnOffset) {
+  run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 0.5f, true, 768}); });
+}
+TEST_P(EveryWorld, GroupsAddTheirOwn) {
+  run([&](World& world) {
+    in_groups(world, [&](Communicator& group) {
+      check_reduce_scatter(world, group, group_count(), {kF32, kF32, 0.5f, true, 768});
+      check_reduce_scatter(world, group, group_count(), {kB16, kF32, 1.0f, false, 256});
+    });
+  });
+}
+
+TEST_P(EveryWorldOnce, AllReduceOfSmallNumbers) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    for (const int64_t count : {int64_t{0}, int64_t{1}, Communicator::kSmallCount}) {
+      std::vector<double> sum(count), most(count), least(count);
+      for (int64_t i = 0; i < count; ++i) sum[i] = most[i] = least[i] = value(ranks.rank(), 0, i);
+      ranks.all_reduce(*stream, sum, Reduction::kSum, {"sum"});
+      ranks.all_reduce(*stream, most, Reduction::kMax, {"max"});
+      ranks.all_reduce(*stream, least, Reduction::kMin, {"min"});
+      stream->synchronize();
+      for (int64_t i = 0; i < count; ++i) {
+        const auto leaf = [&](int r) { return static_cast<double>(value(r, 0, i)); };
+        const int n = ranks.rank_count();
+        ASSERT_EQ(sum[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return a + b; }));
+        ASSERT_EQ(most[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::max(a, b); }));
+        ASSERT_EQ(least[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::min(a, b); }));
+      }
+    }
+  });
+}
+
+TEST_P(EveryWorldOnce, WhatIsNoNumberOnOneRankIsNoNumberOnAll) {
+  run([&](World& world) {
+    auto& ranks = world.communicator();
+    const auto stream = world.device().make_stream(Lane::kCompute);
+    for (const Reduction reduction : {Reduction::kSum, Reduction::kMax, Reduction::kMin}) {
+      for (int bad = 0; bad < ranks.rank_count(); ++bad) {
+        double number = ranks.rank() == bad ? std::numeric_limits<double>::quiet_NaN() : ranks.rank();
+        ranks.all_reduce(*stream, {&number, 1}, reduction, {"test"});
+        stream->synchronize();
+        EXPECT_TRUE(std::isnan(number)) << "rank " << ranks.rank() << ", bad rank " << bad;
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace aliquot::conformance
