@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "bench/paired.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/gemm/loops.h"
+#include "kernels/gemm/product.h"
 #include "kernels/system/thread_pool.h"
-#include "optim/matrix_product.h"
 #include "optim/orthogonalize.h"
 
 namespace aliquot {
@@ -37,11 +39,16 @@ void orthogonalize_matrix(benchmark::State& state) {
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 64;  // 48 KiB, and a panel of 32 KiB a thread
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);
   std::vector<float> product(static_cast<size_t>(kRows * kColumns));
+  const Product small{.a = {a.data(), kDepth},
+                      .b = {b.data(), kColumns},
+                      .to = product.data(),
+                      .to_stride = kColumns,
+                      .rows = kRows,
+                      .columns = kColumns,
+                      .depth = kDepth};
   const auto times = static_cast<int64_t>(work / static_cast<double>(kRows * kDepth * kColumns));
   const auto floor = [&] {
-    for (int64_t i = 0; i < times; ++i) {
-      multiply(product.data(), {a.data(), kRows, kDepth}, {b.data(), kDepth, kColumns}, best_isa(), pool);
-    }
+    for (int64_t i = 0; i < times; ++i) multiply(pool, small, product_loops(Sums::kSeparate));
   };
   Paired(state, ours).against("floor", floor).run(static_cast<int64_t>(work));
   state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];  // a multiply-add counted as a byte above

@@ -5,10 +5,10 @@
 #include <thread>
 #include <vector>
 
-#include "apps/models/layers.h"
-#include "apps/models/loss.h"
-#include "apps/models/product.h"
+#include "apps/models/layers/layers.h"
+#include "apps/models/layers/loss.h"
 #include "apps/models/shape.h"
+#include "kernels/gemm/product.h"
 
 namespace aliquot {
 namespace {

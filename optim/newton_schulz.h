@@ -5,10 +5,15 @@
 #include <cmath>
 #include <cstddef>
 
-#include "optim/matrix_product.h"
 #include "optim/orthogonalize.h"
 
 namespace aliquot {
+
+/// A row-major matrix whose rows lie one after the other.
+struct ConstMatrix {
+  const float* data;
+  int64_t rows, columns;
+};
 
 /// Places in the scratch. `wide` and `across` are as large as the matrix, `gram` and `product` squares of its shorter side.
 struct NewtonSchulzScratch {

@@ -1,18 +1,46 @@
 #include <algorithm>
 
 #include "kernels/device/host_stream.h"
+#include "kernels/elementwise/host_loops.h"
 #include "kernels/formats/float16.h"
+#include "kernels/gemm/loops.h"
+#include "kernels/gemm/product.h"
 #include "optim/newton_schulz.h"
 
 namespace aliquot {
 namespace {
 
+/// to[j][i] = a[i][j].
+void transpose_on(ThreadPool& pool, float* to, const ConstMatrix& a) {
+  constexpr int64_t kTile = 16;
+  pool.for_ranges(a.rows, kTile, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kTile) {
+      for (int64_t j = 0; j < a.columns; j += kTile) {
+        for (int64_t r = i; r < std::min(end, i + kTile); ++r) {
+          for (int64_t c = j; c < std::min(a.columns, j + kTile); ++c) to[c * a.rows + r] = a.data[r * a.columns + c];
+        }
+      }
+    }
+  });
+}
+
 struct HostMatrixLoops {
   Isa isa;
   ThreadPool& pool;
 
-  void transpose(float* to, const ConstMatrix& from) const { aliquot::transpose(to, from, pool); }
-  void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const { aliquot::multiply(to, a, b, isa, pool); }
+  void transpose(float* to, const ConstMatrix& from) const { transpose_on(pool, to, from); }
+  /// Each operation is rounded on its own, as on every other device.
+  void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
+    aliquot::multiply(pool,
+                      {.a = {a.data, a.columns},
+                       .b = {b.data, b.columns},
+                       .to = to,
+                       .to_stride = b.columns,
+                       .rows = a.rows,
+                       .columns = b.columns,
+                       .depth = a.columns},
+                      product_loops(isa, Sums::kSeparate));
+  }
   template <typename Body>
   void in_ranges(int64_t count, const Body& body) const {
     pool.for_ranges(count, 16 * kBlockElements, body);

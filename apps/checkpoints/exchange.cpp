@@ -4,8 +4,8 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
-#include "apps/models/hugging_face.h"
-#include "apps/models/hugging_face_config.h"
+#include "apps/models/hugging_face/config.h"
+#include "apps/models/hugging_face/weights.h"
 #include "apps/say.h"
 #include "checkpoint/export_weights.h"
 #include "checkpoint/find.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "apps/models/hugging_face.h"
+#include "apps/models/hugging_face/weights.h"
 #include "checkpoint/difference.h"
 #include "kernels/system/error.h"
 

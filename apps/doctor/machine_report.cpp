@@ -12,11 +12,11 @@
 #include <thread>
 #include <unistd.h>
 
-#include "apps/models/bf16_products.h"
 #include "apps/train/memory_table.h"
 #include "apps/version.h"
 #include "kernels/device/device.h"
 #include "kernels/elementwise/host_loops.h"
+#include "kernels/gemm/bf16_products.h"
 #include "kernels/system/error.h"
 #include "kernels/system/machine_memory.h"
 #include "sharding/world.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/doctor/link_rates.h"
-#include "apps/models/model_loops_cuda.h"
+#include "apps/models/cuda/model_loops_cuda.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/seconds.h"

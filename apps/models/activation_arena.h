@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "apps/models/values.h"
+#include "kernels/formats/values.h"
 
 namespace aliquot {
 

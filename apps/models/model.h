@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/models/values.h"
 #include "engine/plan/model_spec.h"
+#include "kernels/formats/values.h"
 
 namespace aliquot {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "apps/models/attention.h"
-#include "apps/models/layers.h"
-#include "apps/models/loss.h"
+#include "apps/models/layers/attention.h"
+#include "apps/models/layers/layers.h"
+#include "apps/models/layers/loss.h"
 #include "apps/models/model.h"
 #include "apps/models/shape.h"
 #include "kernels/device/device.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 
-#include "apps/models/hugging_face_config.h"
+#include "apps/models/hugging_face/config.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "apps/models/cuda/model_loops_cuda.h"
 #include "apps/models/make_model.h"
-#include "apps/models/model_loops_cuda.h"
 #include "apps/train/train_settings.h"
 #include "apps/train/wrap.h"
 #include "kernels/device/host_stream.h"

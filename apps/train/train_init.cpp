@@ -4,7 +4,7 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
-#include "apps/models/hugging_face_config.h"
+#include "apps/models/hugging_face/config.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/weights.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/metrics/metrics.h"
-#include "apps/models/parts.h"
+#include "apps/models/layers/parts.h"
 #include "apps/train/memory_audit.h"
 #include "apps/train/progress.h"
 #include "apps/train/resume_point.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <fmt/format.h>
 
-#include "apps/models/hugging_face.h"
+#include "apps/models/hugging_face/weights.h"
 #include "apps/train/train_reporter.h"
 #include "apps/version.h"
 #include "engine/cost/simulate.h"

@@ -8,8 +8,8 @@
 
 #include "apps/data/token_source.h"
 #include "apps/explain/explain.h"
-#include "apps/models/hugging_face.h"
-#include "apps/models/hugging_face_config.h"
+#include "apps/models/hugging_face/config.h"
+#include "apps/models/hugging_face/weights.h"
 #include "apps/options/deepspeed.h"
 #include "kernels/system/error.h"
 #include "tests/support/fuzz_target.h"

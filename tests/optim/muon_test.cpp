@@ -10,7 +10,6 @@
 
 #include "kernels/formats/float16.h"
 #include "kernels/system/error.h"
-#include "optim/matrix_product.h"
 #include "optim/orthogonalize.h"
 #include "tests/optim/shard.h"
 #include "tests/optim/small_problem.h"
@@ -24,39 +23,6 @@ std::vector<float> normals(int64_t count, unsigned seed) {
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) value = normal(random);
   return values;
-}
-
-/// The definition of multiply(), as it reads.
-std::vector<float> product_by_definition(const ConstMatrix& a, const ConstMatrix& b) {
-  std::vector<float> to(static_cast<size_t>(a.rows * b.columns));
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t j = 0; j < b.columns; ++j) {
-      float sum = 0.0f;
-      for (int64_t k = 0; k < a.columns; ++k) sum = sum + a.data[i * a.columns + k] * b.data[k * b.columns + j];
-      to[static_cast<size_t>(i * b.columns + j)] = sum;
-    }
-  }
-  return to;
-}
-
-TEST(MatrixProduct, HasTheBitsOfItsDefinition) {
-  ThreadPool one(1), three(3);
-  for (const auto& [rows, depth, columns] : std::vector<std::array<int64_t, 3>>{
-           {1, 1, 1}, {6, 512, 32}, {7, 513, 33}, {5, 1100, 17}, {64, 3, 129}, {13, 40, 31}, {3, 0, 4}}) {
-    const auto a = normals(rows * depth, 1), b = normals(depth * columns, 2);
-    const ConstMatrix of_a{a.data(), rows, depth}, of_b{b.data(), depth, columns};
-    const auto expected = product_by_definition(of_a, of_b);
-    for (const Isa isa : available_isas()) {
-      for (ThreadPool* pool : {&one, &three}) {
-        std::vector<float> to(expected.size(), 7.0f);
-        multiply(to.data(), of_a, of_b, isa, *pool);
-        EXPECT_TRUE(same_bits(to, expected)) << name(isa) << " " << rows << " " << depth << " " << columns;
-      }
-    }
-  }
-  std::vector<float> none(9);
-  EXPECT_THROW(multiply(none.data(), {none.data(), 3, 2}, {none.data(), 3, 2}, Isa::kPlain, one),
-               std::invalid_argument);
 }
 
 void orthogonalize(std::vector<float>& matrix, const MatrixShape& shape, const Muon& muon, ThreadPool& pool) {

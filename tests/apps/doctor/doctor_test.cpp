@@ -1,7 +1,7 @@
 // aliquot doctor: what it looks at, and that what is missing comes with what would add it.
 #include <gtest/gtest.h>
 
-#include "apps/models/model_loops_cuda.h"
+#include "apps/models/cuda/model_loops_cuda.h"
 #include "apps/version.h"
 #include "kernels/device/device.h"
 #include "kernels/system/error.h"

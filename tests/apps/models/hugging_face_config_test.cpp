@@ -1,6 +1,4 @@
 // config.json as the definition of a model: what is read, what is refused and in which words.
-#include "apps/models/hugging_face_config.h"
-
 #include <fstream>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,7 +7,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "apps/models/hugging_face.h"
+#include "apps/models/hugging_face/config.h"
+#include "apps/models/hugging_face/weights.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 

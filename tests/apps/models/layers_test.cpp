@@ -1,10 +1,10 @@
-#include "apps/models/layers.h"
+#include "apps/models/layers/layers.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/models/attention.h"
-#include "apps/models/loss.h"
-#include "apps/models/product.h"
+#include "apps/models/layers/attention.h"
+#include "apps/models/layers/loss.h"
+#include "kernels/gemm/product.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_layers.h"

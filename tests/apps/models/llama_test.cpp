@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "apps/models/rotary_angles.h"
+#include "apps/models/layers/rotary_angles.h"
 #include "kernels/system/error.h"
 #include "tests/support/closeness.h"
 #include "tests/support/random_values.h"

@@ -1,5 +1,5 @@
 // The models' layers on a GPU against those of the host.
-#include "apps/models/model_loops_cuda.h"
+#include "apps/models/cuda/model_loops_cuda.h"
 
 #include <cstring>
 #include <gtest/gtest.h>

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "apps/doctor/rank_rates.h"
+#include "apps/models/cuda/model_loops_cuda.h"
 #include "apps/models/make_model.h"
-#include "apps/models/model_loops_cuda.h"
 #include "apps/train/wrap.h"
 #include "engine/engine.h"
 #include "kernels/device/host_stream.h"

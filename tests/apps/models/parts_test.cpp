@@ -1,4 +1,4 @@
-#include "apps/models/parts.h"
+#include "apps/models/layers/parts.h"
 
 #include <chrono>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "apps/models/row_loops.h"
+#include "apps/models/layers/row_loops.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-// cuBLASLt for GPUs that pretend: sums in the order of the depth, in fp32. In the stead of apps/models/cublaslt_cuda.cpp.
+// cuBLASLt for GPUs that pretend: sums in the order of the depth, in fp32. In the stead of apps/models/cuda/cublaslt_cuda.cpp.
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "apps/models/cublaslt_cuda.h"
+#include "apps/models/cuda/cublaslt_cuda.h"
 #include "kernels/formats/element.h"
 #include "tests/support/pretended/pretended_cuda.h"
 

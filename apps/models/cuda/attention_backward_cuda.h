@@ -1,0 +1,145 @@
+#pragma once
+// Attention's backward on tensor cores: see attention_tiles_cuda.h. `scratch` holds the deltas: see sum_deltas(). For *.cu files.
+
+#include "apps/models/cuda/attention_tiles_cuda.h"
+
+namespace aliquot::cuda {
+
+/// What a block reads of one head while it goes backward.
+template <class E>
+struct HeadBackward {
+  const AttentionBackward& a;
+  const HeadPlace at;
+  const float *log_sums, *deltas;
+  bool aligned;
+
+  __device__ HeadBackward(const AttentionBackward& of, int64_t head, bool is_aligned)
+      : a(of),
+        at(of.shape, head),
+        log_sums(of.log_sums + head * of.shape.sequence),
+        deltas(of.scratch + head * of.shape.sequence),
+        aligned(is_aligned) {}
+
+  __device__ const uint16_t* qkv() const { return static_cast<const uint16_t*>(a.qkv.data); }
+  __device__ HeadRowsAt rows(int64_t first, int most) const {
+    return {a.shape.stride(), rows_there(first, a.shape.sequence, most), static_cast<int>(a.shape.head_width), aligned};
+  }
+  template <int kWidth, int kRows>
+  __device__ void load_queries(TileRow<kWidth>* queries, TileRow<kWidth>* from, int64_t first) const {
+    HeadRowsAt there = rows(first, kRows);
+    load_tile<E, kWidth, kRows>(queries, qkv() + at.query(a.shape, first), there);
+    there.stride = a.shape.width();
+    load_tile<E, kWidth, kRows>(from, a.from + at.output(a.shape, first), there);
+  }
+  template <int kWidth, int kRows>
+  __device__ void load_keys(TileRow<kWidth>* keys, TileRow<kWidth>* values, int64_t first) const {
+    load_tile<E, kWidth, kRows>(keys, qkv() + at.key(a.shape, first), rows(first, kRows));
+    load_tile<E, kWidth, kRows>(values, qkv() + at.value(a.shape, first), rows(first, kRows));
+  }
+};
+
+/// Of a score and the gradient of its probability: the probability, and the score's own gradient.
+__device__ inline void differentiate(float& score, float& gradient, bool seen, float scale, float log_sum,
+                                     float delta) {
+  score = seen ? exp2f((score * scale - log_sum) * kLog2E) : 0.0f;
+  gradient = score * (gradient - delta);
+}
+
+template <int kWidth>
+constexpr unsigned attend_backward_queries_bytes() {
+  return 4 * kTileRows * sizeof(TileRow<kWidth>);
+}
+
+template <class E, int kWidth>
+__global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(const AttentionBackward a, bool aligned) {
+  const AttentionShape& s = a.shape;
+  auto* queries = shared_memory<TileRow<kWidth>>();
+  TileRow<kWidth>*from = queries + kTileRows, *keys = from + kTileRows, *values = keys + kTileRows;
+  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
+  const int64_t tile = tiles - 1 - blockIdx.x % tiles, first = tile * kTileRows;
+  const HeadBackward<E> head(a, blockIdx.x / tiles, aligned);
+  head.template load_queries<kWidth, kTileRows>(queries, from, first);
+  const HeadRowsAt own = head.rows(first, kTileRows);
+  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const float scale = score_scale(s);
+  float log_sum[2] = {}, delta[2] = {};
+  for (int half = 0; half < 2; ++half) {
+    if (row_of(2 * half) >= own.count) continue;
+    log_sum[half] = head.log_sums[first + row_of(2 * half)];
+    delta[half] = head.deltas[first + row_of(2 * half)];
+  }
+  Sums sums[kWidth / 8] = {};
+  for (int64_t key = 0; key <= first; key += kTileRows) {
+    __syncthreads();  // all have done with the tiles before
+    head.template load_keys<kWidth, kTileRows>(keys, values, key);
+    __syncthreads();
+    Sums scores[kTileRows / 8], gradients[kTileRows / 8];
+    multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
+    multiply_rows<E, kWidth, kTileRows>(gradients, from, own_row, values);
+    for (int n = 0; n < kTileRows / 8; ++n) {
+      for (int i = 0; i < 4; ++i) {
+        const bool seen = key < first || column_of(n, i) <= row_of(i);
+        differentiate(scores[n][i], gradients[n][i], seen, scale, log_sum[i / 2], delta[i / 2]);
+      }
+    }
+    add_weighted_rows<E, kWidth, kTileRows>(sums, gradients, keys);
+  }
+  put_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + head.at.query(s, first), own, sums, {scale, scale});
+}
+
+/// Queries at a time: as many as registers have room for beside the sums of a wide head.
+template <int kWidth>
+inline constexpr int kQueriesAtOnce = kWidth > 64 ? 32 : 64;
+
+template <int kWidth>
+constexpr unsigned attend_backward_keys_bytes() {
+  return 2 * (kTileRows + kQueriesAtOnce<kWidth>)*sizeof(TileRow<kWidth>) + 2 * kQueriesAtOnce<kWidth> * sizeof(float);
+}
+
+/// Scores here are transposed: a warp's rows are keys, its columns queries.
+template <class E, int kWidth>
+__global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const AttentionBackward a, bool aligned) {
+  constexpr int kQueries = kQueriesAtOnce<kWidth>;
+  const AttentionShape& s = a.shape;
+  auto* keys = shared_memory<TileRow<kWidth>>();
+  TileRow<kWidth>*values = keys + kTileRows, *queries = values + kTileRows, *from = queries + kQueries;
+  auto *log_sums = reinterpret_cast<float*>(from + kQueries), *deltas = log_sums + kQueries;
+  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows, group = s.heads / s.kv_heads;
+  const int64_t first = blockIdx.x % tiles * kTileRows, first_head = blockIdx.x / tiles * group;
+  const HeadBackward<E> shared_head(a, first_head, aligned);
+  shared_head.template load_keys<kWidth, kTileRows>(keys, values, first);
+  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const float scale = score_scale(s);
+  Sums of_keys[kWidth / 8] = {}, of_values[kWidth / 8] = {};
+  for (int64_t i = 0; i < group; ++i) {
+    const HeadBackward<E> head(a, first_head + i, aligned);
+    for (int64_t query = first; query < s.sequence; query += kQueries) {
+      const int count = rows_there(query, s.sequence, kQueries);
+      __syncthreads();  // all have done with the tiles before
+      head.template load_queries<kWidth, kQueries>(queries, from, query);
+      for (int q = static_cast<int>(threadIdx.x); q < count; q += kTileThreads) {
+        log_sums[q] = head.log_sums[query + q];
+        deltas[q] = head.deltas[query + q];
+      }
+      __syncthreads();
+      Sums scores[kQueries / 8], gradients[kQueries / 8];
+      multiply_rows<E, kWidth, kQueries>(scores, keys, own_row, queries);
+      multiply_rows<E, kWidth, kQueries>(gradients, values, own_row, from);
+      for (int n = 0; n < kQueries / 8; ++n) {
+        for (int j = 0; j < 4; ++j) {
+          const int q = column_of(n, j);
+          const bool seen = q < count && first + row_of(j) <= query + q;
+          differentiate(scores[n][j], gradients[n][j], seen, scale, seen ? log_sums[q] : 0.0f, seen ? deltas[q] : 0.0f);
+        }
+      }
+      add_weighted_rows<E, kWidth, kQueries>(of_values, scores, from);
+      add_weighted_rows<E, kWidth, kQueries>(of_keys, gradients, queries);
+    }
+  }
+  auto* to = static_cast<uint16_t*>(a.to.data);
+  const HeadRowsAt own = shared_head.rows(first, kTileRows);
+  put_rows<E, kWidth>(to + shared_head.at.key(s, first), own, of_keys, {scale, scale});
+  put_rows<E, kWidth>(to + shared_head.at.value(s, first), own, of_values, {1.0f, 1.0f});
+}
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,82 @@
+// Which attention a shape takes on a GPU.
+#include <string>
+
+#include "apps/models/cuda/attention_backward_cuda.h"
+#include "apps/models/cuda/attention_forward_cuda.h"
+#include "apps/models/cuda/attention_rows_cuda.h"
+#include "kernels/system/error.h"
+
+namespace aliquot::cuda {
+namespace {
+
+/// The widest head of which four tiles fit a block's shared memory, and sums its registers.
+constexpr int64_t kWidestTile = 128;
+
+bool takes_tiles(const AttentionShape& s, DType type) { return type != DType::kFloat32 && s.head_width <= kWidestTile; }
+
+void require_possible(const AttentionShape& s) {
+  if (s.head_width <= kWidestHead) return;
+  throw UnavailableError("attention on a GPU takes heads of up to " + std::to_string(kWidestHead) + ", and these are " +
+                         std::to_string(s.head_width) + " wide: give more --heads, or --device host.");
+}
+
+/// Calls body with the 16-bit element and the least width there is code for, as a type with a `value`.
+template <class Body>
+void as_tiles(DType type, int64_t head_width, Body&& body) {
+  const auto by_width = [&]<class E>(E element) {
+    if (head_width <= 32) return body(element, std::integral_constant<int, 32>{});
+    if (head_width <= 64) return body(element, std::integral_constant<int, 64>{});
+    if (head_width <= 96) return body(element, std::integral_constant<int, 96>{});
+    body(element, std::integral_constant<int, 128>{});
+  };
+  if (type == DType::kFloat16) return by_width(Fp16Element{});
+  by_width(Bf16Element{});
+}
+
+bool aligned_to_packs(const AttentionShape& s, const void* qkv) {
+  return s.head_width % 8 == 0 && reinterpret_cast<uintptr_t>(qkv) % 16 == 0;
+}
+
+Grid tile_grid(const AttentionShape& s, int64_t heads, unsigned shared_bytes) {
+  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
+  return {static_cast<unsigned>(s.batch * heads * tiles), kTileThreads, shared_bytes};
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, const AttentionForward& a) {
+  const AttentionShape& s = a.shape;
+  require_possible(s);
+  if (!takes_tiles(s, a.qkv.type)) {
+    return as_element(a.qkv.type, [&]<class E>(E) {
+      start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanes), attend_rows<E>, a);
+    });
+  }
+  as_tiles(a.qkv.type, s.head_width, [&]<class E>(E, auto width) {
+    start_kernel(stream, "attention", tile_grid(s, s.heads, attend_bytes<width.value>()), attend_tiles<E, width.value>,
+                 a, aligned_to_packs(s, a.qkv.data));
+  });
+}
+
+void attention_backward(Stream& stream, const AttentionBackward& a) {
+  const AttentionShape& s = a.shape;
+  require_possible(s);
+  const Grid rows = launch_grid(s.batch * s.heads * s.sequence * kLanes);
+  const bool aligned = aligned_to_packs(s, a.qkv.data);
+  as_element(a.qkv.type, [&]<class E>(E) { start_kernel(stream, "attention deltas", rows, sum_deltas<E>, a); });
+  if (!takes_tiles(s, a.qkv.type)) {
+    return as_element(a.qkv.type, [&]<class E>(E) {
+      start_kernel(stream, "attention queries", rows, attend_rows_backward_queries<E>, a);
+      start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanes),
+                   attend_rows_backward_keys<E>, a);
+    });
+  }
+  as_tiles(a.qkv.type, s.head_width, [&]<class E>(E, auto width) {
+    start_kernel(stream, "attention queries", tile_grid(s, s.heads, attend_backward_queries_bytes<width.value>()),
+                 attend_tiles_backward_queries<E, width.value>, a, aligned);
+    start_kernel(stream, "attention keys", tile_grid(s, s.kv_heads, attend_backward_keys_bytes<width.value>()),
+                 attend_tiles_backward_keys<E, width.value>, a, aligned);
+  });
+}
+
+}  // namespace aliquot::cuda

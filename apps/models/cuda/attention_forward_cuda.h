@@ -1,0 +1,87 @@
+#pragma once
+// Attention's forward on tensor cores: see attention_tiles_cuda.h. For *.cu files.
+
+#include "apps/models/cuda/attention_tiles_cuda.h"
+
+namespace aliquot::cuda {
+
+/// Of a lane's two rows: the largest score so far, in powers of two, and the sum of exp(score - largest).
+struct RunningSoftmax {
+  float most[2] = {-INFINITY, -INFINITY}, total[2] = {};
+
+  /// Scores become their exponentials, and `before` what the row's earlier sums shrink by.
+  template <int kRows>
+  __device__ void take(Sums (&scores)[kRows / 8], float (&before)[2]) {
+    float now[2] = {most[0], most[1]}, sum[2] = {};
+    for (const Sums& of : scores) {
+      for (int i = 0; i < 4; ++i) now[i / 2] = fmaxf(now[i / 2], of[i]);
+    }
+    for (int half = 0; half < 2; ++half) {
+      now[half] = max_of_lanes<kRowLanes>(now[half]);
+      before[half] = exp2f(most[half] - now[half]);
+      most[half] = now[half];
+    }
+    for (Sums& of : scores) {
+      for (int i = 0; i < 4; ++i) {
+        of[i] = exp2f(of[i] - now[i / 2]);
+        sum[i / 2] += of[i];
+      }
+    }
+    for (int half = 0; half < 2; ++half) total[half] = total[half] * before[half] + sum_of_lanes<kRowLanes>(sum[half]);
+  }
+};
+
+/// Bytes of shared memory.
+template <int kWidth>
+constexpr unsigned attend_bytes() {
+  return 3 * kTileRows * sizeof(TileRow<kWidth>);
+}
+
+template <class E, int kWidth>
+__global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForward a, bool aligned) {
+  const AttentionShape& s = a.shape;
+  auto* queries = shared_memory<TileRow<kWidth>>();
+  TileRow<kWidth>*keys = queries + kTileRows, *values = keys + kTileRows;
+  const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
+  // Those with the most keys first.
+  const int64_t tile = tiles - 1 - blockIdx.x % tiles, head = blockIdx.x / tiles, first = tile * kTileRows;
+  const HeadPlace at(s, head);
+  const auto* qkv = static_cast<const uint16_t*>(a.qkv.data);
+  const int width = static_cast<int>(s.head_width), count = rows_there(first, s.sequence, kTileRows);
+  load_tile<E, kWidth, kTileRows>(queries, qkv + at.query(s, first), {s.stride(), count, width, aligned});
+  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const float scale = score_scale(s) * kLog2E;
+  Sums sums[kWidth / 8] = {};
+  RunningSoftmax softmax;
+  for (int64_t key = 0; key <= first; key += kTileRows) {
+    const HeadRowsAt there{s.stride(), rows_there(key, s.sequence, kTileRows), width, aligned};
+    __syncthreads();  // all have done with the tiles before
+    load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), there);
+    load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), there);
+    __syncthreads();
+    Sums scores[kTileRows / 8];
+    multiply_rows<E, kWidth, kTileRows>(scores, queries, own_row, keys);
+    for (int n = 0; n < kTileRows / 8; ++n) {
+      // In the tile of the queries' own keys, those behind a query are not seen.
+      for (int i = 0; i < 4; ++i) {
+        scores[n][i] = key == first && column_of(n, i) > row_of(i) ? -INFINITY : scores[n][i] * scale;
+      }
+    }
+    float before[2];
+    softmax.template take<kTileRows>(scores, before);
+    for (Sums& sum : sums) {
+      for (int i = 0; i < 4; ++i) sum[i] *= before[i / 2];
+    }
+    add_weighted_rows<E, kWidth, kTileRows>(sums, scores, values);
+  }
+  put_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + at.output(s, first), {s.width(), count, width, false}, sums,
+                      {1.0f / softmax.total[0], 1.0f / softmax.total[1]});
+  for (int half = 0; half < 2; ++half) {
+    const int row = row_of(2 * half);
+    if (warp_lane() % 4 == 0 && row < count) {
+      a.log_sums[head * s.sequence + first + row] = softmax.most[half] / kLog2E + logf(softmax.total[half]);
+    }
+  }
+}
+
+}  // namespace aliquot::cuda

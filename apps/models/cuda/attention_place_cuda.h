@@ -1,0 +1,31 @@
+#pragma once
+// Where a head's rows lie. For *.cu files.
+
+#include <cmath>
+#include <cstdint>
+
+#include "apps/models/cuda/layers_cuda.h"
+
+namespace aliquot::cuda {
+
+__device__ inline float score_scale(const AttentionShape& s) { return 1.0f / sqrtf(static_cast<float>(s.head_width)); }
+
+/// One head of one sequence: `head` counts through the batch. Elements of qkv, or of the output.
+struct HeadPlace {
+  int64_t first_row, own_head, kv_head;
+
+  __device__ HeadPlace(const AttentionShape& s, int64_t head)
+      : first_row(head / s.heads * s.sequence), own_head(head % s.heads), kv_head(own_head / (s.heads / s.kv_heads)) {}
+  __device__ int64_t query(const AttentionShape& s, int64_t row) const {
+    return (first_row + row) * s.stride() + own_head * s.head_width;
+  }
+  __device__ int64_t key(const AttentionShape& s, int64_t row) const {
+    return (first_row + row) * s.stride() + (s.heads + kv_head) * s.head_width;
+  }
+  __device__ int64_t value(const AttentionShape& s, int64_t row) const { return key(s, row) + s.kv_width(); }
+  __device__ int64_t output(const AttentionShape& s, int64_t row) const {
+    return (first_row + row) * s.width() + own_head * s.head_width;
+  }
+};
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,146 @@
+#pragma once
+// Attention on a GPU's tensor cores: a block of four warps takes 64 queries, or 64 keys, of one head, and goes through the others
+// tile by tile in shared memory; scores stay in registers. Backward goes twice, once for queries and once for keys and values,
+// so that every sum has one owner and one order. For *.cu files, of 16-bit arrays.
+
+#include "apps/models/cuda/attention_place_cuda.h"
+#include "apps/models/cuda/elements_cuda.h"
+#include "apps/models/cuda/tensor_core_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
+
+namespace aliquot::cuda {
+
+inline constexpr int kTileRows = 64, kTileThreads = 128, kWarpRows = 16;
+static_assert(kTileThreads / kLanes * kWarpRows == kTileRows);
+inline constexpr float kLog2E = 1.44269504f;
+
+/// A row in shared memory; eight elements more than it has, so that eight rows lie in different banks.
+template <int kWidth>
+using TileRow = uint16_t[kWidth + 8];
+
+/// Rows of a head in global memory, from the tile's first on: `count` of them there, `width` elements each.
+struct HeadRowsAt {
+  int64_t stride;
+  int count, width;
+  bool aligned;  // to eight elements, from row to row
+};
+
+/// What is not there reads as zero.
+template <class E, int kWidth, int kRows>
+__device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadRowsAt& at) {
+  constexpr int kPacks = kWidth / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kPacks; i += kTileThreads) {
+    const int row = i / kPacks, column = i % kPacks * 8;
+    Pack<uint16_t, 8> pack = {};
+    if (row < at.count) {
+      const uint16_t* place = from + row * at.stride + column;
+      if (at.aligned && column + 8 <= at.width) {
+        pack = load_pack<8>(place);
+      } else {
+        for (int k = 0; k < 8 && column + k < at.width; ++k) pack.lane[k] = place[k];
+      }
+    }
+    store_pack(&to[row][column], pack);
+  }
+}
+
+/// The same of fp32, rounded.
+template <class E, int kWidth, int kRows>
+__device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsAt& at) {
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads) {
+    const int row = i / kWidth, column = i % kWidth;
+    const bool there = row < at.count && column < at.width;
+    to[row][column] = there ? E::store(from[row * at.stride + column]) : uint16_t{0};
+  }
+}
+
+/// 16 rows from `row` on and 16 columns from `column` on, as the left side of a product.
+template <int kWidth>
+__device__ void load_left(LeftWords& words, const TileRow<kWidth>* tile, int row, int column) {
+  const int lane = warp_lane();
+  load_matrices(words, &tile[row + lane % 16][column + lane / 16 * 8]);
+}
+
+/// As the right side of one whose columns are the tile's rows: words 0 and 1 of the first eight, 2 and 3 of the others.
+template <int kWidth>
+__device__ void load_right_by_rows(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
+  const int lane = warp_lane();
+  load_matrices(words, &tile[row + lane % 8 + lane / 16 * 8][column + lane / 8 % 2 * 8]);
+}
+
+/// As the right side of one that sums over the tile's rows: words 0 and 1 of the first eight columns, 2 and 3 of the others.
+template <int kWidth>
+__device__ void load_right_by_columns(uint32_t (&words)[4], const TileRow<kWidth>* tile, int row, int column) {
+  const int lane = warp_lane();
+  load_matrices_transposed(words, &tile[row + lane % 8 + lane / 8 % 2 * 8][column + lane / 16 * 8]);
+}
+
+/// sums = the warp's 16 rows of `left`, from `row` on, x the transposed rows of `right`.
+template <class E, int kWidth, int kRows>
+__device__ void multiply_rows(Sums (&sums)[kRows / 8], const TileRow<kWidth>* left, int row,
+                              const TileRow<kWidth>* right) {
+  for (Sums& sum : sums) sum[0] = sum[1] = sum[2] = sum[3] = 0.0f;
+#pragma unroll
+  for (int column = 0; column < kWidth; column += 16) {
+    LeftWords of_left;
+    load_left<kWidth>(of_left, left, row, column);
+#pragma unroll
+    for (int n = 0; n < kRows; n += 16) {
+      uint32_t of_right[4];
+      load_right_by_rows<kWidth>(of_right, right, n, column);
+      multiply_add<E>(sums[n / 8], of_left, of_right[0], of_right[1]);
+      multiply_add<E>(sums[n / 8 + 1], of_left, of_right[2], of_right[3]);
+    }
+  }
+}
+
+template <class E>
+__device__ uint32_t pair_of(float low, float high) {
+  return static_cast<uint32_t>(E::store(low)) | static_cast<uint32_t>(E::store(high)) << 16;
+}
+
+/// sums += weights, which a product of the warp's has left in registers, x the rows of `right`.
+template <class E, int kWidth, int kRows>
+__device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights)[kRows / 8],
+                                  const TileRow<kWidth>* right) {
+#pragma unroll
+  for (int k = 0; k < kRows; k += 16) {
+    const Sums &first = weights[k / 8], &second = weights[k / 8 + 1];
+    const LeftWords of_left = {pair_of<E>(first[0], first[1]), pair_of<E>(first[2], first[3]),
+                               pair_of<E>(second[0], second[1]), pair_of<E>(second[2], second[3])};
+#pragma unroll
+    for (int column = 0; column < kWidth; column += 16) {
+      uint32_t of_right[4];
+      load_right_by_columns<kWidth>(of_right, right, k, column);
+      multiply_add<E>(sums[column / 8], of_left, of_right[0], of_right[1]);
+      multiply_add<E>(sums[column / 8 + 1], of_left, of_right[2], of_right[3]);
+    }
+  }
+}
+
+/// The row and the column, within the tiles, of element i of the n-th Sums of a warp's product.
+__device__ inline int row_of(int i) {
+  return static_cast<int>(threadIdx.x) / kLanes * kWarpRows + warp_lane() / 4 + i / 2 * 8;
+}
+__device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() % 4) + i % 2; }
+
+/// Lanes that share a row of a product.
+inline constexpr int kRowLanes = 4;
+
+/// A warp's 16 rows, times a factor a row, to rows of a head.
+template <class E, int kWidth>
+__device__ void put_rows(uint16_t* to, const HeadRowsAt& at, const Sums (&sums)[kWidth / 8], const float (&factor)[2]) {
+  for (int n = 0; n < kWidth / 8; ++n) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = row_of(i), column = column_of(n, i);
+      if (row < at.count && column < at.width) to[row * at.stride + column] = E::store(sums[n][i] * factor[i / 2]);
+    }
+  }
+}
+
+__device__ inline int rows_there(int64_t first, int64_t sequence, int most) {
+  const int64_t left = sequence - first;
+  return static_cast<int>(left < most ? left : most);
+}
+
+}  // namespace aliquot::cuda

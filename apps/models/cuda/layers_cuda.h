@@ -1,0 +1,52 @@
+#pragma once
+// The layers of the reference models on a GPU: each as the function of its name in layers.h, attention.h and loss.h says, on
+// a stream. Statistics and sums are fp32, whatever arrays hold; no sum depends on which block of threads comes first.
+
+#include <cstdint>
+
+#include "apps/models/layers/attention.h"
+#include "apps/models/layers/layers.h"
+#include "apps/models/layers/loss.h"
+#include "apps/models/layers/row_loops.h"
+#include "kernels/device/device.h"
+
+namespace aliquot::cuda {
+
+void layer_norm_forward(Stream& stream, const LayerNormRows& a);
+void layer_norm_backward(Stream& stream, const LayerNormBackwardRows& a);
+void layer_norm_backward_weights(Stream& stream, const LayerNormWeightColumns& a);
+void sum_columns(Stream& stream, const ColumnSums& a);
+
+void add_bias(Stream& stream, const BiasRows& a);
+void gelu_forward(Stream& stream, Values to, ConstValues x, int64_t count);
+void gelu_backward(Stream& stream, Values gradient, ConstValues x, int64_t count);
+void gated_forward(Stream& stream, Values to, const GatedElements& a);
+void gated_backward(Stream& stream, ConstValues from, const GatedElements& a);
+void rotate(Stream& stream, const Rotary& a, Values x);
+
+void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, float* to);
+/// The same rows in the order of their tokens, rows of one token from first to last.
+struct RowsByToken {
+  const int32_t *tokens = nullptr, *rows = nullptr;
+};
+void embedding_backward(Stream& stream, const Embedding& a, const RowsByToken& sorted, const float* from,
+                        Values table_gradient, bool add);
+void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to);
+void positions_backward(Stream& stream, const Positions& a, const float* from, Values table_gradient, bool add);
+
+/// The widest head there is code for.
+inline constexpr int64_t kWidestHead = 256;
+void attention_forward(Stream& stream, const AttentionForward& a);
+void attention_backward(Stream& stream, const AttentionBackward& a);
+
+// What loss_tiles.h asks for.
+void begin_logits(Stream& stream, const RunningRows& rows, int64_t count);
+void take_logits(Stream& stream, const LogitTile& tile, const RunningRows& rows, const int32_t* targets,
+                 float* target_logits);
+void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima);
+/// `tile_maxima` may be null: nothing was taken off.
+void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
+/// *sum = the sum over rows, first to last in pairs of pairs, of log_sum + (maximum - target's logit).
+void finish_logits(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);
+
+}  // namespace aliquot::cuda

@@ -1,0 +1,109 @@
+// The loops over logits, a warp a row.
+#include <cmath>
+
+#include "apps/models/cuda/elements_cuda.h"
+#include "apps/models/cuda/layers_cuda.h"
+#include "kernels/elementwise/block_tree_cuda.h"
+
+namespace aliquot::cuda {
+namespace {
+
+__global__ void begin_rows(const RunningRows rows, int64_t count) {
+  for (int64_t row = launch_thread(); row < count; row += launch_stride()) {
+    rows.maxima[row] = -INFINITY;
+    rows.sums[row] = 0.0f;
+  }
+}
+
+__global__ void take_rows(const LogitTile tile, const RunningRows rows, const int32_t* targets, float* target_logits) {
+  for (int64_t row = launch_warp(); row < tile.rows; row += launch_warp_stride()) {
+    const float* x = static_cast<const float*>(tile.logits.data) + row * tile.stride;
+    float tile_most = -INFINITY;
+    for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) tile_most = fmaxf(tile_most, x[c]);
+    tile_most = max_of_lanes(tile_most);
+    const float before = rows.maxima[row], most = fmaxf(before, tile_most);
+    float sum = 0.0f;
+    for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) sum += x[c] == -INFINITY ? 0.0f : expf(x[c] - most);
+    sum = sum_of_lanes(sum);  // all lanes have read rows.maxima
+    if (warp_lane() != 0) continue;
+    rows.sums[row] = (rows.sums[row] == 0.0f ? 0.0f : rows.sums[row] * expf(before - most)) + sum;
+    rows.maxima[row] = most;
+    if (rows.tile_maxima != nullptr) rows.tile_maxima[row] = tile_most;
+    const int64_t column = targets[row] - tile.first_entry;
+    if (0 <= column && column < tile.columns) target_logits[row] = x[column];
+  }
+}
+
+template <class To>
+__global__ void keep_rows(const LogitTile to, const float* made, int64_t made_stride, const float* tile_maxima) {
+  auto* kept = static_cast<typename To::Storage*>(to.logits.data);
+  for (int64_t i = launch_thread(); i < to.rows * to.columns; i += launch_stride()) {
+    const int64_t row = i / to.columns, column = i % to.columns;
+    kept[row * to.stride + column] = To::store(made[row * made_stride + column] - tile_maxima[row]);
+  }
+}
+
+template <class E>
+__global__ void differentiate_rows(const LogitTile tile, const LossRows rows, const float* tile_maxima) {
+  auto* logits = static_cast<typename E::Storage*>(tile.logits.data);
+  for (int64_t i = launch_thread(); i < tile.rows * tile.columns; i += launch_stride()) {
+    const int64_t row = i / tile.columns, column = i % tile.columns;
+    const float most = rows.maxima[row] - (tile_maxima == nullptr ? 0.0f : tile_maxima[row]);
+    typename E::Storage* x = logits + row * tile.stride + column;
+    const float probability = expf(E::load(*x) - most - rows.log_sums[row]);
+    const bool is_target = rows.targets[row] - tile.first_entry == column;
+    *x = E::store(probability * rows.factor - (is_target ? rows.factor : 0.0f));
+  }
+}
+
+constexpr int kFinishThreads = 256;
+
+/// In one block: each thread takes neighbouring rows from first to last, and then pairs of threads are added.
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_rows(const LossBuffers buffers, const float* target_logits, int64_t count, double* sum) {
+  __shared__ double parts[kFinishThreads];
+  const int64_t begin = count * threadIdx.x / kFinishThreads, end = count * (threadIdx.x + 1) / kFinishThreads;
+  double own = 0;
+  for (int64_t row = begin; row < end; ++row) {
+    const double log_sum = log(static_cast<double>(buffers.scratch[row]));
+    buffers.log_sums[row] = static_cast<float>(log_sum);
+    own += log_sum + (static_cast<double>(buffers.maxima[row]) - static_cast<double>(target_logits[row]));
+  }
+  parts[threadIdx.x] = own;
+  for (unsigned half = 1; half < kFinishThreads; half *= 2) {
+    __syncthreads();
+    if (threadIdx.x % (2 * half) == 0) parts[threadIdx.x] += parts[threadIdx.x + half];
+  }
+  if (threadIdx.x == 0) *sum = parts[0];
+}
+
+}  // namespace
+
+void begin_logits(Stream& stream, const RunningRows& rows, int64_t count) {
+  start_kernel(stream, "begin logits", launch_grid(count), begin_rows, rows, count);
+}
+
+void take_logits(Stream& stream, const LogitTile& tile, const RunningRows& rows, const int32_t* targets,
+                 float* target_logits) {
+  start_kernel(stream, "take logits", launch_grid(tile.rows * kLanes), take_rows, tile, rows, targets, target_logits);
+}
+
+void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima) {
+  as_element(to.logits.type, [&]<class To>(To) {
+    start_kernel(stream, "keep logits", launch_grid(to.rows * to.columns), keep_rows<To>, to, made.logits.fp32(),
+                 made.stride, tile_maxima);
+  });
+}
+
+void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima) {
+  as_element(tile.logits.type, [&]<class E>(E) {
+    start_kernel(stream, "loss backward", launch_grid(tile.rows * tile.columns), differentiate_rows<E>, tile, rows,
+                 tile_maxima);
+  });
+}
+
+void finish_logits(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum) {
+  start_kernel(stream, "finish logits", {1, kFinishThreads}, finish_rows, buffers, target_logits, count, sum);
+}
+
+}  // namespace aliquot::cuda

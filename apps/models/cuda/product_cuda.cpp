@@ -1,0 +1,179 @@
+#include "apps/models/cuda/product_cuda.h"
+
+#include <array>
+#include <map>
+#include <string>
+#include <type_traits>
+
+#include "apps/models/cuda/cublaslt_cuda.h"
+#include "apps/models/cuda/gpu_scratch.h"
+#include "kernels/device/device_cuda.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+void check_products(cublasStatus_t status, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  const std::string sentence = what + ": cuBLASLt says " + cublaslt().status_name(status);
+  const bool lacking = status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
+                       status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH;
+  if (lacking) throw UnavailableError(sentence);
+  throw FaultError(sentence);
+}
+
+/// `destroy`: which of cuBLASLt's functions gives it back.
+template <class Handle, auto destroy>
+struct Destroy {
+  void operator()(std::remove_pointer_t<Handle>* handle) const { (cublaslt().*destroy)(handle); }
+};
+template <class Handle, auto destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, destroy>>;
+using OwnedLibrary = Owned<cublasLtHandle_t, &CublasLt::destroy>;
+using OwnedProduct = Owned<cublasLtMatmulDesc_t, &CublasLt::destroy_product>;
+using OwnedLayout = Owned<cublasLtMatrixLayout_t, &CublasLt::destroy_layout>;
+using OwnedPreference = Owned<cublasLtMatmulPreference_t, &CublasLt::destroy_preference>;
+
+cudaDataType_t data_type(DType type) {
+  return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+}
+
+/// As alike as two products must be to be computed alike. Alignment in bytes, 16 at most, which their shapes decide: arrays
+/// themselves are aligned to more.
+using Key = std::array<int64_t, 14>;
+
+int64_t alignment(const void* data, int64_t stride, DType type) {
+  const auto bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)) | stride * element_bytes(type) | 16;
+  return bits & -bits;
+}
+
+Key key_of(const Product& p, ConstValues bias) {
+  return {p.rows,
+          p.columns,
+          p.depth,
+          p.a.stride,
+          p.b.stride,
+          p.to_stride,
+          p.a.transposed,
+          p.b.transposed,
+          static_cast<int64_t>(p.a.data.type),
+          static_cast<int64_t>(p.to.type),
+          alignment(p.a.data.data, p.a.stride, p.a.data.type),
+          alignment(p.b.data.data, p.b.stride, p.b.data.type),
+          alignment(p.to.data, p.to_stride, p.to.type),
+          bias.data == nullptr ? 0 : alignment(bias.data, 0, bias.type)};
+}
+
+OwnedLayout layout(const Matrix& m, int64_t rows, int64_t columns) {
+  cublasLtMatrixLayout_t made = nullptr;
+  if (m.transposed) std::swap(rows, columns);
+  check_products(cublaslt().create_layout(&made, data_type(m.data.type), static_cast<uint64_t>(columns),
+                                          static_cast<uint64_t>(rows), m.stride),
+                 "describing a matrix");
+  return OwnedLayout(made);
+}
+
+template <class Value>
+void set(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, Value value) {
+  check_products(cublaslt().set_product(product.get(), which, &value, sizeof value), "describing a product");
+}
+
+void set_transposed(const OwnedProduct& product, cublasLtMatmulDescAttributes_t which, bool transposed) {
+  set(product, which, transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+}
+
+template <class Value>
+void prefer(const OwnedPreference& preference, cublasLtMatmulPreferenceAttributes_t which, Value value) {
+  check_products(cublaslt().set_preference(preference.get(), which, &value, sizeof value), "choosing a product");
+}
+
+OwnedPreference preference_of(const Key& key) {
+  cublasLtMatmulPreference_t made = nullptr;
+  check_products(cublaslt().create_preference(&made), "choosing a product");
+  OwnedPreference preference(made);
+  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGpuProductScratchBytes));
+  // A sum that is cut along the depth is put together in one order, not as parts happen to come.
+  prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[11]));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key[10]));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[12]));
+  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key[12]));
+  return preference;
+}
+
+std::string in_words(const Product& p) {
+  return "a product of " + std::string(name(p.a.data.type)) + " into " + std::string(name(p.to.type)) + ", " +
+         std::to_string(p.rows) + " x " + std::to_string(p.depth) + " x " + std::to_string(p.columns);
+}
+
+}  // namespace
+
+/// cuBLASLt's matrices stand column after column, so that ours are theirs transposed, and to^T = b^T a^T is computed.
+struct CudaProducts::Plan {
+  OwnedProduct product;
+  OwnedLayout first, second, to;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;  // cuBLASLt has it
+};
+
+struct CudaProducts::Known {
+  OwnedLibrary library;
+  std::map<Key, Plan> plans;
+};
+
+const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bias) {
+  const Key key = key_of(p, bias);
+  const auto [at, is_new] = known_->plans.try_emplace(key);
+  Plan& plan = at->second;
+  if (!is_new) return plan.found ? &plan : nullptr;
+  cublasLtMatmulDesc_t made = nullptr;
+  check_products(cublaslt().create_product(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  plan.product.reset(made);
+  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed);
+  set_transposed(plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed);
+  if (bias.data != nullptr) {
+    set(plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+  }
+  plan.first = layout(p.b, p.depth, p.columns);
+  plan.second = layout(p.a, p.rows, p.depth);
+  plan.to = layout({p.to, p.to_stride}, p.rows, p.columns);
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status =
+      cublaslt().find_algorithm(known_->library.get(), plan.product.get(), plan.first.get(), plan.second.get(),
+                                plan.to.get(), plan.to.get(), preference_of(key).get(), 1, &found, &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, in_words(p));
+  plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0;
+  plan.algorithm = found.algo;
+  return plan.found ? &plan : nullptr;
+}
+
+CudaProducts::CudaProducts() : known_(std::make_unique<Known>()) {
+  cublasLtHandle_t library = nullptr;
+  check_products(cublaslt().create(&library), "starting cuBLASLt");
+  known_->library.reset(library);
+}
+
+CudaProducts::~CudaProducts() = default;
+
+bool CudaProducts::adds_bias(const Product& p, ConstValues bias) {
+  return bias.type == p.to.type && plan_of(p, bias) != nullptr;
+}
+
+void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) {
+  const cudaStream_t queue = cuda_stream(stream);
+  const Plan* known = plan_of(p, bias);
+  if (known == nullptr) throw UnavailableError(in_words(p) + ": cuBLASLt has none");
+  const Plan& plan = *known;
+  if (bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
+  const float factor = p.factor, kept = p.add ? 1.0f : 0.0f;
+  check_products(
+      cublaslt().multiply(known_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),
+                          p.a.data.data, plan.second.get(), &kept, p.to.data, plan.to.get(), p.to.data, plan.to.get(),
+                          &plan.algorithm, p.scratch, static_cast<size_t>(kGpuProductScratchBytes), queue),
+      in_words(p));
+}
+
+}  // namespace aliquot

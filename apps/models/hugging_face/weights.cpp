@@ -1,0 +1,130 @@
+#include "apps/models/hugging_face/weights.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kGpt2Vocabulary = 50257;    // of the tokenizer, whose last token ends a text
+constexpr int64_t kLlamaVocabulary = 128256;  // of Llama 3's, whose texts begin and end with these
+constexpr int64_t kLlamaBegin = 128000, kLlamaEnd = 128001;
+
+const std::vector<int64_t>* find(std::span<const NamedShape> parameters, const std::string& name) {
+  const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return p.first == name; });
+  return found == parameters.end() ? nullptr : &found->second;
+}
+
+int64_t layers_of(std::span<const NamedShape> parameters, const std::string& before, const std::string& after) {
+  int64_t layers = 0;
+  while (find(parameters, before + std::to_string(layers) + after) != nullptr) ++layers;
+  return layers;
+}
+
+bool are_matrices(std::initializer_list<const std::vector<int64_t>*> shapes) {
+  return std::ranges::all_of(shapes, [](const auto* shape) { return shape != nullptr && shape->size() == 2; });
+}
+
+std::optional<ModelShape> gpt2_shape_of(std::span<const NamedShape> parameters) {
+  const auto *tokens = find(parameters, "wte.weight"), *positions = find(parameters, "wpe.weight"),
+             *hidden = find(parameters, "h.0.mlp.c_fc.weight");
+  if (!are_matrices({tokens, positions, hidden})) return std::nullopt;
+  ModelShape shape{.vocabulary = (*tokens)[0]};
+  shape.width = (*tokens)[1];
+  shape.context = (*positions)[0];
+  shape.hidden = (*hidden)[1];
+  shape.layers = layers_of(parameters, "h.", ".ln_1.weight");
+  return shape;
+}
+
+std::optional<ModelShape> llama_shape_of(std::span<const NamedShape> parameters) {
+  const auto *tokens = find(parameters, "model.embed_tokens.weight"),
+             *keys = find(parameters, "model.layers.0.self_attn.k_proj.weight"),
+             *gate = find(parameters, "model.layers.0.mlp.gate_proj.weight");
+  if (!are_matrices({tokens, keys, gate})) return std::nullopt;
+  ModelShape shape{.family = ModelFamily::kLlama};
+  shape.vocabulary = (*tokens)[0];
+  shape.width = (*tokens)[1];
+  shape.kv_heads = (*keys)[0];
+  shape.hidden = (*gate)[0];
+  shape.layers = layers_of(parameters, "model.layers.", ".input_layernorm.weight");
+  shape.tied = find(parameters, "lm_head.weight") == nullptr;
+  return shape;
+}
+
+Json gpt2_config(const ModelShape& shape) {
+  Json json = {{"architectures", {"GPT2LMHeadModel"}},
+               {"model_type", "gpt2"},
+               {"activation_function", "gelu_new"},
+               {"layer_norm_epsilon", shape.norm_epsilon},
+               {"n_layer", shape.layers},
+               {"n_embd", shape.width},
+               {"n_head", shape.heads},
+               {"n_positions", shape.context},
+               {"n_ctx", shape.context},
+               {"vocab_size", shape.vocabulary},
+               {"n_inner", shape.hidden == 4 * shape.width ? Json() : Json(shape.hidden)}};
+  // There is no dropout in what was trained.
+  for (const char* name : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[name] = 0.0;
+  const bool has_end = shape.vocabulary == kGpt2Vocabulary;
+  for (const char* name : {"bos_token_id", "eos_token_id"}) json[name] = has_end ? Json(kGpt2Vocabulary - 1) : Json();
+  return json;
+}
+
+Json rope_scaling(const Rope& rope) {
+  if (rope.scaling == RopeScaling::kNone) return nullptr;
+  return {{"rope_type", name(rope.scaling)},
+          {"factor", rope.factor},
+          {"low_freq_factor", rope.low_freq_factor},
+          {"high_freq_factor", rope.high_freq_factor},
+          {"original_max_position_embeddings", rope.original_context}};
+}
+
+Json llama_config(const ModelShape& shape) {
+  const bool is_published = shape.vocabulary == kLlamaVocabulary;
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"model_type", "llama"},
+          {"hidden_act", "silu"},
+          {"hidden_size", shape.width},
+          {"intermediate_size", shape.hidden},
+          {"num_hidden_layers", shape.layers},
+          {"num_attention_heads", shape.heads},
+          {"num_key_value_heads", shape.kv_heads},
+          {"head_dim", shape.head_width()},
+          {"max_position_embeddings", shape.context},
+          {"vocab_size", shape.vocabulary},
+          {"rms_norm_eps", shape.norm_epsilon},
+          {"rope_theta", shape.rope.theta},
+          {"rope_scaling", rope_scaling(shape.rope)},
+          {"attention_bias", false},
+          {"mlp_bias", false},
+          {"attention_dropout", 0.0},
+          {"bos_token_id", is_published ? Json(kLlamaBegin) : Json()},
+          {"eos_token_id", is_published ? Json(kLlamaEnd) : Json()}};
+}
+
+}  // namespace
+
+std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters) {
+  const auto gpt2 = gpt2_shape_of(parameters);
+  return gpt2 ? gpt2 : llama_shape_of(parameters);
+}
+
+const ModelShape* preset_like(const ModelShape& shape) {
+  for (const ModelPreset& preset : model_presets()) {
+    const ModelShape& known = preset.shape;
+    if (known.family == shape.family && known.layers == shape.layers && known.width == shape.width) return &known;
+  }
+  return nullptr;
+}
+
+std::string config_text(const ModelShape& shape, std::string_view type) {
+  Json json = shape.family == ModelFamily::kLlama ? llama_config(shape) : gpt2_config(shape);
+  json["tie_word_embeddings"] = shape.tied;
+  json["torch_dtype"] = type;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace aliquot

@@ -1,0 +1,206 @@
+#include "apps/models/layers/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/models/layers/attention_heads.h"
+#include "apps/models/layers/parts.h"
+#include "apps/models/layers/small_product.h"
+#include "kernels/system/parallel.h"
+
+namespace aliquot {
+namespace {
+
+// The heads of one sequence that share keys and values, and where their elements lie.
+struct Group {
+  int64_t sequence, first_head, kv_head;  // sequence: which of the batch
+
+  int64_t queries(const AttentionShape& s, int64_t head) const {
+    return sequence * s.sequence * s.stride() + head * s.head_width;
+  }
+  int64_t keys(const AttentionShape& s) const { return queries(s, s.heads + kv_head); }
+  int64_t values(const AttentionShape& s) const { return keys(s) + s.kv_width(); }
+  int64_t output(const AttentionShape& s, int64_t head) const {
+    return sequence * s.sequence * s.width() + head * s.head_width;
+  }
+  int64_t log_sums(const AttentionShape& s, int64_t head) const { return (sequence * s.heads + head) * s.sequence; }
+};
+
+int64_t group_heads(const AttentionShape& s) { return s.heads / s.kv_heads; }
+
+Group group_of(const AttentionShape& s, int64_t task) {
+  const int64_t kv_head = task % s.kv_heads;
+  return {task / s.kv_heads, kv_head * group_heads(s), kv_head};
+}
+
+float score_scale(const AttentionShape& s) { return 1.0f / std::sqrt(static_cast<float>(s.head_width)); }
+
+ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query) {
+  const int64_t rows = std::min(kAttentionQueries, s.sequence - first_query);
+  // Keys beyond the last query of the strip are not computed at all; within it the softmax zeroes them.
+  return {scores, s.sequence, rows, first_query + rows, first_query};
+}
+
+// scores = queries x keys^T / sqrt(head_width).
+void compute_scores(const AttentionShape& s, const HeadRows& queries, const HeadRows& keys, const ScoreStrip& strip) {
+  multiply_here({.a = {queries.row(strip.first_query), queries.stride},
+                 .b = {keys.data, keys.stride, true},
+                 .to = strip.scores,
+                 .to_stride = strip.stride,
+                 .rows = strip.rows,
+                 .columns = strip.keys,
+                 .depth = s.head_width,
+                 .factor = score_scale(s)});
+}
+
+struct ForwardHead {
+  HeadRows queries, keys, values;
+  Values to;  // the head's columns of the output
+  float* log_sums;
+};
+
+void forward_strip(const AttentionShape& s, const ForwardHead& head, const ScoreStrip& strip, float* scratch) {
+  compute_scores(s, head.queries, head.keys, strip);
+  row_loops().softmax(strip, head.log_sums + strip.first_query);
+  const bool in_place = head.to.type == DType::kFloat32;
+  const Values to = head.to.from(strip.first_query * s.width());
+  multiply_here({.a = {strip.scores, strip.stride},
+                 .b = {head.values.data, head.values.stride},
+                 .to = in_place ? to.fp32() : scratch,
+                 .to_stride = in_place ? s.width() : s.head_width,
+                 .rows = strip.rows,
+                 .columns = s.head_width,
+                 .depth = strip.keys});
+  for (int64_t row = 0; !in_place && row < strip.rows; ++row) {
+    row_loops().convert(to.from(row * s.width()), scratch + row * s.head_width, s.head_width);
+  }
+}
+
+void forward_group(const AttentionForward& a, const Group& group, const AttentionScratch& scratch) {
+  const AttentionShape& s = a.shape;
+  const HeadRows keys = readable(s, a.qkv.from(group.keys(s)), scratch.keys);
+  const HeadRows values = readable(s, a.qkv.from(group.values(s)), scratch.values);
+  for (int64_t head = group.first_head; head < group.first_head + group_heads(s); ++head) {
+    const HeadRows queries = readable(s, a.qkv.from(group.queries(s, head)), scratch.queries);
+    const ForwardHead one{queries, keys, values, a.to.from(group.output(s, head)),
+                          a.log_sums + group.log_sums(s, head)};
+    for (int64_t query = 0; query < s.sequence; query += kAttentionQueries) {
+      forward_strip(s, one, strip_at(s, scratch.scores, query), scratch.output);
+    }
+  }
+}
+
+struct BackwardHead {
+  HeadRows queries, keys, values, d_queries, d_keys, d_values;
+  const float* from;   // the head's columns of the output's gradient
+  ConstValues output;  // and of the output
+  const float* log_sums;
+  bool is_first;  // of its group
+};
+
+// The gradients of keys and values get their share of one strip. The last strip of a group's first head sees every key and
+// comes first, so it assigns and the others add.
+void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
+                              const float* d_scores) {
+  const bool add = !head.is_first || strip.keys < s.sequence;
+  multiply_here({.a = {d_scores, strip.stride, true},
+                 .b = {head.queries.row(strip.first_query), head.queries.stride},
+                 .to = head.d_keys.data,
+                 .to_stride = head.d_keys.stride,
+                 .rows = strip.keys,
+                 .columns = s.head_width,
+                 .depth = strip.rows,
+                 .factor = score_scale(s),
+                 .add = add});
+  multiply_here({.a = {strip.scores, strip.stride, true},
+                 .b = {head.from + strip.first_query * s.width(), s.width()},
+                 .to = head.d_values.data,
+                 .to_stride = head.d_values.stride,
+                 .rows = strip.keys,
+                 .columns = s.head_width,
+                 .depth = strip.rows,
+                 .add = add});
+}
+
+// Scores become their gradients, in d_scores.
+void backward_scores(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
+  const float* from = head.from + strip.first_query * s.width();
+  compute_scores(s, head.queries, head.keys, strip);
+  row_loops().softmax_again(strip, head.log_sums + strip.first_query);
+  multiply_here({.a = {from, s.width()},
+                 .b = {head.values.data, head.values.stride, true},
+                 .to = d_scores,
+                 .to_stride = strip.stride,
+                 .rows = strip.rows,
+                 .columns = strip.keys,
+                 .depth = s.head_width});
+  float deltas[kAttentionQueries];  // sum of probability x gradient, which is output x its gradient
+  for (int64_t row = 0; row < strip.rows; ++row) {
+    const ConstValues output = head.output.from((strip.first_query + row) * s.width());
+    deltas[row] = row_loops().dot(from + row * s.width(), output, s.head_width);
+  }
+  row_loops().softmax_backward(strip, d_scores, deltas);
+}
+
+void backward_strip(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
+  backward_scores(s, head, strip, d_scores);
+  multiply_here({.a = {d_scores, strip.stride},
+                 .b = {head.keys.data, head.keys.stride},
+                 .to = head.d_queries.row(strip.first_query),
+                 .to_stride = head.d_queries.stride,
+                 .rows = strip.rows,
+                 .columns = s.head_width,
+                 .depth = strip.keys,
+                 .factor = score_scale(s)});
+  backward_keys_and_values(s, head, strip, d_scores);
+}
+
+void backward_group(const AttentionBackward& a, const Group& group, const AttentionScratch& scratch) {
+  const AttentionShape& s = a.shape;
+  const Values to_keys = a.to.from(group.keys(s)), to_values = a.to.from(group.values(s));
+  BackwardHead one{};
+  one.keys = readable(s, a.qkv.from(group.keys(s)), scratch.keys);
+  one.values = readable(s, a.qkv.from(group.values(s)), scratch.values);
+  one.d_keys = writable(s, to_keys, scratch.d_keys);
+  one.d_values = writable(s, to_values, scratch.d_values);
+  for (int64_t head = group.first_head; head < group.first_head + group_heads(s); ++head) {
+    const Values to = a.to.from(group.queries(s, head));
+    one.queries = readable(s, a.qkv.from(group.queries(s, head)), scratch.queries);
+    one.d_queries = writable(s, to, scratch.d_queries);
+    one.from = a.from + group.output(s, head);
+    one.output = a.output.from(group.output(s, head));
+    one.log_sums = a.log_sums + group.log_sums(s, head);
+    one.is_first = head == group.first_head;
+    for (int64_t query = (s.sequence - 1) / kAttentionQueries * kAttentionQueries; query >= 0;
+         query -= kAttentionQueries) {
+      backward_strip(s, one, strip_at(s, scratch.scores, query), scratch.d_scores);
+    }
+    write_back(s, to, one.d_queries);
+  }
+  write_back(s, to_keys, one.d_keys);
+  write_back(s, to_values, one.d_values);
+}
+
+}  // namespace
+
+int64_t attention_scratch_elements(const AttentionShape& shape, DType type) {
+  return AttentionScratch::elements(shape, type);
+}
+
+void attention_forward(ThreadPool& pool, const AttentionForward& a) {
+  const TimedPart timed(Part::kAttention);
+  const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
+  for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
+    forward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));
+  });
+}
+
+void attention_backward(ThreadPool& pool, const AttentionBackward& a) {
+  const TimedPart timed(Part::kAttention);
+  const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
+  for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
+    backward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));
+  });
+}
+
+}  // namespace aliquot

@@ -1,0 +1,68 @@
+#pragma once
+// What attention computes with: one head's rows, in fp32, where they lie or in scratch.
+
+#include <cstdint>
+
+#include "apps/models/layers/attention.h"
+#include "apps/models/layers/row_loops.h"
+
+namespace aliquot {
+
+/// Rows of head_width elements, `stride` apart.
+struct HeadRows {
+  float* data = nullptr;
+  int64_t stride = 0;
+
+  float* row(int64_t index) const { return data + index * stride; }
+};
+
+/// A thread's scratch, cut up.
+struct AttentionScratch {
+  float *scores, *d_scores;                       // a strip each
+  float *queries, *keys, *values;                 // a head each, and so on: of 16 bits alone
+  float *d_queries, *d_keys, *d_values, *output;  // output: of a strip
+
+  static int64_t elements(const AttentionShape& s, DType type) {
+    const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;
+    const int64_t scores = 2 * strip_rows * s.sequence;
+    return type == DType::kFloat32 ? scores : scores + 6 * s.sequence * s.head_width + strip_rows * s.head_width;
+  }
+
+  AttentionScratch(const AttentionShape& s, float* at) {
+    const int64_t strip_rows = s.sequence < kAttentionQueries ? s.sequence : kAttentionQueries;
+    const int64_t strip = strip_rows * s.sequence, head = s.sequence * s.head_width;
+    scores = at;
+    d_scores = at + strip;
+    queries = at + 2 * strip;
+    keys = queries + head;
+    values = keys + head;
+    d_queries = values + head;
+    d_keys = d_queries + head;
+    d_values = d_keys + head;
+    output = d_values + head;
+  }
+};
+
+/// The rows to read as fp32: `from` itself, or widened into `scratch`.
+inline HeadRows readable(const AttentionShape& s, ConstValues from, float* scratch) {
+  if (from.type == DType::kFloat32) return {const_cast<float*>(from.fp32()), s.stride()};
+  for (int64_t row = 0; row < s.sequence; ++row) {
+    row_loops().convert(scratch + row * s.head_width, from.from(row * s.stride()), s.head_width);
+  }
+  return {scratch, s.head_width};
+}
+
+/// Where to write fp32 that is to be in `to`; write_back() puts it there.
+inline HeadRows writable(const AttentionShape& s, Values to, float* scratch) {
+  if (to.type == DType::kFloat32) return {to.fp32(), s.stride()};
+  return {scratch, s.head_width};
+}
+
+inline void write_back(const AttentionShape& s, Values to, const HeadRows& rows) {
+  if (to.type == DType::kFloat32) return;
+  for (int64_t row = 0; row < s.sequence; ++row) {
+    row_loops().convert(to.from(row * s.stride()), rows.row(row), s.head_width);
+  }
+}
+
+}  // namespace aliquot

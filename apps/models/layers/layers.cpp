@@ -1,0 +1,201 @@
+#include "apps/models/layers/layers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "apps/models/layers/linear_products.h"
+#include "apps/models/layers/parts.h"
+#include "kernels/gemm/product.h"
+#include "kernels/system/parallel.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kColumnGrain = 16;  // one vector
+
+// Calls body(begin, end) for ranges of rows. Rows stand alone, so any cut gives the same bits.
+template <typename Body>
+void for_rows(ThreadPool& pool, int64_t rows, Body&& body) {
+  if (pool.thread_count() == 1) return body(int64_t{0}, rows);
+  const int64_t part_count = pool.thread_count();
+  for_parts(pool, [&](int64_t part) { body(rows * part / part_count, rows * (part + 1) / part_count); });
+}
+
+// The same for columns: cuts lie between vectors.
+template <typename Body>
+void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
+  for_rows(pool, (width + kColumnGrain - 1) / kColumnGrain,
+           [&](int64_t begin, int64_t end) { body(begin * kColumnGrain, std::min(end * kColumnGrain, width)); });
+}
+
+}  // namespace
+
+void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
+    LayerNormRows part = a;
+    part.x += begin * a.width;
+    part.to = a.to.from(begin * a.width);
+    if (a.mean != nullptr) part.mean += begin;
+    part.rstd += begin;
+    part.rows = end - begin;
+    row_loops().layer_norm(part);
+  });
+}
+
+void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
+    LayerNormBackwardRows part = a;
+    part.x += begin * a.width;
+    part.from += begin * a.width;
+    part.to += begin * a.width;
+    if (a.mean != nullptr) part.mean += begin;
+    part.rstd += begin;
+    part.rows = end - begin;
+    row_loops().layer_norm_backward(part);
+  });
+}
+
+void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, a.width, [&](int64_t begin, int64_t end) {
+    LayerNormWeightColumns part = a;
+    part.begin = begin;
+    part.end = end;
+    row_loops().layer_norm_weights(part);
+  });
+}
+
+namespace {
+
+// What is added to a product goes first, so that its sum is rounded once.
+void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * l.outputs;
+    row_loops().add_bias(
+        {to.from(first), residual == nullptr ? nullptr : residual + first, l.bias, end - begin, l.outputs});
+  });
+}
+
+}  // namespace
+
+void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
+  const TimedPart timed(Part::kProducts);
+  const bool starts = l.bias.data != nullptr || residual != nullptr;
+  if (starts) begin_linear(pool, l, residual, to);
+  multiply(pool, forward_product(l, x, to, starts));
+}
+
+void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
+  const TimedPart timed(Part::kProducts);
+  multiply(pool, input_product(l, from, to, add));
+}
+
+void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
+                             const LinearGradients& to) {
+  const TimedPart timed(Part::kProducts);
+  multiply(pool, weight_product(l, x, from, to));
+  if (to.bias.data == nullptr) return;
+  const TimedPart sums(Part::kElementwise);
+  for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {
+    row_loops().sum_columns({to.bias, from, l.rows, l.outputs, begin, end, to.add});
+  });
+}
+
+void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, count,
+              [&](int64_t begin, int64_t end) { row_loops().gelu(to.from(begin), x.from(begin), end - begin); });
+}
+
+void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, count, [&](int64_t begin, int64_t end) {
+    row_loops().gelu_backward(gradient.from(begin), x.from(begin), end - begin);
+  });
+}
+
+void gated_forward(ThreadPool& pool, Values to, const GatedElements& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
+    row_loops().gated(to.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
+  });
+}
+
+void gated_backward(ThreadPool& pool, ConstValues from, const GatedElements& a) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
+    row_loops().gated_backward(from.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
+  });
+}
+
+void rotate(ThreadPool& pool, const Rotary& r, Values x) {
+  const TimedPart timed(Part::kElementwise);
+  const int64_t half = r.head_width / 2;
+  for_rows(pool, r.batch * r.sequence, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t angles = row % r.sequence * half;
+      for (int64_t head = 0; head < r.heads; ++head) {
+        row_loops().rotate(
+            {x.from(row * r.stride + head * r.head_width), r.cosines + angles, r.sines + angles, half, r.back});
+      }
+    }
+  });
+}
+
+void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
+  const TimedPart timed(Part::kElementwise);
+  for_columns(pool, count,
+              [&](int64_t begin, int64_t end) { row_loops().convert(to.from(begin), from.from(begin), end - begin); });
+}
+
+void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      row_loops().convert(to + row * e.width, table.from(e.tokens[row] * e.width), e.width);
+    }
+  });
+}
+
+void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient, bool add) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, add ? 0 : e.entries, [&](int64_t begin, int64_t end) {
+    const Values to = table_gradient.from(begin * e.width);
+    std::memset(to.data, 0, static_cast<size_t>((end - begin) * e.width * element_bytes(to.type)));
+  });
+  // By columns: one token may stand in many rows, and their order must not depend on the threads.
+  for_columns(pool, e.width, [&](int64_t begin, int64_t end) {
+    for (int64_t row = 0; row < e.rows; ++row) {
+      const Values to = table_gradient.from(e.tokens[row] * e.width + begin);
+      row_loops().add(to, from + row * e.width + begin, end - begin);
+    }
+  });
+}
+
+void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, const float* from, float* to) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(to + row * p.width, from + row * p.width, static_cast<size_t>(p.width) * sizeof(float));
+      row_loops().add(to + row * p.width, table.from(row % p.sequence * p.width), p.width);
+    }
+  });
+}
+
+void positions_backward(ThreadPool& pool, const Positions& p, const float* from, Values table_gradient, bool add) {
+  const TimedPart timed(Part::kElementwise);
+  for_rows(pool, add ? p.sequence : p.context, [&](int64_t begin, int64_t end) {
+    for (int64_t position = begin; position < end; ++position) {
+      const Values to = table_gradient.from(position * p.width);
+      if (!add) std::memset(to.data, 0, static_cast<size_t>(p.width * element_bytes(to.type)));
+      for (int64_t b = 0; b < p.batch && position < p.sequence; ++b) {
+        row_loops().add(to, from + (b * p.sequence + position) * p.width, p.width);
+      }
+    }
+  });
+}
+
+}  // namespace aliquot

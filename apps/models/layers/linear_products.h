@@ -1,0 +1,53 @@
+#pragma once
+// The three matrix products of a linear layer, whatever computes them.
+
+#include "apps/models/layers/layers.h"
+#include "kernels/gemm/product.h"
+
+namespace aliquot {
+
+inline int64_t output_stride(const Linear& l) { return l.output_stride == 0 ? l.outputs : l.output_stride; }
+
+/// to = or += x weight.
+inline Product forward_product(const Linear& l, ConstValues x, Values to, bool add) {
+  return {.a = {x, l.inputs},
+          .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, l.outputs_first},
+          .to = to,
+          .to_stride = output_stride(l),
+          .rows = l.rows,
+          .columns = l.outputs,
+          .depth = l.inputs,
+          .add = add,
+          .scratch = l.scratch};
+}
+
+/// to = or += from weight^T.
+inline Product input_product(const Linear& l, ConstValues from, Values to, bool add) {
+  return {.a = {from, output_stride(l)},
+          .b = {l.weight, l.outputs_first ? l.inputs : l.outputs, !l.outputs_first},
+          .to = to,
+          .to_stride = l.inputs,
+          .rows = l.rows,
+          .columns = l.inputs,
+          .depth = l.outputs,
+          .add = add,
+          .scratch = l.scratch};
+}
+
+/// to.weight = or += x^T from, or its transpose, as the weight lies.
+inline Product weight_product(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) {
+  const Matrix inputs{x, l.inputs}, outputs{from, output_stride(l)};
+  Product product{.a = l.outputs_first ? outputs : inputs,
+                  .b = l.outputs_first ? inputs : outputs,
+                  .to = to.weight,
+                  .to_stride = l.outputs_first ? l.inputs : l.outputs,
+                  .rows = l.outputs_first ? l.outputs : l.inputs,
+                  .columns = l.outputs_first ? l.inputs : l.outputs,
+                  .depth = l.rows,
+                  .add = to.add,
+                  .scratch = l.scratch};
+  product.a.transposed = true;
+  return product;
+}
+
+}  // namespace aliquot

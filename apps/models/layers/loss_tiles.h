@@ -1,0 +1,99 @@
+#pragma once
+// The head and its loss, tile by tile of the vocabulary, whatever computes them.
+
+#include <algorithm>
+
+#include "apps/models/layers/loss.h"
+#include "apps/models/layers/row_loops.h"
+#include "kernels/gemm/product.h"
+
+namespace aliquot {
+
+/// Where a tile's logits are kept.
+inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
+  const int64_t first = tile * kLossTileEntries;
+  const int64_t columns = std::min(kLossTileEntries, s.entries - first);
+  if (s.keep_logits) return {logits.from(first), s.entries, s.rows, columns, first};
+  return {logits, columns, s.rows, columns, first};
+}
+
+/// Where they are made: in fp32.
+inline LogitTile made_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
+  LogitTile kept = logit_tile(s, buffers.logits, tile);
+  if (buffers.logits.type == DType::kFloat32) return kept;
+  return {buffers.tile, kept.columns, kept.rows, kept.columns, kept.first_entry};
+}
+
+inline Product logits_product(const LossShape& s, ConstValues hidden, ConstValues table, const LogitTile& tile,
+                              float* scratch) {
+  return {.a = {hidden, s.width},
+          .b = {table.from(tile.first_entry * s.width), s.width, true},
+          .to = tile.logits,
+          .to_stride = tile.stride,
+          .rows = s.rows,
+          .columns = tile.columns,
+          .depth = s.width,
+          .scratch = scratch};
+}
+
+/// Of a tile: null where logits are kept as they are made.
+inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
+  return buffers.tile_maxima == nullptr ? nullptr : buffers.tile_maxima + tile * s.rows;
+}
+
+/// `loops` has multiply(product), begin(running, rows), take(tile, running, targets, target_logits), keep(to, made,
+/// tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers, target_logits, rows).
+template <class Loops>
+void loss_forward_in_tiles(const Loops& loops, const LossForward& a) {
+  const LossShape& s = a.shape;
+  const LossBuffers& buffers = a.buffers;
+  RunningRows running{buffers.maxima, buffers.scratch};
+  float* target_logits = buffers.scratch + s.rows;
+  loops.begin(running, s.rows);
+  for (int64_t t = 0; t < s.tile_count(); ++t) {
+    const LogitTile made = made_logit_tile(s, buffers, t);
+    loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
+    running.tile_maxima = tile_maxima(s, buffers, t);
+    loops.take(made, running, a.targets, target_logits);
+    if (s.keep_logits && running.tile_maxima != nullptr) {
+      loops.keep(logit_tile(s, buffers.logits, t), made, running.tile_maxima);
+    }
+  }
+  loops.finish(buffers, target_logits, s.rows);
+}
+
+template <class Loops>
+void loss_backward_in_tiles(const Loops& loops, const LossBackward& a) {
+  const LossShape& s = a.shape;
+  const LossBuffers& buffers = a.buffers;
+  for (int64_t t = 0; t < s.tile_count(); ++t) {
+    const LogitTile tile = logit_tile(s, buffers.logits, t);
+    float* maxima = tile_maxima(s, buffers, t);
+    if (!s.keep_logits) {
+      const LogitTile made = made_logit_tile(s, buffers, t);
+      loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
+      if (maxima != nullptr) loops.keep(tile, made, maxima);
+    }
+    loops.backward(tile, {buffers.maxima, buffers.log_sums, a.targets, a.factor}, maxima);
+    loops.multiply({.a = {tile.logits, tile.stride},
+                    .b = {a.table.from(tile.first_entry * s.width), s.width},
+                    .to = a.d_hidden,
+                    .to_stride = s.width,
+                    .rows = s.rows,
+                    .columns = s.width,
+                    .depth = tile.columns,
+                    .add = t > 0,
+                    .scratch = buffers.product_scratch});
+    loops.multiply({.a = {tile.logits, tile.stride, true},
+                    .b = {a.hidden, s.width},
+                    .to = a.d_table.from(tile.first_entry * s.width),
+                    .to_stride = s.width,
+                    .rows = tile.columns,
+                    .columns = s.width,
+                    .depth = s.rows,
+                    .add = a.add_table,
+                    .scratch = buffers.product_scratch});
+  }
+}
+
+}  // namespace aliquot

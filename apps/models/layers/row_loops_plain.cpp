@@ -1,0 +1,10 @@
+#include "apps/models/layers/row_loops.inc"
+
+namespace aliquot {
+
+const RowLoops& row_loops_plain() {
+  static const RowLoops loops = make_row_loops();
+  return loops;
+}
+
+}  // namespace aliquot

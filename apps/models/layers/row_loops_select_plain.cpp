@@ -1,0 +1,8 @@
+#include "apps/models/layers/row_loops.h"
+
+namespace aliquot {
+
+const RowLoops& row_loops(Isa) { return row_loops_plain(); }
+const RowLoops& row_loops() { return row_loops_plain(); }
+
+}  // namespace aliquot

@@ -1,0 +1,29 @@
+#include <immintrin.h>
+
+namespace aliquot {
+namespace {
+
+constexpr int kWidth = 8, kRows = 4;
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/layout.inc"
+
+namespace aliquot {
+namespace {
+
+[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+  return (Register)_mm256_fmadd_ps((__m256)x, _mm256_set1_ps(factor), (__m256)to);
+}
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/loops.inc"
+
+namespace aliquot {
+
+const ProductLoops& product_loops_avx2(Sums sums) { return loops_for(sums); }
+
+}  // namespace aliquot

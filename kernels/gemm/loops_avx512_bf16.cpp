@@ -1,0 +1,41 @@
+// Products of bf16 by instructions that add two multiplications to a lane: those of AVX512_BF16.
+#include <immintrin.h>
+
+namespace aliquot {
+namespace {
+
+constexpr int kWidth = 16, kRows = 8, kLaneStep = 1;
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/fused_avx512.inc"
+#include "kernels/gemm/pairs.inc"
+
+namespace aliquot {
+namespace {
+
+constexpr int kRegisters = 3;  // of b, side by side
+constexpr int kColumns = kRegisters * kWidth;
+
+struct PairSums {
+  static constexpr bool kContinues = false;
+  [[gnu::always_inline]] static Register add_product(Register sums, float a, Register b) {
+    return (Register)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
+  }
+};
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/slivers.inc"
+
+namespace aliquot {
+
+const ProductLoops& product_loops_avx512_bf16() {
+  static constexpr ProductLoops kLoops{
+      DType::kBFloat16, kRows, kColumns, lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>, multiply_block<PairSums>};
+  return kLoops;
+}
+
+}  // namespace aliquot

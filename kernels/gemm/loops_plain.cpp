@@ -1,0 +1,39 @@
+namespace aliquot {
+namespace {
+
+#if defined(__aarch64__)
+constexpr int kWidth = 4, kRows = 8;
+#else
+constexpr int kWidth = 4, kRows = 4;
+#endif
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/layout.inc"
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+namespace aliquot {
+namespace {
+
+// Every arm64 processor has fused multiply-adds. Not every x86-64 one has: there the product is rounded on its own.
+[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+#if defined(__aarch64__)
+  return (Register)vfmaq_n_f32((float32x4_t)to, (float32x4_t)x, factor);
+#else
+  return to + factor * x;
+#endif
+}
+
+}  // namespace
+}  // namespace aliquot
+
+#include "kernels/gemm/loops.inc"
+
+namespace aliquot {
+
+const ProductLoops& product_loops_plain(Sums sums) { return loops_for(sums); }
+
+}  // namespace aliquot
