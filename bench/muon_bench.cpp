@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "bench/paired.h"
-#include "kernels/elementwise/host_loops.h"
 #include "kernels/gemm/loops.h"
-#include "kernels/gemm/product.h"
+#include "kernels/system/parallel.h"
 #include "kernels/system/thread_pool.h"
 #include "optim/orthogonalize.h"
 
@@ -36,19 +35,17 @@ void orthogonalize_matrix(benchmark::State& state) {
     orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
   };
 
-  constexpr int64_t kRows = 48, kDepth = 256, kColumns = 64;  // 48 KiB, and a panel of 32 KiB a thread
+  // Packed factors of 48 KiB and 96 KiB a thread.
+  constexpr int64_t kRows = 48, kDepth = 256, kColumns = 96;
+  const ProductLoops& loops = product_loops(Sums::kSeparate);
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);
-  std::vector<float> product(static_cast<size_t>(kRows * kColumns));
-  const Product small{.a = {a.data(), kDepth},
-                      .b = {b.data(), kColumns},
-                      .to = product.data(),
-                      .to_stride = kColumns,
-                      .rows = kRows,
-                      .columns = kColumns,
-                      .depth = kDepth};
-  const auto times = static_cast<int64_t>(work / static_cast<double>(kRows * kDepth * kColumns));
+  const auto times = static_cast<int64_t>(work / static_cast<double>(kThreads * kRows * kDepth * kColumns));
   const auto floor = [&] {
-    for (int64_t i = 0; i < times; ++i) multiply(pool, small, product_loops(Sums::kSeparate));
+    for_parts(pool, [&](int64_t) {
+      std::vector<float> product(static_cast<size_t>(kRows * kColumns));
+      for (int64_t i = 0; i < times; ++i)
+        loops.multiply({a.data(), b.data(), kRows, kColumns, kDepth, product.data(), kColumns});
+    });
   };
   Paired(state, ours).against("floor", floor).run(static_cast<int64_t>(work));
   state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];  // a multiply-add counted as a byte above
