@@ -1,15 +1,15 @@
 # The headers that are installed: what a user includes, include/aliquot/, and what these include, no more. Each of the latter is
 # exported whole, by the visibility pragma around its namespace, so that declaring something there is all it takes.
 # tests/package/ holds the list to that.
-set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h torch.h)
+set(aliquot_umbrella_headers aliquot.h c.h checkpoint.h rule.h rule_cuda.h torch.h)
 set(aliquot_public_headers
-  kernels/system/booking.h kernels/device/device.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h kernels/formats/float16.h kernels/formats/host_device.h
+  kernels/system/booking.h kernels/device/device.h kernels/device/enqueue_cuda.h kernels/device/launch_cuda.h kernels/device/start_kernel_cuda.h kernels/formats/dtype.h kernels/system/checkpoint_error.h kernels/system/error.h kernels/formats/float16.h kernels/formats/host_device.h
   kernels/elementwise/host_loops.h kernels/elementwise/kernels.h kernels/system/ledger.h kernels/system/log.h kernels/formats/philox.h kernels/formats/split_master.h kernels/device/stream.h
   kernels/device/task.h
   sharding/comm/communicator.h sharding/layout.h sharding/comm/reduce_staging.h sharding/state.h sharding/memory/symmetric_buffer.h sharding/topology.h
   sharding/world.h
-  optim/code_blocks.h optim/custom_loops.h optim/custom_rule.h optim/dynamic_code.h optim/loss_scaler.h
-  optim/optimizer.h optim/rule.h optim/stochastic.h optim/stream_block.h optim/update.h optim/update_host.h
+  optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/dynamic_code.h optim/loss_scaler.h
+  optim/optimizer.h optim/rule.h optim/stochastic.h optim/plain_blocks.h optim/update.h optim/update_cuda.h optim/update_host.h
   optim/update_loop.h optim/update_quantised.h optim/update_streams.h optim/update_tables.h
   checkpoint/background_saver.h checkpoint/io_lane.h checkpoint/load.h
   checkpoint/load_weights.h checkpoint/save.h checkpoint/snapshot.h

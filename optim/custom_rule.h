@@ -21,7 +21,7 @@
 // if the file is compiled with -ffp-contract=off, which linking to Aliquot's targets brings, and without -march and
 // -ffast-math. Square roots and choices vectorise, and the loop then runs at the speed of memory and not several times
 // slower, with -fno-math-errno and -fno-trapping-math, which change no value: aliquot_rule_sources(FILE) in CMake.
-// For a GPU, hand over custom_cuda<Rule>() of optim/custom_rule_cuda.h as well, called in a .cu file.
+// For GPUs, also pass custom_cuda<Rule>() of <aliquot/rule_cuda.h>, called in a .cu file.
 
 #include <array>
 #include <concepts>
@@ -33,9 +33,7 @@
 #include <utility>
 
 #include "kernels/system/error.h"
-#include "optim/code_blocks.h"
 #include "optim/custom_loops.h"
-#include "optim/stream_block.h"
 #include "optim/update_loop.h"
 
 #pragma GCC visibility push(default)
@@ -55,23 +53,25 @@ namespace {
 
 /// The loop compiled for a wider instruction set: what is always inlined into it becomes part of it.
 struct Avx2Entry {
+  using Blocks = PlainBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
 #if defined(__x86_64__)
   [[gnu::target("avx2")]]
 #endif
   static void
   run(const void* rule, const UpdateRun& run) {
-    run_all<R, Gradient, Weights, States>(rule, run);
+    run_all<Blocks, R, Gradient, Weights, States>(rule, run);
   }
 };
 struct Avx512Entry {
+  using Blocks = PlainBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
 #if defined(__x86_64__)
   [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")]]
 #endif
   static void
   run(const void* rule, const UpdateRun& run) {
-    run_all<R, Gradient, Weights, States>(rule, run);
+    run_all<Blocks, R, Gradient, Weights, States>(rule, run);
   }
 };
 
@@ -80,7 +80,7 @@ struct LoopsOf {
   static const R& rule(const void* constants) { return *static_cast<const R*>(constants); }
 
   static const RunsOfRule& host(Isa isa) {
-    static constexpr RunsOfRule kRunsByIsa[] = {runs_of_rule<PlainEntry, R>(), runs_of_rule<Avx2Entry, R>(),
+    static constexpr RunsOfRule kRunsByIsa[] = {runs_of_rule<PlainEntry<>, R>(), runs_of_rule<Avx2Entry, R>(),
                                                 runs_of_rule<Avx512Entry, R>()};
     return kRunsByIsa[static_cast<int>(isa)];
   }

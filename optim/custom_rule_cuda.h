@@ -1,8 +1,10 @@
 #pragma once
-// What a rule of the user's own needs to run on a GPU. For *.cu files.
+// Runs a user's own rule on a GPU. For *.cu files.
 
+#include "optim/custom_rule.h"
 #include "optim/update_cuda.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// To be handed to custom_optimizer<R>(): launches R's update. R is as for custom_optimizer(), its at() and update()
@@ -15,3 +17,4 @@ CustomCuda custom_cuda() {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -1,5 +1,6 @@
 // The loops of Newton and Schulz's iteration on a GPU. Compiled, not yet run on one.
 
+#include "kernels/device/device_cuda.h"
 #include "kernels/device/launch_cuda.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/formats/float16.h"

@@ -10,6 +10,7 @@
 #include "optim/stochastic.h"
 #include "optim/update.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 inline constexpr int kWarpThreads = 32;
@@ -187,3 +188,4 @@ void launch_update(Stream& stream, const UpdateArgs& args, const UpdateStep& ste
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -1,8 +1,9 @@
 #pragma once
-// The host's loop over one run of elements. Included by one source file for each instruction set, after it has defined
-// stream_block(), stream_end(), decode_block() and encode_block(); everything here and in update_streams.h has internal linkage or is always inlined, so that no code compiled
-// for a newer processor can be picked by the linker for an older one. Not a header for anybody else.
+// The host's loop over one run of elements. Each instruction set compiles it in a source of its own; <aliquot/rule.h> does so
+// in users' sources. Everything here has internal linkage or is always inlined: otherwise the linker could pick code for a
+// newer processor for all.
 
+#include "optim/plain_blocks.h"
 #include "optim/update_quantised.h"
 #include "optim/update_streams.h"
 
@@ -11,7 +12,7 @@ namespace aliquot {
 namespace {
 
 template <typename R, typename Gradient, typename Weights, typename States>
-ALIQUOT_HOST_DEVICE void update_chunk(const R& rule, float factor, const Gradient& gradient, Weights& weights,
+ALIQUOT_HOST_INLINE void update_chunk(const R& rule, float factor, const Gradient& gradient, Weights& weights,
                                       States& states, int64_t block, int64_t begin, int64_t end) {
   ALIQUOT_INDEPENDENT
   for (int64_t in_block = begin; in_block < end; ++in_block) {
@@ -25,7 +26,7 @@ ALIQUOT_HOST_DEVICE void update_chunk(const R& rule, float factor, const Gradien
 }
 
 template <typename R, typename Gradient, typename Weights, typename States>
-ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradient& gradient, Weights& weights,
+ALIQUOT_HOST_INLINE void update_block(const R& rule, float factor, const Gradient& gradient, Weights& weights,
                                       States& states, int64_t block, int64_t count) {
   states.begin_block(block, count);
   if (count == kBlockElements) {
@@ -42,8 +43,8 @@ ALIQUOT_HOST_DEVICE void update_block(const R& rule, float factor, const Gradien
   weights.end_block(block, count);
 }
 
-template <typename R, typename Gradient, typename Weights, typename States>
-ALIQUOT_HOST_DEVICE void run_all(const void* rule_of_step, const UpdateRun& run) {
+template <typename Blocks, typename R, typename Gradient, typename Weights, typename States>
+ALIQUOT_HOST_INLINE void run_all(const void* rule_of_step, const UpdateRun& run) {
   // Copies that nothing points at, so that the compiler keeps them in registers.
   const R rule = static_cast<const R*>(rule_of_step)->at(run.lr_scale, run.decay_scale);
   const Gradient gradient(run);
@@ -55,14 +56,16 @@ ALIQUOT_HOST_DEVICE void run_all(const void* rule_of_step, const UpdateRun& run)
     update_block(rule, factor, gradient, weights, states, block, kBlockElements);
   }
   if (block < run.count) update_block(rule, factor, gradient, weights, states, block, run.count - block);
-  stream_end();
+  Blocks::end_stream();
 }
 
-/// A loop as a function, compiled for the instruction set of the file. Others that wrap run_all() may take its place.
+/// A loop as a function, compiled for the instruction set of the file. An entry of another kind has the same two members.
+template <typename OfFile = PlainBlocks>
 struct PlainEntry {
+  using Blocks = OfFile;
   template <typename R, typename Gradient, typename Weights, typename States>
   static void run(const void* rule, const UpdateRun& run) {
-    run_all<R, Gradient, Weights, States>(rule, run);
+    run_all<Blocks, R, Gradient, Weights, States>(rule, run);
   }
 };
 
@@ -74,15 +77,16 @@ consteval RunsByMoments runs_by_moments() {
   } else if constexpr (R::kStateCount <= kMaxRoundedStates) {
     runs[1] = Entry::template run<R, Gradient, Weights, Bf16States<R::kStateCount>>;
   }
-  if constexpr (std::is_same_v<R, AdamWRule>) runs[2] = Entry::template run<R, Gradient, Weights, QuantisedStates>;
+  if constexpr (std::is_same_v<R, AdamWRule>)
+    runs[2] = Entry::template run<R, Gradient, Weights, QuantisedStates<typename Entry::Blocks>>;
   return runs;
 }
 
 template <typename Entry, typename R, typename Gradient>
 consteval RunsByMaster runs_by_master() {
   return {runs_by_moments<Entry, R, Gradient, WholeMaster>(),
-          runs_by_moments<Entry, R, Gradient, CopiedMaster<Bf16Format>>(),
-          runs_by_moments<Entry, R, Gradient, CopiedMaster<Fp16Format>>(),
+          runs_by_moments<Entry, R, Gradient, CopiedMaster<Bf16Format, typename Entry::Blocks>>(),
+          runs_by_moments<Entry, R, Gradient, CopiedMaster<Fp16Format, typename Entry::Blocks>>(),
           runs_by_moments<Entry, R, Gradient, SplitMaster>()};
 }
 

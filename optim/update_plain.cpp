@@ -1,11 +1,9 @@
 // The host's update for any processor.
 
-#include "optim/code_blocks.h"
-#include "optim/stream_block.h"
 #include "optim/update_runs.h"
 
 namespace aliquot {
 
-const UpdateRuns& update_runs_plain() { return kRuns; }
+const UpdateRuns& update_runs_plain() { return kRuns<PlainBlocks>; }
 
 }  // namespace aliquot

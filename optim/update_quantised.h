@@ -10,17 +10,17 @@ namespace {
 
 /// Any count, element by element.
 template <typename Code>
-ALIQUOT_HOST_DEVICE void decode_some(float* values, const uint8_t* codes, float scale, int64_t count) {
+ALIQUOT_HOST_INLINE void decode_some(float* values, const uint8_t* codes, float scale, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = Code::value(codes[i]) * scale;
 }
 
 template <typename Code>
-ALIQUOT_HOST_DEVICE void encode_some(uint8_t* codes, const float* values, const float* rises, float inverse,
+ALIQUOT_HOST_INLINE void encode_some(uint8_t* codes, const float* values, const float* rises, float inverse,
                                      int64_t count) {
   for (int64_t i = 0; i < count; ++i) codes[i] = Code::of(values[i] * inverse, rises[i]);
 }
 
-ALIQUOT_HOST_DEVICE float scale_of_block(const float* values, int64_t count) {
+ALIQUOT_HOST_INLINE float scale_of_block(const float* values, int64_t count) {
   uint32_t greatest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t bits = magnitude_bits(values[i]);
@@ -30,26 +30,26 @@ ALIQUOT_HOST_DEVICE float scale_of_block(const float* values, int64_t count) {
 }
 
 /// One moment of a run, and the block of it that is being worked on.
-template <typename Code>
+template <typename Code, typename Blocks>
 struct QuantisedMoment {
   uint8_t* codes;
   float* scales;
   alignas(64) float values[kBlockElements];
 
-  ALIQUOT_HOST_DEVICE void decode(int64_t block, int64_t count) {
+  ALIQUOT_HOST_INLINE void decode(int64_t block, int64_t count) {
     const float scale = scales[block / kBlockElements];
     if (count == kBlockElements) {
-      decode_block<Code>(values, codes + block, scale);
+      Blocks::template decode<Code>(values, codes + block, scale);
     } else {
       decode_some<Code>(values, codes + block, scale, count);
     }
   }
-  ALIQUOT_HOST_DEVICE void encode(int64_t block, int64_t count, const float* rises) {
+  ALIQUOT_HOST_INLINE void encode(int64_t block, int64_t count, const float* rises) {
     const bool is_whole = count == kBlockElements;
     const float scale = is_whole ? scale_of_block(values, kBlockElements) : scale_of_block(values, count);
     scales[block / kBlockElements] = scale;
     if (is_whole) {
-      encode_block<Code>(codes + block, values, rises, inverse_of(scale));
+      Blocks::template encode<Code>(codes + block, values, rises, inverse_of(scale));
     } else {
       encode_some<Code>(codes + block, values, rises, inverse_of(scale), count);
     }
@@ -57,9 +57,10 @@ struct QuantisedMoment {
 };
 
 /// Adam's moments: a signed one and one that is never negative.
+template <typename Blocks>
 struct QuantisedStates {
-  QuantisedMoment<SignedCode> first;
-  QuantisedMoment<UnsignedCode> second;
+  QuantisedMoment<SignedCode, Blocks> first;
+  QuantisedMoment<UnsignedCode, Blocks> second;
   RandomKey key;
   int64_t global_offset;
   bool stochastic;
@@ -74,28 +75,28 @@ struct QuantisedStates {
       for (float& of : rise) of = kNearestRise;
     }
   }
-  ALIQUOT_HOST_DEVICE void begin_block(int64_t block, int64_t count) {
+  ALIQUOT_HOST_INLINE void begin_block(int64_t block, int64_t count) {
     first.decode(block, count);
     second.decode(block, count);
   }
-  ALIQUOT_HOST_DEVICE void load(int64_t, int64_t in_block, float* state) const {
+  ALIQUOT_HOST_INLINE void load(int64_t, int64_t in_block, float* state) const {
     state[0] = first.values[in_block], state[1] = second.values[in_block];
   }
-  ALIQUOT_HOST_DEVICE void store(int64_t, int64_t in_block, const float* state) {
+  ALIQUOT_HOST_INLINE void store(int64_t, int64_t in_block, const float* state) {
     first.values[in_block] = state[0], second.values[in_block] = state[1];
   }
-  ALIQUOT_HOST_DEVICE void end_block(int64_t block, int64_t count) {
+  ALIQUOT_HOST_INLINE void end_block(int64_t block, int64_t count) {
     if (stochastic) draw_rises(block);
     first.encode(block, count, rises[0]);
     second.encode(block, count, rises[1]);
   }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const {
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const {
     ask_ahead(first.codes + i);
     ask_ahead(second.codes + i);
   }
 
  private:
-  ALIQUOT_HOST_DEVICE void draw_rises(int64_t block) {
+  ALIQUOT_HOST_INLINE void draw_rises(int64_t block) {
     const RandomKey of_run = key;
     const int64_t quad = (global_offset + block) / 4;
     ALIQUOT_INDEPENDENT

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kChunk = 32, kAhead = 512;
 
 template <typename T>
-ALIQUOT_HOST_DEVICE void ask_ahead(const T* chunk) {
+ALIQUOT_HOST_INLINE void ask_ahead(const T* chunk) {
   // By number: the place may lie beyond the array, where a prefetch does nothing.
   const uintptr_t from = reinterpret_cast<uintptr_t>(chunk) + kAhead * sizeof(T);
   for (uintptr_t line = 0; line < kChunk * sizeof(T); line += 64) {
@@ -35,43 +35,43 @@ ALIQUOT_HOST_DEVICE void ask_ahead(const T* chunk) {
 struct Fp32Gradient {
   const float* data;
   explicit Fp32Gradient(const UpdateRun& run) : data(static_cast<const float*>(run.gradient)) {}
-  ALIQUOT_HOST_DEVICE float load(int64_t i) const { return data[i]; }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const { ask_ahead(data + i); }
+  ALIQUOT_HOST_INLINE float load(int64_t i) const { return data[i]; }
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const { ask_ahead(data + i); }
 };
 
 struct Bf16Gradient {
   const uint16_t* data;
   explicit Bf16Gradient(const UpdateRun& run) : data(static_cast<const uint16_t*>(run.gradient)) {}
-  ALIQUOT_HOST_DEVICE float load(int64_t i) const { return bf16_to_float(data[i]); }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const { ask_ahead(data + i); }
+  ALIQUOT_HOST_INLINE float load(int64_t i) const { return bf16_to_float(data[i]); }
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const { ask_ahead(data + i); }
 };
 
 struct WholeMaster {
   float* data;
   explicit WholeMaster(const UpdateRun& run) : data(run.master.whole) {}
-  ALIQUOT_HOST_DEVICE float load(int64_t i) const { return data[i]; }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const { ask_ahead(data + i); }
-  ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t, float value) { data[i] = value; }
-  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_INLINE float load(int64_t i) const { return data[i]; }
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const { ask_ahead(data + i); }
+  ALIQUOT_HOST_INLINE void store(int64_t i, int64_t, float value) { data[i] = value; }
+  ALIQUOT_HOST_INLINE void end_block(int64_t, int64_t) {}
 };
 
-/// A whole master and its working copy. The copy is never read here, so it goes past the caches, a block at a time.
-template <typename Format>
+/// A whole master and its working copy. The copy is never read here, so `Blocks` writes it past the caches, a block at a time.
+template <typename Format, typename Blocks>
 struct CopiedMaster {
   float* data;
   uint16_t* copy;
   alignas(64) uint16_t staged[kBlockElements];
   // cppcheck-suppress uninitMemberVar ; filled block by block
   explicit CopiedMaster(const UpdateRun& run) : data(run.master.whole), copy(static_cast<uint16_t*>(run.master.copy)) {}
-  ALIQUOT_HOST_DEVICE float load(int64_t i) const { return data[i]; }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const { ask_ahead(data + i); }
-  ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t in_block, float value) {
+  ALIQUOT_HOST_INLINE float load(int64_t i) const { return data[i]; }
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const { ask_ahead(data + i); }
+  ALIQUOT_HOST_INLINE void store(int64_t i, int64_t in_block, float value) {
     data[i] = value;
     staged[in_block] = Format::of(value);
   }
-  ALIQUOT_HOST_DEVICE void end_block(int64_t block, int64_t count) {
+  ALIQUOT_HOST_INLINE void end_block(int64_t block, int64_t count) {
     if (count == kBlockElements) {
-      stream_block(copy + block, staged);
+      Blocks::stream(copy + block, staged);
     } else {
       for (int64_t i = 0; i < count; ++i) copy[block + i] = staged[i];
     }
@@ -79,26 +79,26 @@ struct CopiedMaster {
 };
 
 struct Bf16Format {
-  ALIQUOT_HOST_DEVICE static uint16_t of(float value) { return master_high(value); }
+  ALIQUOT_HOST_INLINE static uint16_t of(float value) { return master_high(value); }
 };
 struct Fp16Format {
-  ALIQUOT_HOST_DEVICE static uint16_t of(float value) { return float_to_fp16(value); }
+  ALIQUOT_HOST_INLINE static uint16_t of(float value) { return float_to_fp16(value); }
 };
 
 struct SplitMaster {
   uint16_t* high;
   int16_t* low;
   explicit SplitMaster(const UpdateRun& run) : high(run.master.high), low(run.master.low) {}
-  ALIQUOT_HOST_DEVICE float load(int64_t i) const { return merge_master(high[i], low[i]); }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const {
+  ALIQUOT_HOST_INLINE float load(int64_t i) const { return merge_master(high[i], low[i]); }
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const {
     ask_ahead(high + i);
     ask_ahead(low + i);
   }
-  ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t, float value) {
+  ALIQUOT_HOST_INLINE void store(int64_t i, int64_t, float value) {
     high[i] = master_high(value);
     low[i] = master_low(value);
   }
-  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_INLINE void end_block(int64_t, int64_t) {}
 };
 
 template <int kCount>
@@ -107,15 +107,15 @@ struct Fp32States {
   explicit Fp32States(const UpdateRun& run) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<float*>(run.states[k]);
   }
-  ALIQUOT_HOST_DEVICE void begin_block(int64_t, int64_t) {}
-  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
-  ALIQUOT_HOST_DEVICE void load(int64_t i, int64_t, float* state) const {
+  ALIQUOT_HOST_INLINE void begin_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_INLINE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_INLINE void load(int64_t i, int64_t, float* state) const {
     for (int k = 0; k < kCount; ++k) state[k] = data[k][i];
   }
-  ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t, const float* state) {
+  ALIQUOT_HOST_INLINE void store(int64_t i, int64_t, const float* state) {
     for (int k = 0; k < kCount; ++k) data[k][i] = state[k];
   }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const {
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const {
     for (int k = 0; k < kCount; ++k) ask_ahead(data[k] + i);
   }
 };
@@ -130,7 +130,7 @@ struct Bf16States {
   explicit Bf16States(const UpdateRun& run) : key(run.key), global_offset(run.global_offset) {
     for (int k = 0; k < kCount; ++k) data[k] = static_cast<uint16_t*>(run.states[k]);
   }
-  ALIQUOT_HOST_DEVICE void begin_block(int64_t block, int64_t) {
+  ALIQUOT_HOST_INLINE void begin_block(int64_t block, int64_t) {
     const RandomKey of_run = key;
     const int64_t quad = (global_offset + block) / 4;
     ALIQUOT_INDEPENDENT
@@ -139,14 +139,14 @@ struct Bf16States {
       for (int64_t k = 0; k < 4; ++k) noise[4 * q + k] = words.word[k];
     }
   }
-  ALIQUOT_HOST_DEVICE void end_block(int64_t, int64_t) {}
-  ALIQUOT_HOST_DEVICE void load(int64_t i, int64_t, float* state) const {
+  ALIQUOT_HOST_INLINE void end_block(int64_t, int64_t) {}
+  ALIQUOT_HOST_INLINE void load(int64_t i, int64_t, float* state) const {
     for (int k = 0; k < kCount; ++k) state[k] = bf16_to_float(data[k][i]);
   }
-  ALIQUOT_HOST_DEVICE void store(int64_t i, int64_t in_block, const float* state) {
+  ALIQUOT_HOST_INLINE void store(int64_t i, int64_t in_block, const float* state) {
     for (int k = 0; k < kCount; ++k) data[k][i] = stochastic_bf16(state[k], noise[in_block] >> (16 * k));
   }
-  ALIQUOT_HOST_DEVICE void ahead(int64_t i) const {
+  ALIQUOT_HOST_INLINE void ahead(int64_t i) const {
     for (int k = 0; k < kCount; ++k) ask_ahead(data[k] + i);
   }
 };

@@ -8,22 +8,16 @@
 #include <vector>
 
 #include "kernels/device/device.h"
+#include "kernels/device/enqueue_cuda.h"
 
 namespace aliquot {
 
 class CudaDevice;
 
-/// Does nothing on success. Throws UnavailableError for what this machine lacks (a driver, a GPU, memory, code for its
-/// GPU) and FaultError for everything else, naming `what` was tried and CUDA's own words.
-void check(cudaError_t result, std::string_view what);
-/// The same where nothing may be thrown: a line on standard error, except for a process that is on its way out.
+/// As check(), where nothing may be thrown: prints a line on standard error, unless the process is exiting.
 void report(cudaError_t result, std::string_view what) noexcept;
-/// After a kernel launch: throws as check() does if it was refused.
-void check_launch(std::string_view kernel);
 
-/// The stream or event as CUDA's own, and its device the calling thread's current one, so that a kernel may be
-/// launched. Throws std::logic_error for a stream of another device: a bug, not a user's error.
-cudaStream_t cuda_stream(Stream& stream);
+/// As cuda_stream(): the stream's device becomes the calling thread's current one.
 CudaDevice& cuda_device(Stream& stream);
 CudaDevice& cuda_device(Device& device);
 

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
-#include "kernels/device/device_cuda.h"
+#include "kernels/device/enqueue_cuda.h"
 #include "kernels/device/start_kernel_cuda.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 /// `kCount` neighbouring elements that move in one instruction where memory is aligned to them.
@@ -70,3 +71,4 @@ void launch_elements(Stream& stream, const char* loop, int64_t count, const Op& 
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

@@ -4,8 +4,9 @@
 
 #include <type_traits>
 
-#include "kernels/device/device_cuda.h"
+#include "kernels/device/enqueue_cuda.h"
 
+#pragma GCC visibility push(default)
 namespace aliquot {
 
 struct Grid {
@@ -36,3 +37,4 @@ __device__ T* shared_memory() {
 }
 
 }  // namespace aliquot
+#pragma GCC visibility pop

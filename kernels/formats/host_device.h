@@ -10,6 +10,9 @@
 #define ALIQUOT_HOST_DEVICE [[gnu::always_inline]] inline
 #endif
 
+// The same for functions that only hosts run.
+#define ALIQUOT_HOST_INLINE [[gnu::always_inline]] inline
+
 #ifdef __CUDA_ARCH__
 #define ALIQUOT_UNROLL _Pragma("unroll")
 #else

@@ -106,15 +106,26 @@ case $case in
     build_and_run
     ;;
   headers)
-    # Each compiles alone, with nothing of ours or of others before it. But for the update's loop, which is compiled once for
-    # every instruction set, with the blocks that <aliquot/rule.h> has included before it. And what wraps LibTorch modules wants
-    # a LibTorch: tests/libtorch/ compiles it, where the build has one.
+    # Each compiles alone, with nothing of ours or of others before it. The case CUDA compiles *_cuda.h. Headers for LibTorch
+    # need a LibTorch: tests/libtorch/ compiles them, where the build has one.
     # shellcheck disable=SC2016  # the inner shell expands it
-    public_headers | grep -vE 'optim/update_(loop|quantised|streams)[.]h|aliquot/(torch[.]h|libtorch/)' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
+    public_headers | grep -vE '_cuda[.]h|aliquot/(torch[.]h|libtorch/)' | xargs -P "$(nproc)" -I{} sh -c 'echo "#include <{}>" |
       ${CXX:-c++} -x c++ -std=c++20 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -I"$0/include" - || { echo "{} does not compile alone" && exit 255; }' "$prefix"
-    if (cd "$prefix/include" && grep -rnE 'MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)' aliquot); then
+    if (cd "$prefix/include" && grep -rnE --exclude='*_cuda.h' 'MPI_|nccl[A-Z]|cuda[A-Z].*\(|H5[A-Z]?[a-z]*_|#include <(mpi|cuda|nccl|hdf5|fmt|nlohmann|boost)' aliquot); then
       fail "the above is not for users to see"
     fi
+    ;;
+  CUDA)
+    # A user's rule for GPUs, and each *_cuda.h alone. Running it takes no GPU.
+    nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+    if [ -z "$nvcc" ]; then echo "this build has no GPU parts" && exit 77; fi
+    flags=(-std=c++20 --fmad=false -arch=sm_90 "-I$prefix/include")
+    for header in $(public_headers | grep '_cuda[.]h'); do
+      echo "#include <$header>" >"$scratch/alone.cu"
+      "$nvcc" "${flags[@]}" -c "$scratch/alone.cu" -o "$scratch/alone.o" || fail "$header does not compile alone"
+    done
+    "$nvcc" "${flags[@]}" "$tree/tests/package/consumer/rule.cu" -o "$scratch/rule" "-L$prefix/lib" -laliquot
+    says "$(LD_LIBRARY_PATH=$prefix/lib "$scratch/rule")" "signum"
     ;;
   symbols)
     nm -DC --defined-only "$prefix"/lib*/libaliquot.so >"$scratch/symbols"

@@ -3,6 +3,7 @@
 
 #include "apps/models/cuda/elements_cuda.h"
 #include "apps/models/cuda/layers_cuda.h"
+#include "kernels/device/device_cuda.h"
 
 namespace aliquot::cuda {
 namespace {
