@@ -14,9 +14,9 @@
 #include "apps/train/wrap.h"
 #include "bench/paired.h"
 #include "engine/proof/validate.h"
-#include "engine/run/memory/plain_memory.h"
 #include "kernels/device/host_stream.h"
 #include "optim/update.h"
+#include "tests/support/plain_memory.h"
 
 namespace aliquot {
 namespace {

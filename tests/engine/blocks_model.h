@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "engine/run/memory/plain_memory.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/plain_memory.h"
 
 namespace aliquot::testing_model {
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "engine/run/memory/guard_range.h"
-#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 
 namespace aliquot {
 namespace {

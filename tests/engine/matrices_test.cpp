@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/proof/validate.h"
-#include "kernels/device/device_adversarial.h"
 #include "optim/muon.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 #include "tests/support/cpu_seconds.h"
 #include "tests/support/times_as_long.h"
 

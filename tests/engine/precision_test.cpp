@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 
 namespace aliquot {
 namespace {

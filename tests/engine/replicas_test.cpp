@@ -4,9 +4,9 @@
 #include <limits>
 #include <map>
 
-#include "kernels/device/device_adversarial.h"
 #include "kernels/system/error.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 
 namespace aliquot {
 namespace {

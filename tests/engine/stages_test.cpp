@@ -2,8 +2,8 @@
 // is what the ledger counted.
 #include <gtest/gtest.h>
 
-#include "kernels/device/device_adversarial.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 #include "tests/support/delaying_device.h"
 
 namespace aliquot {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "apps/models/transformer.h"
-#include "engine/run/memory/plain_memory.h"
 #include "kernels/system/thread_pool.h"
+#include "tests/support/plain_memory.h"
 
 namespace aliquot::test {
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "engine/proof/validate.h"
-#include "kernels/device/device_adversarial.h"
 #include "tests/engine/run/checked_pair.h"
+#include "tests/support/adversarial_device.h"
 #include "tests/support/said_nodes.h"
 
 namespace aliquot {

@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "engine/run/memory/homes.h"
-#include "kernels/device/device_adversarial.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/adversarial_device.h"
 #include "tests/support/scarce_memory.h"
 
 namespace aliquot {

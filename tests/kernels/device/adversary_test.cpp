@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
-#include "kernels/device/device_adversarial.h"
 #include "kernels/device/host_stream.h"
+#include "tests/support/adversarial_device.h"
 
 namespace aliquot {
 namespace {

@@ -2,10 +2,10 @@
 #include <atomic>
 #include <gtest/gtest.h>
 
-#include "kernels/device/device_adversarial.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/kernels.h"
 #include "sharding/world.h"
+#include "tests/support/adversarial_device.h"
 
 namespace aliquot {
 namespace {

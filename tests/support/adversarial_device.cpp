@@ -1,4 +1,4 @@
-#include "kernels/device/device_adversarial.h"
+#include "tests/support/adversarial_device.h"
 
 #include <algorithm>
 #include <chrono>
