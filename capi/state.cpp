@@ -5,8 +5,8 @@
 #include "capi/handles.h"
 #include "capi/status.h"
 #include "checkpoint/load.h"
-#include "checkpoint/load_weights.h"
 #include "checkpoint/save.h"
+#include "checkpoint/weights/load_weights.h"
 
 using aliquot::capi::given;
 using aliquot::capi::guarded;

@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/io_lane.h"
+#include "checkpoint/file/io_lane.h"
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 

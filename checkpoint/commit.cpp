@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <span>
 
+#include "checkpoint/file/manifest.h"
 #include "checkpoint/find.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
 #include "kernels/system/bytes_text.h"
 #include "kernels/system/error.h"

@@ -6,13 +6,29 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/catalogue.h"
-#include "checkpoint/converting_tensor.h"
+#include "checkpoint/file/catalogue.h"
 #include "checkpoint/load.h"
 #include "checkpoint/one_pass.h"
 #include "checkpoint/recoding.h"
+#include "sharding/state.h"
 
 namespace aliquot {
+
+/// Stands in for `target` while it is loaded from a file that has it as `from`: elements written to tensor() are converted
+/// and handed on to the target's pieces. The target outlives it; it stays where it is. converts(target.dtype, from) holds.
+class ConvertingTensor final : public PieceAccess {
+ public:
+  ConvertingTensor(const StateTensor& target, DType from);
+
+  const StateTensor& tensor() const { return tensor_; }
+
+  void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override;  // refused
+  void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override;
+
+ private:
+  const StateTensor& target_;
+  StateTensor tensor_;
+};
 
 /// How each tensor of the state is filled. Points into what was compared, and into itself: it stays where it is.
 struct Comparison {

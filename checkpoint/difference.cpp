@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/element_value.h"
+#include "checkpoint/file/convert.h"
 #include "sharding/state.h"
 
 namespace aliquot {

@@ -6,8 +6,8 @@
 #include <fmt/ranges.h>
 
 #include "checkpoint/comparison.h"
+#include "checkpoint/file/io_lane.h"
 #include "checkpoint/find.h"
-#include "checkpoint/io_lane.h"
 #include "checkpoint/one_pass.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "checkpoint/crc32c.h"
-#include "checkpoint/io_lane.h"
-#include "checkpoint/structure.h"
+#include "checkpoint/file/io_lane.h"
+#include "checkpoint/file/structure.h"
+#include "checkpoint/hash/crc32c.h"
 #include "sharding/comm/all_or_none.h"
 #include "sharding/pieces.h"
 

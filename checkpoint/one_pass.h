@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/page_plan.h"
+#include "checkpoint/file/page_plan.h"
+#include "checkpoint/file/tile_parts.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/tile_parts.h"
 #include "sharding/comm/communicator.h"
 #include "sharding/state.h"
 

@@ -1,8 +1,8 @@
-#include "checkpoint/read_ahead.h"
-
+// Reads ranges of a file in order, the next ones on their way while one is worked on.
 #include <algorithm>
 
-#include "checkpoint/io_lane.h"
+#include "checkpoint/file/io_lane.h"
+#include "checkpoint/reader.h"
 
 namespace aliquot {
 namespace {

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "checkpoint/crc32c.h"
+#include "checkpoint/file/structure.h"
 #include "checkpoint/find.h"
-#include "checkpoint/structure.h"
+#include "checkpoint/hash/crc32c.h"
 #include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {

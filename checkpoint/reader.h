@@ -1,18 +1,33 @@
 #pragma once
 // A checkpoint opened for reading: nothing in it is believed before it is verified.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
 
-#include "checkpoint/manifest.h"
-#include "checkpoint/read_ahead.h"
+#include "checkpoint/file/manifest.h"
 #include "kernels/system/file.h"
 #include "kernels/system/ledger.h"
 
 namespace aliquot {
+
+/// Bytes [begin, begin + count) of a file.
+struct FileRange {
+  int64_t begin = 0, count = 0;
+};
+
+/// Leaves bytes of the file, from `offset` on, at `to`. Called from a thread that read_ahead() makes.
+using ReadBytes = std::function<void(std::span<std::byte> to, int64_t offset)>;
+/// `bytes`, a part of range `index`, lie at `offset` of the file. Called from the caller's thread; they are its own until
+/// it returns.
+using TakeBytes = std::function<void(std::size_t index, std::span<const std::byte> bytes, int64_t offset)>;
+
+/// Reads the ranges, a chunk of a staging ring at a time, and hands the chunks on in order. A range that begins on a page
+/// is read in chunks that do. Throws what either of the two throws.
+void read_ahead(std::span<const FileRange> ranges, const ReadBytes& read, const TakeBytes& take, Ledger* ledger);
 
 /// The text of path/manifest.json, not yet verified. Throws CheckpointError: absent, no regular file, too large.
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path);

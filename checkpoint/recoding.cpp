@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/file/convert.h"
 #include "kernels/formats/block_code.h"
 #include "sharding/pieces.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "checkpoint/io_lane.h"
+#include "checkpoint/file/io_lane.h"
 #include "checkpoint/reader.h"
 #include "sharding/state.h"
 

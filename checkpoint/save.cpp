@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <fmt/format.h>
 #include <optional>
@@ -9,20 +10,35 @@
 #include <unistd.h>
 
 #include "checkpoint/commit.h"
-#include "checkpoint/crc32c.h"
-#include "checkpoint/file_image.h"
+#include "checkpoint/file/file_image.h"
+#include "checkpoint/file/io_lane.h"
+#include "checkpoint/file/manifest.h"
+#include "checkpoint/file/tile_parts.h"
 #include "checkpoint/find.h"
-#include "checkpoint/full_disk.h"
-#include "checkpoint/io_lane.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/tile_parts.h"
+#include "checkpoint/hash/crc32c.h"
 #include "kernels/system/file.h"
+#include "kernels/system/file_system.h"
 #include "kernels/system/staged_fault.h"
 #include "sharding/comm/all_or_none.h"
 #include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {
 namespace {
+
+static_assert(StagingRing::kChunks * StagingRing::kChunkBytes == kStagingBytes);
+
+/// The system's own, but nothing can be written or reserved: a full disk, for a fault that is staged.
+class FullDisk final : public FileSystem {
+ public:
+  ssize_t pwrite(int, const void*, size_t, off_t) override { return refuse(); }
+  int allocate(int, off_t) override { return refuse(); }
+
+ private:
+  static int refuse() {
+    errno = ENOSPC;
+    return -1;
+  }
+};
 
 /// Where rank 0's structure puts every tensor, told to all.
 FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {

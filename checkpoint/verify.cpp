@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/file/structure.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/structure.h"
 #include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {

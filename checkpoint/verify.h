@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/file/manifest.h"
 #include "checkpoint/reader.h"
 
 namespace aliquot {

@@ -11,8 +11,8 @@ set(aliquot_public_headers
   optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/dynamic_code.h optim/loss_scaler.h
   optim/optimizer.h optim/rule.h optim/stochastic.h optim/plain_blocks.h optim/update.h optim/update_cuda.h optim/update_host.h
   optim/update_loop.h optim/update_quantised.h optim/update_streams.h optim/update_tables.h
-  checkpoint/background_saver.h checkpoint/io_lane.h checkpoint/load.h
-  checkpoint/load_weights.h checkpoint/save.h checkpoint/snapshot.h
+  checkpoint/background_saver.h checkpoint/file/io_lane.h checkpoint/load.h
+  checkpoint/weights/load_weights.h checkpoint/save.h checkpoint/snapshot.h
   engine/plan/activations.h
   engine/engine.h engine/run/memory/guard_range.h engine/plan/matrix_groups.h engine/plan/model_spec.h engine/options.h engine/plan/plan_line.h engine/run/memory/pointer_slot.h engine/plan/policy.h
   engine/plan/schedule.h engine/scope.h engine/cost/simulate.h engine/plan/timeline.h
@@ -26,7 +26,9 @@ set(_copied ${_umbrellas} ${aliquot_public_headers})
 list(TRANSFORM _copied PREPEND "${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE _sources)
 set(_script "${CMAKE_CURRENT_LIST_DIR}/copy_public_headers.cmake")
 list(TRANSFORM aliquot_umbrella_headers PREPEND "${aliquot_public_folder}/aliquot/" OUTPUT_VARIABLE _copies)
-list(TRANSFORM aliquot_public_headers PREPEND "${aliquot_public_folder}/aliquot/" OUTPUT_VARIABLE _inner_copies)
+# The folders inside checkpoint/ are not seen by users: aliquot/checkpoint/io_lane.h.
+list(TRANSFORM aliquot_public_headers REPLACE "^(checkpoint)/.+/" "\\1/" OUTPUT_VARIABLE _inner_copies)
+list(TRANSFORM _inner_copies PREPEND "${aliquot_public_folder}/aliquot/")
 # Named, so that what includes a copy is compiled again in the very run that changes it.
 add_custom_command(OUTPUT "${aliquot_public_folder}/copied" BYPRODUCTS ${_copies} ${_inner_copies}
   COMMAND ${CMAKE_COMMAND} "-DHEADERS=${_copied}" "-DFROM=${PROJECT_SOURCE_DIR}" "-DTO=${aliquot_public_folder}" -P "${_script}"

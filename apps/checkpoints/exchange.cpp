@@ -7,9 +7,9 @@
 #include "apps/models/hugging_face/config.h"
 #include "apps/models/hugging_face/weights.h"
 #include "apps/say.h"
-#include "checkpoint/export_weights.h"
 #include "checkpoint/find.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/export_weights.h"
+#include "checkpoint/weights/weights.h"
 #include "sharding/world.h"
 
 namespace aliquot {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/models/shape.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/file/manifest.h"
 #include "sharding/state.h"
 
 namespace aliquot {

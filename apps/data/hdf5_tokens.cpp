@@ -5,8 +5,8 @@
 
 #include "apps/data/mapped_file.h"
 #include "apps/data/mapped_tokens.h"
-#include "checkpoint/hdf5_handle.h"
-#include "checkpoint/tensor_entry.h"
+#include "checkpoint/file/hdf5_handle.h"
+#include "checkpoint/file/tensor_entry.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -9,7 +9,7 @@
 #include "apps/options/arguments.h"
 #include "apps/plan/machine.h"
 #include "apps/say.h"
-#include "checkpoint/export_weights.h"
+#include "checkpoint/weights/export_weights.h"
 #include "engine/options/words.h"
 #include "kernels/system/error.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/options/settings_file.h"
-#include "checkpoint/tensor_entry.h"
+#include "checkpoint/file/tensor_entry.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
 

@@ -10,7 +10,7 @@
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/weights.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/sha256.h"
+#include "checkpoint/hash/sha256.h"
 #include "kernels/formats/dtype.h"
 
 namespace aliquot {

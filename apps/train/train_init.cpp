@@ -6,7 +6,7 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/models/hugging_face/config.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/weights.h"
 
 namespace aliquot {
 namespace {

@@ -4,5 +4,5 @@
 
 #include "checkpoint/background_saver.h"
 #include "checkpoint/load.h"
-#include "checkpoint/load_weights.h"
 #include "checkpoint/save.h"
+#include "checkpoint/weights/load_weights.h"

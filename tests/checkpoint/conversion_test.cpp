@@ -2,7 +2,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/file/convert.h"
 #include "checkpoint/load.h"
 #include "tests/checkpoint/support.h"
 

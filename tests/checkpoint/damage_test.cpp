@@ -7,11 +7,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint/file/manifest.h"
+#include "checkpoint/file/structure.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
-#include "checkpoint/structure.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/support.h"
 

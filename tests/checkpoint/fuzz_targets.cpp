@@ -2,14 +2,14 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/crc32c.h"
+#include "checkpoint/file/manifest.h"
+#include "checkpoint/hash/crc32c.h"
+#include "checkpoint/hash/sha256.h"
 #include "checkpoint/load.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/safetensors.h"
 #include "checkpoint/save.h"
-#include "checkpoint/sha256.h"
 #include "checkpoint/verify.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/weights/safetensors.h"
+#include "checkpoint/weights/weights.h"
 #include "sharding/world.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/fuzz_target.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/crc32c.h"
-#include "checkpoint/sha256.h"
+#include "checkpoint/hash/crc32c.h"
+#include "checkpoint/hash/sha256.h"
 
 namespace aliquot {
 namespace {

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/crc32c.h"
+#include "checkpoint/file/manifest.h"
+#include "checkpoint/file/structure.h"
+#include "checkpoint/hash/crc32c.h"
+#include "checkpoint/hash/sha256.h"
 #include "checkpoint/load.h"
-#include "checkpoint/manifest.h"
-#include "checkpoint/sha256.h"
-#include "checkpoint/structure.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/support.h"
 

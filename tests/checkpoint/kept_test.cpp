@@ -4,9 +4,9 @@
 #include <cstring>
 #include <gtest/gtest.h>
 
+#include "checkpoint/file/structure.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "checkpoint/structure.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/support.h"
 

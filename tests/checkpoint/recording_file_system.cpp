@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "checkpoint/sha256.h"
+#include "checkpoint/hash/sha256.h"
 
 namespace aliquot::test {
 namespace {

@@ -1,5 +1,5 @@
 // Files of another program's weights: honest ones in every type, and every lie that a header can tell.
-#include "checkpoint/safetensors.h"
+#include "checkpoint/weights/safetensors.h"
 
 #include <array>
 #include <cmath>
@@ -9,10 +9,9 @@
 #include <limits>
 #include <sys/stat.h>
 
-#include "checkpoint/convert.h"
-#include "checkpoint/element_value.h"
-#include "checkpoint/export_weights.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/file/convert.h"
+#include "checkpoint/weights/export_weights.h"
+#include "checkpoint/weights/weights.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/support.h"
 

@@ -1,5 +1,5 @@
 // Files that HDF5 takes and we do not.
-#include "checkpoint/structure.h"
+#include "checkpoint/file/structure.h"
 
 #include <cstring>
 #include <filesystem>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/page_plan.h"
+#include "checkpoint/file/page_plan.h"
+#include "checkpoint/file/tile_parts.h"
 #include "checkpoint/snapshot.h"
-#include "checkpoint/tile_parts.h"
 #include "kernels/system/error.h"
 #include "sharding/comm/all_or_none.h"
 #include "tests/checkpoint/support.h"

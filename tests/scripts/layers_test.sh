@@ -7,7 +7,8 @@ source "$(dirname "$0")/expect.sh"
 fresh() {
   rm -rf "${scratch:?}"/*
   mkdir -p "$scratch"/{kernels,sharding,optim,checkpoint,capi,apps/examples,tests/optim,bench,include/aliquot} \
-    "$scratch"/engine/{plan,proof,cost,choose,run}
+    "$scratch"/engine/{plan,proof,cost,choose,run} "$scratch"/checkpoint/{file,weights}
+  for folder in file weights; do echo '#pragma once' >"$scratch/checkpoint/$folder/a.h"; done
   for folder in plan cost run; do echo '#pragma once' >"$scratch/engine/$folder/a.h"; done
   for room in kernels sharding optim checkpoint engine capi apps; do echo '#pragma once' >"$scratch/$room/$room.h"; done
   for folder in include/aliquot apps/examples; do echo '#pragma once' >"$scratch/$folder/aliquot.h"; done
@@ -30,6 +31,9 @@ rule fail "engine/plan/ may not include engine/run/" engine/plan/a.cpp '#include
 rule fail "engine/proof/ may not include engine/cost/" engine/proof/a.cpp '#include "engine/cost/a.h"'
 rule pass "" engine/choose/a.cpp '#include "engine/cost/a.h"' '#include "engine/plan/a.h"'
 rule pass "" engine/a.cpp '#include "engine/run/a.h"'
+rule fail "checkpoint/file/ may not include checkpoint/ (" checkpoint/file/a.cpp '#include "checkpoint/checkpoint.h"'
+rule fail "checkpoint/ may not include checkpoint/weights/" checkpoint/a.cpp '#include "checkpoint/weights/a.h"'
+rule pass "" checkpoint/weights/a.cpp '#include "checkpoint/checkpoint.h"' '#include "checkpoint/file/a.h"'
 rule fail "optim may not include sharding/" tests/optim/a_test.cpp '#include "sharding/sharding.h"'
 rule fail "tests/ may not be included" kernels/a.cpp '#include "tests/optim/a.h"'
 rule fail "capi may not include apps/" capi/a.cpp '#include "apps/apps.h"'

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "apps/models/hugging_face/keys.h"
-#include "checkpoint/manifest_json.h"
-#include "checkpoint/tensor_entry.h"
+#include "checkpoint/file/manifest_json.h"
+#include "checkpoint/file/tensor_entry.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -6,7 +6,7 @@
 #include <map>
 #include <random>
 
-#include "checkpoint/convert.h"
+#include "checkpoint/file/convert.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "optim/moment_code.h"

@@ -1,0 +1,184 @@
+#include "checkpoint/file/catalogue.h"
+
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <sstream>
+
+#include "checkpoint/hash/sha256.h"
+#include "kernels/system/error.h"
+#include "sharding/comm/all_or_none.h"
+
+namespace aliquot {
+namespace {
+
+void check_pieces(const StateTensor& tensor, int64_t element_count) {
+  for (const StatePiece& piece : tensor.pieces) {
+    if (piece.offset < 0 || piece.count < 0 || piece.count > element_count ||
+        piece.offset > element_count - piece.count) {
+      throw UsageError(fmt::format("a piece of tensor {} lies outside it: {} elements from {} of {}",
+                                   printable(tensor.path), piece.count, piece.offset, element_count));
+    }
+  }
+}
+
+TensorEntry entry_of(const StateTensor& tensor) {
+  if (const std::string defect = path_defect(tensor.path); !defect.empty()) {
+    throw UsageError(fmt::format("tensor \"{}\" cannot be saved: its path {}", printable(tensor.path), defect));
+  }
+  TensorEntry entry;
+  entry.path = tensor.path;
+  entry.shape = tensor.shape;
+  entry.dtype = tensor.dtype;
+  entry.size_bytes = tensor.size_bytes();
+  check_pieces(tensor, tensor.element_count());
+  return entry;
+}
+
+int64_t value_bytes(const Scalar& scalar) {
+  if (const auto* text = std::get_if<std::string>(&scalar)) return static_cast<int64_t>(text->size()) + 1;
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&scalar)) return static_cast<int64_t>(list->size()) * 8;
+  if (const auto* list = std::get_if<std::vector<double>>(&scalar)) return static_cast<int64_t>(list->size()) * 8;
+  return 8;
+}
+
+void check_scalars(const State& state) {
+  int64_t total_bytes = 0;
+  for (const auto& [name, value] : state.scalars) {
+    const std::string defect = path_defect(name);
+    if (!defect.empty() || name == "step" || name == "format_version") {
+      throw UsageError(fmt::format("scalar \"{}\" cannot be saved: its name {}", printable(name),
+                                   defect.empty() ? "is taken by the checkpoint itself" : defect));
+    }
+    const auto* text = std::get_if<std::string>(&value);
+    if (text != nullptr && !is_plain_text(*text)) {
+      throw UsageError(fmt::format("scalar {} cannot be saved: it holds a NUL, or is not UTF-8", printable(name)));
+    }
+    total_bytes += static_cast<int64_t>(name.size()) + value_bytes(value);
+  }
+  if (total_bytes > kScalarBytesLimit) {
+    throw UsageError(fmt::format("the scalars take {} bytes and {} is the most; make the large ones tensors",
+                                 total_bytes, kScalarBytesLimit));
+  }
+  if (state.step < 0) throw UsageError(fmt::format("step {} cannot be saved: it is negative", state.step));
+}
+
+std::string scalar_text(const Scalar& scalar) {
+  std::string text = fmt::format("{}", scalar.index());
+  const auto add = [&](auto value) { text += fmt::format(" {:x}", std::bit_cast<uint64_t>(value)); };
+  if (const auto* integer = std::get_if<int64_t>(&scalar)) add(*integer);
+  if (const auto* real = std::get_if<double>(&scalar)) add(*real);
+  if (const auto* string = std::get_if<std::string>(&scalar)) text.append(" ").append(sha256_hex(*string));
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&scalar)) std::for_each(list->begin(), list->end(), add);
+  if (const auto* list = std::get_if<std::vector<double>>(&scalar)) std::for_each(list->begin(), list->end(), add);
+  return text;
+}
+
+/// All that ranks must agree on, a line each.
+std::string common_text(const State& state, const Catalogue& catalogue, const std::filesystem::path& directory) {
+  std::string text = fmt::format("directory {}\nstep {}\n", directory.string(), state.step);
+  for (const auto& [name, value] : state.scalars) text += fmt::format("scalar {} = {}\n", name, scalar_text(value));
+  for (const TensorEntry& tensor : catalogue.tensors) {
+    text += fmt::format("tensor {} {}\n", tensor.path, describe(tensor.dtype, tensor.shape));
+  }
+  return text;
+}
+
+/// Told by every rank alike, since all see all texts.
+[[noreturn]] void fail_on_difference(const std::vector<std::string>& texts) {
+  const auto rank = static_cast<size_t>(
+      std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; }) -
+      texts.begin());
+  std::istringstream ours(texts[0]), theirs(texts[rank]);
+  std::string our_line, their_line;
+  while (std::getline(ours, our_line), std::getline(theirs, their_line), our_line == their_line) {
+  }
+  throw UsageError(fmt::format("ranks would save different states: rank {} has \"{}\" where rank 0 has \"{}\"", rank,
+                               theirs ? printable(their_line) : "nothing", ours ? printable(our_line) : "nothing"));
+}
+
+struct WirePiece {
+  int32_t tensor, piece;
+  int64_t offset, count;
+};
+
+std::vector<WirePiece> saved_pieces(const Catalogue& catalogue) {
+  std::vector<WirePiece> pieces;
+  for (size_t tensor = 0; tensor < catalogue.own.size(); ++tensor) {
+    const auto& own = catalogue.own[tensor]->pieces;
+    for (size_t piece = 0; piece < own.size(); ++piece) {
+      if (own[piece].copy || own[piece].count == 0) continue;
+      pieces.push_back(
+          {static_cast<int32_t>(tensor), static_cast<int32_t>(piece), own[piece].offset, own[piece].count});
+    }
+  }
+  return pieces;
+}
+
+/// The proof that the holdings, in order, tile every tensor with no gap and no overlap.
+void prove_tiling(const Catalogue& catalogue) {
+  size_t next = 0;
+  for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {
+    const TensorEntry& entry = catalogue.tensors[tensor];
+    const int64_t element_count = entry.size_bytes / element_bytes(entry.dtype);
+    int64_t end = 0;
+    for (; next < catalogue.holdings.size() && catalogue.holdings[next].tensor == static_cast<int32_t>(tensor);
+         ++next) {
+      const Holding& holding = catalogue.holdings[next];
+      if (holding.offset > end) break;
+      if (holding.offset < end) {
+        throw UsageError(fmt::format(
+            "elements {} to {} of tensor {} are held by rank {} and by rank {}, and neither says it is a copy",
+            holding.offset, std::min(end, holding.offset + holding.count) - 1, printable(entry.path),
+            catalogue.holdings[next - 1].rank, holding.rank));
+      }
+      end += holding.count;
+    }
+    if (end < element_count) {
+      throw UsageError(fmt::format("elements of tensor {} from {} on, of {}, are held by no rank",
+                                   printable(entry.path), end, element_count));
+    }
+  }
+}
+
+}  // namespace
+
+Catalogue own_catalogue(const State& state) {
+  Catalogue catalogue;
+  std::vector<const StateTensor*> sorted;
+  for (const StateTensor& tensor : state.tensors) sorted.push_back(&tensor);
+  std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->path < b->path; });
+  for (const StateTensor* tensor : sorted) catalogue.tensors.push_back(entry_of(*tensor));
+  catalogue.own = std::move(sorted);
+  if (const std::string path = path_conflict(catalogue.tensors); !path.empty()) {
+    throw UsageError(fmt::format("tensor {} is named twice, or is also a group that holds others", printable(path)));
+  }
+  return catalogue;
+}
+
+Catalogue agree_on_catalogue(const State& state, Communicator& communicator, const std::filesystem::path& directory) {
+  Catalogue catalogue;
+  std::string text;
+  const auto digests = gather_or_throw(communicator, [&] {
+    check_scalars(state);
+    catalogue = own_catalogue(state);
+    text = common_text(state, catalogue, directory);
+    return sha256_hex(text);
+  });
+  if (std::any_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest != digests[0]; })) {
+    fail_on_difference(communicator.gather_objects(text));
+  }
+  const auto pieces = communicator.gather_objects(to_bytes<WirePiece>(saved_pieces(catalogue)));
+  for (size_t rank = 0; rank < pieces.size(); ++rank) {
+    for (const WirePiece& piece : from_bytes<WirePiece>(pieces[rank])) {
+      catalogue.holdings.push_back({piece.tensor, static_cast<int32_t>(rank), piece.piece, piece.offset, piece.count});
+    }
+  }
+  std::sort(catalogue.holdings.begin(), catalogue.holdings.end(), [](const Holding& a, const Holding& b) {
+    return std::tie(a.tensor, a.offset, a.rank) < std::tie(b.tensor, b.offset, b.rank);
+  });
+  prove_tiling(catalogue);
+  return catalogue;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,78 @@
+#include "checkpoint/file/io_lane.h"
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <new>
+#include <sys/mman.h>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+
+}  // namespace
+
+IoLane::IoLane() : thread_([this] { work(); }) {}
+
+IoLane::~IoLane() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    jobs_.clear();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+IoLane::Ticket IoLane::submit(std::function<void()> job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(job));
+  changed_.notify_all();
+  return ++submitted_;
+}
+
+void IoLane::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= ticket || failure_; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void IoLane::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || (!jobs_.empty() && !failure_); });
+    if (stopping_) return;
+    const auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      job();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    ++done_;
+    if (failure) failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+StagingRing::StagingRing(Ledger* ledger) {
+  constexpr int64_t kRingBytes = kChunks * kChunkBytes;
+  static_assert(kRingBytes % kHugePageBytes == 0);
+  if (ledger != nullptr) booking_.emplace(*ledger, kRingBytes, Category::kStaging, "checkpoint staging");
+  memory_ = static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, kRingBytes));
+  if (memory_ == nullptr) {
+    throw UnavailableError(
+        fmt::format("there is no memory for a checkpoint's staging ({} MiB); free some", kRingBytes >> 20));
+  }
+  // A direct transfer is one request to the disk for each run of contiguous memory: small pages halve its speed.
+  ::madvise(memory_, kRingBytes, MADV_HUGEPAGE);  // advice alone: it may fail
+}
+
+StagingRing::~StagingRing() { std::free(memory_); }
+
+}  // namespace aliquot

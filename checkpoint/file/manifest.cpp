@@ -1,0 +1,251 @@
+#include "checkpoint/file/manifest.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/file/manifest_json.h"
+#include "checkpoint/file/structure.h"
+#include "checkpoint/hash/sha256.h"
+#include "kernels/system/checkpoint_error.h"
+
+namespace aliquot {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormatName = "aliquot checkpoint";
+constexpr std::string_view kHashBegins = "\"sha256\":\"", kHashEnds = "\"}\n";
+constexpr size_t kHashDigits = 64;
+
+// JSON has no word for what is not finite, so such numbers stand as their bits.
+Json real_to_json(double value) {
+  if (std::isfinite(value)) return value;
+  return fmt::format("bits:{:016x}", std::bit_cast<uint64_t>(value));
+}
+
+double real_from_json(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  const auto text = value.get<std::string>();
+  uint64_t bits = 0;
+  const auto* end = text.data() + text.size();
+  if (!text.starts_with("bits:") || text.size() != 21 || std::from_chars(text.data() + 5, end, bits, 16).ptr != end) {
+    throw ManifestDefect("holds a number that is none");
+  }
+  return std::bit_cast<double>(bits);
+}
+
+template <typename... Ts>
+struct Overload : Ts... {
+  using Ts::operator()...;
+};
+template <typename... Ts>
+Overload(Ts...) -> Overload<Ts...>;
+
+Json scalar_to_json(const Scalar& scalar) {
+  return std::visit(Overload{[](int64_t value) -> Json {
+                               return {{"int64", value}};
+                             },
+                             [](double value) -> Json {
+                               return {{"float64", real_to_json(value)}};
+                             },
+                             [](const std::string& value) -> Json {
+                               return {{"string", value}};
+                             },
+                             [](const std::vector<int64_t>& values) -> Json {
+                               return {{"int64", values}};
+                             },
+                             [](const std::vector<double>& values) -> Json {
+                               Json list = Json::array();
+                               for (double value : values) list.push_back(real_to_json(value));
+                               return {{"float64", std::move(list)}};
+                             }},
+                    scalar);
+}
+
+Scalar scalar_from_json(const Json& json) {
+  if (json_object(json).size() != 1) throw ManifestDefect("holds a scalar of no type");
+  const std::string type = json.begin().key();
+  const Json& value = json.begin().value();
+  if (type == "string") return value.get<std::string>();
+  if (type == "int64" && value.is_array()) {
+    std::vector<int64_t> values;
+    for (const Json& each : value) values.push_back(json_integer(each));
+    return values;
+  }
+  if (type == "int64") return json_integer(value);
+  if (type != "float64") throw ManifestDefect("holds a scalar of an unknown type");
+  if (!value.is_array()) return real_from_json(value);
+  std::vector<double> values;
+  for (const Json& each : value) values.push_back(real_from_json(each));
+  return values;
+}
+
+Json scalars_to_json(const std::map<std::string, Scalar>& scalars) {
+  Json object = Json::object();
+  for (const auto& [name, scalar] : scalars) object[name] = scalar_to_json(scalar);
+  return object;
+}
+
+std::map<std::string, Scalar> scalars_from_json(const Json& object) {
+  std::map<std::string, Scalar> scalars;
+  for (const auto& [name, value] : json_object(object).items()) scalars[name] = scalar_from_json(value);
+  return scalars;
+}
+
+Json tensor_to_json(const TensorEntry& tensor) {
+  return {{"path", tensor.path},
+          {"dtype", name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"bytes", tensor.size_bytes},
+          {"offset", tensor.file_offset < 0 ? Json(nullptr) : Json(tensor.file_offset)}};
+}
+
+TensorEntry tensor_from_json(const Json& json) {
+  TensorEntry tensor;
+  tensor.path = json.at("path").get<std::string>();
+  if (const std::string defect = path_defect(tensor.path); !defect.empty()) {
+    throw ManifestDefect(fmt::format("names a tensor whose path {}", defect));
+  }
+  const auto refuse = [&](std::string_view what) {
+    throw ManifestDefect(fmt::format("says that tensor {} {}", printable(tensor.path), what));
+  };
+  const auto dtype = dtype_named(json.at("dtype").get<std::string>());
+  if (!dtype) refuse("is of an unknown dtype");
+  tensor.dtype = *dtype;
+  for (const Json& extent : json_list(json.at("shape"))) tensor.shape.push_back(json_integer(extent));
+  const auto count = checked_element_count(tensor.shape);
+  if (!count) refuse("has a shape that cannot be");
+  tensor.size_bytes = *count * element_bytes(tensor.dtype);
+  if (json_integer(json.at("bytes")) != tensor.size_bytes) refuse("has other bytes than its shape");
+  if (tensor.size_bytes > 0) tensor.file_offset = json_integer(json.at("offset"));
+  if (tensor.size_bytes == 0 && !json.at("offset").is_null()) refuse("has a place and no elements");
+  return tensor;
+}
+
+void check_places(const Manifest& manifest) {
+  std::vector<const TensorEntry*> placed;
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (tensor.size_bytes > 0) placed.push_back(&tensor);
+  }
+  std::sort(placed.begin(), placed.end(),
+            [](const TensorEntry* a, const TensorEntry* b) { return a->file_offset < b->file_offset; });
+  int64_t end = 0;
+  for (const TensorEntry* tensor : placed) {
+    if (tensor->file_offset < end) {
+      throw ManifestDefect(fmt::format("lays tensor {} over another", printable(tensor->path)));
+    }
+    if (tensor->size_bytes > manifest.file_bytes || tensor->file_offset > manifest.file_bytes - tensor->size_bytes) {
+      throw ManifestDefect(fmt::format("lays tensor {} outside the file", printable(tensor->path)));
+    }
+    end = tensor->file_offset + tensor->size_bytes;
+  }
+}
+
+void check_tensors(const Manifest& manifest) {
+  if (!std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(),
+                      [](const TensorEntry& a, const TensorEntry& b) { return a.path < b.path; })) {
+    throw ManifestDefect("does not list its tensors in order");
+  }
+  if (const std::string path = path_conflict(manifest.tensors); !path.empty()) {
+    throw ManifestDefect(fmt::format("names {} twice", printable(path)));
+  }
+  check_places(manifest);
+}
+
+void read_file_part(const Json& file, Manifest& manifest) {
+  if (file.at("name").get<std::string>() != kStateFile || json_integer(file.at("tile_bytes")) != kTileBytes) {
+    throw ManifestDefect("names another file, or other tiles, than this format has");
+  }
+  manifest.file_bytes = json_integer(file.at("bytes"));
+  const Json& tiles = json_list(file.at("crc32c"));
+  if (manifest.file_bytes < kPageBytes || manifest.file_bytes % kPageBytes != 0 ||
+      tile_count(manifest.file_bytes) != static_cast<int64_t>(tiles.size())) {
+    throw ManifestDefect("gives the file a size that its checksums do not cover");
+  }
+  for (const Json& tile : tiles) {
+    const auto text = tile.get<std::string>();
+    uint32_t crc = 0;
+    const auto* end = text.data() + text.size();
+    if (text.size() != 8 || std::from_chars(text.data(), end, crc, 16).ptr != end)
+      throw ManifestDefect("holds a checksum that is none");
+    manifest.tile_crcs.push_back(crc);
+  }
+}
+
+Manifest read_manifest(std::string_view text) {
+  const Json json = parse_json(text);
+  if (json.at("format").get<std::string>() != kFormatName) throw ManifestDefect("is of another format");
+  const int64_t version = json_integer(json.at("version"));
+  if (version != kFormatVersion || !json_list(json.at("required_features")).empty()) {
+    throw ManifestDefect(fmt::format(
+        "is of format version {}, or needs features, that this build does not know; use a newer one", version));
+  }
+  Manifest manifest;
+  manifest.step = json_integer(json.at("step"));
+  if (manifest.step < 0) throw ManifestDefect("has a negative step");
+  manifest.attempt = json.at("attempt").get<std::string>();
+  manifest.hdf5_version = json.at("hdf5_version").get<std::string>();
+  read_file_part(json.at("file"), manifest);
+  for (const Json& tensor : json_list(json.at("tensors"))) manifest.tensors.push_back(tensor_from_json(tensor));
+  check_tensors(manifest);
+  manifest.scalars = scalars_from_json(json.at("scalars"));
+  manifest.written_by = scalars_from_json(json.at("written_by"));
+  return manifest;
+}
+
+void check_own_hash(std::string_view text) {
+  const size_t tail = kHashBegins.size() + kHashDigits + kHashEnds.size();
+  if (text.size() < tail || !text.ends_with(kHashEnds) ||
+      text.substr(text.size() - tail, kHashBegins.size()) != kHashBegins) {
+    throw ManifestDefect("is cut short or altered: it does not end as it was written");
+  }
+  const size_t digits = text.size() - kHashEnds.size() - kHashDigits;
+  Sha256 hash;
+  hash.update(text.substr(0, digits));
+  hash.update(std::string(kHashDigits, '0'));
+  hash.update(kHashEnds);
+  if (hex(hash.finish()) != text.substr(digits, kHashDigits))
+    throw ManifestDefect("is altered: its own SHA-256 does not match");
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  Json json = {{"format", kFormatName},
+               {"version", kFormatVersion},
+               {"required_features", Json::array()},
+               {"step", manifest.step},
+               {"attempt", manifest.attempt},
+               {"written_by", scalars_to_json(manifest.written_by)},
+               {"scalars", scalars_to_json(manifest.scalars)},
+               {"hdf5_version", manifest.hdf5_version}};
+  Json tiles = Json::array();
+  for (uint32_t crc : manifest.tile_crcs) tiles.push_back(fmt::format("{:08x}", crc));
+  json["file"] = {
+      {"name", kStateFile}, {"bytes", manifest.file_bytes}, {"tile_bytes", kTileBytes}, {"crc32c", std::move(tiles)}};
+  Json tensors = Json::array();
+  for (const TensorEntry& tensor : manifest.tensors) tensors.push_back(tensor_to_json(tensor));
+  json["tensors"] = std::move(tensors);
+  std::string text = json.dump();
+  text.back() = ',';  // the closing brace; the hash comes last, at a place that needs no parser to find
+  text += kHashBegins;
+  const std::string digest = sha256_hex(text + std::string(kHashDigits, '0') + std::string(kHashEnds));
+  return text + digest + std::string(kHashEnds);
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& where) {
+  try {
+    check_own_hash(text);
+    return read_manifest(text);
+  } catch (const ManifestDefect& defect) {
+    throw CheckpointError(fmt::format("{} {}", where, defect.what()));
+  } catch (const Json::exception&) {
+    throw CheckpointError(fmt::format("{} lacks what a manifest must have, or has it in another type", where));
+  }
+}
+
+}  // namespace aliquot

@@ -1,0 +1,33 @@
+#include "checkpoint/file/page_plan.h"
+
+#include <algorithm>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+
+PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes) {
+  PagePlan plan;
+  int64_t end = 0;        // of the bytes seen
+  int64_t pages_end = 0;  // of the pages that have a writer
+  for (const FileExtent& extent : extents) {
+    if (extent.begin != end || extent.end <= extent.begin)
+      throw FaultError("the parts of a checkpoint's file do not tile it");
+    end = extent.end;
+    if (extent.begin < pages_end && plan.runs.back().rank != extent.rank) {
+      plan.fragments.push_back({extent.begin, std::min(extent.end, pages_end), extent.rank, plan.runs.back().rank});
+    }
+    if (extent.end <= pages_end) continue;
+    const int64_t begin = pages_end;
+    pages_end = (extent.end + page_bytes - 1) / page_bytes * page_bytes;
+    if (!plan.runs.empty() && plan.runs.back().rank == extent.rank) {
+      plan.runs.back().end = pages_end;
+    } else {
+      plan.runs.push_back({begin, pages_end, extent.rank});
+    }
+  }
+  if (end != pages_end) throw FaultError("a checkpoint's file is not whole pages");
+  return plan;
+}
+
+}  // namespace aliquot

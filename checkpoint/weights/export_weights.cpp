@@ -1,0 +1,116 @@
+#include "checkpoint/weights/export_weights.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+#include "checkpoint/file/convert.h"
+#include "checkpoint/find.h"
+#include "checkpoint/weights/safetensors.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kParameters = "parameters/";
+constexpr int64_t kElementsAtOnce = 512 << 10;
+
+/// A file that gets its name when it is whole.
+class NewFile {
+ public:
+  NewFile(const std::filesystem::path& directory, const std::string& name)
+      : directory_(Directory::open(FileSystem::system(), directory)), name_(name), hidden_(kAttemptPrefix + name) {
+    if (directory_.exists(name)) {
+      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (directory / name).string()));
+    }
+    directory_.remove(hidden_);  // what a killed one left
+    file_ = directory_.create(hidden_);
+  }
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile() {
+    if (!kept_) directory_.remove(hidden_);
+  }
+
+  void write(std::span<const std::byte> bytes) {
+    file_.write(bytes, end_bytes_);
+    end_bytes_ += static_cast<int64_t>(bytes.size());
+  }
+  void keep() {
+    file_.sync();
+    file_.close();
+    directory_.rename(hidden_, name_);
+    kept_ = true;
+    directory_.sync();
+  }
+
+ private:
+  Directory directory_;
+  std::string name_, hidden_;
+  File file_;
+  int64_t end_bytes_ = 0;
+  bool kept_ = false;
+};
+
+std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint, DType dtype) {
+  std::vector<const TensorEntry*> parameters;
+  for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
+    if (!tensor.path.starts_with(kParameters)) continue;
+    if (!converts(dtype, tensor.dtype)) {
+      throw UsageError(
+          fmt::format("tensor {} is {} and cannot become {}", printable(tensor.path), name(tensor.dtype), name(dtype)));
+    }
+    parameters.push_back(&tensor);
+  }
+  if (parameters.empty()) throw UsageError("the checkpoint has no parameters to export");
+  return parameters;
+}
+
+void make_directory(const std::filesystem::path& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw UsageError(fmt::format("cannot make {}: {}", directory.string(), error.message()));
+}
+
+}  // namespace
+
+int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
+                       const std::string& file_name, DType dtype, const VerifyProgress& progress) {
+  const auto parameters = parameters_of(checkpoint, dtype);
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorEntry* tensor : parameters) {
+    SafetensorsEntry& entry = entries.emplace_back();
+    entry.name = tensor->path.substr(kParameters.size());
+    entry.type = safetensors_type(dtype);
+    entry.shape = tensor->shape;
+  }
+  const std::string prefix =
+      safetensors_prefix(entries, {{"format", "pt"}});  // without it transformers refuses the file
+  const int64_t data_bytes = entries.back().end;
+  make_directory(directory);
+  NewFile file(directory, file_name);
+  file.write(std::as_bytes(std::span(prefix)));
+  std::vector<std::byte> from(kElementsAtOnce * 8), to(kElementsAtOnce * 8);
+  int64_t done_bytes = 0;
+  for (const TensorEntry* tensor : parameters) {
+    const int64_t width = element_bytes(tensor->dtype), count = tensor->size_bytes / width;
+    for (int64_t first = 0; first < count; first += kElementsAtOnce) {
+      const int64_t part = std::min(kElementsAtOnce, count - first);
+      checkpoint.read(std::span(from).first(static_cast<size_t>(part * width)), tensor->file_offset + first * width);
+      convert(dtype, to.data(), tensor->dtype, from.data(), part);
+      file.write(std::span(to).first(static_cast<size_t>(part * element_bytes(dtype))));
+      done_bytes += part * element_bytes(dtype);
+      if (progress) progress(done_bytes, data_bytes);
+    }
+  }
+  file.keep();
+  return static_cast<int64_t>(prefix.size()) + data_bytes;
+}
+
+void write_whole_file(const std::filesystem::path& directory, const std::string& file_name, std::string_view text) {
+  make_directory(directory);
+  NewFile file(directory, file_name);
+  file.write(std::as_bytes(std::span(text)));
+  file.keep();
+}
+
+}  // namespace aliquot

@@ -1,0 +1,125 @@
+// Weights into the shards of any world, and into a checkpoint.
+#include <chrono>
+#include <deque>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "checkpoint/file/convert.h"
+#include "checkpoint/file/io_lane.h"
+#include "checkpoint/file/tensor_entry.h"
+#include "checkpoint/save.h"
+#include "checkpoint/weights/weights.h"
+#include "sharding/comm/all_or_none.h"
+#include "sharding/pieces.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::string_view kParameters = "parameters/";
+
+struct Fit {
+  std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // null: zeros
+  std::vector<std::string> missing;
+};
+
+Fit fit(const State& state, const WeightFiles& weights, const std::filesystem::path& path, bool allow_missing) {
+  Fit result;
+  std::vector<std::string> defects;
+  std::set<std::string_view> wanted;
+  for (const StateTensor& tensor : state.tensors) {
+    if (!tensor.path.starts_with(kParameters)) continue;
+    const std::string name = tensor.path.substr(kParameters.size());
+    const WeightTensor* found = weights.find(name);
+    if (found == nullptr) {
+      result.missing.push_back(name);
+      if (!allow_missing) defects.push_back(fmt::format("{} is missing there", name));
+    } else {
+      wanted.insert(found->name);
+      if (found->entry->shape != tensor.shape) {
+        defects.push_back(fmt::format("{} is {} there and {} here", name, describe(tensor.dtype, found->entry->shape),
+                                      describe(tensor.dtype, tensor.shape)));
+      }
+    }
+    result.matches.emplace_back(&tensor, found);
+  }
+  for (const WeightTensor& tensor : weights.tensors()) {
+    if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only there", printable(tensor.name)));
+  }
+  if (defects.empty()) return result;
+  constexpr std::size_t kShown = 4;  // of another model, all of hundreds may differ
+  const std::size_t more = defects.size() > kShown ? defects.size() - kShown : 0;
+  defects.resize(defects.size() - more);
+  throw UsageError(fmt::format("the weights of {} do not fit this model: {}{}", path.string(), fmt::join(defects, "; "),
+                               more > 0 ? fmt::format("; and {} more", more) : ""));
+}
+
+/// Fills the pieces of one tensor, a staging chunk at a time.
+void fill(const StateTensor& tensor, const WeightTensor* from, std::span<std::byte> chunk) {
+  const int64_t width = element_bytes(tensor.dtype), at_once = static_cast<int64_t>(chunk.size()) / width;
+  std::optional<WeightAccess> access;
+  if (from != nullptr) access.emplace(*from, tensor.dtype);
+  for (const StatePiece& piece : tensor.pieces) {
+    for (int64_t first = 0; first < piece.count; first += at_once) {
+      const int64_t count = std::min(at_once, piece.count - first);
+      const auto bytes = chunk.first(static_cast<size_t>(count * width));
+      if (access) {
+        access->read(piece, first, count, bytes.data());
+      } else {
+        std::fill(bytes.begin(), bytes.end(), std::byte{0});
+      }
+      write_piece(tensor, piece, first, bytes);
+    }
+  }
+}
+
+}  // namespace
+
+LoadReport load_weights(const State& state, Communicator& communicator, const std::filesystem::path& path,
+                        const LoadOptions& options) {
+  const auto begun = std::chrono::steady_clock::now();
+  FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
+  LoadReport report;
+  report.path = path;
+  std::optional<WeightFiles> weights;
+  Fit found;
+  // All is known to fit before anything is touched.
+  all_or_none(communicator, [&] {
+    weights.emplace(WeightFiles::open(file_system, path));
+    found = fit(state, *weights, path, options.allow_missing);
+    for (const auto& [tensor, from] : found.matches) {
+      if (from != nullptr) WeightAccess(*from, tensor->dtype);
+    }
+  });
+  all_or_none(communicator, [&] {
+    const StagingRing ring(options.ledger);
+    for (const auto& [tensor, from] : found.matches) fill(*tensor, from, ring.chunk(0));
+  });
+  report.missing = std::move(found.missing);
+  report.extra = weights->left_out();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  return report;
+}
+
+ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
+                            const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars) {
+  const WeightFiles weights = WeightFiles::open(FileSystem::system(), file);
+  ImportReport report{
+      .path = {}, .tensor_count = weights.tensors().size(), .left_out = weights.left_out(), .rounded = {}};
+  State state;
+  state.scalars = scalars;
+  std::deque<WeightAccess> accesses;
+  for (const WeightTensor& from : weights.tensors()) {
+    StateTensor& tensor = state.tensors.emplace_back();
+    tensor.path = std::string(kParameters) + from.name;
+    tensor.shape = from.entry->shape;
+    tensor.dtype = DType::kFloat32;
+    tensor.access = &accesses.emplace_back(from, tensor.dtype);
+    tensor.pieces = {{.offset = 0, .count = tensor.element_count()}};
+    if (!converts_exactly(tensor.dtype, *from.entry->dtype)) report.rounded.push_back(from.name);
+  }
+  report.path =
+      save(state, communicator, directory, {.written_by = {{"imported_from", file.filename().string()}}}).path;
+  return report;
+}
+
+}  // namespace aliquot

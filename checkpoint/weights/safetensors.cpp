@@ -1,0 +1,143 @@
+#include "checkpoint/weights/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/file/tensor_entry.h"
+#include "checkpoint/weights/safetensors_sax.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+
+struct Type {
+  std::string_view name;
+  int64_t bytes;
+  std::optional<DType> dtype;
+};
+constexpr std::array kTypes{Type{"F32", 4, DType::kFloat32},
+                            Type{"BF16", 2, DType::kBFloat16},
+                            Type{"F16", 2, DType::kFloat16},
+                            Type{"F64", 8, DType::kFloat64},
+                            Type{"I16", 2, DType::kInt16},
+                            Type{"U8", 1, DType::kUInt8},
+                            Type{"BOOL", 1, {}},
+                            Type{"I8", 1, {}},
+                            Type{"F8_E4M3", 1, {}},
+                            Type{"F8_E5M2", 1, {}},
+                            Type{"U16", 2, {}},
+                            Type{"I32", 4, {}},
+                            Type{"U32", 4, {}},
+                            Type{"I64", 8, {}},
+                            Type{"U64", 8, {}}};
+
+void check_entry(SafetensorsEntry& tensor) {
+  const auto refuse = [&](const std::string& what) {
+    throw SafetensorsDefect(fmt::format("says that tensor {} {}", printable(tensor.name), what));
+  };
+  const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == tensor.type; });
+  if (type == kTypes.end()) refuse(fmt::format("is of an unknown type, {}", printable(tensor.type)));
+  tensor.dtype = type->dtype;
+  const auto count = checked_element_count(tensor.shape);
+  if (!count) refuse("has a shape that cannot be");
+  if (tensor.begin > tensor.end) refuse("ends before it begins");
+  if (tensor.end - tensor.begin != *count * type->bytes) refuse("has other bytes than its shape");
+}
+
+void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
+  std::sort(tensors.begin(), tensors.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  int64_t end = 0;
+  for (const SafetensorsEntry& tensor : tensors) {
+    if (tensor.begin != end) {
+      throw SafetensorsDefect(fmt::format(
+          "{} tensor {}", tensor.begin < end ? "lays another over" : "leaves a hole before", printable(tensor.name)));
+    }
+    end = tensor.end;
+  }
+  if (end != data_bytes) {
+    throw SafetensorsDefect(fmt::format("describes {} bytes of tensors where the file has {}", end, data_bytes));
+  }
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where) {
+  try {
+    if (!text.starts_with('{')) throw SafetensorsDefect("is no safetensors file: its header is no JSON object");
+    // The parser takes a NUL for the end of the text, and would never see what follows it.
+    if (text.find('\0') != std::string_view::npos) throw SafetensorsDefect("has a header that is not JSON (a NUL)");
+    SafetensorsSax sax;
+    nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
+    SafetensorsHeader header = sax.take();
+    for (SafetensorsEntry& tensor : header.tensors) check_entry(tensor);
+    check_tiling(header.tensors, data_bytes);
+    std::sort(header.tensors.begin(), header.tensors.end(),
+              [](const SafetensorsEntry& a, const SafetensorsEntry& b) { return a.name < b.name; });
+    return header;
+  } catch (const SafetensorsDefect& defect) {
+    throw UsageError(fmt::format("{} {}", where, defect.what()));
+  }
+}
+
+std::string safetensors_prefix(std::vector<SafetensorsEntry>& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  int64_t end = 0;
+  for (SafetensorsEntry& tensor : tensors) {
+    tensor.begin = end;
+    const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == tensor.type; });
+    tensor.end = end += *checked_element_count(tensor.shape) * type->bytes;
+    json[tensor.name] = {{"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+  }
+  std::string text = json.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length(kLengthBytes, '\0');
+  for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  return length + text;
+}
+
+SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesystem::path& path) {
+  const auto read_prefix = [&](const File& file, int64_t offset, int64_t count) {
+    std::string text(static_cast<size_t>(count), '\0');
+    file.read(std::as_writable_bytes(std::span(text)), offset);
+    return text;
+  };
+  try {
+    std::error_code error;
+    const std::filesystem::path real = std::filesystem::canonical(path, error);
+    if (error) throw FaultError(fmt::format("cannot open {}: {}", path.string(), error.message()));
+    File file = Directory::open(file_system, real.parent_path()).open_for_reading(real.filename());
+    if (!file.is_regular()) throw FaultError(fmt::format("{} is no regular file", path.string()));
+    const int64_t file_bytes = file.size_bytes();
+    if (file_bytes < kLengthBytes)
+      throw FaultError(fmt::format("{} is too short for a safetensors file", path.string()));
+    uint64_t header_bytes = 0;
+    const std::string length = read_prefix(file, 0, kLengthBytes);
+    for (size_t i = 0; i < length.size(); ++i) {
+      header_bytes |= static_cast<uint64_t>(static_cast<unsigned char>(length[i])) << (8 * i);
+    }
+    if (header_bytes > static_cast<uint64_t>(std::min(kSafetensorsHeaderLimit, file_bytes - kLengthBytes))) {
+      throw FaultError(
+          fmt::format("{} is no safetensors file: its header would have {} bytes", path.string(), header_bytes));
+    }
+    const int64_t data_offset = kLengthBytes + static_cast<int64_t>(header_bytes);
+    const std::string text = read_prefix(file, kLengthBytes, static_cast<int64_t>(header_bytes));
+    return {std::move(file), parse_safetensors_header(text, file_bytes - data_offset, path.string()), data_offset};
+  } catch (const FaultError& error) {
+    throw UsageError(error.what());
+  }
+}
+
+std::string_view safetensors_type(DType dtype) {
+  return std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.dtype == dtype; })->name;
+}
+
+}  // namespace aliquot
