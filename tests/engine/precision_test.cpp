@@ -72,18 +72,7 @@ TEST_P(EveryPrecision, UsesTheMemoryThatWasPlanned) {
     for (const int stage : {0, 1, 2, 3}) {
       const Settings settings = settings_of(GetParam().precision, stage, 2, AccumulateInto::kShard);
       World::threads(
-          ranks,
-          [&](World& world) {
-            SmallModel model(settings.options.precision);
-            Engine engine(world, settings.options);
-            declare(engine, model);
-            for (int step = 0; step < 2; ++step) {
-              for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
-              EXPECT_FALSE(engine.step().skipped);
-            }
-            EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-          },
-          kHosts);
+          ranks, [&](World& world) { expect_planned_memory(world, settings); }, kHosts);
     }
   }
 }

@@ -126,18 +126,7 @@ TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);
     World::threads(
-        3,
-        [&](World& world) {
-          SmallModel model(settings.options.precision);
-          Engine engine(world, settings.options);
-          declare(engine, model);
-          for (int step = 0; step < 2; ++step) {
-            for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
-            EXPECT_FALSE(engine.step().skipped);
-          }
-          EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        },
-        world_options(WorldChoice::kThreads));
+        3, [&](World& world) { expect_planned_memory(world, settings); }, world_options(WorldChoice::kThreads));
   }
 }
 
@@ -165,7 +154,7 @@ TEST(PretendedGpus, TheCheckingModeFindsGradientsWrittenTooFar) {
             pair.gradient[1][kCount] = 1;
           }
           EXPECT_EQ(
-              told([&] { const Scope live = pair.engine.units()[0].backward(); }),
+              refusal([&] { const Scope live = pair.engine.units()[0].backward(); }),
               "backward b wrote beyond the gradient of b.w: to its element 64, but it is declared with elements 0 "
               "to 63 (found by EngineOptions::check)");
         },

@@ -5,6 +5,7 @@
 
 #include "tests/engine/blocks_model.h"
 #include "tests/support/adversarial_device.h"
+#include "tests/support/refusal.h"
 
 namespace aliquot {
 namespace {
@@ -257,22 +258,12 @@ TEST(Recompute, RanksMayNeedDifferentSizes) {
       kHosts);
 }
 
-template <typename Call>
-std::string refused(Call call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 TEST(Recompute, IsRefusedWithASentence) {
   World::threads(
       1,
       [](World& world) {
         const auto with = [&](const EngineOptions& options, const ActivationSpec& spec, const Recompute& recompute) {
-          return refused([&] {
+          return test::refusal([&] {
             float *value = nullptr, *gradient = nullptr;
             Engine engine(world, options);
             engine.add_unit("h").add("a", {4}, &value, &gradient);
@@ -288,7 +279,7 @@ TEST(Recompute, IsRefusedWithASentence) {
         EXPECT_NE(with({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
         EXPECT_NE(with({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
         EXPECT_NE(with({}, {{}, 8}, {}).find("and no use"), std::string::npos);
-        EXPECT_EQ(with({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "");
+        EXPECT_EQ(with({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "nothing was refused");
       },
       kHosts);
 }

@@ -9,25 +9,16 @@
 #include "engine/run/tensor_stream.h"
 #include "optim/custom_rule.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/refusal.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
+using test::refusal;
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN(),
                  kInfinity = std::numeric_limits<double>::infinity();
-
-/// The sentence of the UsageError that `call` throws.
-template <typename Call>
-std::string refusal(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was refused";
-}
 
 /// An engine of one parameter, of one rank.
 class Refusals : public testing::Test {

@@ -99,6 +99,9 @@ inline const WorldOptions kHosts = {.device = DeviceChoice::kHost, .timeout_seco
 /// train() on that many thread-ranks, as rank 0 saw it.
 Outcome train_on(int ranks, const Settings& settings, const WorldOptions& options = kHosts);
 
+/// Trains two steps of two micro-batches and expects the ledger's peaks to be the plan's.
+void expect_planned_memory(World& world, const Settings& settings);
+
 /// Norms and losses, as rank 0 saw them, of steps with a layer frozen after the first, and an evaluation after each.
 std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings);
 

@@ -1,4 +1,6 @@
 // The small model trained through the engine.
+#include <gtest/gtest.h>
+
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {
@@ -91,6 +93,17 @@ Outcome train_on(int ranks, const Settings& settings, const WorldOptions& option
       },
       options);
   return outcome;
+}
+
+void expect_planned_memory(World& world, const Settings& settings) {
+  SmallModel model(settings.options.precision);
+  Engine engine(world, settings.options);
+  declare(engine, model);
+  for (int step = 0; step < 2; ++step) {
+    for (int m = 0; m < 2; ++m) train_micro_batch(engine, model, step, m, world.rank());
+    EXPECT_FALSE(engine.step().skipped);
+  }
+  EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
 }
 
 std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {

@@ -4,21 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {
 namespace {
-
-ModelSpec deep_model(int unit_count, int64_t elements) {
-  ModelSpec model;
-  for (int u = 0; u < unit_count; ++u) {
-    model.units.push_back(
-        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {elements}}}}, GradientMode::kAdd});
-    model.uses.push_back({u});
-  }
-  return model;
-}
 
 int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   try {
@@ -32,7 +23,7 @@ int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topo
 
 /// On GPUs state may go to the host's memory, as the last thing tried; on hosts that would save nothing.
 TEST(Budget, OffloadsStateOfGpusWhereNothingElseFits) {
-  const ModelSpec model = deep_model(12, 1 << 24);
+  const ModelSpec model = testing::chain(12, 1 << 24);
   Topology gpus = testing::hosts(2, 2);
   gpus.gpu_of_rank = {0, 1};
   const CostModel cost = CostModel::typical_gpu();
@@ -47,7 +38,7 @@ TEST(Budget, OffloadsStateOfGpusWhereNothingElseFits) {
 }
 
 TEST(Budget, IsKeptAndMoreIsNeverSlower) {
-  const ModelSpec model = deep_model(12, 1 << 16);
+  const ModelSpec model = testing::chain(12, 1 << 16);
   // Gathers come once a pass and reduces once a step, so it is gathers that memory can save.
   const Policy policy = {
       .zero_stage = 3, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kFull, .gather = GatherMode::kCopy};
@@ -75,7 +66,7 @@ TEST(Budget, IsKeptAndMoreIsNeverSlower) {
 
 /// A model whose step takes next to nothing beyond what is always there.
 TEST(Budget, CountsWhatIsStagedBetweenSteps) {
-  const ModelSpec model = deep_model(2, 1 << 16);
+  const ModelSpec model = testing::chain(2, 1 << 16);
   const Topology topology = Topology::one_host(1);
   const Plan whole = plan(model, {.zero_stage = 0}, topology);
   const int64_t peak_bytes = account(whole.schedule).peak_bytes;
@@ -102,7 +93,7 @@ TEST(Budget, NeverChangesWhatChangesBits) {
 }
 
 TEST(Budget, SaysWhatFasterOnesWouldTake) {
-  const ModelSpec model = deep_model(12, 1 << 16);
+  const ModelSpec model = testing::chain(12, 1 << 16);
   const Policy policy = {.zero_stage = 3, .gather = GatherMode::kCopy};
   const Topology topology = testing::hosts(4, 1);
   const Plan tight =
@@ -131,13 +122,8 @@ TEST(Budget, TrainsWithTheSameBits) {
 }
 
 ModelSpec model_that_keeps(int use_count) {
-  ModelSpec model;
-  for (int u = 0; u < use_count; ++u) {
-    model.units.push_back(
-        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {1 << 14}}}}, GradientMode::kAdd});
-    model.uses.push_back({u});
-    model.activations.uses.push_back({4096, 1 << 20, 0, true});
-  }
+  ModelSpec model = testing::chain(use_count, 1 << 14);
+  for (int u = 0; u < use_count; ++u) model.activations.uses.push_back({4096, 1 << 20, 0, true});
   return model;
 }
 

@@ -8,6 +8,7 @@
 #include "engine/proof/validate.h"
 #include "optim/norm_tree.h"
 #include "sharding/comm/reduce_staging.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 
 namespace aliquot {
@@ -15,17 +16,6 @@ namespace {
 
 constexpr int kUnits = 8;
 constexpr int64_t kStateBytes = 8;  // two fp32 moments a parameter
-
-/// Units of one size, whose shards need no padding.
-ModelSpec even_model(int unit_count, int64_t elements_a_unit) {
-  ModelSpec model;
-  for (int u = 0; u < unit_count; ++u) {
-    model.units.push_back(
-        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.w", u), {elements_a_unit}}}}, GradientMode::kAdd});
-    model.uses.push_back({u});
-  }
-  return model;
-}
 
 class PeakMemory : public ::testing::TestWithParam<int> {
  protected:
@@ -38,7 +28,7 @@ class PeakMemory : public ::testing::TestWithParam<int> {
 
   Plan planned(Policy policy) const {
     policy.state_bytes_per_block = kStateBytes * kBlockElements;
-    return plan(even_model(kUnits, unit() / 4), policy, Topology::one_host(static_cast<int>(ranks())));
+    return plan(testing::chain(kUnits, unit() / 4), policy, Topology::one_host(static_cast<int>(ranks())));
   }
   /// At the norm: the squares of all units, and every rank's parts.
   int64_t norm(const Plan& plan) const { return squares() + norm_part_bytes(plan.flats) * ranks(); }
@@ -135,7 +125,7 @@ TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
   const int64_t left = account(whole.schedule).step_peak_bytes - standing_bytes(whole.schedule);
   EXPECT_LE(left, 1024 * kKiB);
   EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / (kStreamCopies * 4) * (kStreamCopies * 4));
-  const Plan small = plan(even_model(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
+  const Plan small = plan(testing::chain(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
   EXPECT_EQ(small.schedule.stream_bytes, kStreamCopies * 100 * 4);
 }
 
@@ -143,7 +133,7 @@ TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
 TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
   Topology topology = Topology::one_host(4);
   topology.node_of_rank = {0, 1, 0, 2};
-  const Plan p = plan(even_model(2, 1 << 14), {.zero_stage = 2, .replica_count = 2}, topology);
+  const Plan p = plan(testing::chain(2, 1 << 14), {.zero_stage = 2, .replica_count = 2}, topology);
   Topology two_nodes = Topology::one_host(2);
   two_nodes.node_of_rank = {0, 1};
   const auto staging = std::ranges::find(p.schedule.buffers, Role::kExchangeStaging, &PlannedBuffer::role);
@@ -165,7 +155,7 @@ TEST(ZeroTable, ModelStatesFallAsThePaperSays) {
   for (const int ranks : {1, 4, 16, 64, 256, 1024}) {
     std::string line = fmt::format("{:>6}", ranks);
     for (const int stage : {0, 1, 2, 3}) {
-      const Plan p = plan(even_model(kCount, kElements * 95), {.zero_stage = stage}, testing::hosts(ranks, 8));
+      const Plan p = plan(testing::chain(kCount, kElements * 95), {.zero_stage = stage}, testing::hosts(ranks, 8));
       const BytesByCategory peak = account(p.schedule).peak;
       const int64_t states = peak[0] + peak[1] + peak[2];  // parameters, gradients, optimizer
       const int64_t whole = kPsi * (stage == 0 ? 16 : stage == 1 ? 8 : stage == 2 ? 4 : 0);

@@ -6,11 +6,13 @@
 
 #include "kernels/system/error.h"
 #include "tests/engine/plan/brute_force.h"
+#include "tests/engine/plan/chain_model.h"
 #include "tests/engine/plan/random_plan.h"
 
 namespace aliquot {
 namespace {
 
+using testing::chain;
 using testing::describe;
 using testing::draw;
 using testing::Drawn;
@@ -19,17 +21,6 @@ std::string sentences(const std::vector<Defect>& defects) {
   std::string lines;
   for (const Defect& defect : defects) lines += fmt::format("  {}: {}\n", name(defect.kind), defect.sentence);
   return lines;
-}
-
-/// `unit_count` units of one tensor each, used one after the other.
-ModelSpec chain(int unit_count, int64_t element_count = 1000) {
-  ModelSpec model;
-  for (int u = 0; u < unit_count; ++u) {
-    model.units.push_back(
-        {fmt::format("h.{}", u), {{.tensor = {fmt::format("h.{}.w", u), {element_count}}}}, GradientMode::kAdd});
-    model.uses.push_back({u});
-  }
-  return model;
 }
 
 Plan plan_chain(Policy policy, int unit_count = 3) { return plan(chain(unit_count), policy, Topology::one_host(2)); }

@@ -95,7 +95,7 @@ TEST(Check, IsAskedForByTheEnvironmentToo) {
   setenv("ALIQUOT_CHECK", "0", 1);
   EXPECT_FALSE(checks());
   setenv("ALIQUOT_CHECK", "yes", 1);
-  EXPECT_EQ(told(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
+  EXPECT_EQ(refusal(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
   unsetenv("ALIQUOT_CHECK");
 }
 
@@ -104,7 +104,7 @@ TEST(Check, IsAgreedUponByRanks) {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(told(differ),
+  EXPECT_EQ(refusal(differ),
             "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
@@ -150,7 +150,7 @@ void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& wr
       const Scope live = pair.engine.units()[1].backward();
       write(pair, live);
     }
-    EXPECT_EQ(told([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence) << title(options);
+    EXPECT_EQ(refusal([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence) << title(options);
   }
 }
 
@@ -189,7 +189,7 @@ TEST(Check, FindsActivationsWrittenTooFar) {
         const Scope live = pair.engine.units()[0].forward();
         static_cast<char*>(live.memory().*member)[43] = 0;
       }
-      const std::string said = told([&] { const Scope live = pair.engine.units()[1].forward(); });
+      const std::string said = refusal([&] { const Scope live = pair.engine.units()[1].forward(); });
       EXPECT_NE(said.find("forward a wrote beyond the "), std::string::npos) << said;
       EXPECT_NE(said.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << said;
     }
@@ -206,7 +206,7 @@ TEST(Check, FindsWhatTheLastScopeWrote) {
     const Scope live = pair.engine.units()[0].backward();
     pair.gradient[0][64] = 7;
   }
-  EXPECT_NE(told([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
+  EXPECT_NE(refusal([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
             std::string::npos);
   EXPECT_THROW((void)pair.engine.step(), FaultError) << "the ranks are no longer together";
 }

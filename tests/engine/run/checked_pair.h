@@ -8,8 +8,11 @@
 
 #include "engine/engine.h"
 #include "tests/engine/small_model.h"
+#include "tests/support/refusal.h"
 
 namespace aliquot::testing_model {
+
+using test::refusal;
 
 inline constexpr int64_t kCount = 64;
 
@@ -42,17 +45,6 @@ struct Pair {
   float *value[3] = {}, *gradient[3] = {};
   Engine engine;
 };
-
-/// The sentence of what `call` throws.
-template <typename Call>
-std::string told(const Call& call) {
-  try {
-    call();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 inline std::vector<EngineOptions> every_stage(bool check) {
   std::vector<EngineOptions> all;

@@ -1,25 +1,15 @@
 // How often ranks meet, exactly; and what the arena's peak is, by a formula whose terms have names.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "engine/plan/order.h"
 #include "engine/plan/schedule.h"
+#include "tests/engine/plan/chain_model.h"
 
 namespace aliquot {
 namespace {
 
 constexpr int kUnits = 5;
 constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // of a unit; whole blocks on 1, 2, 3, 4 and 8 ranks
-
-ModelSpec model_of(int units) {
-  ModelSpec model;
-  for (int u = 0; u < units; ++u) {
-    model.units.push_back(
-        {fmt::format("u{}", u), {{.tensor = {fmt::format("u{}.w", u), {kElements}}}}, GradientMode::kAdd});
-    model.uses.push_back({u});
-  }
-  return model;
-}
 
 int count(const Plan& plan, Verb verb) {
   int found = 0;
@@ -42,7 +32,7 @@ TEST(Collectives, AreAsManyAsTheStageNeeds) {
                                .accumulate_into = into,
                                .prefetch = 0,
                                .gather = GatherMode::kCopy};
-        const Plan p = plan(model_of(kUnits), policy, Topology::one_host(4));
+        const Plan p = plan(testing::chain(kUnits, kElements), policy, Topology::one_host(4));
         const int reduces = into == AccumulateInto::kFull ? kUnits : kUnits * accumulate;
         EXPECT_EQ(count(p, Verb::kReduce), reduces);
         EXPECT_EQ(count(p, Verb::kSpread), stage == 0 ? kUnits : 0);
@@ -59,15 +49,16 @@ TEST(Collectives, AreAsManyAsTheStageNeeds) {
 
 TEST(Collectives, KeepingUnitsWholeSavesTheirGathers) {
   for (int kept = 0; kept <= kUnits; ++kept) {
-    const Plan p =
-        plan(model_of(kUnits), {.zero_stage = 3, .prefetch = 0, .keep_gathered = kept, .gather = GatherMode::kCopy},
-             Topology::one_host(2));
+    const Plan p = plan(testing::chain(kUnits, kElements),
+                        {.zero_stage = 3, .prefetch = 0, .keep_gathered = kept, .gather = GatherMode::kCopy},
+                        Topology::one_host(2));
     EXPECT_EQ(count(p, Verb::kGather), 2 * kUnits - std::max(kept, 1));
   }
 }
 
 TEST(Collectives, AViewMeetsForNothing) {
-  const Plan p = plan(model_of(kUnits), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
+  const Plan p =
+      plan(testing::chain(kUnits, kElements), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
   EXPECT_EQ(collectives(p), kUnits + 1) << "a reduce a unit, and the norm";
 }
 
@@ -82,7 +73,7 @@ const Row kRows[] = {{"Fp32", {}},
                      {"Bf16Sent", {.compute = DType::kBFloat16, .reduce = DType::kBFloat16}},
                      {"Fp16", {.compute = DType::kFloat16}}};
 
-class PeakFormula : public testing::TestWithParam<Row> {};
+class PeakFormula : public ::testing::TestWithParam<Row> {};
 
 /// Bytes a parameter: c of the working copy, g of the gradient, m of the master, 8 of two moments.
 TEST_P(PeakFormula, NamesItsTerms) {
@@ -92,8 +83,9 @@ TEST_P(PeakFormula, NamesItsTerms) {
   const int64_t all = kUnits * kElements;
   for (const int ranks : {1, 2, 4, 8}) {
     for (const int stage : {0, 1, 2, 3}) {
-      const Plan p = plan(model_of(kUnits), {.zero_stage = stage, .precision = precision, .gather = GatherMode::kCopy},
-                          Topology::one_host(ranks));
+      const Plan p =
+          plan(testing::chain(kUnits, kElements),
+               {.zero_stage = stage, .precision = precision, .gather = GatherMode::kCopy}, Topology::one_host(ranks));
       const BytesByCategory peak = account(p.schedule).peak;
       const auto of = [&](Category category) { return peak[static_cast<std::size_t>(category)]; };
       EXPECT_EQ(of(Category::kParameters), (stage == 3 ? all / ranks : all) * c);
@@ -108,7 +100,7 @@ TEST_P(PeakFormula, NamesItsTerms) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, PeakFormula, testing::ValuesIn(kRows),
+INSTANTIATE_TEST_SUITE_P(Precisions, PeakFormula, ::testing::ValuesIn(kRows),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
