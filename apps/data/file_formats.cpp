@@ -1,5 +1,3 @@
-#include "apps/data/file_formats.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -7,6 +5,7 @@
 #include <fmt/format.h>
 #include <string_view>
 
+#include "apps/data/mapped_tokens.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -1,4 +1,4 @@
-#include "apps/data/permutation.h"
+#include "apps/data/loader.h"
 
 namespace aliquot {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "apps/data/file_formats.h"
 #include "apps/data/mapped_tokens.h"
 #include "kernels/system/error.h"
 

@@ -1,10 +1,10 @@
 // aliquot doctor: what this build and this machine offer.
+#include "apps/doctor/doctor.h"
+
 #include <filesystem>
 #include <fmt/format.h>
 
 #include "apps/commands.h"
-#include "apps/doctor/machine_rates.h"
-#include "apps/doctor/machine_report.h"
 #include "apps/explain/explain.h"
 #include "apps/options/arguments.h"
 #include "apps/plan/machine.h"

@@ -1,10 +1,9 @@
-#include "apps/doctor/link_rates.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <vector>
 
+#include "apps/doctor/doctor.h"
 #include "engine/cost/crossings.h"
 #include "kernels/system/seconds.h"
 

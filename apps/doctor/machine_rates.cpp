@@ -1,8 +1,6 @@
-#include "apps/doctor/machine_rates.h"
-
 #include <atomic>
 
-#include "apps/doctor/rank_rates.h"
+#include "apps/doctor/doctor.h"
 #include "kernels/device/host_stream.h"
 
 namespace aliquot {

@@ -1,5 +1,3 @@
-#include "apps/doctor/machine_report.h"
-
 #include <algorithm>
 #include <cstdlib>
 #include <dnnl.h>
@@ -12,6 +10,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "apps/doctor/doctor.h"
 #include "apps/train/memory_table.h"
 #include "apps/version.h"
 #include "kernels/device/device.h"

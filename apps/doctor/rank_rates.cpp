@@ -1,10 +1,8 @@
-#include "apps/doctor/rank_rates.h"
-
 #include <algorithm>
 #include <functional>
 #include <vector>
 
-#include "apps/doctor/link_rates.h"
+#include "apps/doctor/doctor.h"
 #include "apps/models/cuda/model_loops_cuda.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/kernels.h"

@@ -6,8 +6,7 @@
 #include <set>
 
 #include "apps/explain/evidence.h"
-#include "apps/explain/lateness.h"
-#include "apps/explain/missing.h"
+#include "apps/explain/findings.h"
 #include "apps/ranks_text.h"
 
 namespace aliquot {

@@ -1,10 +1,10 @@
-#include "apps/explain/lateness.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <utility>
 #include <vector>
+
+#include "apps/explain/findings.h"
 
 namespace aliquot {
 namespace {

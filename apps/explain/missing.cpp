@@ -1,11 +1,9 @@
-#include "apps/explain/missing.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <iterator>
 #include <set>
 
-#include "apps/explain/waits.h"
+#include "apps/explain/findings.h"
 #include "apps/ranks_text.h"
 
 namespace aliquot {

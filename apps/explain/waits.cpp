@@ -1,11 +1,10 @@
-#include "apps/explain/waits.h"
-
 #include <algorithm>
 #include <iterator>
 #include <map>
 #include <tuple>
 #include <utility>
 
+#include "apps/explain/findings.h"
 #include "sharding/comm/exchange_purpose.h"
 
 namespace aliquot {

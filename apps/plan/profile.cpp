@@ -1,10 +1,9 @@
-#include "apps/plan/profile.h"
-
 #include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
 
 #include "apps/metrics/metrics_lines.h"
+#include "apps/plan/use_costs.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

@@ -1,6 +1,5 @@
-#include "apps/plan/work.h"
-
 #include "apps/models/parameters.h"
+#include "apps/plan/use_costs.h"
 
 namespace aliquot {
 namespace {

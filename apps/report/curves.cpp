@@ -1,5 +1,3 @@
-#include "apps/report/curves.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -7,6 +5,7 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
+#include "apps/report/charts.h"
 
 namespace aliquot {
 namespace {

@@ -6,10 +6,7 @@
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
 #include "apps/options/arguments.h"
-#include "apps/report/bars.h"
-#include "apps/report/curves.h"
-#include "apps/report/rank_table.h"
-#include "apps/report/step_charts.h"
+#include "apps/report/charts.h"
 #include "apps/train/memory_table.h"
 #include "apps/version.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/report/report_run.h"
+#include "apps/report/charts.h"
 
 namespace aliquot {
 

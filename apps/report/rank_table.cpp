@@ -1,10 +1,9 @@
-#include "apps/report/rank_table.h"
-
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
 
 #include "apps/drawing/svg.h"
+#include "apps/report/charts.h"
 
 namespace aliquot {
 namespace {

@@ -1,5 +1,3 @@
-#include "apps/report/step_charts.h"
-
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
@@ -7,7 +5,7 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
-#include "apps/report/bars.h"
+#include "apps/report/charts.h"
 #include "apps/train/memory_table.h"
 
 namespace aliquot {

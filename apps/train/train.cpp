@@ -11,15 +11,19 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "apps/checkpoints/commands.h"
+#include "apps/checkpoints/saved_shape.h"
 #include "apps/commands.h"
 #include "apps/data/token_source.h"
+#include "apps/models/hugging_face/config.h"
 #include "apps/options/deepspeed.h"
 #include "apps/say.h"
 #include "apps/train/stop_request.h"
-#include "apps/train/train_init.h"
 #include "apps/train/train_run.h"
 #include "apps/train/train_settings.h"
 #include "checkpoint/find.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/weights/weights.h"
 #include "engine/run/memory/guard_range.h"
 #include "kernels/device/device.h"
 #include "kernels/system/error.h"
@@ -98,6 +102,50 @@ void check_before_ranks(const TrainOptions& options) {
   }
   check_where_it_writes(options);
   if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
+}
+
+constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",        "kv-heads",  "hidden",
+                                         "context", "vocabulary", "norm epsilon", "RoPE theta"};
+
+void define(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
+  refuse_contradiction(options, shape, where, names, options.allow_missing);
+  options.described = shape;
+}
+
+std::string options_define_model(const TrainOptions& options, const std::string& why) {
+  return fmt::format("--init {}: {}; the options define the model: {}.", options.init, why,
+                     numbers_text(model_shape(options)));
+}
+
+std::vector<std::string> take_config(TrainOptions& options) {
+  const auto path = config_beside(options.init);
+  if (!path) return {options_define_model(options, "there is no config.json beside the weights")};
+  const ModelConfig config = read_model_config(*path);
+  define(options, config.shape, path->string(), config.names);
+  return config.remarks;
+}
+
+std::vector<std::string> take_checkpoint(TrainOptions& options, const std::filesystem::path& path) {
+  const std::string where = path.string();
+  const Manifest manifest =
+      parse_manifest(read_manifest_text(FileSystem::system(), path), (path / kManifestFile).string());
+  const auto shape = saved_shape(manifest, where);
+  if (!shape) return {};  // reading its tensors will fail with an error
+  if (!records_shape(manifest.scalars))
+    return {options_define_model(options, "the checkpoint does not record its model's heads")};
+  define(options, *shape, where, kNamesOfCheckpoints);
+  return {};
+}
+
+/// Sets options.described to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves it
+/// unset if neither describes a model, or nothing is at --init, which is an error only when the weights are read. Returns
+/// warnings, a sentence each. Throws UsageError if the file is not supported or an option contradicts it, and CheckpointError
+/// if the manifest is damaged.
+std::vector<std::string> take_model_of_init(TrainOptions& options) {
+  if (options.init.empty()) return {};
+  if (is_weights(options.init)) return take_config(options);
+  const auto path = find_checkpoint_at(options.init);
+  return path ? take_checkpoint(options, *path) : std::vector<std::string>{};
 }
 
 std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 
-#include "apps/doctor/rank_rates.h"
+#include "apps/doctor/doctor.h"
 #include "apps/models/cuda/model_loops_cuda.h"
 #include "apps/models/make_model.h"
 #include "apps/train/wrap.h"

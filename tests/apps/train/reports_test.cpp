@@ -6,7 +6,7 @@
 
 #include "apps/metrics/metrics.h"
 #include "apps/metrics/run_record.h"
-#include "apps/plan/profile.h"
+#include "apps/plan/use_costs.h"
 #include "apps/train/digest.h"
 #include "apps/train/memory_table.h"
 #include "apps/train/progress.h"
