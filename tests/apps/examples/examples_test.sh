@@ -36,7 +36,7 @@ fi
 "$examples/mlp_c" 2 0 60 "$scratch/state" >>"$scratch/first"
 same "mlp in C, resumed" "$scratch/whole" "$scratch/first"
 expect pass "" test -e "$scratch/state/step-00000060/state.h5"
-expect fail "there is no ZeRO stage 5" "$examples/mlp_c" 2 5
+expect fail "the option zero-stage: '5' will not do: give one of 0, 1, 2, 3" "$examples/mlp_c" 2 5
 expect fail "a world needs at least one rank" "$examples/mlp_c" 0
 
 # The transformer that knows nothing of ranks, and the same one sharded: on one rank to the bit.
