@@ -21,8 +21,8 @@ class PlaceNames {
   }
   std::string of(const PlannedBuffer& buffer) const {
     static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
-        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M',
-        'O', 'a', 'k', 'z', 'b', 'd', 'y', 'i', 'E', 'e', 'j', 'h', 'c', 'v', 'C'};
+        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O',
+        'a', 'k', 'z', 'b', 'd', 'y', 'i', 'E', 'e', 'j', 'h', 'c', 'v', 'C', 'R', 'X'};
     const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
     const auto role = static_cast<std::size_t>(buffer.role);
     const std::string letter =

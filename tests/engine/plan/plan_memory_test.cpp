@@ -140,6 +140,7 @@ TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
   ASSERT_NE(staging, p.schedule.buffers.end());
   EXPECT_EQ(staging->size_bytes, reduce_staging(two_nodes, (1 << 14) / 4).size_bytes());
   EXPECT_EQ(staging->space, Space::kPeers) << "memory of the group that reduces";
+  EXPECT_NE(text(p).find("+X0"), std::string::npos);
   prove(p);
 }
 
