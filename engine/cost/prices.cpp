@@ -1,6 +1,7 @@
 #include "engine/cost/prices.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <fmt/format.h>
 
@@ -30,7 +31,6 @@ class Pricing {
       case Verb::kForward:
       case Verb::kRecompute:
       case Verb::kBackward: return {model_code(operation), 0};
-      case Verb::kRelease: return {};
       case Verb::kRefresh: return refresh(operation.place);
       case Verb::kGather:
         if (plan_.policy.quantize_weights) return gather_encoded(operation.place);
@@ -48,7 +48,9 @@ class Pricing {
       case Verb::kUpdate: return {update(operation.place), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
+      default: break;
     }
+    assert(info(operation.verb).actor == Actor::kNobody);
     return {};
   }
 

@@ -119,7 +119,7 @@ class Pass {
 
   /// Copies of a step and of the one after it are in order by their lane, so none can overtake another of the same bytes.
   OperationId add_copy(Verb verb, const Need& need, const Operation& what) {
-    draft_.operations.push_back({verb, Lane::kIo, need.unit, what.micro_batch, {}});
+    draft_.operations.push_back({verb, info(verb).lane, need.unit, what.micro_batch, {}});
     return static_cast<OperationId>(draft_.operations.size()) - 1;
   }
 

@@ -27,34 +27,16 @@ void merge(Clock& into, const Clock& from) {
 }  // namespace
 
 bool is_collective(const Plan& plan, const Operation& operation) {
-  switch (operation.verb) {
-    // A unit without parameters has nothing to meet for.
-    case Verb::kGather:
-      if (plan.schedule.view || (plan.policy.quantize_weights && !meets_in_node(plan))) return false;
-      return !plan.model.units[operation.place].parameters.empty();
-    case Verb::kRefresh: return plan.topology.node_count() > 1 && !plan.model.units[operation.place].parameters.empty();
-    case Verb::kReduce:
-    case Verb::kSpread:
-    case Verb::kNorm:
-    case Verb::kCollect:
-    case Verb::kScatter:
-    case Verb::kPublish: return true;
-    case Verb::kExchange:  // of this replica's ranks each meets others
-    case Verb::kForward:
-    case Verb::kRecompute:
-    case Verb::kBackward:
-    case Verb::kRelease:
-    case Verb::kCopyIn:
-    case Verb::kCopyOut:
-    case Verb::kBlend:
-    case Verb::kOrthogonalize:
-    case Verb::kUpdate: return false;
-  }
-  return false;
+  if (info(operation.verb).group != GroupId::kShard) return false;
+  const bool gathers = operation.verb == Verb::kGather, refreshes = operation.verb == Verb::kRefresh;
+  if (!gathers && !refreshes) return true;
+  if (plan.model.units[operation.place].parameters.empty()) return false;  // it has nothing to meet for
+  if (refreshes) return plan.topology.node_count() > 1;
+  return !plan.schedule.view && (!plan.policy.quantize_weights || meets_in_node(plan));
 }
 
 bool communicates(const Plan& plan, const Operation& operation) {
-  return operation.verb == Verb::kExchange || is_collective(plan, operation);
+  return info(operation.verb).group == GroupId::kReplica || is_collective(plan, operation);
 }
 
 Order::Order(const Plan& plan) : count_(static_cast<int32_t>(plan.schedule.operations.size())) {

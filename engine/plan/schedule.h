@@ -11,8 +11,8 @@
 #include "engine/plan/matrix_groups.h"
 #include "engine/plan/model_spec.h"
 #include "engine/plan/policy.h"
-#include "kernels/device/stream.h"
-#include "kernels/system/ledger.h"
+#include "engine/plan/roles.h"
+#include "engine/plan/verbs.h"
 #include "sharding/topology.h"
 
 #pragma GCC visibility push(default)
@@ -21,33 +21,6 @@ namespace aliquot {
 using OperationId = int32_t;
 using BufferId = int32_t;
 inline constexpr BufferId kNoBuffer = -1;
-
-enum class Verb : uint8_t {
-  kGather,     // make a unit whole, in a slot or as a view
-  kForward,    // the model's own code, between the opening and the closing of a scope
-  kRecompute,  // forward of a use once more, right before its backward, which finds what forward left
-  kBackward,
-  kRelease,   // let a unit go
-  kReduce,    // reduce-scatter a unit's gradients
-  kExchange,  // add up the shards of all replicas
-  kSpread,    // all-gather the reduced gradients (stage 0)
-  kNorm,      // exchange the parts of the norm, decide clip factor and skip
-  kBlend,     // of a group of matrices: momentum, and what is to be made orthogonal
-  kCollect,   // each of them to its owner
-  kOrthogonalize,
-  kScatter,  // back to the shards that they came from; where every rank has them, to all
-  kUpdate,
-  kPublish,  // all-gather updated parameters (stages 1 and 2)
-  kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
-  kCopyOut,  // take them back to where they lie: those whose lives end with it
-  kRefresh,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
-};
-std::string_view name(Verb verb);
-/// Whether the place of such operations is a group of matrices.
-constexpr bool is_of_group(Verb verb) { return verb >= Verb::kBlend && verb <= Verb::kScatter; }
-constexpr bool is_model_code(Verb verb) {
-  return verb == Verb::kForward || verb == Verb::kRecompute || verb == Verb::kBackward;
-}
 
 /// What an operation waits for: `operation`, of this step or the one before, on this rank or on all. Waits for an earlier
 /// operation of the same lane of this rank are never listed: lanes keep order.
@@ -59,8 +32,7 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is the use for the model's code, 0 for norm, the group for what is of groups, and the unit for all
-/// others.
+/// One operation. `place` is an index of what its verb's operand says; 0 for norm.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -69,78 +41,12 @@ struct Operation {
   std::vector<Wait> after;
 };
 
-/// What a buffer is for.
-enum class Role : uint8_t {
-  kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
-  kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
-  kOptimizer,  // all states of the own shard (stage 0: of the whole). Always there
-  kSegments,   // on GPUs: the update's table of which parameter lies where in the own shard. Always there
-  kGathered,   // slot: the whole unit, from its gather to its release
-  kGradients,  // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
-  kReduced,    // the own shard of the sum, from the first reduce to the update
-  kSent,       // the whole gradients as they are sent, where that is another type
-  kAcross,     // with replicas: the own shard of this one's sum in fp32, as peers read it, until they exchanged theirs
-  kPartial,    // the own shard of one micro-batch's sum, to be added to those before it
-  kSquares,    // a sum of squares a block of the own shard, for the norm
-  kNormParts,  // every rank's parts of the norm
-  kOffered,    // where parameters are offloaded: the own shard, as a gather reads it
-  kParametersHome,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
-  kMasterHome,
-  kOptimizerHome,
-  kOutput,     // of a use, not of a flat: what its forward makes for the next
-  kKept,       // of a use: what its forward, or its recompute, leaves for its backward
-  kScratch,    // of a use, while it runs
-  kBackward,   // nobody's: what backward hands from use to use, within a micro-batch
-  kBlended,    // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
-  kMatrices,   // of a group, not of a flat: those that this rank owns, whole
-  kIteration,  // of a group: what its owners work in
-  kEncodedShards,  // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
-  kEncodedWhole,   // all ranks', while a gather decodes them
-  kMet,            // what a node's ranks have of the gradients that this one adds up for it
-  kNodeSums,     // their sums in fp32, a part for each node; then other nodes' of the own shard. With replicas: theirs
-  kEncodedSums,  // a part for each node, as they go there
-  kEncodedReceived,  // a part from each node
-  kCarried,          // what encoding sums left out, to be added to the next ones. Always there
-  kReduceStaging,    // of no flat: staging of all reduces between nodes of hosts (ReduceStaging)
-  kExchangeStaging,  // of no flat: staging of all exchanges between nodes of hosts
-  kLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
-};
-inline constexpr int kLevelCount = 20;
-inline constexpr std::size_t kRoleCount = static_cast<std::size_t>(Role::kLevel0) + kLevelCount;
-constexpr Role level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kLevel0) + level); }
-std::string name(Role role);
-
-/// The role that a role's bytes have between uses, where it is offloaded; kParameters, kOffered, kMaster and kOptimizer have one.
-constexpr std::optional<Role> home_of(Role role) {
-  switch (role) {
-    case Role::kParameters:
-    case Role::kOffered: return Role::kParametersHome;
-    case Role::kMaster: return Role::kMasterHome;
-    case Role::kOptimizer: return Role::kOptimizerHome;
-    default: return std::nullopt;
-  }
-}
-
-constexpr bool is_of_use(Role role) { return role == Role::kOutput || role == Role::kKept || role == Role::kScratch; }
-/// Whether such buffers belong to no use, group or flat; their PlannedBuffer::flat is -1.
-constexpr bool is_nobodys(Role role) {
-  return role == Role::kNormParts || role == Role::kBackward || role == Role::kReduceStaging ||
-         role == Role::kExchangeStaging;
-}
-constexpr bool is_of_group(Role role) { return role == Role::kMatrices || role == Role::kIteration; }
-constexpr bool is_home(Role role) { return role >= Role::kParametersHome && role <= Role::kOptimizerHome; }
-
-/// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
-/// What peers of other replicas read lies apart, since memory is made by the group that reads it.
-enum class Space : uint8_t { kArena, kSharedRange, kStateHome, kParametersHome, kPeers };
-inline constexpr int kSpaceCount = 5;
-
-/// A place in one of those memories, from its first operation to its last. `first` of an operation
+/// A place in the memory of its space, from its first operation to its last. `first` of an operation
 /// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;  // whose; where is_of_use(role): of which use; where is_of_group(role): of which group; -1: nobody's
+  int32_t flat;  // whose: an index of what its role's owner says; -1: nobody's
   Space space = Space::kArena;
   bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
   bool always = false;
@@ -231,6 +137,9 @@ Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology
 /// Forward alone, over the buffers that `training` always has, at the same offsets; gathers have slots of their own in the
 /// arena, which nothing else uses meanwhile. A step of it is one pass.
 Plan evaluation_of(const Plan& training);
+
+/// The units that the operation is about, in order; none for the norm.
+std::vector<UnitId> units_of(const Plan& plan, const Operation& operation);
 
 /// "forward h.0+h.1": the operation and what it is about.
 std::string title(const Plan& plan, OperationId operation);

@@ -56,7 +56,8 @@ class StepWriter {
   bool publishes() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
   bool trains(UnitId unit) const;
 
-  OperationId add(Verb verb, Lane lane, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
+  Lane lane_of(Verb verb) const;
+  OperationId add(Verb verb, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
   void wait(OperationId operation, Wait wait);
   void add_buffer(PlannedBuffer buffer, std::vector<Wait> ends);
 

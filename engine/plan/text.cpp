@@ -1,4 +1,3 @@
-#include <array>
 #include <fmt/format.h>
 #include <map>
 
@@ -20,14 +19,9 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    static constexpr std::array<char, kRoleCount - kLevelCount> kLetters = {
-        'p', 'm', 'o', 'u', 'w', 'g', 'r', 's', 'x', 't', 'q', 'n', 'f', 'P', 'M', 'O',
-        'a', 'k', 'z', 'b', 'd', 'y', 'i', 'E', 'e', 'j', 'h', 'c', 'v', 'C', 'R', 'X'};
-    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes);
-    const auto role = static_cast<std::size_t>(buffer.role);
-    const std::string letter =
-        role < kLetters.size() ? std::string(1, kLetters[role]) : fmt::format("l{}.", role - kLetters.size());
-    return fmt::format("{}{}", letter, index);
+    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes), level = level_of(buffer.role);
+    const std::string of_level = level < 0 ? "" : fmt::format("{}.", level);
+    return fmt::format("{}{}{}", info(buffer.role).letter, of_level, index);
   }
 
  private:
@@ -35,17 +29,11 @@ class PlaceNames {
 };
 
 std::string place_name(const Plan& plan, const Operation& operation) {
-  if (operation.verb == Verb::kNorm) return "";
-  if (is_of_group(operation.verb)) {
-    const auto& flats = plan.matrix_groups[operation.place].flats;
-    const auto name_of = [&](int32_t flat) { return plan.model.units[plan.flats[flat].unit].name; };
-    return name_of(flats.front()) + (flats.size() > 1 ? ".." + name_of(flats.back()) : "");
-  }
-  if (!is_model_code(operation.verb)) return plan.model.units[operation.place].name;
+  const auto units = units_of(plan, operation);
+  const auto name_of = [&](UnitId unit) { return plan.model.units[unit].name; };
+  if (is_of_group(operation.verb) && units.size() > 1) return name_of(units.front()) + ".." + name_of(units.back());
   std::string names;
-  for (const UnitId unit : plan.model.uses[operation.place]) {
-    names += (names.empty() ? "" : "+") + plan.model.units[unit].name;
-  }
+  for (const UnitId unit : units) names += (names.empty() ? "" : "+") + name_of(unit);
   return names;
 }
 
@@ -59,33 +47,23 @@ std::string waits(const Operation& operation) {
 
 }  // namespace
 
-std::string_view name(Verb verb) {
-  static constexpr std::array<std::string_view, 18> kNames = {
-      "gather", "forward", "recompute",     "backward", "release", "reduce",  "exchange", "spread",   "norm",
-      "blend",  "collect", "orthogonalize", "scatter",  "update",  "publish", "copy-in",  "copy-out", "refresh"};
-  return kNames[static_cast<std::size_t>(verb)];
+std::string name(Role role) {
+  const int level = level_of(role);
+  return level < 0 ? std::string(info(role).name) : fmt::format("{} {}", info(role).name, level);
 }
 
-std::string name(Role role) {
-  static constexpr std::array<std::string_view, kRoleCount - kLevelCount> kNames = {
-      "parameters",       "master",
-      "optimizer",        "segments",
-      "gathered",         "gradients",
-      "reduced",          "sent",
-      "across",           "partial",
-      "squares",          "norm parts",
-      "offered",          "parameters at home",
-      "master at home",   "optimizer at home",
-      "output",           "kept",
-      "scratch",          "backward",
-      "blended",          "matrices",
-      "iteration",        "encoded shards",
-      "encoded whole",    "met",
-      "node sums",        "encoded sums",
-      "encoded received", "carried",
-      "reduce staging",   "exchange staging"};
-  const auto index = static_cast<std::size_t>(role);
-  return index < kNames.size() ? std::string(kNames[index]) : fmt::format("level {}", index - kNames.size());
+std::vector<UnitId> units_of(const Plan& plan, const Operation& operation) {
+  switch (info(operation.verb).operand) {
+    case Operand::kNothing: break;
+    case Operand::kUse: return plan.model.uses[operation.place];
+    case Operand::kUnit: return {operation.place};
+    case Operand::kMatrixGroup: {
+      std::vector<UnitId> units;
+      for (const int32_t flat : plan.matrix_groups[operation.place].flats) units.push_back(plan.flats[flat].unit);
+      return units;
+    }
+  }
+  return {};
 }
 
 std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
@@ -110,7 +88,7 @@ std::string text(const Plan& plan) {
   const PlaceNames names(schedule);
   std::vector<std::string> begins(schedule.operations.size()), ends(schedule.operations.size());
   for (const PlannedBuffer& buffer : schedule.buffers) {
-    if (buffer.always || buffer.role == Role::kSquares) continue;
+    if (buffer.always || info(buffer.role).letter == 0) continue;
     begins[buffer.first] += " +" + names.of(buffer);
     ends[buffer.last] += " -" + names.of(buffer);
   }

@@ -48,8 +48,17 @@ bool StepWriter::trains(UnitId unit) const {
   return std::any_of(flats_of_[unit].begin(), flats_of_[unit].end(), [&](int32_t f) { return flats_[f].trainable; });
 }
 
-OperationId StepWriter::add(Verb verb, Lane lane, int32_t place, int32_t micro_batch, std::vector<Wait> after) {
-  draft_.operations.push_back({verb, lane, place, micro_batch, std::move(after)});
+Lane StepWriter::lane_of(Verb verb) const {
+  // To see a view is to wait for whoever writes it: no other thread need be woken for that.
+  if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
+  // At the end of the step on the model's own thread, which has nothing else to do then; in backward beside it.
+  if (verb == Verb::kUpdate && policy_.update_in_backward)
+    return info(replicated() ? Verb::kExchange : Verb::kReduce).lane;
+  return info(verb).lane;
+}
+
+OperationId StepWriter::add(Verb verb, int32_t place, int32_t micro_batch, std::vector<Wait> after) {
+  draft_.operations.push_back({verb, lane_of(verb), place, micro_batch, std::move(after)});
   return static_cast<OperationId>(draft_.operations.size()) - 1;
 }
 
@@ -88,7 +97,7 @@ void StepWriter::write_visit(int32_t v) {
     const int32_t last = visit.place + (schedule_.view ? 0 : policy_.prefetch);
     for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].place <= last; ++w) gather_for(w);
   }
-  const OperationId compute = add(visit.verb, Lane::kCompute, visit.use, visit.micro_batch);
+  const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
   for (const UnitId unit : model_.uses[visit.use]) {
     UnitState& state = units_[unit];
     if (stage3()) wait(compute, {state.last_gather});
@@ -110,10 +119,8 @@ void StepWriter::gather_for(int32_t v) {
     UnitState& state = units_[unit];
     if (state.gathered) continue;
     state.gathered = true;
-    // To see a view is to wait for whoever writes it: no other thread need be woken for that.
-    const Lane lane = schedule_.view ? Lane::kCompute : Lane::kGather;
     if (policy_.quantize_weights && !state.gathered_before) refresh(unit, visits_[v].micro_batch);
-    state.last_gather = add(Verb::kGather, lane, unit, visits_[v].micro_batch);
+    state.last_gather = add(Verb::kGather, unit, visits_[v].micro_batch);
     if (policy_.quantize_weights && meets_in_node(plan_)) add_encoded_whole(unit);
     if (!state.gathered_before && !policy_.quantize_weights) first_gathers_.push_back({state.last_gather, unit});
     state.gathered_before = true;
@@ -122,7 +129,7 @@ void StepWriter::gather_for(int32_t v) {
 
 /// Once a step: what changes a shard is its update.
 void StepWriter::refresh(UnitId unit, int32_t micro_batch) {
-  units_[unit].refresh = add(Verb::kRefresh, Lane::kGather, unit, micro_batch);
+  units_[unit].refresh = add(Verb::kRefresh, unit, micro_batch);
   first_gathers_.push_back({units_[unit].refresh, unit});
 }
 
@@ -158,7 +165,7 @@ bool StepWriter::lets_go(UnitId unit, int32_t v) const {
 
 void StepWriter::release(UnitId unit, int32_t v) {
   UnitState& state = units_[unit];
-  state.last_release = add(Verb::kRelease, Lane::kCompute, unit, visits_[v].micro_batch);
+  state.last_release = add(Verb::kRelease, unit, visits_[v].micro_batch);
   state.gathered = false;
   if (schedule_.view) return;
   std::vector<Wait> ends = {{state.last_release}};

@@ -19,7 +19,7 @@ void StepWriter::reduce_what_is_complete(int32_t v) {
 
 void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch) {
   UnitState& state = units_[unit];
-  const OperationId reduce = add(Verb::kReduce, Lane::kReduce, unit, micro_batch, {{state.last_backward}});
+  const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{state.last_backward}});
   const bool adds = state.first_reduce != kNone;
   if (!adds) state.first_reduce = reduce;
   if (standing_gradients()) standing_writes_.push_back({state.first_backward, unit, state.last_reduce});
@@ -30,7 +30,7 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (!last_micro_batch) return;
   // Beside the next unit's reduce: links between replicas are others than those inside.
   if (replicated()) exchange(unit, micro_batch);
-  if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, Lane::kReduce, unit, micro_batch);
+  if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
@@ -73,7 +73,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) 
 
 void StepWriter::exchange(UnitId unit, int32_t micro_batch) {
   UnitState& state = units_[unit];
-  state.exchange = last_exchange_ = add(Verb::kExchange, Lane::kExchange, unit, micro_batch, {{state.last_reduce}});
+  state.exchange = last_exchange_ = add(Verb::kExchange, unit, micro_batch, {{state.last_reduce}});
   for (const int32_t f : flats_of_[unit]) {
     if (encodes_exchanges(plan_) && flats_[f].trainable) add_encoded_buffers(f, state.exchange);
   }
@@ -120,7 +120,7 @@ void StepWriter::add_level(UnitId unit, OperationId reduce, int32_t micro_batch,
 
 void StepWriter::finish_step() {
   const int32_t m = policy_.micro_batch_count - 1;
-  const OperationId norm = add(Verb::kNorm, Lane::kReduce, 0, m);
+  const OperationId norm = add(Verb::kNorm, 0, m);
   wait(norm, {last_exchange_});
   if (!policy_.update_in_backward) update_all(norm);
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
@@ -135,19 +135,16 @@ void StepWriter::finish_step() {
              {{norm, true}});
 }
 
-/// At the end of the step on the model's own thread, which has nothing else to do then; in backward beside it.
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
   UnitState& state = units_[unit];
-  const Lane reduced_on = replicated() ? Lane::kExchange : Lane::kReduce;
-  const Lane lane = policy_.update_in_backward ? reduced_on : Lane::kCompute;
-  state.update = add(Verb::kUpdate, lane, unit, micro_batch, std::move(after));
+  state.update = add(Verb::kUpdate, unit, micro_batch, std::move(after));
   // Nobody may still be reading what the update writes.
   if (stage3() && policy_.quantize_weights) {
     wait(state.update, {state.refresh});
   } else if (stage3()) {
     wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
   }
-  if (publishes()) state.publish = add(Verb::kPublish, Lane::kGather, unit, micro_batch, {{state.update}});
+  if (publishes()) state.publish = add(Verb::kPublish, unit, micro_batch, {{state.update}});
 }
 
 void StepWriter::add_sums(UnitId unit, OperationId norm) {

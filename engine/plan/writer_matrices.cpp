@@ -35,17 +35,16 @@ void StepWriter::update_after(UnitId unit, OperationId norm) {
 void StepWriter::collect_matrices(int32_t group, OperationId norm) {
   GroupState& state = group_states_[group];
   const int32_t m = policy_.micro_batch_count - 1;
-  state.blend = add(Verb::kBlend, Lane::kCompute, group, m, {{norm}});
-  if (!plan_.matrix_groups[group].in_place)
-    state.collect = add(Verb::kCollect, Lane::kGather, group, m, {{state.blend}});
+  state.blend = add(Verb::kBlend, group, m, {{norm}});
+  if (!plan_.matrix_groups[group].in_place) state.collect = add(Verb::kCollect, group, m, {{state.blend}});
 }
 
 void StepWriter::return_matrices(int32_t group) {
   GroupState& state = group_states_[group];
   const int32_t m = policy_.micro_batch_count - 1;
-  state.orthogonalize = add(Verb::kOrthogonalize, Lane::kCompute, group, m);
+  state.orthogonalize = add(Verb::kOrthogonalize, group, m);
   wait(state.orthogonalize, {state.collect});
-  if (rank_count_ > 1) state.scatter = add(Verb::kScatter, Lane::kGather, group, m, {{state.orthogonalize}});
+  if (rank_count_ > 1) state.scatter = add(Verb::kScatter, group, m, {{state.orthogonalize}});
 }
 
 void StepWriter::add_matrix_buffers(int32_t group) {

@@ -15,53 +15,39 @@ bool in_range(int64_t value, std::size_t count) { return value >= 0 && value < s
 bool names_something(const Plan& plan, const Operation& operation) {
   if (!in_range(static_cast<int64_t>(operation.lane), kLaneCount)) return false;
   if (!in_range(operation.micro_batch, static_cast<std::size_t>(plan.schedule.micro_batch_count))) return false;
-  switch (operation.verb) {
-    case Verb::kForward:
-    case Verb::kRecompute:
-    case Verb::kBackward: return in_range(operation.place, plan.model.uses.size());
-    case Verb::kNorm: return operation.place == 0;
-    case Verb::kBlend:
-    case Verb::kCollect:
-    case Verb::kOrthogonalize:
-    case Verb::kScatter: return in_range(operation.place, plan.matrix_groups.size());
-    case Verb::kGather:
-    case Verb::kRefresh:
-    case Verb::kRelease:
-    case Verb::kReduce:
-    case Verb::kExchange:
-    case Verb::kSpread:
-    case Verb::kUpdate:
-    case Verb::kPublish:
-    case Verb::kCopyIn:
-    case Verb::kCopyOut: return in_range(operation.place, plan.model.units.size());
+  if (!in_range(static_cast<int64_t>(operation.verb), kVerbTable.size())) return false;
+  switch (info(operation.verb).operand) {
+    case Operand::kNothing: return operation.place == 0;
+    case Operand::kUse: return in_range(operation.place, plan.model.uses.size());
+    case Operand::kUnit: return in_range(operation.place, plan.model.units.size());
+    case Operand::kMatrixGroup: return in_range(operation.place, plan.matrix_groups.size());
   }
   return false;
 }
 
 /// Homes hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
 bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
-  const bool replicas = plan.policy.replica_count > 1;
-  const bool encoded = buffer.role == Role::kEncodedSums || buffer.role == Role::kEncodedReceived;
-  const bool exchanged = buffer.role == Role::kAcross || buffer.role == Role::kReduced ||
-                         buffer.role == Role::kSquares || buffer.role == Role::kExchangeStaging || encoded;
-  const bool of_peers = replicas && exchanged;
-  switch (buffer.space) {
-    case Space::kArena: return !is_home(buffer.role) && !of_peers;
-    case Space::kPeers: return of_peers;
-    case Space::kSharedRange: return buffer.always && buffer.role == Role::kParameters;
-    case Space::kParametersHome: return buffer.always && buffer.role == Role::kParametersHome;
-    case Space::kStateHome: return buffer.always && is_home(buffer.role) && buffer.role != Role::kParametersHome;
+  if (buffer.space == Space::kSharedRange) return buffer.always && buffer.role == Role::kParameters;
+  const Space space = info(buffer.role).space;
+  if (space == Space::kPeers && plan.policy.replica_count == 1) return buffer.space == Space::kArena;
+  return buffer.space == space && (buffer.always || !is_home(buffer.role));
+}
+
+std::size_t owner_count(const Plan& plan, Owner owner) {
+  switch (owner) {
+    case Owner::kFlat: return plan.flats.size();
+    case Owner::kUse: return plan.model.uses.size();
+    case Owner::kMatrixGroup: return plan.matrix_groups.size();
+    case Owner::kNobody: break;
   }
-  return false;
+  return 0;
 }
 
 void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defects) {
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
-  const std::size_t owners = is_of_use(buffer.role)     ? plan.model.uses.size()
-                             : is_of_group(buffer.role) ? plan.matrix_groups.size()
-                                                        : plan.flats.size();
-  const bool owned = is_nobodys(buffer.role) ? buffer.flat == -1 : in_range(buffer.flat, owners);
+  const Owner owner = info(buffer.role).owner;
+  const bool owned = owner == Owner::kNobody ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
   if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),

@@ -154,16 +154,7 @@ class GradientWalk {
         return;
       case Verb::kUpdate: return update(id, units_[operation.place]);
       case Verb::kPublish: return publish(id, units_[operation.place]);
-      case Verb::kGather:
-      case Verb::kRefresh:
-      case Verb::kForward:
-      case Verb::kRecompute:
-      case Verb::kCopyIn:
-      case Verb::kCopyOut:
-      case Verb::kCollect:
-      case Verb::kOrthogonalize:
-      case Verb::kScatter:
-      case Verb::kRelease: return;
+      default: return;  // no step of a gradient
     }
   }
 

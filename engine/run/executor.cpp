@@ -1,5 +1,6 @@
 #include "engine/run/executor.h"
 
+#include <cassert>
 #include <fmt/format.h>
 
 #include "kernels/system/tell.h"
@@ -23,6 +24,10 @@ Executor::Executor(const Parts& parts)
     if (buffer.always) continue;
     begins_[buffer.first].push_back(b);
     ends_[buffer.last].push_back(b);
+  }
+  for (const Operation& operation : plan_.schedule.operations) {
+    const auto units = units_of(plan_, operation);
+    labels_.push_back(units.empty() ? name(operation.verb) : plan_.model.units[units.front()].name);
   }
   note_observed_operations();
 }
@@ -123,14 +128,6 @@ uint64_t Executor::progress(OperationId id, int64_t step) const {
          static_cast<uint64_t>(id);
 }
 
-Label Executor::label(const Operation& operation) const {
-  if (operation.verb == Verb::kNorm) return {"norm", shown_step_};
-  UnitId unit = operation.place;
-  if (is_model_code(operation.verb)) unit = plan_.model.uses[operation.place].front();
-  if (is_of_group(operation.verb)) unit = plan_.flats[plan_.matrix_groups[operation.place].flats.front()].unit;
-  return {plan_.model.units[unit].name, shown_step_};
-}
-
 void Executor::begin(OperationId id) {
   const Operation& what = operation(id);
   Stream& lane = stream(what.lane);
@@ -141,7 +138,7 @@ void Executor::begin(OperationId id) {
       lane.wait(*events_[wait.operation]);
       continue;
     }
-    ranks_.await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(what));
+    ranks_.await(lane, operation(wait.operation).lane, progress(wait.operation, step), label(id));
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
@@ -162,24 +159,23 @@ void Executor::run(OperationId id) {
   const Operation& what = operation(id);
   Stream& lane = stream(what.lane);
   switch (what.verb) {
-    case Verb::kRefresh: return work_.refresh(lane, what, label(what));
-    case Verb::kGather: return work_.gather(lane, what, label(what));
-    case Verb::kReduce: return work_.reduce(lane, id, label(what));
-    case Verb::kExchange: return work_.exchange(lane, what, label(what));
-    case Verb::kSpread: return work_.spread(lane, what, label(what));
-    case Verb::kPublish: return work_.publish(lane, what, label(what));
+    case Verb::kRefresh: return work_.refresh(lane, what, label(id));
+    case Verb::kGather: return work_.gather(lane, what, label(id));
+    case Verb::kReduce: return work_.reduce(lane, id, label(id));
+    case Verb::kExchange: return work_.exchange(lane, what, label(id));
+    case Verb::kSpread: return work_.spread(lane, what, label(id));
+    case Verb::kPublish: return work_.publish(lane, what, label(id));
     case Verb::kBlend:
     case Verb::kCollect:
     case Verb::kOrthogonalize:
-    case Verb::kScatter: return work_.matrices(lane, what, update_steps_, label(what));
+    case Verb::kScatter: return work_.matrices(lane, what, update_steps_, label(id));
     case Verb::kUpdate: return update(what);
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
-    case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(what))); return;
-    case Verb::kForward:
-    case Verb::kRecompute:
-    case Verb::kBackward: return;                          // the model's own
-    case Verb::kRelease: return memory_.skip_operation();  // its touches were the model's
+    case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
+    default:  // what such operations touch, the model's own code does
+      assert(info(what.verb).actor != Actor::kEngine);
+      return memory_.skip_operation();
   }
 }
 

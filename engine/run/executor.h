@@ -87,7 +87,7 @@ class Executor {
   void run(OperationId id);
   void end(OperationId id);
   void update(const Operation& operation);
-  Label label(const Operation& operation) const;
+  Label label(OperationId id) const { return {labels_[id], shown_step_}; }
   uint64_t progress(OperationId id, int64_t step) const;
 
   const Plan& plan_;
@@ -113,6 +113,7 @@ class Executor {
   std::vector<bool> observed_here_, observed_by_all_;
   std::vector<std::vector<BufferId>> begins_, ends_;
   std::vector<std::unique_ptr<Event>> events_;  // where observed here
+  std::vector<std::string_view> labels_;        // the first unit that it is about
 };
 
 }  // namespace aliquot

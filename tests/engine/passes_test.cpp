@@ -90,7 +90,7 @@ TEST(Reproducible, HoldsOneShardALevel) {
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
         int levels = 0;
         for (const PlannedBuffer& buffer : engine.plan().schedule.buffers)
-          levels = std::max(levels, static_cast<int>(buffer.role) - static_cast<int>(Role::kLevel0) + 1);
+          levels = std::max(levels, level_of(buffer.role) + 1);
         EXPECT_EQ(levels, 3);
       },
       kHosts);
