@@ -24,10 +24,10 @@
 #include "checkpoint/find.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/weights/weights.h"
+#include "engine/run/fault_injector.h"
 #include "engine/run/memory/guard_range.h"
 #include "kernels/device/device.h"
 #include "kernels/system/error.h"
-#include "kernels/system/staged_fault.h"
 #include "sharding/flight/flight_recorder.h"
 
 namespace aliquot {
@@ -91,7 +91,7 @@ int ranks_without_launcher(const TrainOptions& options) {
 
 // What can be said without knowing the world.
 void check_before_ranks(const TrainOptions& options) {
-  staged_fault();
+  staged_fault(fault_points());
   TrainOptions copy = options;
   copy.global_batch.reset();  // whether it divides is known with the ranks
   resolve(copy, ranks_without_launcher(options), false);

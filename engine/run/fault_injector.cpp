@@ -11,22 +11,16 @@ namespace {
 
 /// Whether the operation is of that unit, or of that use of it.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
-  if (unit.empty()) return true;
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
-  if (operation.verb == Verb::kNorm) return false;
-  if (is_model_code(operation.verb)) return std::ranges::any_of(plan.model.uses[operation.place], named);
-  if (!is_of_group(operation.verb)) return named(operation.place);
-  const auto& flats = plan.matrix_groups[operation.place].flats;
-  return std::ranges::any_of(flats, [&](int32_t flat) { return named(plan.flats[flat].unit); });
+  return unit.empty() || std::ranges::any_of(units_of(plan, operation), named);
 }
 
 /// The unit whose data the fault is of.
 UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
-  if (!is_model_code(operation.verb)) return operation.place;
-  for (const UnitId id : plan.model.uses[operation.place]) {
-    if (unit.empty() || plan.model.units[id].name == unit) return id;
-  }
-  return plan.model.uses[operation.place].front();
+  const auto units = units_of(plan, operation);
+  const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
+  const auto found = std::ranges::find_if(units, named);
+  return found == units.end() ? units.front() : *found;
 }
 
 /// A rank that publishes what it updated writes over its own copy too, and with it over the flipped bit.
@@ -60,8 +54,23 @@ void refuse_what_cannot_come(const StagedFault& fault, const Plan& plan, const W
 
 }  // namespace
 
+const std::vector<FaultPoint>& fault_points() {
+  static const std::vector<FaultPoint> points = [] {
+    std::vector<FaultPoint> all;
+    for (const VerbInfo& verb : kVerbTable) {
+      const bool has_gradient = verb.verb == Verb::kBackward || verb.verb == Verb::kReduce;
+      const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kPublish;
+      all.push_back({verb.name, has_gradient     ? std::optional(FaultKind::kNan)
+                                : has_parameters ? std::optional(FaultKind::kFlip)
+                                                 : std::nullopt});
+    }
+    return all;
+  }();
+  return points;
+}
+
 std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts) {
-  const StagedFault* fault = staged_fault();
+  const StagedFault* fault = staged_fault(fault_points());
   if (fault == nullptr) return nullptr;
   refuse_what_cannot_come(*fault, parts.plan, world);
   if (fault->rank != world.rank() || fault->operation == "save") return nullptr;

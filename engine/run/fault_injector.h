@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/memory/weights.h"
@@ -39,6 +40,9 @@ class FaultInjector {
   bool done_ = false;
   std::string where_;  // outlives the work that names it
 };
+
+/// The verbs of schedules, as ALIQUOT_FAULT has them.
+const std::vector<FaultPoint>& fault_points();
 
 /// Null unless ALIQUOT_FAULT is for this rank and an operation of the plan. Throws UsageError, the same on all ranks, where
 /// the world has no such rank, the plan no such operation, or a rank that is a thread would stop its whole process.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "kernels/system/error.h"
 
@@ -21,11 +22,6 @@ constexpr std::array kKinds = {std::pair{"kill", FaultKind::kKill},   std::pair{
                                std::pair{"throw", FaultKind::kThrow}, std::pair{"slow", FaultKind::kSlow},
                                std::pair{"nan", FaultKind::kNan},     std::pair{"enospc", FaultKind::kFullDisk},
                                std::pair{"flip", FaultKind::kFlip}};
-
-// What schedules are made of, and the saving of a checkpoint.
-constexpr std::array<std::string_view, 19> kOperations = {
-    "gather",  "forward",       "recompute", "backward", "release", "reduce",  "exchange", "spread",  "norm", "blend",
-    "collect", "orthogonalize", "scatter",   "update",   "publish", "copy-in", "copy-out", "refresh", "save"};
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw UsageError(fmt::format("ALIQUOT_FAULT is '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, why));
@@ -73,28 +69,7 @@ void set(StagedFault& fault, std::string_view text, std::string_view field) {
   }
 }
 
-/// Kinds that are of data need an operation that has the data.
-void check(const StagedFault& fault, std::string_view text) {
-  if (std::ranges::find(kOperations, fault.operation) == kOperations.end())
-    refuse(text, fmt::format("op is one of {}, not '{}'", fmt::join(kOperations, ", "), fault.operation));
-  const auto only = [&](FaultKind kind, std::string_view name, std::initializer_list<std::string_view> operations) {
-    if (fault.kind == kind && std::ranges::find(operations, fault.operation) == operations.end())
-      refuse(text, fmt::format("{} is for op={}", name, fmt::join(operations, " and op=")));
-  };
-  only(FaultKind::kNan, "nan", {"backward", "reduce"});
-  only(FaultKind::kFullDisk, "enospc", {"save"});
-  only(FaultKind::kFlip, "flip", {"update", "publish"});
-}
-
-std::optional<StagedFault> of_environment() {
-  const char* text = std::getenv("ALIQUOT_FAULT");
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  return parse_staged_fault(text);
-}
-
-}  // namespace
-
-StagedFault parse_staged_fault(std::string_view text) {
+StagedFault parse(std::string_view text) {
   StagedFault fault;
   std::set<std::string_view> said;
   for (std::size_t at = 0; at <= text.size();) {
@@ -106,17 +81,54 @@ StagedFault parse_staged_fault(std::string_view text) {
     at = end + 1;
   }
   if (!said.contains("kind")) refuse(text, "it has no kind");
-  check(fault, text);
   return fault;
 }
 
-const StagedFault* staged_fault() {
-  static const std::optional<StagedFault> fault = of_environment();  // what throws is tried again
+/// Kinds that are of data need an operation that has the data.
+void check(const StagedFault& fault, std::string_view text, std::span<const FaultPoint> points) {
+  std::vector<std::string_view> all, with_data;
+  const auto add = [&](const FaultPoint& point) {
+    all.push_back(point.name);
+    if (point.data == fault.kind) with_data.push_back(point.name);
+  };
+  std::ranges::for_each(points, add);
+  add({"save", FaultKind::kFullDisk});
+  if (std::ranges::find(all, fault.operation) == all.end())
+    refuse(text, fmt::format("op is one of {}, not '{}'", fmt::join(all, ", "), fault.operation));
+  const bool of_data =
+      fault.kind == FaultKind::kNan || fault.kind == FaultKind::kFullDisk || fault.kind == FaultKind::kFlip;
+  if (!of_data || std::ranges::find(with_data, fault.operation) != with_data.end()) return;
+  const auto kind = std::ranges::find(kKinds, fault.kind, [](const auto& each) { return each.second; });
+  refuse(text, fmt::format("{} is for op={}", kind->first, fmt::join(with_data, " and op=")));
+}
+
+const char* variable() { return std::getenv("ALIQUOT_FAULT"); }
+
+const StagedFault* of_environment() {
+  static const std::optional<StagedFault> fault = []() -> std::optional<StagedFault> {  // what throws is tried again
+    const char* text = variable();
+    if (text == nullptr || *text == '\0') return std::nullopt;
+    return parse(text);
+  }();
   return fault ? &*fault : nullptr;
 }
 
+}  // namespace
+
+StagedFault parse_staged_fault(std::string_view text, std::span<const FaultPoint> points) {
+  StagedFault fault = parse(text);
+  check(fault, text, points);
+  return fault;
+}
+
+const StagedFault* staged_fault(std::span<const FaultPoint> points) {
+  const StagedFault* fault = of_environment();
+  if (fault != nullptr) check(*fault, variable(), points);
+  return fault;
+}
+
 const StagedFault* staged_fault(int rank, int64_t step, std::string_view operation) {
-  const StagedFault* fault = staged_fault();
+  const StagedFault* fault = of_environment();
   if (fault == nullptr || fault->rank != rank || fault->step != step || fault->operation != operation) return nullptr;
   return fault;
 }

@@ -2,6 +2,8 @@
 // A fault that is staged on purpose, to see that a run ends as promised: what the variable ALIQUOT_FAULT asks for.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,20 +23,26 @@ enum class FaultKind : uint8_t {
 struct StagedFault {
   int rank = 0;
   int64_t step = 1;       // as steps count: from 1
-  std::string operation;  // as schedules name it, or "save"
+  std::string operation;  // a FaultPoint, or "save"
   std::string unit = {};  // empty: the first that the operation is of
   FaultKind kind = FaultKind::kThrow;
   double seconds = 0;  // of kSlow
 };
 
+/// An operation that a fault can be for, beside "save".
+struct FaultPoint {
+  std::string_view name;
+  std::optional<FaultKind> data = {};  // the kind that only operations with this data can have
+};
+
 /// "rank=1,step=3,op=reduce,kind=kill", with unit=NAME if one is meant; rank is 0 and step is 1 where nothing is said.
-/// Throws UsageError, one sentence, for anything else.
-StagedFault parse_staged_fault(std::string_view text);
+/// Throws UsageError, one sentence, for anything else. `points` are the operations that it can be for, beside "save".
+StagedFault parse_staged_fault(std::string_view text, std::span<const FaultPoint> points);
 
 /// What ALIQUOT_FAULT asks of this process, read at the first call; null where it is not set. Throws UsageError as
 /// parse_staged_fault() does, at every call. Any thread.
-const StagedFault* staged_fault();
-/// The same, null unless it is for that rank, step and operation.
+const StagedFault* staged_fault(std::span<const FaultPoint> points);
+/// The same, null unless it is for that rank, step and operation. Does not check other operations.
 const StagedFault* staged_fault(int rank, int64_t step, std::string_view operation);
 
 /// Does on the calling thread what kill, stop, throw and slow ask for, and nothing for the other kinds, which are of data.

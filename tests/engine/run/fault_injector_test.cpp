@@ -1,8 +1,9 @@
 // Faults that are staged in a step: where they strike, and that they come once. This program's own ALIQUOT_FAULT.
+#include "engine/run/fault_injector.h"
+
 #include <cstdlib>
 #include <gtest/gtest.h>
 
-#include "kernels/system/staged_fault.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot {
@@ -13,10 +14,23 @@ using namespace testing_model;
 const int kStaged = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.1,kind=nan", 1);
 
 TEST(FaultInjector, KnowsEveryOperationOfASchedule) {
-  for (int verb = 0; verb <= static_cast<int>(Verb::kRefresh); ++verb) {
-    const std::string operation(name(static_cast<Verb>(verb)));
-    EXPECT_EQ(parse_staged_fault("kind=throw,op=" + operation).operation, operation);
+  for (const VerbInfo& verb : kVerbTable) {
+    const std::string operation(verb.name);
+    EXPECT_EQ(parse_staged_fault("kind=throw,op=" + operation, fault_points()).operation, operation);
   }
+}
+
+TEST(FaultInjector, KnowsWhatHasDataToSpoil) {
+  const auto refused = [](const char* text) -> std::string {
+    try {
+      parse_staged_fault(text, fault_points());
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  EXPECT_NE(refused("op=gather,kind=nan").find("nan is for op=backward and op=reduce;"), std::string::npos);
+  EXPECT_NE(refused("op=save,kind=flip").find("flip is for op=update and op=publish;"), std::string::npos);
 }
 
 TEST(FaultInjector, StrikesOnceAtTheOperationItIsFor) {

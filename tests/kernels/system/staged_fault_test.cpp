@@ -1,6 +1,7 @@
 // What ALIQUOT_FAULT may say, and what is said of the rest.
 #include "kernels/system/staged_fault.h"
 
+#include <array>
 #include <chrono>
 #include <gtest/gtest.h>
 
@@ -9,9 +10,18 @@
 namespace aliquot {
 namespace {
 
+constexpr std::array kPoints = {FaultPoint{"gather"},
+                                FaultPoint{"backward", FaultKind::kNan},
+                                FaultPoint{"reduce", FaultKind::kNan},
+                                FaultPoint{"update", FaultKind::kFlip},
+                                FaultPoint{"publish", FaultKind::kFlip},
+                                FaultPoint{"copy-in"}};
+
+StagedFault parsed(std::string_view text) { return parse_staged_fault(text, kPoints); }
+
 std::string refused(std::string_view text) {
   try {
-    parse_staged_fault(text);
+    parsed(text);
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -19,7 +29,7 @@ std::string refused(std::string_view text) {
 }
 
 TEST(StagedFault, SaysWhoWhenWhereAndWhat) {
-  const StagedFault fault = parse_staged_fault("rank=2,step=30,op=copy-in,unit=h.1,kind=slow:2.5s");
+  const StagedFault fault = parsed("rank=2,step=30,op=copy-in,unit=h.1,kind=slow:2.5s");
   EXPECT_EQ(fault.rank, 2);
   EXPECT_EQ(fault.step, 30);
   EXPECT_EQ(fault.operation, "copy-in");
@@ -29,7 +39,7 @@ TEST(StagedFault, SaysWhoWhenWhereAndWhat) {
 }
 
 TEST(StagedFault, IsOfTheFirstRankAndStepUnlessTold) {
-  const StagedFault fault = parse_staged_fault("kind=enospc,op=save");
+  const StagedFault fault = parsed("kind=enospc,op=save");
   EXPECT_EQ(fault.rank, 0);
   EXPECT_EQ(fault.step, 1);
   EXPECT_EQ(fault.unit, "");
@@ -43,7 +53,7 @@ TEST(StagedFault, RefusesTheRestWithASentence) {
       {"op=reduce", "no kind"},
       {"kind=kill", "op is one of gather, "},
       {"op=reduce,kind=kill,", "'' is none of"},
-      {"op=redcue,kind=kill", "not 'redcue'"},
+      {"op=redcue,kind=kill", "op is one of gather, backward, reduce, update, publish, copy-in, save, not 'redcue'"},
       {"op=reduce,kind=die", "not 'die'"},
       {"op=reduce,kind=kill:2s", "slow alone has seconds"},
       {"op=reduce,kind=slow", "slow alone has seconds"},
@@ -72,20 +82,20 @@ TEST(StagedFault, RefusesTheRestWithASentence) {
 }
 
 TEST(StagedFault, StrikesAsItIsAsked) {
-  EXPECT_NO_THROW(strike(parse_staged_fault("op=reduce,kind=nan"), "here"));
+  EXPECT_NO_THROW(strike(parsed("op=reduce,kind=nan"), "here"));
   try {
-    strike(parse_staged_fault("rank=3,op=reduce,kind=throw"), "reduce h.1 (step 1)");
+    strike(parsed("rank=3,op=reduce,kind=throw"), "reduce h.1 (step 1)");
     FAIL() << "nothing was thrown";
   } catch (const FaultError& error) {
     EXPECT_STREQ(error.what(), "ALIQUOT_FAULT asked rank 3 to fail in reduce h.1 (step 1)");
   }
   const auto began = std::chrono::steady_clock::now();
-  strike(parse_staged_fault("op=reduce,kind=slow:0.05s"), "here");
+  strike(parsed("op=reduce,kind=slow:0.05s"), "here");
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(50));
 }
 
 TEST(StagedFaultDeathTest, KillsTheProcess) {
-  EXPECT_EXIT(strike(parse_staged_fault("op=reduce,kind=kill"), "here"), testing::KilledBySignal(9), "");
+  EXPECT_EXIT(strike(parsed("op=reduce,kind=kill"), "here"), testing::KilledBySignal(9), "");
 }
 
 }  // namespace
