@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <functional>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "engine/run/copies.h"
 #include "engine/run/red_zones.h"
 #include "kernels/system/booking.h"

@@ -6,8 +6,9 @@
 #include <fmt/format.h>
 
 #include "engine/cost/link_prices.h"
-#include "engine/plan/accesses.h"
 #include "engine/plan/order.h"
+#include "engine/plan/reduce_recipe.h"
+#include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
 
@@ -17,15 +18,18 @@ namespace {
 class Pricing {
  public:
   Pricing(const Plan& plan, const CostModel& cost)
-      : plan_(plan), cost_(cost), links_(plan, cost), copies_(copied_slots(plan.schedule)) {
+      : plan_(plan),
+        cost_(cost),
+        links_(plan, cost),
+        copies_(copied_slots(plan.schedule)),
+        recipes_(reduce_recipes(plan)) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
       throw UsageError(
           fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
     }
   }
 
-  /// In the order of issue.
-  Price next(OperationId id) {
+  Price of(OperationId id) const {
     const Operation& operation = plan_.schedule.operations[id];
     switch (operation.verb) {
       case Verb::kForward:
@@ -37,7 +41,7 @@ class Pricing {
         return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
       case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
       case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
-      case Verb::kReduce: return reduce(operation);
+      case Verb::kReduce: return reduce(operation.place, recipes_[id]);
       case Verb::kExchange: return exchange(operation.place);
       case Verb::kNorm: return norm();
       case Verb::kBlend: return {blend(operation.place), 0};
@@ -102,11 +106,11 @@ class Pricing {
   }
 
   /// Within the node, rounded, between nodes.
-  Price reduce_encoded(const FlatSpec& flat) const {
+  Price reduce_encoded(const FlatSpec& flat, DType sent) const {
     const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
     Price sum;
     if (links_.on_each_node() > 1) {
-      const int64_t met = links_.nodes() * shard_bytes(flat, precision().sent());
+      const int64_t met = links_.nodes() * shard_bytes(flat, sent);
       add(sum, links_.from_others(links_.on_each_node() - 1, met, false));
       add(sum, links_.touched(static_cast<double>(links_.on_each_node() * met + links_.nodes() * count * 4)));
     }
@@ -116,31 +120,26 @@ class Pricing {
     return sum;
   }
 
-  Price reduce_scatter(const FlatSpec& flat) const {
-    if (encodes_gradients(plan_)) return reduce_encoded(flat);
+  Price reduce_scatter(const FlatSpec& flat, const ReduceRecipe& recipe) const {
+    if (recipe.encoded) return reduce_encoded(flat, recipe.sent_dtype);
     int64_t crossing_bytes = 0;
     for (const Meeting& of : links_.crossings().replicas)
-      crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), precision().sent());
-    return links_.collective(shard_bytes(flat, precision().sent()), crossing_bytes);
+      crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), recipe.sent_dtype);
+    return links_.collective(shard_bytes(flat, recipe.sent_dtype), crossing_bytes);
   }
 
-  Price reduce(const Operation& operation) {
-    const UnitId unit = operation.place;
+  Price reduce(UnitId unit, const ReduceRecipe& recipe) const {
     Price price;
-    reduced_.resize(plan_.model.units.size(), false);
-    const bool levels = plan_.schedule.sums_in_levels;
-    const int additions = levels ? closed_levels(operation.micro_batch) : reduced_[unit] ? 1 : 0;
     int64_t copied = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      add(price, reduce_scatter(plan_.flats[f]));
+      add(price, reduce_scatter(plan_.flats[f], recipe));
       // Two read and one written, a byte.
-      copied += 3 * additions * shard_bytes(plan_.flats[f], levels ? DType::kFloat32 : precision().gradients);
-      if (precision().sent() == precision().gradients) continue;
+      copied += 3 * recipe.additions * shard_bytes(plan_.flats[f], recipe.partial_dtype);
+      if (!recipe.casts()) continue;
       const int64_t whole = plan_.flats[f].layout.flat_count();
-      copied += whole * (element_bytes(precision().gradients) + element_bytes(precision().sent()));
+      copied += whole * (element_bytes(recipe.gradient_dtype) + element_bytes(recipe.sent_dtype));
     }
-    reduced_[unit] = true;
     if (copied > 0) add(price, links_.move(static_cast<double>(copied) / cost_.copy_bytes_per_second, 0, false));
     return price;
   }
@@ -254,17 +253,17 @@ class Pricing {
   const Plan& plan_;
   const CostModel& cost_;
   LinkPrices links_;
-  std::vector<bool> reduced_;                  // by unit, in this step
   std::vector<std::vector<BufferId>> copies_;  // by operation
+  std::vector<ReduceRecipe> recipes_;          // by operation
 };
 
 }  // namespace
 
 std::vector<Price> prices(const Plan& plan, const CostModel& cost) {
-  Pricing pricing(plan, cost);
+  const Pricing pricing(plan, cost);
   std::vector<Price> all;
   for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id)
-    all.push_back(pricing.next(id));
+    all.push_back(pricing.of(id));
   return all;
 }
 

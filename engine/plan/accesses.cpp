@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/kernels.h"
-#include "sharding/comm/reduce_staging.h"
+#include "engine/plan/sizes.h"
 
 namespace aliquot {
 
@@ -11,10 +10,8 @@ Accesses::Accesses(const Plan& plan)
     : plan_(plan),
       several_nodes_(!plan.topology.one_node()),
       reduces_in_place_(plan.schedule.reduces_in_place),
-      stages_reduces_(needed_bytes(plan, Role::kReduceStaging, -1) > 0),
       stages_exchanges_(needed_bytes(plan, Role::kExchangeStaging, -1) > 0),
-      first_reduce_(plan.model.units.size(), -1),
-      last_reduce_(plan.model.units.size(), -1),
+      recipes_(reduce_recipes(plan)),
       copies_(copied_slots(plan.schedule)) {
   goes_on_.resize(plan.schedule.operations.size());
   std::vector<bool> begun(plan.model.units.size(), false);
@@ -26,10 +23,7 @@ Accesses::Accesses(const Plan& plan)
         begun[unit] = true;
       }
     }
-    if (operation.verb != Verb::kReduce) continue;
-    begun[operation.place] = false;
-    last_reduce_[operation.place] = static_cast<OperationId>(id);
-    if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = static_cast<OperationId>(id);
+    if (operation.verb == Verb::kReduce) begun[operation.place] = false;
   }
 }
 
@@ -78,7 +72,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
            .by_peers = plan_.schedule.view});
     }
     if (!trainable) continue;
-    if (operation.verb == Verb::kReduce) reduce(id, flat);
+    if (operation.verb == Verb::kReduce) append_touches(recipes_[id], flat, accesses_);
     if (operation.verb == Verb::kExchange) exchange(flat);
     if (operation.verb == Verb::kSpread) spread(flat);
     if (operation.verb == Verb::kUpdate) update(flat);
@@ -136,37 +130,23 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .by_peers = several_nodes_});
 }
 
-void Accesses::reduce(OperationId id, int32_t flat) {
-  const Precision& precision = plan_.policy.precision;
-  const bool encoded = encodes_gradients(plan_), meets = !encoded || meets_in_node(plan_);
-  if (precision.sent() == precision.gradients) {
-    add({.role = Role::kGradients, .flat = flat, .by_peers = meets, .after_meeting = meets});
-  } else {
-    add({.role = Role::kGradients, .flat = flat});
-    add({.role = Role::kSent, .flat = flat, .writes = true});
-    add({.role = Role::kSent, .flat = flat, .by_peers = meets, .after_meeting = meets});
-  }
-  if (encoded) add_up_encoded(flat);
-  if (stages_reduces_) add({.role = Role::kReduceStaging, .flat = -1, .writes = true});
-  add_up(id, flat);
-  if (id == last_reduce_[plan_.flats[flat].unit] && plan_.policy.replica_count == 1)
-    add({.role = Role::kSquares, .flat = flat, .writes = true});
+/// A rank's own part is read by those at its place on other nodes; theirs are written here, and read by this node's.
+void Accesses::refresh(int32_t flat) {
+  add({.role = Role::kParameters, .flat = flat});
+  add({.role = Role::kEncodedShards, .flat = flat, .writes = true});
+  if (!several_nodes_) return;
+  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = true, .after_meeting = true});
+  add({.role = Role::kEncodedShards, .flat = flat, .writes = true, .after_meeting = true});
 }
 
-/// What was reduced becomes the sum, or is added to it; in levels, to those that waited for it.
-void Accesses::add_up(OperationId id, int32_t flat) {
-  const UnitId unit = plan_.flats[flat].unit;
-  Role sum = reduces_in_place_ ? Role::kGradients : plan_.policy.replica_count > 1 ? Role::kAcross : Role::kReduced;
-  if (plan_.schedule.sums_in_levels) {
-    const int closed = closed_levels(plan_.schedule.operations[id].micro_batch);
-    if (closed > 0) add({.role = Role::kPartial, .flat = flat, .writes = true});
-    for (int level = 0; level < closed; ++level) add({.role = level_role(level), .flat = flat});
-    if (id != last_reduce_[unit]) sum = level_role(closed);
-  } else if (id != first_reduce_[unit]) {
-    add({.role = Role::kPartial, .flat = flat, .writes = true});
-    add({.role = sum, .flat = flat});
+void Accesses::gather_encoded(int32_t flat) {
+  const bool meets = meets_in_node(plan_);
+  add({.role = Role::kEncodedShards, .flat = flat, .by_peers = meets, .after_meeting = meets});
+  if (meets) {
+    add({.role = Role::kEncodedWhole, .flat = flat, .writes = true});
+    add({.role = Role::kEncodedWhole, .flat = flat});
   }
-  add({.role = sum, .flat = flat, .writes = true});
+  add({.role = Role::kGathered, .flat = flat, .writes = true});
 }
 
 /// Peers are of other replicas: what they read, they are through with when the exchange is.
@@ -253,100 +233,6 @@ void Accesses::pass_matrices(int32_t group, bool in_place, Verb verb) {
     in_place ? blended(false, true, true) : matrices(false, true, true);
     blended(true, true, false);
   }
-}
-
-/// A part for each node; with replicas, of the own shard one for each, and what is left of their sum as well.
-int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
-  const bool exchanges = encodes_exchanges(plan);
-  const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
-  const int64_t count = exchanges ? shard_count / parts : shard_count;
-  if (role == Role::kNodeSums) return parts * count * static_cast<int64_t>(sizeof(float));
-  return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
-}
-
-int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
-  if (role == Role::kBackward) return model.activations.backward_bytes;
-  const UseActivations& of = model.activations.uses[use];
-  return role == Role::kOutput ? of.output_bytes : role == Role::kKept ? of.kept_bytes : of.scratch_bytes;
-}
-
-namespace {
-
-int64_t longest_shard(const Plan& plan) {
-  int64_t longest = 0;
-  for (const FlatSpec& flat : plan.flats) {
-    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count());
-  }
-  return longest;
-}
-
-/// Of one lane's reduces, which take turns in it, so that the longest part decides.
-int64_t reduce_staging_bytes(const Plan& plan) {
-  return encodes_gradients(plan) ? 0 : reduce_staging(plan.topology, longest_shard(plan)).size_bytes();
-}
-
-/// The peers of one shard may lie on fewer nodes than those of another; all plan with the most.
-int64_t exchange_staging_bytes(const Plan& plan) {
-  const int replicas = plan.policy.replica_count;
-  if (replicas == 1 || encodes_exchanges(plan)) return 0;
-  const int64_t longest = longest_shard(plan) / replicas;
-  int64_t most = 0;
-  for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
-    most = std::max(most, reduce_staging(topology_of_peers(plan.world, replicas, shard), longest).size_bytes());
-  return most;
-}
-
-int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
-  const int64_t declared = declared_bytes(plan.model, role, use);
-  if (!plan.policy.check || declared == 0) return declared;
-  return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
-}
-
-}  // namespace
-
-int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
-  const int ranks = plan.topology.rank_count();
-  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * ranks;
-  if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
-  if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
-  if (role == Role::kBackward || is_of_use(role)) return activation_bytes(plan, role, flat);
-  if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
-  if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;
-  const Precision& precision = plan.policy.precision;
-  const int64_t shard = plan.flats[flat].layout.shard_count(), whole = shard * ranks;
-  const int64_t updated = plan.updated_count(flat);
-  switch (role) {
-    case Role::kParametersHome:
-    case Role::kOffered:
-    case Role::kParameters: return (plan.schedule.zero_stage == 3 ? shard : whole) * element_bytes(precision.compute);
-    case Role::kMasterHome:
-    case Role::kMaster: return updated * precision.master_bytes();
-    case Role::kOptimizerHome:
-    case Role::kOptimizer: return updated / kBlockElements * plan.state_bytes_per_block(flat);
-    case Role::kSegments: return segment_bytes(plan.flats[flat], plan.topology, plan.schedule.zero_stage);
-    case Role::kGathered: return whole * element_bytes(precision.compute);
-    case Role::kGradients: return whole * element_bytes(precision.gradients);
-    case Role::kReduced: return shard * element_bytes(precision.gradients);
-    case Role::kSent: return whole * element_bytes(precision.sent());
-    case Role::kAcross: return shard * 4;
-    case Role::kBlended: return updated * 4;
-    case Role::kEncodedWhole: return encoded_bytes(shard) * ranks;
-    case Role::kMet: return plan.topology.node_count() == ranks ? 0 : whole * element_bytes(precision.sent());
-    case Role::kEncodedShards: return encoded_bytes(shard) * plan.topology.node_count();
-    case Role::kNodeSums:
-    case Role::kEncodedSums:
-    case Role::kEncodedReceived:
-    case Role::kCarried: return encoded_sum_bytes(plan, role, shard);
-    case Role::kPartial:
-      return shard *
-             (plan.schedule.sums_in_levels || plan.policy.replica_count > 1 ? 4 : element_bytes(precision.gradients));
-    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
-    case Role::kReduceStaging:
-    case Role::kExchangeStaging:
-    case Role::kNormParts: break;
-    default: return shard * 4;  // a level
-  }
-  return 0;
 }
 
 }  // namespace aliquot

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "engine/plan/schedule.h"
+#include "engine/plan/reduce_recipe.h"
 
 namespace aliquot {
 
@@ -35,11 +35,8 @@ class Accesses {
   void refresh(int32_t flat);
   void gather(int32_t flat);
   void gather_encoded(int32_t flat);
-  void reduce(OperationId operation, int32_t flat);
-  void add_up_encoded(int32_t flat);
   void exchange(int32_t flat);
   void spread(int32_t flat);
-  void add_up(OperationId operation, int32_t flat);
   void norm();
   void group(const Operation& operation);
   void pass_matrices(int32_t group, bool in_place, Verb verb);
@@ -49,18 +46,13 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                                   // then a node's ranks read what they received for one another
-  bool reduces_in_place_;                                // the sum replaces the own part of the gradients
-  bool stages_reduces_, stages_exchanges_;               // between nodes of hosts
-  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
-  std::vector<std::vector<UnitId>> goes_on_;             // by operation: units whose gradient a backward adds to
-  std::vector<std::vector<BufferId>> copies_;            // by operation
+  bool several_nodes_;                         // then a node's ranks read what they received for one another
+  bool reduces_in_place_;                      // the sum replaces the own part of the gradients
+  bool stages_exchanges_;                      // between nodes of hosts
+  std::vector<ReduceRecipe> recipes_;          // by operation
+  std::vector<std::vector<UnitId>> goes_on_;   // by operation: units whose gradient a backward adds to
+  std::vector<std::vector<BufferId>> copies_;  // by operation
   std::vector<Access> accesses_;
 };
-
-/// What the model declared for activations: of a use, or of what backward hands on.
-int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use);
-/// What the buffer of a role must at least hold. Where the policy checks, activations end in a red zone.
-int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 
 }  // namespace aliquot

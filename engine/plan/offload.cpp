@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "engine/plan/writer.h"
 
 namespace aliquot {

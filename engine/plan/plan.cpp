@@ -6,7 +6,6 @@
 #include "engine/plan/schedule.h"
 #include "engine/plan/writer.h"
 #include "kernels/system/error.h"
-#include "optim/update.h"
 #include "sharding/groups.h"
 
 namespace aliquot {
@@ -173,14 +172,6 @@ void lay_out(Plan& plan) {
 
 }  // namespace
 
-int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage) {
-  if (!topology.has_gpus() || !flat.trainable) return 0;
-  // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
-  const auto pieces =
-      static_cast<int64_t>(flat.layout.tensors().size()) + (zero_stage == 0 ? topology.rank_count() : 0);
-  return pieces * static_cast<int64_t>(sizeof(Segment));
-}
-
 bool encodes_gradients(const Plan& plan) {
   return plan.policy.quantize_gradients && plan.policy.replica_count == 1 && !plan.topology.one_node();
 }
@@ -191,19 +182,6 @@ bool encodes_exchanges(const Plan& plan) {
 bool meets_in_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
 
 int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
-
-int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
-  // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
-  // is less than a block.
-  int64_t node_count = 0;
-  for (const FlatSpec& flat : flats) {
-    if (!flat.trainable) continue;
-    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
-    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
-    node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
-  }
-  return (1 + node_count) * static_cast<int64_t>(sizeof(double));
-}
 
 Topology topology_of_replica(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / std::max(replica_count, 1);

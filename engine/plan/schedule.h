@@ -85,19 +85,12 @@ std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
 /// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
 int closed_levels(int32_t micro_batch);
 
-/// Bytes of the update's table of a flat; 0 where it is read on the host. The same on every rank.
-int64_t segment_bytes(const FlatSpec& flat, const Topology& topology, int zero_stage);
-
 /// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
 /// lie differently on nodes.
 Topology topology_of_replica(const Topology& world, int replica_count);
 
 /// Of the ranks that hold shard `shard`, one of each replica.
 Topology topology_of_peers(const Topology& world, int replica_count, int shard);
-
-/// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
-/// a bound that needs no look at ranks.
-int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
 
 struct Plan;
 /// Whether reduces go between nodes in 8 bits: where there are several; with replicas it is what they exchange, instead.

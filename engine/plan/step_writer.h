@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/plan/reduce_recipe.h"
 #include "engine/plan/writer.h"
 
 namespace aliquot {
@@ -16,6 +17,11 @@ class StepWriter {
 
  private:
   static constexpr OperationId kNone = -1;
+
+  /// Of a buffer: its first operation and its last.
+  struct Life {
+    OperationId first = kNone, last = kNone;
+  };
 
   /// One run of a use's code by the model. A recompute and the backward it is for are at one place of the passes.
   struct Visit {
@@ -59,27 +65,28 @@ class StepWriter {
   Lane lane_of(Verb verb) const;
   OperationId add(Verb verb, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
   void wait(OperationId operation, Wait wait);
-  void add_buffer(PlannedBuffer buffer, std::vector<Wait> ends);
+  Category category_of(Role role) const;
+  Space space_of(Role role) const;
+  /// From `first` to `last`; `ends` as BufferUse has them.
+  void add_buffer(Role role, int32_t flat, Life life, std::vector<Wait> ends);
 
   void list_visits();
   void add_visit(Verb verb, int32_t use, int32_t micro_batch);
   void write_visit(int32_t v);
   void gather_for(int32_t v);
   void refresh(UnitId unit, int32_t micro_batch);
-  void add_encoded_whole(UnitId unit);
   bool lets_go(UnitId unit, int32_t v) const;
   void release(UnitId unit, int32_t v);
 
   void note_activations(int32_t v, OperationId compute);
   void add_outputs_that_end(const Visit& visit);
-  void add_of_use(Role role, int32_t use, OperationId first, OperationId last);
+  void add_of_use(Role role, int32_t use, Life life);
 
   void reduce_what_is_complete(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
-  void add_reduce_buffers(UnitId unit, OperationId reduce, bool adds);
+  void add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe);
   void exchange(UnitId unit, int32_t micro_batch);
-  void add_encoded_buffers(int32_t flat, OperationId reduce);
-  void add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch);
+  void close_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch);
   void finish_step();
   void update_all(OperationId norm);
   void update_group(int32_t group, OperationId norm);
@@ -89,27 +96,22 @@ class StepWriter {
   void add_matrix_buffers(int32_t group);
   void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
   void add_sums(UnitId unit, OperationId norm);
-  void add_across(UnitId unit, int32_t flat);
   void add_staging(Verb verb, Role role);
   void add_waits_on_previous_step();
   void add_waits_of_refreshes();
   void spare_a_gradient_slot();
   void add_standing_buffers();
-  void add_standing(Role role, Category category, int32_t flat, int64_t size_bytes);
-
-  int64_t whole_bytes(int32_t flat, DType dtype) const { return shard_bytes(flats_[flat], dtype) * rank_count_; }
-
-  int64_t updated_count(int32_t flat) const { return plan_.updated_count(flat); }
+  void add_standing(Role role, int32_t flat);
 
   const Plan& plan_;
   const ModelSpec& model_;
   const Policy& policy_;
   const Schedule& schedule_;
-  const Topology& topology_;
   const std::vector<FlatSpec>& flats_;
   const std::vector<std::vector<int32_t>>& flats_of_;
   bool one_node_;
   int rank_count_;
+  ReduceRecipes recipes_;
   std::vector<bool> recomputed_;  // by use
   std::vector<Visit> visits_;
   std::vector<UnitState> units_;
@@ -117,9 +119,6 @@ class StepWriter {
   std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
   std::vector<StandingWrite> standing_writes_;
-  struct Life {
-    OperationId first = kNone, last = kNone;
-  };
   std::vector<Life> outputs_;  // by use, in this micro-batch
   std::vector<OperationId> kept_from_;
   OperationId backward_from_ = kNone;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "engine/plan/step_writer.h"
 
 namespace aliquot {
@@ -12,11 +12,11 @@ StepWriter::StepWriter(const Plan& plan)
       model_(plan.model),
       policy_(plan.policy),
       schedule_(plan.schedule),
-      topology_(plan.topology),
       flats_(plan.flats),
       flats_of_(plan.flats_of_unit),
       one_node_(plan.topology.one_node()),
       rank_count_(plan.topology.rank_count()),
+      recipes_(plan),
       recomputed_(recomputed_uses(plan.model, plan.policy)),
       units_(plan.model.units.size()),
       group_of_unit_(plan.model.units.size(), kNone),
@@ -66,8 +66,26 @@ void StepWriter::wait(OperationId operation, Wait wait) {
   if (operation != kNone && wait.operation != kNone) draft_.operations[operation].after.push_back(wait);
 }
 
-void StepWriter::add_buffer(PlannedBuffer buffer, std::vector<Wait> ends) {
-  draft_.buffers.push_back({buffer, std::move(ends)});
+Category StepWriter::category_of(Role role) const {
+  if (role == Role::kGradients && standing_gradients()) return Category::kGradients;
+  if (role == Role::kReduced && standing_gradients()) return Category::kCommunication;
+  return info(role).category;
+}
+
+Space StepWriter::space_of(Role role) const {
+  if (role == Role::kParameters && schedule_.view) return Space::kSharedRange;
+  return info(role).space == Space::kPeers && !replicated() ? Space::kArena : info(role).space;
+}
+
+void StepWriter::add_buffer(Role role, int32_t flat, Life life, std::vector<Wait> ends) {
+  draft_.buffers.push_back({{.role = role,
+                             .category = category_of(role),
+                             .flat = flat,
+                             .space = space_of(role),
+                             .size_bytes = needed_bytes(plan_, role, flat),
+                             .first = life.first,
+                             .last = life.last},
+                            std::move(ends)});
 }
 
 void StepWriter::list_visits() {
@@ -121,7 +139,11 @@ void StepWriter::gather_for(int32_t v) {
     state.gathered = true;
     if (policy_.quantize_weights && !state.gathered_before) refresh(unit, visits_[v].micro_batch);
     state.last_gather = add(Verb::kGather, unit, visits_[v].micro_batch);
-    if (policy_.quantize_weights && meets_in_node(plan_)) add_encoded_whole(unit);
+    const OperationId gather = state.last_gather;
+    for (const int32_t f : flats_of_[unit]) {
+      if (policy_.quantize_weights && meets_in_node(plan_))
+        add_buffer(Role::kEncodedWhole, f, {gather, gather}, {{gather}});
+    }
     if (!state.gathered_before && !policy_.quantize_weights) first_gathers_.push_back({state.last_gather, unit});
     state.gathered_before = true;
   }
@@ -131,19 +153,6 @@ void StepWriter::gather_for(int32_t v) {
 void StepWriter::refresh(UnitId unit, int32_t micro_batch) {
   units_[unit].refresh = add(Verb::kRefresh, unit, micro_batch);
   first_gathers_.push_back({units_[unit].refresh, unit});
-}
-
-void StepWriter::add_encoded_whole(UnitId unit) {
-  const OperationId gather = units_[unit].last_gather;
-  for (const int32_t f : flats_of_[unit]) {
-    add_buffer({.role = Role::kEncodedWhole,
-                .category = Category::kCommunication,
-                .flat = f,
-                .size_bytes = needed_bytes(plan_, Role::kEncodedWhole, f),
-                .first = gather,
-                .last = gather},
-               {{gather}});
-  }
 }
 
 /// Nobody may still be reading what was encoded in the step, or the evaluation, before.
@@ -171,15 +180,7 @@ void StepWriter::release(UnitId unit, int32_t v) {
   std::vector<Wait> ends = {{state.last_release}};
   if (!one_node_ && !policy_.quantize_weights)
     ends.push_back({state.last_gather, true});  // a node's ranks read one another's slots
-  for (const int32_t f : flats_of_[unit]) {
-    add_buffer({.role = Role::kGathered,
-                .category = Category::kSlots,
-                .flat = f,
-                .size_bytes = whole_bytes(f, policy_.precision.compute),
-                .first = state.last_gather,
-                .last = state.last_release},
-               ends);
-  }
+  for (const int32_t f : flats_of_[unit]) add_buffer(Role::kGathered, f, {state.last_gather, state.last_release}, ends);
 }
 
 Draft write(const Plan& plan) { return StepWriter(plan).write(); }

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "engine/plan/step_writer.h"
 
 namespace aliquot {
@@ -23,20 +23,20 @@ void StepWriter::note_activations(int32_t v, OperationId compute) {
   const Visit& visit = visits_[v];
   const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
   const UseActivations& of = spec.uses[use];
-  add_of_use(Role::kScratch, use, compute, compute);
+  add_of_use(Role::kScratch, use, {compute, compute});
   const bool backward = visit.verb == Verb::kBackward;
   if (use > 0 && (!backward || of.input_in_backward)) outputs_[use - 1].last = compute;
   if (visit.verb == Verb::kForward) {
     outputs_[use] = {compute, compute};
     const bool gone = recomputed_[use] || policy_.evaluation;
-    if (gone) add_of_use(Role::kKept, use, compute, compute);
+    if (gone) add_of_use(Role::kKept, use, {compute, compute});
   }
   if (!backward) kept_from_[use] = compute;
   if (backward) {
     if (of.output_in_backward) outputs_[use].last = compute;
-    add_of_use(Role::kKept, use, kept_from_[use], compute);
+    add_of_use(Role::kKept, use, {kept_from_[use], compute});
     if (use == last_use) backward_from_ = compute;
-    if (use == 0) add_of_use(Role::kBackward, -1, backward_from_, compute);
+    if (use == 0) add_of_use(Role::kBackward, -1, {backward_from_, compute});
   }
   add_outputs_that_end(visit);
 }
@@ -44,23 +44,15 @@ void StepWriter::note_activations(int32_t v, OperationId compute) {
 /// Behind whatever may read it: its own backward, or the next use's forward where nothing goes back.
 void StepWriter::add_outputs_that_end(const Visit& visit) {
   const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
-  const auto end = [&](int32_t use) { add_of_use(Role::kOutput, use, outputs_[use].first, outputs_[use].last); };
+  const auto end = [&](int32_t use) { add_of_use(Role::kOutput, use, outputs_[use]); };
   if (visit.verb == Verb::kBackward) return end(visit.use);
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
   if (visit.use == last_use) end(last_use);
 }
 
-void StepWriter::add_of_use(Role role, int32_t use, OperationId first, OperationId last) {
-  const int64_t size_bytes = needed_bytes(plan_, role, use);
-  if (size_bytes == 0) return;
-  add_buffer({.role = role,
-              .category = Category::kActivations,
-              .flat = use,
-              .size_bytes = size_bytes,
-              .first = first,
-              .last = last},
-             {{last}});
+void StepWriter::add_of_use(Role role, int32_t use, Life life) {
+  if (needed_bytes(plan_, role, use) > 0) add_buffer(role, use, life, {{life.last}});
 }
 
 }  // namespace aliquot

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "engine/plan/step_writer.h"
 
 namespace aliquot {
@@ -20,12 +21,12 @@ void StepWriter::reduce_what_is_complete(int32_t v) {
 void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch) {
   UnitState& state = units_[unit];
   const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{state.last_backward}});
-  const bool adds = state.first_reduce != kNone;
-  if (!adds) state.first_reduce = reduce;
+  const ReduceRecipe recipe = recipes_.at(state.first_reduce == kNone, last_micro_batch, micro_batch);
+  if (state.first_reduce == kNone) state.first_reduce = reduce;
   if (standing_gradients()) standing_writes_.push_back({state.first_backward, unit, state.last_reduce});
   state.last_reduce = reduce;
-  add_reduce_buffers(unit, reduce, schedule_.sums_in_levels ? closed_levels(micro_batch) > 0 : adds);
-  if (schedule_.sums_in_levels) add_level(unit, reduce, micro_batch, last_micro_batch);
+  add_reduce_buffers(unit, reduce, recipe);
+  if (recipe.in_levels) close_levels(unit, reduce, recipe, last_micro_batch);
   state.first_backward = kNone;
   if (!last_micro_batch) return;
   // Beside the next unit's reduce: links between replicas are others than those inside.
@@ -34,84 +35,48 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
-void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, bool adds) {
-  const UnitState& state = units_[unit];
-  const Precision& precision = policy_.precision;
-  const DType partial = schedule_.sums_in_levels || replicated() ? DType::kFloat32 : precision.gradients;
-  const bool peers_read = !encodes_gradients(plan_) || meets_in_node(plan_);
+/// What lives while the reduce runs, and the gradients, whose slot it gives back.
+void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe) {
+  std::vector<Access> touches;
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    if (!standing_gradients()) {
-      add_buffer({.role = Role::kGradients,
-                  .category = Category::kSlots,
-                  .flat = f,
-                  .size_bytes = whole_bytes(f, precision.gradients),
-                  .first = state.first_backward,
-                  .last = reduce},
-                 {{reduce, peers_read && precision.sent() == precision.gradients}});
+    touches.clear();
+    append_touches(recipe, f, touches);
+    for (auto touch = touches.begin(); touch != touches.end(); ++touch) {
+      const Role role = touch->role;
+      const auto is_same = [role](const Access& other) { return other.role == role; };
+      if (!ends_with_reduce(role) || std::any_of(touches.begin(), touch, is_same)) continue;
+      if (role == Role::kGradients && standing_gradients()) continue;
+      const bool peers_read =
+          std::any_of(touch, touches.end(), [&](const Access& other) { return is_same(other) && other.by_peers; });
+      const OperationId first = role == Role::kGradients ? units_[unit].first_backward : reduce;
+      add_buffer(role, f, {first, reduce}, {{reduce, peers_read}});
     }
-    if (precision.sent() != precision.gradients) {
-      add_buffer({.role = Role::kSent,
-                  .category = Category::kCommunication,
-                  .flat = f,
-                  .size_bytes = whole_bytes(f, precision.sent()),
-                  .first = reduce,
-                  .last = reduce},
-                 {{reduce, peers_read}});
-    }
-    if (encodes_gradients(plan_)) add_encoded_buffers(f, reduce);
-    if (!adds) continue;  // it is the sum, or what waits at a level
-    add_buffer({.role = Role::kPartial,
-                .category = Category::kCommunication,
-                .flat = f,
-                .size_bytes = shard_bytes(flats_[f], partial),
-                .first = reduce,
-                .last = reduce},
-               {{reduce}});
   }
 }
 
+/// Peers are through with what they read when the exchange is.
 void StepWriter::exchange(UnitId unit, int32_t micro_batch) {
   UnitState& state = units_[unit];
-  state.exchange = last_exchange_ = add(Verb::kExchange, unit, micro_batch, {{state.last_reduce}});
+  const OperationId exchange = add(Verb::kExchange, unit, micro_batch, {{state.last_reduce}});
+  state.exchange = last_exchange_ = exchange;
   for (const int32_t f : flats_of_[unit]) {
-    if (encodes_exchanges(plan_) && flats_[f].trainable) add_encoded_buffers(f, state.exchange);
-  }
-}
-
-/// Of a reduce, or of an exchange, at whose end peers are through with it.
-void StepWriter::add_encoded_buffers(int32_t flat, OperationId reduce) {
-  const bool exchanges = encodes_exchanges(plan_);
-  for (const Role role : {Role::kMet, Role::kNodeSums, Role::kEncodedSums, Role::kEncodedReceived}) {
-    if (role == Role::kMet && (exchanges || !meets_in_node(plan_))) continue;
-    const bool peers_read = role == Role::kEncodedSums, received = role == Role::kEncodedReceived;
-    add_buffer({.role = role,
-                .category = Category::kCommunication,
-                .flat = flat,
-                .space = exchanges && (peers_read || received) ? Space::kPeers : Space::kArena,
-                .size_bytes = needed_bytes(plan_, role, flat),
-                .first = reduce,
-                .last = reduce},
-               {{reduce, peers_read && !exchanges}});
+    if (!encodes_exchanges(plan_) || !flats_[f].trainable) continue;
+    for (const Role role : {Role::kNodeSums, Role::kEncodedSums, Role::kEncodedReceived})
+      add_buffer(role, f, {exchange, exchange}, {{exchange}});
   }
 }
 
 /// Micro-batch a closes as many sums as its number ends in ones: two of one micro-batch, then two of two, ... What it
 /// leaves waits for its other half at the next level; the last leaves the whole in kReduced.
-void StepWriter::add_level(UnitId unit, OperationId reduce, int32_t micro_batch, bool last_micro_batch) {
+void StepWriter::close_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch) {
   UnitState& state = units_[unit];
-  const auto closed = static_cast<std::size_t>(closed_levels(micro_batch));
+  const auto closed = static_cast<std::size_t>(recipe.additions);
   state.levels.resize(std::max(state.levels.size(), closed + 1), kNone);
   for (std::size_t level = 0; level < closed; ++level) {
     for (const int32_t f : flats_of_[unit]) {
-      if (!flats_[f].trainable) continue;
-      add_buffer({.role = level_role(static_cast<int>(level)),
-                  .category = Category::kCommunication,
-                  .flat = f,
-                  .size_bytes = shard_bytes(flats_[f], DType::kFloat32),
-                  .first = state.levels[level],
-                  .last = reduce},
-                 {{reduce}});
+      if (flats_[f].trainable)
+        add_buffer(level_role(static_cast<int>(level)), f, {state.levels[level], reduce}, {{reduce}});
     }
     state.levels[level] = kNone;
   }
@@ -126,13 +91,7 @@ void StepWriter::finish_step() {
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
     if (trains(unit)) add_sums(unit, norm);
   }
-  add_buffer({.role = Role::kNormParts,
-              .category = Category::kCommunication,
-              .flat = -1,
-              .size_bytes = norm_part_bytes(flats_) * rank_count_,
-              .first = norm,
-              .last = norm},
-             {{norm, true}});
+  add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, true}});
 }
 
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
@@ -149,66 +108,30 @@ void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> afte
 
 void StepWriter::add_sums(UnitId unit, OperationId norm) {
   const UnitState& state = units_[unit];
+  const OperationId complete = replicated() ? state.exchange : state.last_reduce;
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    const int64_t squares = flats_[f].layout.shard_count() / kBlockElements * static_cast<int64_t>(sizeof(double));
-    add_buffer({.role = Role::kSquares,
-                .category = Category::kCommunication,
-                .flat = f,
-                .space = replicated() ? Space::kPeers : Space::kArena,
-                .size_bytes = squares,
-                .first = replicated() ? state.exchange : state.last_reduce,
-                .last = norm},
-               {{norm}});
+    add_buffer(Role::kSquares, f, {complete, norm}, {{norm}});
     if (schedule_.reduces_in_place) continue;
-    if (replicated()) add_across(unit, f);
-    const bool spread = state.spread != kNone;
+    // Peers are through with it when the exchange is.
+    if (replicated()) add_buffer(Role::kAcross, f, {state.first_reduce, state.exchange}, {{state.exchange}});
+    const bool spread = state.spread != kNone, added_up_elsewhere = replicated() || schedule_.sums_in_levels;
     const OperationId used = flats_[f].matrices ? group_states_[group_of_unit_[unit]].blend : state.update;
     const OperationId last = spread ? state.spread : used;
-    add_buffer({.role = Role::kReduced,
-                .category = standing_gradients() ? Category::kCommunication : Category::kGradients,
-                .flat = f,
-                .space = replicated() ? Space::kPeers : Space::kArena,
-                .size_bytes = shard_bytes(flats_[f], policy_.precision.gradients),
-                .first = replicated()               ? state.exchange
-                         : schedule_.sums_in_levels ? state.last_reduce
-                                                    : state.first_reduce,
-                .last = last},
-               {{last, spread}});
+    add_buffer(Role::kReduced, f, {added_up_elsewhere ? complete : state.first_reduce, last}, {{last, spread}});
   }
-}
-
-/// What a replica adds up until the others' sums are added to it. Peers are through with it when the exchange is.
-void StepWriter::add_across(UnitId unit, int32_t flat) {
-  const UnitState& state = units_[unit];
-  add_buffer({.role = Role::kAcross,
-              .category = Category::kCommunication,
-              .flat = flat,
-              .space = Space::kPeers,
-              .size_bytes = shard_bytes(flats_[flat], DType::kFloat32),
-              .first = state.first_reduce,
-              .last = state.exchange},
-             {{state.exchange}});
 }
 
 /// One buffer for all operations of that verb: their lane runs them one after the other. The buffer lies in memory of the group
 /// that reduces, because that memory outlives messages that are still under way after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
-  const int64_t size_bytes = needed_bytes(plan_, role, -1);
   const auto& operations = draft_.operations;
   const auto is_one = [verb](const Operation& operation) { return operation.verb == verb; };
   const auto first = std::ranges::find_if(operations, is_one);
-  if (size_bytes == 0 || first == operations.end()) return;
+  if (first == operations.end() || needed_bytes(plan_, role, -1) == 0) return;
   const auto last = std::find_if(operations.rbegin(), operations.rend(), is_one).base() - 1;
   const auto id_of = [&](auto at) { return static_cast<OperationId>(at - operations.begin()); };
-  add_buffer({.role = role,
-              .category = Category::kCommunication,
-              .flat = -1,
-              .space = role == Role::kExchangeStaging ? Space::kPeers : Space::kArena,
-              .size_bytes = size_bytes,
-              .first = id_of(first),
-              .last = id_of(last)},
-             {{id_of(last)}});
+  add_buffer(role, -1, {id_of(first), id_of(last)}, {{id_of(last)}});
 }
 
 void StepWriter::add_waits_on_previous_step() {
@@ -236,17 +159,12 @@ void StepWriter::add_waits_on_previous_step() {
   }
 }
 
-constexpr bool is_of_a_reduce(Role role) {
-  return role == Role::kGradients || role == Role::kPartial || role == Role::kSent ||
-         (role >= Role::kMet && role <= Role::kEncodedReceived);
-}
-
 /// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
 /// slot, and each reduce runs beside the backward that follows it, or the next micro-batch's first forward.
 void StepWriter::spare_a_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
-    if (!is_of_a_reduce(buffer.role)) continue;
+    if (!ends_with_reduce(buffer.role)) continue;
     OperationId next = buffer.last;
     const auto runs_beside = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
     while (next < count && !runs_beside(draft_.operations[next].verb)) ++next;
@@ -255,37 +173,21 @@ void StepWriter::spare_a_gradient_slot() {
 }
 
 void StepWriter::add_standing_buffers() {
-  const Precision& precision = policy_.precision;
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
-    const bool whole = !stage3();
-    add_standing(Role::kParameters, Category::kParameters, f,
-                 whole ? whole_bytes(f, precision.compute) : shard_bytes(flats_[f], precision.compute));
-    const int64_t count = updated_count(f);
-    if (policy_.quantize_weights)
-      add_standing(Role::kEncodedShards, Category::kParameters, f, needed_bytes(plan_, Role::kEncodedShards, f));
+    add_standing(Role::kParameters, f);
+    if (policy_.quantize_weights) add_standing(Role::kEncodedShards, f);
     if (!flats_[f].trainable) continue;  // its working copy is all there is of it
-    if (precision.has_master()) add_standing(Role::kMaster, Category::kOptimizer, f, count * precision.master_bytes());
-    if (const int64_t bytes = plan_.state_bytes_per_block(f); bytes > 0)
-      add_standing(Role::kOptimizer, Category::kOptimizer, f, count / kBlockElements * bytes);
-    if (encodes_gradients(plan_) || encodes_exchanges(plan_))
-      add_standing(Role::kCarried, Category::kCommunication, f, needed_bytes(plan_, Role::kCarried, f));
-    if (const int64_t table = segment_bytes(flats_[f], topology_, schedule_.zero_stage); table > 0)
-      add_standing(Role::kSegments, Category::kCommunication, f, table);
-    if (standing_gradients())
-      add_standing(Role::kGradients, Category::kGradients, f, whole_bytes(f, precision.gradients));
+    if (policy_.precision.has_master()) add_standing(Role::kMaster, f);
+    if (plan_.state_bytes_per_block(f) > 0) add_standing(Role::kOptimizer, f);
+    if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_standing(Role::kCarried, f);
+    if (needed_bytes(plan_, Role::kSegments, f) > 0) add_standing(Role::kSegments, f);
+    if (standing_gradients()) add_standing(Role::kGradients, f);
   }
 }
 
-void StepWriter::add_standing(Role role, Category category, int32_t flat, int64_t size_bytes) {
-  add_buffer({.role = role,
-              .category = category,
-              .flat = flat,
-              .space = role == Role::kParameters && schedule_.view ? Space::kSharedRange : Space::kArena,
-              .always = true,
-              .size_bytes = size_bytes,
-              .first = 0,
-              .last = static_cast<OperationId>(draft_.operations.size()) - 1},
-             {});
+void StepWriter::add_standing(Role role, int32_t flat) {
+  add_buffer(role, flat, {0, static_cast<OperationId>(draft_.operations.size()) - 1}, {});
+  draft_.buffers.back().buffer.always = true;
 }
 
 }  // namespace aliquot

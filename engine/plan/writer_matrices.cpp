@@ -54,30 +54,10 @@ void StepWriter::add_matrix_buffers(int32_t group) {
     const OperationId update = units_[flats_[f].unit].update;
     std::vector<Wait> ends = {{update}};
     if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it there
-    add_buffer({.role = Role::kBlended,
-                .category = Category::kCommunication,
-                .flat = f,
-                .size_bytes = updated_count(f) * static_cast<int64_t>(sizeof(float)),
-                .first = state.blend,
-                .last = update},
-               std::move(ends));
+    add_buffer(Role::kBlended, f, {state.blend, update}, std::move(ends));
   }
-  if (!what.in_place) {
-    add_buffer({.role = Role::kMatrices,
-                .category = Category::kCommunication,
-                .flat = group,
-                .size_bytes = what.held_bytes,
-                .first = state.collect,
-                .last = state.scatter},
-               {{state.scatter, true}});
-  }
-  add_buffer({.role = Role::kIteration,
-              .category = Category::kCommunication,
-              .flat = group,
-              .size_bytes = what.scratch_bytes,
-              .first = state.orthogonalize,
-              .last = state.orthogonalize},
-             {{state.orthogonalize}});
+  if (!what.in_place) add_buffer(Role::kMatrices, group, {state.collect, state.scatter}, {{state.scatter, true}});
+  add_buffer(Role::kIteration, group, {state.orthogonalize, state.orthogonalize}, {{state.orthogonalize}});
 }
 
 }  // namespace aliquot

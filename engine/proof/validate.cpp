@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 
+#include "engine/plan/sizes.h"
 #include "engine/proof/validate_parts.h"
 #include "kernels/system/error.h"
 

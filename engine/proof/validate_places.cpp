@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "engine/plan/sizes.h"
 #include "engine/proof/validate_parts.h"
 
 namespace aliquot {

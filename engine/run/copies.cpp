@@ -7,7 +7,7 @@
 #include <map>
 #include <span>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "kernels/system/booking.h"
 
 namespace aliquot {

@@ -1,7 +1,5 @@
 #include "engine/run/encoded_moves.h"
 
-#include "engine/plan/accesses.h"
-
 namespace aliquot {
 
 EncodedMoves::EncodedMoves(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Kernels& kernels)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {

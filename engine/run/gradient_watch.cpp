@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 
 namespace aliquot {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

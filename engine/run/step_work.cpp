@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
@@ -15,7 +15,8 @@ StepWork::StepWork(const Parts& parts)
       memory_(parts.memory),
       homes_(parts.homes),
       updater_(parts.updater),
-      copies_(copied_slots(parts.plan.schedule)) {
+      copies_(copied_slots(parts.plan.schedule)),
+      recipes_(reduce_recipes(parts.plan)) {
   if (!plan_.policy.evaluation) norm_.emplace(plan_, groups_);
   const auto* muon = std::get_if<Muon>(&parts.optimizer);
   if (!plan_.policy.evaluation && muon != nullptr)
@@ -53,15 +54,9 @@ void StepWork::note_first_writes() {
   first_writes_.resize(operations.size());
   added_to_.resize(operations.size());
   std::vector<bool> written(plan_.model.units.size(), false);
-  first_reduce_.assign(plan_.model.units.size(), -1);
-  last_reduce_.assign(plan_.model.units.size(), -1);
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
-    if (operation.verb == Verb::kReduce) {
-      written[operation.place] = false;
-      if (first_reduce_[operation.place] < 0) first_reduce_[operation.place] = id;
-      last_reduce_[operation.place] = id;
-    }
+    if (operation.verb == Verb::kReduce) written[operation.place] = false;
     if (operation.verb != Verb::kBackward) continue;
     for (const UnitId unit : plan_.model.uses[operation.place]) {
       for (const int32_t f : plan_.flats_of_unit[unit]) {
@@ -96,65 +91,51 @@ void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
 
 void StepWork::reduce(Stream& lane, OperationId id, Label label) {
   for (const int32_t f : plan_.flats_of_unit[plan_.schedule.operations[id].place]) {
-    if (plan_.flats[f].trainable) reduce_flat(lane, id, f, label);
+    if (plan_.flats[f].trainable) reduce_flat(lane, recipes_[id], f, label);
   }
 }
 
-/// Where the sum of a micro-batch goes, and what waits to be added to it on the way.
-void StepWork::reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label) {
-  const Operation& operation = plan_.schedule.operations[id];
-  const Precision& precision = plan_.policy.precision;
-  const bool levels = plan_.schedule.sums_in_levels;
-  const bool first = first_reduce_[operation.place] == id, last = last_reduce_[operation.place] == id;
-  const int additions = levels ? closed_levels(operation.micro_batch) : first ? 0 : 1;
+void StepWork::reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label) {
   const int64_t count = plan_.flats[flat].layout.shard_count();
-
-  const bool to_level = levels && !last, across = plan_.policy.replica_count > 1;
-  const bool in_place = plan_.schedule.reduces_in_place, adds_to_sum = additions > 0 && !levels;
-  const Role sum_role = in_place   ? Role::kGradients
-                        : to_level ? level_role(additions)
-                        : across   ? Role::kAcross
-                                   : Role::kReduced;
-  std::byte* sum = memory_.address(sum_role, flat, adds_to_sum ? Touch::kReadsAndWrites : Touch::kWrites);
-  if (in_place) sum += ranks_.rank() * count * element_bytes(precision.gradients);
-  const DType sum_dtype = to_level || across ? DType::kFloat32 : precision.gradients;
-  const DType partial_dtype = levels || across ? DType::kFloat32 : precision.gradients;
-  std::byte* partial = additions > 0 ? memory_.address(Role::kPartial, flat, Touch::kWrites) : nullptr;
+  const bool adds = recipe.additions > 0;
+  std::byte* sum =
+      memory_.address(recipe.sum, flat, adds && !recipe.in_levels ? Touch::kReadsAndWrites : Touch::kWrites);
+  if (recipe.sum == Role::kGradients) sum += ranks_.rank() * count * element_bytes(recipe.sum_dtype);
+  std::byte* partial = adds ? memory_.address(Role::kPartial, flat, Touch::kWrites) : nullptr;
   auto* squares =
-      last && !across ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat, Touch::kWrites)) : nullptr;
-
-  const ReduceScatter what{.from = sent(lane, flat),
-                           .from_dtype = precision.sent(),
-                           .to = additions == 0 ? sum : partial,
-                           .to_dtype = additions == 0 ? sum_dtype : partial_dtype,
+      recipe.squares ? reinterpret_cast<double*>(memory_.address(Role::kSquares, flat, Touch::kWrites)) : nullptr;
+  const ReduceScatter what{.from = sent(lane, recipe, flat),
+                           .from_dtype = recipe.sent_dtype,
+                           .to = adds ? partial : sum,
+                           .to_dtype = adds ? recipe.partial_dtype : recipe.sum_dtype,
                            .part_count = count,
-                           .block_squares = additions == 0 ? squares : nullptr,
+                           .block_squares = adds ? nullptr : squares,
                            .in_tree_order = plan_.policy.reproducible,
                            .staging = memory_.address(Role::kReduceStaging, -1, Touch::kWrites)};
-  if (encodes_gradients(plan_)) {
+  if (recipe.encoded) {
     encoded_->reduce_scatter(lane, flat, what, label);
   } else {
     ranks_.reduce_scatter(lane, what, label);
   }
-  for (int i = 0; i < additions; ++i) {
-    const bool done = i == additions - 1;
-    const std::byte* earlier = levels ? memory_.address(level_role(i), flat, Touch::kReads) : sum;
-    kernels_.sum_tree(lane, {.bases = pair(earlier, partial),
-                             .from_dtype = partial_dtype,
+  for (int i = 0; i < recipe.additions; ++i) {
+    const bool done = i == recipe.additions - 1;
+    const std::byte* waiting = recipe.in_levels ? memory_.address(recipe.waiting(i), flat, Touch::kReads) : sum;
+    kernels_.sum_tree(lane, {.bases = pair(waiting, partial),
+                             .from_dtype = recipe.partial_dtype,
                              .to = done ? sum : partial,
-                             .to_dtype = done ? sum_dtype : partial_dtype,
+                             .to_dtype = done ? recipe.sum_dtype : recipe.partial_dtype,
                              .count = count,
                              .block_squares = done ? squares : nullptr});
   }
 }
 
-SymmetricRange StepWork::sent(Stream& lane, int32_t flat) {
-  const Precision& precision = plan_.policy.precision;
-  if (precision.sent() == precision.gradients) return memory_.range(Role::kGradients, flat, Touch::kReads);
-  kernels_.cast(lane, memory_.address(Role::kSent, flat, Touch::kWrites), precision.sent(),
-                memory_.address(Role::kGradients, flat, Touch::kReads), precision.gradients,
-                plan_.flats[flat].layout.flat_count());
-  return memory_.range(Role::kSent, flat, Touch::kReads);
+SymmetricRange StepWork::sent(Stream& lane, const ReduceRecipe& recipe, int32_t flat) {
+  if (recipe.casts()) {
+    kernels_.cast(lane, memory_.address(Role::kSent, flat, Touch::kWrites), recipe.sent_dtype,
+                  memory_.address(Role::kGradients, flat, Touch::kReads), recipe.gradient_dtype,
+                  plan_.flats[flat].layout.flat_count());
+  }
+  return memory_.range(recipe.sent(), flat, Touch::kReads);
 }
 
 /// Stays in place until the work has run: the norm ends a step, and this lane's work with it.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/plan/reduce_recipe.h"
 #include "engine/run/encoded_moves.h"
 #include "engine/run/global_norm.h"
 #include "engine/run/matrix_work.h"
@@ -55,8 +56,8 @@ class StepWork {
 
  private:
   void note_first_writes();
-  void reduce_flat(Stream& lane, OperationId id, int32_t flat, Label label);
-  SymmetricRange sent(Stream& lane, int32_t flat);
+  void reduce_flat(Stream& lane, const ReduceRecipe& recipe, int32_t flat, Label label);
+  SymmetricRange sent(Stream& lane, const ReduceRecipe& recipe, int32_t flat);
   std::span<const std::byte* const> pair(const void* left, const void* right);
   void clear_gradients(Stream& compute, OperationId backward, bool all);
   void clear_padding(Stream& compute, int32_t flat);
@@ -68,16 +69,16 @@ class StepWork {
   StepMemory& memory_;
   const Homes& homes_;
   Updater& updater_;
-  std::optional<GlobalNorm> norm_;                       // not in an evaluation
-  std::optional<EncodedMoves> encoded_;                  // where weights or gradients are quantised
-  std::optional<MatrixWork> matrices_;                   // nor this; where the optimizer takes matrices
-  std::vector<std::vector<BufferId>> copies_;            // by operation: the slots that it fills or empties
-  std::optional<RedZones> red_zones_;                    // where the policy checks
-  std::vector<std::vector<Gap>> padding_;                // by flat
-  std::vector<std::vector<int32_t>> first_writes_;       // by operation: flats whose gradients a backward writes first
-  std::vector<std::vector<int32_t>> added_to_;           // by operation: flats whose gradients it adds to
-  std::vector<OperationId> first_reduce_, last_reduce_;  // by unit
-  std::deque<std::array<const std::byte*, 2>> pairs_;    // the sources of this step's additions, in order
+  std::optional<GlobalNorm> norm_;                     // not in an evaluation
+  std::optional<EncodedMoves> encoded_;                // where weights or gradients are quantised
+  std::optional<MatrixWork> matrices_;                 // nor this; where the optimizer takes matrices
+  std::vector<std::vector<BufferId>> copies_;          // by operation: the slots that it fills or empties
+  std::vector<ReduceRecipe> recipes_;                  // by operation
+  std::optional<RedZones> red_zones_;                  // where the policy checks
+  std::vector<std::vector<Gap>> padding_;              // by flat
+  std::vector<std::vector<int32_t>> first_writes_;     // by operation: flats whose gradients a backward writes first
+  std::vector<std::vector<int32_t>> added_to_;         // by operation: flats whose gradients it adds to
+  std::deque<std::array<const std::byte*, 2>> pairs_;  // the sources of this step's additions, in order
   std::size_t next_pair_ = 0;
 };
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
 
 namespace aliquot {
 

@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "engine/cost/clockwork.h"
+#include "engine/cost/prices.h"
 #include "engine/cost/trace.h"
+#include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/error.h"
 #include "tests/engine/plan/random_plan.h"
@@ -141,6 +143,25 @@ TEST(Simulate, BytesThatLeaveANodeAreCounted) {
   const Policy exchanged{.zero_stage = 3, .replica_count = 4, .quantize_gradients = true};
   EXPECT_EQ(crossing(exchanged, testing::hosts(8, 4)).first,
             2 * 2 * (2 * 2 * encoded_bytes(256) + 2 * encoded_bytes(256)));
+}
+
+/// A replica adds micro-batches in fp32, whatever its gradients are: of each element two are read and one is written.
+TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
+  const Policy policy{.zero_stage = 2,
+                      .replica_count = 2,
+                      .precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
+                      .micro_batch_count = 2};
+  const Plan p = plan(two_units(), policy, Topology::one_host(4));
+  const CostModel cost = seconds_of(0, 0);
+  const std::vector<Price> priced = prices(p, cost);
+  std::vector<double> seconds;  // of the first unit's reduces
+  for (std::size_t id = 0; id < priced.size(); ++id) {
+    const Operation& operation = p.schedule.operations[id];
+    if (operation.verb == Verb::kReduce && operation.place == 0) seconds.push_back(priced[id].seconds);
+  }
+  ASSERT_EQ(seconds.size(), 2U);
+  const double shard_bytes = 4.0 * static_cast<double>(p.flats[0].layout.shard_count());
+  EXPECT_DOUBLE_EQ(seconds[1] - seconds[0], 3 * shard_bytes / cost.copy_bytes_per_second);
 }
 
 /// Three operations that wait for nothing, one a lane, played; spans of the first step.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/plan/schedule.h"
+#include "engine/plan/sizes.h"
 #include "engine/proof/validate.h"
 #include "optim/norm_tree.h"
 #include "sharding/comm/reduce_staging.h"

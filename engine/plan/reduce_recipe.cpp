@@ -1,0 +1,88 @@
+#include "engine/plan/reduce_recipe.h"
+
+#include "engine/plan/accesses.h"
+#include "engine/plan/sizes.h"
+
+namespace aliquot {
+namespace {
+
+/// Within the node first, then between nodes.
+void append_encoded(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to) {
+  if (recipe.peers_read) {
+    to.push_back({.role = Role::kMet, .flat = flat, .writes = true});
+    to.push_back({.role = Role::kMet, .flat = flat});
+  }
+  to.push_back({.role = Role::kNodeSums, .flat = flat, .writes = true});
+  to.push_back({.role = Role::kCarried, .flat = flat});
+  to.push_back({.role = Role::kCarried, .flat = flat, .writes = true});
+  to.push_back({.role = Role::kEncodedSums, .flat = flat, .writes = true});
+  to.push_back({.role = Role::kEncodedSums, .flat = flat, .by_peers = true, .after_meeting = true});
+  to.push_back({.role = Role::kEncodedReceived, .flat = flat, .writes = true});
+  to.push_back({.role = Role::kEncodedReceived, .flat = flat});
+  to.push_back({.role = Role::kNodeSums, .flat = flat});
+}
+
+}  // namespace
+
+DType partial_dtype(const Plan& plan) {
+  const bool wide = plan.schedule.sums_in_levels || plan.policy.replica_count > 1;
+  return wide ? DType::kFloat32 : plan.policy.precision.gradients;
+}
+
+ReduceRecipes::ReduceRecipes(const Plan& plan)
+    : plan_(plan),
+      common_{.gradient_dtype = plan.policy.precision.gradients,
+              .sent_dtype = plan.policy.precision.sent(),
+              .encoded = encodes_gradients(plan),
+              .peers_read = !encodes_gradients(plan) || meets_in_node(plan),
+              .staged = needed_bytes(plan, Role::kReduceStaging, -1) > 0,
+              .in_levels = plan.schedule.sums_in_levels,
+              .partial_dtype = aliquot::partial_dtype(plan)} {}
+
+ReduceRecipe ReduceRecipes::at(bool first, bool last, int32_t micro_batch) const {
+  ReduceRecipe recipe = common_;
+  const bool replicated = plan_.policy.replica_count > 1, waits = recipe.in_levels && !last;
+  recipe.additions = recipe.in_levels ? closed_levels(micro_batch) : first ? 0 : 1;
+  recipe.sum = plan_.schedule.reduces_in_place ? Role::kGradients
+               : waits                         ? level_role(recipe.additions)
+               : replicated                    ? Role::kAcross
+                                               : Role::kReduced;
+  recipe.sum_dtype = waits || replicated ? DType::kFloat32 : recipe.gradient_dtype;
+  recipe.squares = last && !replicated;
+  return recipe;
+}
+
+std::vector<ReduceRecipe> reduce_recipes(const Plan& plan) {
+  const auto& operations = plan.schedule.operations;
+  const ReduceRecipes recipes(plan);
+  std::vector<OperationId> first(plan.model.units.size(), -1), last(plan.model.units.size(), -1);
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    if (operations[id].verb != Verb::kReduce) continue;
+    last[operations[id].place] = id;
+    if (first[operations[id].place] < 0) first[operations[id].place] = id;
+  }
+  std::vector<ReduceRecipe> all(operations.size());
+  for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
+    const Operation& operation = operations[id];
+    if (operation.verb != Verb::kReduce) continue;
+    all[id] = recipes.at(id == first[operation.place], id == last[operation.place], operation.micro_batch);
+  }
+  return all;
+}
+
+void append_touches(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to) {
+  if (recipe.casts()) {
+    to.push_back({.role = Role::kGradients, .flat = flat});
+    to.push_back({.role = Role::kSent, .flat = flat, .writes = true});
+  }
+  to.push_back(
+      {.role = recipe.sent(), .flat = flat, .by_peers = recipe.peers_read, .after_meeting = recipe.peers_read});
+  if (recipe.encoded) append_encoded(recipe, flat, to);
+  if (recipe.staged) to.push_back({.role = Role::kReduceStaging, .flat = -1, .writes = true});
+  if (recipe.additions > 0) to.push_back({.role = Role::kPartial, .flat = flat, .writes = true});
+  for (int i = 0; i < recipe.additions; ++i) to.push_back({.role = recipe.waiting(i), .flat = flat});
+  to.push_back({.role = recipe.sum, .flat = flat, .writes = true});
+  if (recipe.squares) to.push_back({.role = Role::kSquares, .flat = flat, .writes = true});
+}
+
+}  // namespace aliquot

@@ -1,0 +1,141 @@
+#include "engine/plan/sizes.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/plan/reduce_recipe.h"
+#include "kernels/elementwise/kernels.h"
+#include "optim/update.h"
+#include "sharding/comm/reduce_staging.h"
+
+namespace aliquot {
+namespace {
+
+int64_t longest_shard(const Plan& plan) {
+  int64_t longest = 0;
+  for (const FlatSpec& flat : plan.flats) {
+    if (flat.trainable) longest = std::max(longest, flat.layout.shard_count());
+  }
+  return longest;
+}
+
+/// Of one lane's reduces, which take turns in it, so that the longest part decides.
+int64_t reduce_staging_bytes(const Plan& plan) {
+  return encodes_gradients(plan) ? 0 : reduce_staging(plan.topology, longest_shard(plan)).size_bytes();
+}
+
+/// The peers of one shard may lie on fewer nodes than those of another; all plan with the most.
+int64_t exchange_staging_bytes(const Plan& plan) {
+  const int replicas = plan.policy.replica_count;
+  if (replicas == 1 || encodes_exchanges(plan)) return 0;
+  const int64_t longest = longest_shard(plan) / replicas;
+  int64_t most = 0;
+  for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
+    most = std::max(most, reduce_staging(topology_of_peers(plan.world, replicas, shard), longest).size_bytes());
+  return most;
+}
+
+int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
+  const int64_t declared = declared_bytes(plan.model, role, use);
+  if (!plan.policy.check || declared == 0) return declared;
+  return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
+}
+
+/// Of the update's table; 0 where it is read on the host. The same on every rank.
+int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
+  if (!plan.topology.has_gpus() || !flat.trainable) return 0;
+  // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
+  const auto pieces = static_cast<int64_t>(flat.layout.tensors().size()) +
+                      (plan.schedule.zero_stage == 0 ? plan.topology.rank_count() : 0);
+  return pieces * static_cast<int64_t>(sizeof(Segment));
+}
+
+/// A part for each node; with replicas, of the own shard one for each, and what is left of their sum as well.
+int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
+  const bool exchanges = encodes_exchanges(plan);
+  const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
+  const int64_t count = exchanges ? shard_count / parts : shard_count;
+  if (role == Role::kNodeSums) return parts * count * static_cast<int64_t>(sizeof(float));
+  return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
+}
+
+int64_t element_count(const Plan& plan, ElementCount count, int32_t flat) {
+  const int64_t shard = plan.flats[flat].layout.shard_count(), all = shard * plan.topology.rank_count();
+  switch (count) {
+    case ElementCount::kShard: return shard;
+    case ElementCount::kAll: return all;
+    case ElementCount::kStored: return plan.schedule.zero_stage == 3 ? shard : all;
+    case ElementCount::kUpdated: return plan.updated_count(flat);
+    case ElementCount::kOther: break;
+  }
+  return 0;
+}
+
+int64_t type_bytes(const Plan& plan, ElementType type) {
+  const Precision& precision = plan.policy.precision;
+  switch (type) {
+    case ElementType::kCompute: return element_bytes(precision.compute);
+    case ElementType::kMaster: return precision.master_bytes();
+    case ElementType::kGradients: return element_bytes(precision.gradients);
+    case ElementType::kSent: return element_bytes(precision.sent());
+    case ElementType::kPartial: return element_bytes(partial_dtype(plan));
+    case ElementType::kFloat32: return element_bytes(DType::kFloat32);
+    case ElementType::kOther: break;
+  }
+  return 0;
+}
+
+/// Roles that are no number of elements of one type.
+int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
+  const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
+  const int64_t shard = plan.flats[flat].layout.shard_count();
+  switch (role) {
+    case Role::kOptimizerHome:
+    case Role::kOptimizer: return plan.updated_count(flat) / kBlockElements * plan.state_bytes_per_block(flat);
+    case Role::kSegments: return segment_bytes(plan, plan.flats[flat]);
+    case Role::kEncodedWhole: return encoded_bytes(shard) * ranks;
+    case Role::kMet: return nodes == ranks ? 0 : shard * ranks * element_bytes(plan.policy.precision.sent());
+    case Role::kEncodedShards: return encoded_bytes(shard) * nodes;
+    case Role::kNodeSums:
+    case Role::kEncodedSums:
+    case Role::kEncodedReceived:
+    case Role::kCarried: return encoded_sum_bytes(plan, role, shard);
+    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
+    default: return 0;
+  }
+}
+
+}  // namespace
+
+int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
+  if (role == Role::kBackward) return model.activations.backward_bytes;
+  const UseActivations& of = model.activations.uses[use];
+  return role == Role::kOutput ? of.output_bytes : role == Role::kKept ? of.kept_bytes : of.scratch_bytes;
+}
+
+int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
+  if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * plan.topology.rank_count();
+  if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
+  if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
+  if (is_of_activations(role)) return activation_bytes(plan, role, flat);
+  if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
+  if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;
+  const RoleInfo& what = info(role);
+  if (what.count == ElementCount::kOther) return other_bytes(plan, role, flat);
+  return element_count(plan, what.count, flat) * type_bytes(plan, what.type);
+}
+
+int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
+  // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
+  // is less than a block.
+  int64_t node_count = 0;
+  for (const FlatSpec& flat : flats) {
+    if (!flat.trainable) continue;
+    const int64_t blocks = flat.layout.shard_count() / kBlockElements;
+    const auto levels = static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(blocks)));
+    node_count += std::min(blocks, static_cast<int64_t>(flat.layout.tensors().size()) + 2 * levels);
+  }
+  return (1 + node_count) * static_cast<int64_t>(sizeof(double));
+}
+
+}  // namespace aliquot
