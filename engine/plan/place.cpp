@@ -3,6 +3,7 @@
 #include <map>
 #include <queue>
 
+#include "engine/plan/byte_holders.h"
 #include "engine/plan/free_spans.h"
 #include "engine/plan/writer.h"
 
@@ -123,44 +124,16 @@ int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::s
   return end;
 }
 
-/// Who held each byte last, as the step goes by. Walking it twice makes the second walk's first answers those of the
-/// step before.
-class Holders {
- public:
-  /// Calls visit(index) for each buffer that holds a byte of [begin, end), then lets `index` hold them all.
-  template <typename Visit>
-  void take(int64_t begin, int64_t end, std::size_t index, Visit visit) {
-    cut(begin);
-    cut(end);
-    for (auto it = held_.lower_bound(begin); it != held_.end() && it->first < end; it = held_.erase(it))
-      visit(it->second.index);
-    held_.emplace(begin, Held{end, index});
-  }
-
- private:
-  struct Held {
-    int64_t end;
-    std::size_t index;
-  };
-  void cut(int64_t at) {
-    auto it = held_.upper_bound(at);
-    if (it == held_.begin()) return;
-    --it;
-    if (it->first == at || it->second.end <= at) return;
-    held_.emplace(at, it->second);
-    it->second.end = at;
-  }
-  std::map<int64_t, Held> held_;
-};
-
+/// As the step goes by. Walking it twice makes the second walk's first answers those of the step before.
 void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient,
                               std::vector<Operation>& operations) {
-  Holders holders;
+  ByteHolders holders;
   for (const bool second_walk : {false, true}) {
     for (const std::size_t index : transient) {
       const PlannedBuffer& buffer = buffers[index].buffer;
       if (buffer.size_bytes == 0) continue;
-      holders.take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, index, [&](std::size_t earlier) {
+      const auto holder = static_cast<int32_t>(index);
+      holders.take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, holder, [&](int32_t earlier) {
         if (!second_walk) return;
         const bool of_previous_step = buffers[earlier].buffer.first >= buffer.first;
         for (Wait wait : buffers[earlier].ends) {

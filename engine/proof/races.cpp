@@ -1,6 +1,6 @@
 #include <fmt/format.h>
-#include <map>
 
+#include "engine/plan/byte_holders.h"
 #include "engine/proof/validate_parts.h"
 
 namespace aliquot {
@@ -15,36 +15,6 @@ struct Touches {
   Moment taken = kNever;                           // when the buffer's life began, which is the end of what lay there
   Moment write = kNever;                           // by its owner; the writes before it have ended, or were reported
   std::array<Moment, kLaneCount> here, elsewhere;  // reads since: its owner's, its peers'
-};
-
-/// Which buffer's bytes lie where.
-class Holders {
- public:
-  /// Calls visit(buffer) for each buffer that holds a byte of [begin, end), then lets `buffer` hold them all.
-  template <typename Visit>
-  void take(int64_t begin, int64_t end, BufferId buffer, Visit visit) {
-    cut(begin);
-    cut(end);
-    auto it = held_.lower_bound(begin);
-    for (; it != held_.end() && it->first < end; it = held_.erase(it)) visit(it->second.buffer);
-    held_.emplace_hint(it, begin, Held{end, buffer});
-  }
-
- private:
-  struct Held {
-    int64_t end;
-    BufferId buffer;
-  };
-  void cut(int64_t at) {
-    auto it = held_.upper_bound(at);
-    if (it == held_.begin()) return;
-    --it;
-    if (it->first == at || it->second.end <= at) return;
-    const Held upper = it->second;
-    it->second.end = at;
-    held_.emplace(at, upper);
-  }
-  std::map<int64_t, Held> held_;  // by their first byte
 };
 
 /// Walks two steps in the order of issue: the first leaves what the one before left, the second is judged.
@@ -226,7 +196,7 @@ class RaceWalk {
   const Schedule& schedule_;
   bool has_peers_;
   bool judging_ = false;
-  std::array<Holders, kSpaceCount> holders_;
+  std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<Touches> touches_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
   std::vector<std::vector<BufferId>> current_;        // by role, then whose; nobody's is the last

@@ -1,12 +1,15 @@
-// Free spans beside a plain list of bytes that are free or not.
+// Free spans beside a plain list of bytes that are free or not, and the holders of bytes beside a list of them.
 
 #include "engine/plan/free_spans.h"
 
 #include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "engine/plan/byte_holders.h"
 
 namespace aliquot {
 namespace {
@@ -56,6 +59,30 @@ TEST(FreeSpans, NothingTakesNothing) {
   EXPECT_EQ(spans.take(0), 64);
   EXPECT_EQ(spans.take(8), 64);
   EXPECT_EQ(spans.take(0), 72);
+}
+
+TEST(ByteHolders, AreThoseOfAListOfBytes) {
+  constexpr int32_t kNobody = -1;
+  constexpr int kBytes = 64;
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    ByteHolders holders;
+    std::array<int32_t, kBytes> plain;
+    plain.fill(kNobody);
+    for (int32_t holder = 0; holder < 60; ++holder) {
+      const auto begin = static_cast<int>(random() % kBytes);
+      const int end = begin + 1 + static_cast<int>(random() % static_cast<unsigned>(kBytes - begin));
+      std::vector<int32_t> wanted, found;
+      for (int at = begin; at < end; ++at) {
+        if (plain[at] != kNobody && (wanted.empty() || wanted.back() != plain[at])) wanted.push_back(plain[at]);
+        plain[at] = holder;
+      }
+      holders.take(begin, end, holder, [&](int32_t earlier) {
+        if (found.empty() || found.back() != earlier) found.push_back(earlier);
+      });
+      ASSERT_EQ(found, wanted) << "round " << round << ", bytes " << begin << " to " << end;
+    }
+  }
 }
 
 }  // namespace
