@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 
-#include "engine/plan/sizes.h"
 #include "engine/proof/validate_parts.h"
 
 namespace aliquot {
@@ -68,7 +67,7 @@ void check_places(const Proof& proof) {
   check_pages(proof);
   check_red_zones(proof);
   for (const PlannedBuffer& buffer : schedule.buffers) {
-    const int64_t needed = needed_bytes(proof.plan, buffer.role, buffer.flat);
+    const int64_t needed = bytes_that_go_into(proof.plan, buffer);
     if (buffer.size_bytes >= needed) continue;
     proof.defects.add(
         DefectKind::kPlace, {},

@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "engine/plan/order.h"
 #include "engine/proof/validate.h"
+#include "kernels/system/error.h"
 #include "tests/engine/plan/brute_force.h"
 #include "tests/engine/plan/random_plan.h"
 
@@ -238,6 +241,54 @@ TEST(Mutations, EveryMistakeIsCaught) {
   }
   print(table);
   for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;
+}
+
+/// Nothing where the policy is refused.
+std::optional<Plan> planned(const testing::Drawn& drawn) {
+  try {
+    return plan(drawn.model, drawn.policy, drawn.topology);
+  } catch (const UsageError&) {
+    return std::nullopt;
+  }
+}
+
+/// As if what counts the bytes of a role counted too few: less by a byte, by 256 bytes, by half.
+void shrink(Schedule& schedule, Role role, int by) {
+  for (PlannedBuffer& buffer : schedule.buffers) {
+    if (buffer.role != role) continue;
+    const int64_t less = by == 0 ? 1 : by == 1 ? std::min<int64_t>(256, buffer.size_bytes) : buffer.size_bytes / 2 + 1;
+    buffer.size_bytes = std::max<int64_t>(0, buffer.size_bytes - less);
+  }
+}
+
+TEST(Mutations, ARoleThatIsCountedTooSmallIsCaught) {
+  std::map<Role, int> caught;
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    testing::Drawn drawn = testing::draw(seed, 8, 3);
+    drawn.policy.check = seed % 3 == 0;
+    for (std::size_t r = 0; r < drawn.topology.gpu_of_rank.size() && seed % 5 == 0; ++r)
+      drawn.topology.gpu_of_rank[r] = static_cast<int>(r);
+    const std::optional<Plan> original = planned(drawn);
+    if (!original) continue;
+    ASSERT_TRUE(validate(*original).empty()) << testing::describe(seed, drawn);
+    std::set<Role> roles;
+    for (const PlannedBuffer& buffer : original->schedule.buffers) {
+      if (buffer.size_bytes > 0) roles.insert(buffer.role);
+    }
+    for (const Role role : roles) {
+      for (const int by : {0, 1, 2}) {
+        Plan smaller = *original;
+        shrink(smaller.schedule, role, by);
+        const auto defects = validate(smaller);
+        const bool found = std::ranges::any_of(defects, [&](const Defect& defect) {
+          return defect.kind == DefectKind::kPlace && defect.sentence.find(name(role)) != std::string::npos;
+        });
+        ASSERT_TRUE(found) << name(role) << " in " << testing::describe(seed, drawn);
+        ++caught[role];
+      }
+    }
+  }
+  for (const RoleInfo& role : kRoleTable) EXPECT_GT(caught[role.role], 0) << name(role.role) << " was never planned";
 }
 
 /// One rank that has two collectives the other way round, or one more or less, is told from its peers by the first line.

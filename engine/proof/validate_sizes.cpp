@@ -1,0 +1,167 @@
+// The bytes that operations move through a buffer, counted from layouts, topology and precision. needed_bytes(), which the writer
+// plans by, is not asked here: a mistake in it must not be its own proof.
+#include <algorithm>
+#include <set>
+
+#include "engine/proof/validate_parts.h"
+#include "optim/orthogonalize.h"
+#include "optim/update.h"
+#include "sharding/comm/reduce_staging.h"
+
+namespace aliquot {
+namespace {
+
+int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
+
+/// A byte an element and a scale a block; parts lie at multiples of 64.
+int64_t encoded_part_bytes(int64_t count) {
+  constexpr int64_t kScaleBytes = 4, kAligned = 64;
+  return rounded_up(count + count / kBlockElements * kScaleBytes, kAligned);
+}
+
+class Sizes {
+ public:
+  Sizes(const Plan& plan, const PlannedBuffer& buffer)
+      : plan_(plan),
+        precision_(plan.policy.precision),
+        role_(buffer.role),
+        owner_(buffer.flat),
+        ranks_(plan.topology.rank_count()),
+        nodes_(plan.topology.node_count()),
+        replicas_(plan.policy.replica_count) {}
+
+  int64_t bytes() const {
+    switch (info(role_).owner) {
+      case Owner::kUse: return activation_bytes();
+      case Owner::kMatrixGroup: return matrix_bytes(plan_.matrix_groups[owner_]);
+      case Owner::kNobody: return common_bytes();
+      case Owner::kFlat: return of_flat(plan_.flats[owner_]);
+    }
+    return 0;
+  }
+
+ private:
+  /// Where the policy checks, a red zone follows what the model has, up to the end of a page.
+  int64_t activation_bytes() const {
+    const ActivationSpec& spec = plan_.model.activations;
+    int64_t declared = spec.backward_bytes;
+    if (role_ == Role::kOutput) declared = spec.uses[owner_].output_bytes;
+    if (role_ == Role::kKept) declared = spec.uses[owner_].kept_bytes;
+    if (role_ == Role::kScratch) declared = spec.uses[owner_].scratch_bytes;
+    return declared == 0 || !plan_.policy.check ? declared : rounded_up(declared + kRedZoneBytes, kPlacePageBytes);
+  }
+
+  /// Matrices begin at multiples of 256 bytes, and so does what follows the last.
+  int64_t matrix_bytes(const MatrixGroup& group) const {
+    constexpr int64_t kMatrixAlignment = 256;
+    int64_t bytes = 0;
+    for (const OwnedMatrix& matrix : group.matrices) {
+      const int64_t end = matrix.offset_bytes + rounded_up(matrix.size_bytes(), kMatrixAlignment);
+      bytes = std::max(bytes, role_ == Role::kMatrices ? end : orthogonalize_scratch_bytes(matrix.shape));
+    }
+    return bytes;
+  }
+
+  int64_t common_bytes() const {
+    if (role_ == Role::kBackward) return activation_bytes();
+    if (role_ == Role::kNormParts) return ranks_ * norm_part();
+    std::set<int64_t> places;
+    if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
+    for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
+      places.insert(reduce_staging_places(topology_of_peers(plan_.world, replicas_, shard)));
+    int64_t bytes = 0;
+    for (const FlatSpec& flat : plan_.flats) {
+      const int64_t count = flat.layout.shard_count() / (role_ == Role::kExchangeStaging ? replicas_ : 1);
+      for (const int64_t place_count : places) {
+        if (flat.trainable) bytes = std::max(bytes, reduce_staging(place_count, count).size_bytes());
+      }
+    }
+    return bytes;
+  }
+
+  /// A word on abandoning, and of each flat a sum for every subtree: its tensors, and at either end of the shard, where it cuts
+  /// one, a subtree for each time that the shard's blocks can be halved.
+  int64_t norm_part() const {
+    int64_t sums = 1;
+    for (const FlatSpec& flat : plan_.flats) {
+      const int64_t blocks = flat.layout.shard_count() / kBlockElements;
+      auto subtrees = static_cast<int64_t>(flat.layout.tensors().size());
+      for (int64_t left = blocks; left > 0; left /= 2) subtrees += 2;
+      if (flat.trainable) sums += std::min(blocks, subtrees);
+    }
+    return sums * static_cast<int64_t>(sizeof(double));
+  }
+
+  int64_t of_flat(const FlatSpec& flat) const {
+    constexpr int64_t kFloat = 4, kDouble = 8;
+    const int64_t shard = flat.layout.shard_count(), whole = shard * ranks_;
+    const int64_t updated = plan_.schedule.zero_stage == 0 ? whole : shard;
+    const int64_t compute = element_bytes(precision_.compute), gradient = element_bytes(precision_.gradients);
+    if (level_of(role_) >= 0) return shard * kFloat;
+    switch (role_) {
+      case Role::kParameters:
+      case Role::kParametersHome:
+      case Role::kOffered: return compute * (plan_.schedule.zero_stage == 3 ? shard : whole);
+      case Role::kMaster:
+      case Role::kMasterHome: return updated * master_element_bytes();
+      case Role::kOptimizer:
+      case Role::kOptimizerHome: return updated / kBlockElements * state_bytes_of_block(flat);
+      case Role::kSegments: return segment_bytes(flat);
+      case Role::kGathered: return whole * compute;
+      case Role::kGradients: return whole * gradient;
+      case Role::kReduced: return shard * gradient;
+      case Role::kSent: return whole * element_bytes(precision_.reduce.value_or(precision_.gradients));
+      case Role::kAcross: return shard * kFloat;
+      case Role::kPartial: return shard * (plan_.schedule.sums_in_levels || replicas_ > 1 ? kFloat : gradient);
+      case Role::kSquares: return shard / kBlockElements * kDouble;
+      case Role::kBlended: return updated * kFloat;
+      default: return of_encoded(shard);
+    }
+  }
+
+  /// Between nodes a part goes to each node; between replicas, of a shard a part to each.
+  int64_t of_encoded(int64_t shard) const {
+    const bool exchanges = replicas_ > 1;
+    const int64_t parts = exchanges ? replicas_ : nodes_, count = exchanges ? shard / replicas_ : shard;
+    switch (role_) {
+      case Role::kEncodedShards: return nodes_ * encoded_part_bytes(shard);
+      case Role::kEncodedWhole: return ranks_ * encoded_part_bytes(shard);
+      case Role::kMet:  // from each rank of the node, a part for each node
+        return ranks_ == nodes_ ? 0 : ranks_ * shard * element_bytes(precision_.reduce.value_or(precision_.gradients));
+      case Role::kNodeSums: return parts * count * static_cast<int64_t>(sizeof(float));
+      case Role::kEncodedSums:
+      case Role::kEncodedReceived: return parts * encoded_part_bytes(count);
+      case Role::kCarried: return (exchanges ? parts + 1 : parts) * encoded_part_bytes(count);
+      default: return 0;
+    }
+  }
+
+  /// What fp32 has and the working copy lacks.
+  int64_t master_element_bytes() const {
+    if (precision_.compute == DType::kFloat32) return 0;
+    return precision_.compute == DType::kBFloat16 && precision_.master == MasterForm::kSplit ? 2 : 4;
+  }
+
+  int64_t state_bytes_of_block(const FlatSpec& flat) const {
+    return flat.matrices ? plan_.policy.matrix_updates->state_bytes_per_block : plan_.policy.state_bytes_per_block;
+  }
+
+  /// A shard has one piece of a tensor at the most. A rank that updates all shards has a further piece for each of them.
+  int64_t segment_bytes(const FlatSpec& flat) const {
+    auto pieces = static_cast<int64_t>(flat.layout.tensors().size());
+    if (plan_.schedule.zero_stage == 0) pieces += ranks_;
+    return pieces * static_cast<int64_t>(sizeof(Segment));
+  }
+
+  const Plan& plan_;
+  const Precision& precision_;
+  Role role_;
+  int32_t owner_;
+  int ranks_, nodes_, replicas_;
+};
+
+}  // namespace
+
+int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer) { return Sizes(plan, buffer).bytes(); }
+
+}  // namespace aliquot
