@@ -15,7 +15,7 @@
 #include "bench/paired.h"
 #include "engine/proof/validate.h"
 #include "kernels/device/host_stream.h"
-#include "optim/update.h"
+#include "optim/update/update.h"
 #include "tests/support/plain_memory.h"
 
 namespace aliquot {

@@ -9,7 +9,7 @@
 #include "kernels/gemm/loops.h"
 #include "kernels/system/parallel.h"
 #include "kernels/system/thread_pool.h"
-#include "optim/orthogonalize.h"
+#include "optim/muon/orthogonalize.h"
 
 namespace aliquot {
 namespace {

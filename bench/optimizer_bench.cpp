@@ -14,8 +14,8 @@
 #include "kernels/formats/split_master.h"
 #include "kernels/system/thread_pool.h"
 #include "optim/custom_rule.h"
-#include "optim/muon.h"
-#include "optim/update_host.h"
+#include "optim/muon/muon.h"
+#include "optim/update/update_host.h"
 
 namespace aliquot {
 namespace {

@@ -8,9 +8,9 @@ set(aliquot_public_headers
   kernels/device/task.h
   sharding/comm/communicator.h sharding/layout.h sharding/comm/reduce_staging.h sharding/state.h sharding/memory/symmetric_buffer.h sharding/topology.h
   sharding/world.h
-  optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/dynamic_code.h optim/loss_scaler.h
-  optim/optimizer.h optim/rule.h optim/stochastic.h optim/plain_blocks.h optim/update.h optim/update_cuda.h optim/update_host.h
-  optim/update_loop.h optim/update_quantised.h optim/update_streams.h optim/update_tables.h
+  optim/custom_loops.h optim/custom_rule.h optim/custom_rule_cuda.h optim/update/dynamic_code.h optim/loss_scaler.h
+  optim/optimizer.h optim/rule.h optim/update/stochastic.h optim/update/plain_blocks.h optim/update/update.h optim/update/update_cuda.h optim/update/update_host.h
+  optim/update/update_loop.h optim/update/update_quantised.h optim/update/update_streams.h optim/update/update_tables.h
   checkpoint/background_saver.h checkpoint/file/io_lane.h checkpoint/load.h
   checkpoint/weights/load_weights.h checkpoint/save.h checkpoint/snapshot.h
   engine/plan/activations.h

@@ -8,7 +8,7 @@
 #include "engine/run/copies.h"
 #include "engine/run/red_zones.h"
 #include "kernels/system/booking.h"
-#include "optim/moment_code.h"
+#include "optim/update/moment_code.h"
 
 namespace aliquot {
 namespace {

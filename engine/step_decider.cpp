@@ -7,7 +7,7 @@
 
 #include "kernels/system/tell.h"
 #include "optim/clip.h"
-#include "optim/muon.h"
+#include "optim/muon/muon.h"
 
 namespace aliquot {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "optim/update_host.h"
+#include "optim/update/update_host.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -34,7 +34,7 @@
 
 #include "kernels/system/error.h"
 #include "optim/custom_loops.h"
-#include "optim/update_loop.h"
+#include "optim/update/update_loop.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

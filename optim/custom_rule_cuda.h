@@ -2,7 +2,7 @@
 // Runs a user's own rule on a GPU. For *.cu files.
 
 #include "optim/custom_rule.h"
-#include "optim/update_cuda.h"
+#include "optim/update/update_cuda.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {

@@ -38,7 +38,7 @@ struct Lion {
 /// How a value becomes a code when moments are kept in eight bits.
 enum class Rounding : uint8_t { kNearest, kStochastic };
 
-/// AdamW with both moments as eight-bit codes, a scale for each block of 256 (Dettmers et al. 2022; optim/dynamic_code.h):
+/// AdamW with both moments as eight-bit codes, a scale for each block of 256 (Dettmers et al. 2022; optim/update/dynamic_code.h):
 /// 2.03 bytes of state a parameter instead of 8. Everything else is AdamW's, in fp32.
 struct AdamW8bit {
   float lr = 3e-4f, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0.1f;
@@ -53,7 +53,7 @@ struct MatrixShape {
 /// makes steps as large as AdamW's, so that AdamW's rate and decay serve.
 enum class MuonRate : uint8_t { kOriginal, kAsAdamW };
 
-/// Muon (Jordan et al. 2024), torch.optim.Muon: a matrix moves along its momentum made orthogonal (optim/muon.h). What is no
+/// Muon (Jordan et al. 2024), torch.optim.Muon: a matrix moves along its momentum made orthogonal (optim/muon/muon.h). What is no
 /// matrix, or declared not to be taken as one (embeddings, the last layer), is for `rest`. The rate that a schedule gives is
 /// that of `rest`; matrices go at lr / rest.lr times it.
 struct Muon {

@@ -9,7 +9,7 @@
 // the tests run this one text. They use + - * / sqrt and comparisons only, each IEEE exact and rounded once, so all
 // give the same bits; what is costlier (bias corrections) is computed once a step on the host, in double, and rounded
 // once. Moments in eight bits take the same rules, decoded before and encoded after, a block at a time; what works on a
-// whole matrix is in optim/muon.h.
+// whole matrix is in optim/muon/muon.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -112,7 +112,7 @@ struct LionRule {
   }
 };
 
-/// Parts of Muon's step (optim/muon.h). This one replaces "weight" by what is to be made orthogonal.
+/// Parts of Muon's step (optim/muon/muon.h). This one replaces "weight" by what is to be made orthogonal.
 struct MuonBlendRule {
   static constexpr int kStateCount = 1;
   float momentum, of_gradient;        // of the new momentum

@@ -31,6 +31,7 @@ BEGIN {
   inner["sharding/comm"] = "sharding sharding/comm sharding/memory"
   inner["sharding/memory"] = "sharding/comm sharding/memory"
   inner["sharding/flight"] = "sharding/comm sharding/flight"
+  inner["optim/muon"] = "optim optim/muon"
   inner["checkpoint"] = "checkpoint checkpoint/file checkpoint/hash"
   inner["checkpoint/hash"] = "checkpoint/hash"
   inner["checkpoint/file"] = "checkpoint/hash checkpoint/file"

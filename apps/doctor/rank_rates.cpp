@@ -8,7 +8,7 @@
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/seconds.h"
 #include "optim/optimizer.h"
-#include "optim/update.h"
+#include "optim/update/update.h"
 #include "sharding/cores.h"
 
 namespace aliquot {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/plan/writer.h"
-#include "optim/orthogonalize.h"
+#include "optim/muon/orthogonalize.h"
 
 namespace aliquot {
 namespace {

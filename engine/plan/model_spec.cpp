@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "kernels/system/error.h"
-#include "optim/muon.h"
+#include "optim/muon/muon.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "optim/muon.h"
+#include "optim/muon/muon.h"
 
 namespace aliquot {
 

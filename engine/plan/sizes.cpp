@@ -5,7 +5,7 @@
 
 #include "engine/plan/reduce_recipe.h"
 #include "kernels/elementwise/kernels.h"
-#include "optim/update.h"
+#include "optim/update/update.h"
 #include "sharding/comm/reduce_staging.h"
 
 namespace aliquot {

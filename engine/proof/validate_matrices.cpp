@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/proof/validate_parts.h"
-#include "optim/orthogonalize.h"
+#include "optim/muon/orthogonalize.h"
 
 namespace aliquot {
 namespace {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "engine/proof/validate_parts.h"
-#include "optim/orthogonalize.h"
-#include "optim/update.h"
+#include "optim/muon/orthogonalize.h"
+#include "optim/update/update.h"
 #include "sharding/comm/reduce_staging.h"
 
 namespace aliquot {

@@ -5,7 +5,7 @@
 
 #include "engine/run/memory/step_memory.h"
 #include "kernels/device/device.h"
-#include "optim/orthogonalize.h"
+#include "optim/muon/orthogonalize.h"
 #include "sharding/comm/communicator.h"
 
 namespace aliquot {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "optim/muon.h"
+#include "optim/muon/muon.h"
 
 namespace aliquot {
 namespace {

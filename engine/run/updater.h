@@ -7,7 +7,7 @@
 #include "engine/run/memory/weights.h"
 #include "kernels/device/device.h"
 #include "optim/optimizer.h"
-#include "optim/update.h"
+#include "optim/update/update.h"
 
 namespace aliquot {
 

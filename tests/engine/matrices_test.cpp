@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/proof/validate.h"
-#include "optim/muon.h"
+#include "optim/muon/muon.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/cpu_seconds.h"

@@ -6,7 +6,7 @@
 
 #include "kernels/formats/float16.h"
 #include "kernels/formats/split_master.h"
-#include "optim/update_host.h"
+#include "optim/update/update_host.h"
 
 namespace aliquot {
 

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <string>
 
-#include "optim/muon.h"
-#include "optim/orthogonalize.h"
+#include "optim/muon/muon.h"
+#include "optim/muon/orthogonalize.h"
 #include "tests/optim/shard.h"
 
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/run/memory/host_view.h"
 #include "engine/run/memory/step_memory.h"
-#include "optim/update.h"
+#include "optim/update/update.h"
 #include "sharding/state.h"
 
 namespace aliquot {

@@ -9,7 +9,7 @@
 #include "checkpoint/file/convert.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
-#include "optim/moment_code.h"
+#include "optim/update/moment_code.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

@@ -1,0 +1,156 @@
+// The loops of Newton and Schulz's iteration on a GPU. Compiled, not yet run on one.
+
+#include "kernels/device/device_cuda.h"
+#include "kernels/device/launch_cuda.h"
+#include "kernels/elementwise/kernels.h"
+#include "kernels/formats/float16.h"
+#include "optim/muon/newton_schulz.h"
+
+namespace aliquot {
+namespace {
+
+/// A block of threads makes a square of the product; each of its threads a square within it, in registers.
+constexpr int kTile = 64, kDepth = 16, kEach = 4;
+constexpr int kThreadsAcross = kTile / kEach;
+static_assert(kThreadsAcross * kThreadsAcross == kLaunchThreads);
+
+/// Rows [first_row, + kTile) and columns [first_k, + kDepth), missing ones as zeros, which add nothing to a sum that began
+/// as +0.
+__device__ void load_tile_of_a(float (*tile)[kTile], const ConstMatrix& a, int64_t first_row, int64_t first_k) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kLaunchThreads) {
+    const int64_t row = first_row + i / kDepth, k = first_k + i % kDepth;
+    tile[i % kDepth][i / kDepth] = row < a.rows && k < a.columns ? a.data[row * a.columns + k] : 0.0f;
+  }
+}
+
+__device__ void load_tile_of_b(float (*tile)[kTile], const ConstMatrix& b, int64_t first_k, int64_t first_column) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kLaunchThreads) {
+    const int64_t k = first_k + i / kTile, column = first_column + i % kTile;
+    tile[i / kTile][i % kTile] = k < b.rows && column < b.columns ? b.data[k * b.columns + column] : 0.0f;
+  }
+}
+
+/// Each element's sum runs along K in order and is never cut, so it has the bits of the host's.
+__global__ void __launch_bounds__(kLaunchThreads) multiply_tiles(float* to, const ConstMatrix a, const ConstMatrix b) {
+  __shared__ float of_a[kDepth][kTile], of_b[kDepth][kTile];
+  const int64_t tiles_across = (b.columns + kTile - 1) / kTile;
+  const int64_t first_row = blockIdx.x / tiles_across * kTile, first_column = blockIdx.x % tiles_across * kTile;
+  const int row = static_cast<int>(threadIdx.x) / kThreadsAcross * kEach;
+  const int column = static_cast<int>(threadIdx.x) % kThreadsAcross * kEach;
+  float sums[kEach][kEach] = {};
+  for (int64_t k = 0; k < a.columns; k += kDepth) {
+    load_tile_of_a(of_a, a, first_row, k);
+    load_tile_of_b(of_b, b, k, first_column);
+    __syncthreads();
+    for (int depth = 0; depth < kDepth; ++depth) {
+      for (int i = 0; i < kEach; ++i) {
+        for (int j = 0; j < kEach; ++j) sums[i][j] = sums[i][j] + of_a[depth][row + i] * of_b[depth][column + j];
+      }
+    }
+    __syncthreads();
+  }
+  for (int i = 0; i < kEach; ++i) {
+    for (int j = 0; j < kEach; ++j) {
+      const int64_t at_row = first_row + row + i, at_column = first_column + column + j;
+      if (at_row < a.rows && at_column < b.columns) to[at_row * b.columns + at_column] = sums[i][j];
+    }
+  }
+}
+
+/// Through shared memory, so that rows are read and written along themselves.
+constexpr int kTransposeTile = 32;
+__global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, const ConstMatrix from) {
+  __shared__ float tile[kTransposeTile][kTransposeTile + 1];
+  constexpr int kRowsAtOnce = kLaunchThreads / kTransposeTile;
+  const int64_t tiles_across = (from.columns + kTransposeTile - 1) / kTransposeTile;
+  const int64_t first_row = blockIdx.x / tiles_across * kTransposeTile;
+  const int64_t first_column = blockIdx.x % tiles_across * kTransposeTile;
+  const int x = static_cast<int>(threadIdx.x) % kTransposeTile, y = static_cast<int>(threadIdx.x) / kTransposeTile;
+  for (int r = y; r < kTransposeTile; r += kRowsAtOnce) {
+    if (first_row + r < from.rows && first_column + x < from.columns)
+      tile[r][x] = from.data[(first_row + r) * from.columns + first_column + x];
+  }
+  __syncthreads();
+  for (int c = y; c < kTransposeTile; c += kRowsAtOnce) {
+    if (first_column + c < from.columns && first_row + x < from.rows)
+      to[(first_column + c) * from.rows + first_row + x] = tile[x][c];
+  }
+}
+
+/// In one block: pairs, then pairs of pairs, as the host adds them.
+__global__ void __launch_bounds__(kLaunchThreads) add_pairs(double* sums, int64_t count) {
+  for (int64_t half = 1; half < count; half *= 2) {
+    for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads)
+      sums[i] += sums[i + half];
+    __syncthreads();
+  }
+}
+
+struct ByInverseNorm {
+  float* values;
+  const double* sum;
+  float eps;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    const float factor = inverse_norm(*sum, eps);
+    for (int k = 0; k < kCount; ++k) values[i + k] *= factor;
+  }
+};
+
+struct Blend {
+  float *to, x, y;
+  const float* from;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    for (int k = 0; k < kCount; ++k) to[i + k] = x * to[i + k] + y * from[i + k];
+  }
+};
+
+struct ToBf16 {
+  float* values;
+  template <int kCount>
+  __device__ void at(int64_t i) const {
+    for (int k = 0; k < kCount; ++k) values[i + k] = bf16_to_float(float_to_bf16(values[i + k]));
+  }
+};
+
+Grid tiles(int64_t rows, int64_t columns, int64_t edge) {
+  return {static_cast<unsigned>((rows + edge - 1) / edge * ((columns + edge - 1) / edge)), kLaunchThreads};
+}
+
+struct CudaMatrixLoops {
+  Stream& stream;
+  const Kernels& kernels;
+
+  void transpose(float* to, const ConstMatrix& from) const {
+    start_kernel(stream, "transpose", tiles(from.rows, from.columns, kTransposeTile), transpose_tiles, to, from);
+  }
+  void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
+    start_kernel(stream, "multiply", tiles(a.rows, b.columns, kTile), multiply_tiles, to, a, b);
+  }
+  void copy(float* to, const float* from, int64_t count) const { kernels.copy(stream, to, from, 4 * count); }
+  void scale(float* values, float factor, int64_t count) const { kernels.scale(stream, values, factor, count); }
+  void blend(float* to, float x, float y, const float* from, int64_t count) const {
+    launch_elements(stream, "blend", count, Blend{to, x, y, from}, to, from);
+  }
+  void round(float* values, int64_t count) const {
+    launch_elements(stream, "round to bf16", count, ToBf16{values}, values);
+  }
+  void normalize(float* values, int64_t count, double* sums, float eps) const {
+    kernels.block_squares(stream, sums, values, count);
+    start_kernel(stream, "add pairs", {1, kLaunchThreads}, add_pairs, sums,
+                 (count + kBlockElements - 1) / kBlockElements);
+    launch_elements(stream, "normalize", count, ByInverseNorm{values, sums, eps}, values);
+  }
+};
+
+}  // namespace
+
+const MatrixKernels& cuda_matrix_kernels() {
+  static constexpr MatrixKernels kKernels{[](Stream& stream, const Orthogonalize& what) {
+    newton_schulz(what, CudaMatrixLoops{stream, cuda_device(stream).kernels()});
+  }};
+  return kKernels;
+}
+
+}  // namespace aliquot

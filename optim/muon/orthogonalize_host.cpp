@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "kernels/device/host_stream.h"
+#include "kernels/elementwise/host_loops.h"
+#include "kernels/formats/float16.h"
+#include "kernels/gemm/loops.h"
+#include "kernels/gemm/product.h"
+#include "optim/muon/newton_schulz.h"
+
+namespace aliquot {
+namespace {
+
+/// to[j][i] = a[i][j].
+void transpose_on(ThreadPool& pool, float* to, const ConstMatrix& a) {
+  constexpr int64_t kTile = 16;
+  pool.for_ranges(a.rows, kTile, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kTile) {
+      for (int64_t j = 0; j < a.columns; j += kTile) {
+        for (int64_t r = i; r < std::min(end, i + kTile); ++r) {
+          for (int64_t c = j; c < std::min(a.columns, j + kTile); ++c) to[c * a.rows + r] = a.data[r * a.columns + c];
+        }
+      }
+    }
+  });
+}
+
+struct HostMatrixLoops {
+  Isa isa;
+  ThreadPool& pool;
+
+  void transpose(float* to, const ConstMatrix& from) const { transpose_on(pool, to, from); }
+  /// Each operation is rounded on its own, as on every other device.
+  void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
+    aliquot::multiply(pool,
+                      {.a = {a.data, a.columns},
+                       .b = {b.data, b.columns},
+                       .to = to,
+                       .to_stride = b.columns,
+                       .rows = a.rows,
+                       .columns = b.columns,
+                       .depth = a.columns},
+                      product_loops(isa, Sums::kSeparate));
+  }
+  template <typename Body>
+  void in_ranges(int64_t count, const Body& body) const {
+    pool.for_ranges(count, 16 * kBlockElements, body);
+  }
+  void copy(float* to, const float* from, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) { std::copy_n(from + begin, end - begin, to + begin); });
+  }
+  void scale(float* values, float factor, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) { host_loops(isa).scale(values + begin, factor, end - begin); });
+  }
+  void blend(float* to, float x, float y, const float* from, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) to[i] = x * to[i] + y * from[i];
+    });
+  }
+  void round(float* values, int64_t count) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
+    });
+  }
+  /// The blocks' sums are added in pairs, then pairs of pairs: any number of threads can.
+  void normalize(float* values, int64_t count, double* sums, float eps) const {
+    in_ranges(count, [&](int64_t begin, int64_t end) {
+      host_loops(isa).block_squares(sums + begin / kBlockElements, values + begin, end - begin);
+    });
+    const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
+    for (int64_t half = 1; half < blocks; half *= 2) {
+      for (int64_t i = 0; i + half < blocks; i += 2 * half) sums[i] += sums[i + half];
+    }
+    scale(values, inverse_norm(sums[0], eps), count);
+  }
+};
+
+}  // namespace
+
+int64_t orthogonalize_scratch_bytes(const MatrixShape& shape) { return NewtonSchulzScratch(shape).bytes(); }
+
+void orthogonalize_on_host(const Orthogonalize& what, ThreadPool& pool) {
+  newton_schulz(what, HostMatrixLoops{best_isa(), pool});
+}
+
+const MatrixKernels& matrix_kernels(DeviceKind kind) {
+  static constexpr MatrixKernels kHost{[](Stream& stream, const Orthogonalize& what) {
+    HostStream& worker = host(stream);
+    worker.run([what, &pool = worker.pool()] { orthogonalize_on_host(what, pool); });
+  }};
+  return kind == DeviceKind::kCuda ? cuda_matrix_kernels() : kHost;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,149 @@
+#pragma once
+// Whole blocks of eight-bit codes in AVX-512. Of the lines that optim/update/dynamic_code.h takes the least or the greatest of,
+// only those are computed that can be it: chosen by the exponent, from tables of 16 that lie in registers. What is chosen
+// goes through the same operations, so the bits are the same. Part of update_avx512.cpp.
+
+#include <immintrin.h>
+
+#include "kernels/formats/dtype.h"
+#include "optim/update/dynamic_code.h"
+
+namespace aliquot {
+namespace {
+
+/// Three lines for each pair of binades, [4^(k-64), 4^(k-63)) * 2 for k = 48 to 63: no pair holds more than two corners.
+template <typename Magnitudes>
+struct NumberTables {
+  static constexpr int kLines = 2 * Magnitudes::kDecades, kNear = 3;
+  alignas(64) float slope[kNear][16] = {};
+  alignas(64) float offset[kNear][16] = {};
+
+  /// In order of falling slope, but for the one to 1, which is taken the greater of.
+  static constexpr CodeLine line(int index) {
+    if (index == 0) return Magnitudes::below_all();
+    return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);
+  }
+  static constexpr int least_at(double magnitude) {
+    int least = 0;
+    const auto at = [magnitude](int i) { return double{line(i).slope} * magnitude + double{line(i).offset}; };
+    for (int i = 1; i < kLines; ++i) least = at(i) < at(least) ? i : least;
+    return least;
+  }
+  static constexpr double power_of_four(int power) {
+    double value = 1.0;
+    for (; power < 0; ++power) value /= 4.0;
+    return value;
+  }
+
+  constexpr NumberTables() {
+    for (int k = 0; k < 16; ++k) {
+      const double begin = 2.0 * power_of_four(k - 16), end = k == 15 ? 1.0 : 8.0 * power_of_four(k - 16);
+      const int first = least_at(begin), last = least_at(end);
+      if (last - first >= kNear) throw "more corners than lines";  // no constant then: does not compile
+      for (int i = 0; i < kNear; ++i) {
+        const CodeLine near = line(first + i < kLines ? first + i : kLines - 1);
+        slope[i][k] = near.slope, offset[i][k] = near.offset;
+      }
+    }
+  }
+};
+
+/// The one line of each number, by the exponent of number + kCells - 1: 15 stands for 0, the others for one more.
+template <typename Magnitudes, int kCells>
+struct ValueTables {
+  alignas(64) float slope[16] = {};
+  alignas(64) float offset[16] = {};
+
+  constexpr ValueTables() {
+    for (int decade = 0; decade < Magnitudes::kDecades; ++decade) {
+      const CodeLine line = Magnitudes::value_line(decade);
+      const int k = (decade + kCells - 1 + 15) % 16;
+      slope[k] = line.slope, offset[k] = line.offset;
+    }
+    offset[(Magnitudes::kDecades + kCells - 1 + 15) % 16] = 1.0f;  // the last number stands for 1
+  }
+};
+
+template <typename Code>
+inline constexpr int kCellsOf = Code::Magnitudes::kTop / 127;
+
+template <typename Code>
+[[gnu::always_inline]] inline __m512 values_of(__m512i number) {
+  using Tables = ValueTables<typename Code::Magnitudes, kCellsOf<Code>>;
+  static constexpr Tables kTables;
+  const __m512i whole = _mm512_add_epi32(number, _mm512_set1_epi32(kCellsOf<Code> - 1));
+  const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepi32_ps(whole)), 23);
+  const __m512 slope = _mm512_permutexvar_ps(exponent, _mm512_load_ps(kTables.slope));
+  const __m512 offset = _mm512_permutexvar_ps(exponent, _mm512_load_ps(kTables.offset));
+  const __m512 value = _mm512_add_ps(_mm512_mul_ps(slope, _mm512_cvtepi32_ps(number)), offset);
+  return _mm512_max_ps(value, _mm512_setzero_ps());
+}
+
+template <typename Code>
+[[gnu::always_inline]] inline __m512i numbers_of(__m512 magnitude, __m512 rise) {
+  using Magnitudes = typename Code::Magnitudes;
+  static constexpr NumberTables<Magnitudes> kTables;
+  const __m512i pair = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 24);
+  const __m512i index = _mm512_max_epi32(pair, _mm512_set1_epi32(48));
+  const auto along = [&](int i) __attribute__((always_inline)) {
+    const __m512 slope = _mm512_permutexvar_ps(index, _mm512_load_ps(kTables.slope[i]));
+    const __m512 offset = _mm512_permutexvar_ps(index, _mm512_load_ps(kTables.offset[i]));
+    return _mm512_add_ps(_mm512_mul_ps(slope, magnitude), offset);
+  };
+  constexpr CodeLine to_one = Magnitudes::beyond(Magnitudes::kDecades - 1);
+  const __m512 last =
+      _mm512_add_ps(_mm512_mul_ps(_mm512_set1_ps(to_one.slope), magnitude), _mm512_set1_ps(to_one.offset));
+  __m512 place = _mm512_min_ps(_mm512_min_ps(along(0), along(1)), along(2));
+  place = _mm512_min_ps(_mm512_max_ps(place, last), _mm512_set1_ps(static_cast<float>(Magnitudes::kTop)));
+  return _mm512_cvttps_epi32(_mm512_add_ps(place, rise));
+}
+
+/// Sixteen codes of each kind.
+template <typename Code>
+[[gnu::always_inline]] inline __m512 decode(__m512i code) {
+  if constexpr (kCellsOf<Code> == 2) {
+    return values_of<Code>(code);
+  } else {
+    const __m512i number = _mm512_sub_epi32(code, _mm512_set1_epi32(127));
+    const __m512i sign = _mm512_and_si512(number, _mm512_set1_epi32(INT32_MIN));
+    return _mm512_xor_ps(values_of<Code>(_mm512_abs_epi32(number)), _mm512_castsi512_ps(sign));
+  }
+}
+
+template <typename Code>
+[[gnu::always_inline]] inline __m512i encode(__m512 ratio, __m512 rise) {
+  const __m512i bits = _mm512_castps_si512(ratio), one = _mm512_castps_si512(_mm512_set1_ps(1.0f));
+  const __m512i magnitude = _mm512_min_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(INT32_MAX)), one);
+  const __m512i number = numbers_of<Code>(_mm512_castsi512_ps(magnitude), rise);
+  if constexpr (kCellsOf<Code> == 2) {
+    const __mmask16 above_zero = _mm512_test_epi32_mask(magnitude, magnitude);
+    return _mm512_max_epi32(number, _mm512_maskz_set1_epi32(above_zero, 1));
+  } else {
+    const __m512i middle = _mm512_set1_epi32(127);
+    const __m512i below = _mm512_sub_epi32(middle, _mm512_min_epi32(number, middle));
+    return _mm512_mask_mov_epi32(_mm512_add_epi32(middle, number), _mm512_movepi32_mask(bits), below);
+  }
+}
+
+template <typename Code>
+[[gnu::always_inline]] inline void decode_block(float* values, const uint8_t* codes, float scale) {
+  const __m512 scales = _mm512_set1_ps(scale);
+  for (int64_t i = 0; i < kBlockElements; i += 16) {
+    const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + i)));
+    _mm512_store_ps(values + i, _mm512_mul_ps(decode<Code>(code), scales));
+  }
+}
+
+template <typename Code>
+[[gnu::always_inline]] inline void encode_block(uint8_t* codes, const float* values, const float* rises,
+                                                float inverse) {
+  const __m512 inverses = _mm512_set1_ps(inverse);
+  for (int64_t i = 0; i < kBlockElements; i += 16) {
+    const __m512 ratio = _mm512_mul_ps(_mm512_load_ps(values + i), inverses);
+    const __m512i code = encode<Code>(ratio, _mm512_load_ps(rises + i));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + i), _mm512_cvtepi32_epi8(code));
+  }
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,36 @@
+#pragma once
+// Whole blocks of the working copy and of eight-bit codes, in loops that any compiler vectorises. update_loop.h takes such a
+// struct as `Blocks`; a source for one instruction set may give it a better one.
+
+#include <cstdint>
+
+#include "kernels/formats/dtype.h"
+#include "kernels/formats/host_device.h"
+#include "optim/update/dynamic_code.h"
+
+#pragma GCC visibility push(default)
+namespace aliquot {
+namespace {
+
+struct PlainBlocks {
+  /// Writes a block of the working copy, past the caches where an instruction does that.
+  ALIQUOT_HOST_INLINE static void stream(uint16_t* to, const uint16_t* from) {
+    __builtin_memcpy(to, from, kBlockElements * sizeof *to);
+  }
+  /// After the last stream(): other threads see what was written only after this.
+  ALIQUOT_HOST_INLINE static void end_stream() {}
+
+  template <typename Code>
+  ALIQUOT_HOST_INLINE static void decode(float* __restrict values, const uint8_t* __restrict codes, float scale) {
+    for (int64_t i = 0; i < kBlockElements; ++i) values[i] = Code::value(codes[i]) * scale;
+  }
+  template <typename Code>
+  ALIQUOT_HOST_INLINE static void encode(uint8_t* __restrict codes, const float* __restrict values,
+                                         const float* __restrict rises, float inverse) {
+    for (int64_t i = 0; i < kBlockElements; ++i) codes[i] = Code::of(values[i] * inverse, rises[i]);
+  }
+};
+
+}  // namespace
+}  // namespace aliquot
+#pragma GCC visibility pop

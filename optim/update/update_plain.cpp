@@ -1,0 +1,9 @@
+// The host's update for any processor.
+
+#include "optim/update/update_runs.h"
+
+namespace aliquot {
+
+const UpdateRuns& update_runs_plain() { return kRuns<PlainBlocks>; }
+
+}  // namespace aliquot

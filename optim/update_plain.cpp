@@ -1,9 +1,0 @@
-// The host's update for any processor.
-
-#include "optim/update_runs.h"
-
-namespace aliquot {
-
-const UpdateRuns& update_runs_plain() { return kRuns<PlainBlocks>; }
-
-}  // namespace aliquot

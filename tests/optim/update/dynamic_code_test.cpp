@@ -1,0 +1,126 @@
+// Eight-bit codes against the published table.
+
+#include "optim/update/dynamic_code.h"
+
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+
+#include "tests/optim/update/published_code.h"
+
+namespace aliquot {
+namespace {
+
+template <typename Code>
+void expect_published_values(bool is_signed) {
+  const auto code = published_code(is_signed);
+  ASSERT_EQ(code.size(), 256u);
+  for (int c = 0; c < 256; ++c) {
+    const double value = double{Code::value(static_cast<uint8_t>(c))}, published = code[static_cast<size_t>(c)];
+    // The line of a decade cancels nine tenths of its greatest term: 9 roundings of 2^-24.
+    ASSERT_NEAR(value, published, std::abs(published) * 9 * 0x1p-23) << c;
+    ASSERT_EQ(Code::of(static_cast<float>(published), kNearestRise), c);
+    ASSERT_EQ(Code::of(static_cast<float>(value), kNearestRise), c);
+  }
+}
+
+TEST(DynamicCode, HasThePublishedValues) {
+  expect_published_values<SignedCode>(true);
+  expect_published_values<UnsignedCode>(false);
+}
+
+/// Ratios of every magnitude, and those about midway between two values.
+std::vector<float> ratios(const std::vector<double>& code, bool is_signed) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> exponent(-24.0f, 0.0f), nudge(-1e-5f, 1e-5f);
+  std::vector<float> all = {0.0f, 1.0f, 0x1p-149f, 0x1p-126f, 1e-30f};
+  for (int i = 0; i < 200000; ++i) all.push_back(std::exp2(exponent(random)));
+  for (size_t c = 1; c < code.size(); ++c) {
+    const auto middle = static_cast<float>((code[c - 1] + code[c]) / 2);
+    for (int i = 0; i < 20; ++i) all.push_back(std::abs(middle * (1.0f + nudge(random))));
+  }
+  if (is_signed) {
+    const size_t positive = all.size();
+    for (size_t i = 0; i < positive; ++i) all.push_back(-all[i]);
+  }
+  return all;
+}
+
+/// The nearest, or where the two are nearly as near (a place is known to some 2^-15 of a gap), either of them.
+template <typename Code>
+void expect_nearest(bool is_signed) {
+  const auto code = published_code(is_signed);
+  for (const float ratio : ratios(code, is_signed)) {
+    double tie = 0.0;
+    int nearest = nearest_code(code, double{ratio}, &tie);
+    if (!is_signed && ratio > 0.0f) nearest = std::max(nearest, 1);
+    const int is = Code::of(ratio, kNearestRise);
+    ASSERT_LE(std::abs(is - nearest), tie < 0x1p-13 ? 1 : 0) << ratio << " tie " << tie;
+  }
+}
+
+TEST(DynamicCode, TakesTheNearestValue) {
+  expect_nearest<SignedCode>(true);
+  expect_nearest<UnsignedCode>(false);
+}
+
+/// Over all rises, the mean is the ratio itself, but for what a place is off (2^-14 of a gap) and the grid of rises.
+template <typename Code>
+void expect_right_on_average(bool is_signed) {
+  const auto code = published_code(is_signed);
+  std::mt19937 random(4);
+  std::uniform_real_distribution<float> exponent(-20.0f, 0.0f);
+  for (int trial = 0; trial < 300; ++trial) {
+    const float ratio = (is_signed && trial % 2 == 1 ? -0.99f : 1.0f) * std::exp2(exponent(random));
+    double sum = 0.0;
+    for (int rise = 0; rise < 0x10000; rise += 16) {
+      sum += code[Code::of(ratio, rise_of(static_cast<uint32_t>(rise), 0))];
+    }
+    const auto above = std::ranges::upper_bound(code, double{ratio}) - code.begin();
+    const double gap =
+        code[static_cast<size_t>(std::min<std::ptrdiff_t>(above, 255))] - code[static_cast<size_t>(above - 1)];
+    ASSERT_NEAR(sum / 4096, double{ratio}, gap * (1.0 / 4096 + 0x1p-13)) << ratio;
+  }
+}
+
+TEST(DynamicCode, StochasticRoundingIsRightOnAverage) {
+  expect_right_on_average<SignedCode>(true);
+  expect_right_on_average<UnsignedCode>(false);
+}
+
+TEST(DynamicCode, WhatIsOnACodeStaysThere) {
+  for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {  // a place may be off by a little
+    for (int c = 0; c < 256; ++c) {
+      const auto code = static_cast<uint8_t>(c);
+      ASSERT_EQ(SignedCode::of(SignedCode::value(code), rise_of(word, 0)), code);
+      ASSERT_EQ(UnsignedCode::of(UnsignedCode::value(code), rise_of(word, 0)), code);
+    }
+  }
+}
+
+TEST(DynamicCode, EndsHold) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float most = rise_of(0xffffu, 0);
+  for (const float beyond : {1.0f, 1.0000001f, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    for (const float rise : {0.0f, kNearestRise, most}) {
+      EXPECT_GE(SignedCode::of(beyond, rise), 254);
+      EXPECT_GE(UnsignedCode::of(beyond, rise), 254);
+      EXPECT_LE(SignedCode::of(-beyond, rise), beyond == beyond ? 0 : 255);
+    }
+  }
+  EXPECT_EQ(SignedCode::of(0.0f, most), 127);
+  EXPECT_EQ(SignedCode::of(-0.0f, kNearestRise), 127);
+  EXPECT_EQ(UnsignedCode::of(0.0f, most), 0);
+  EXPECT_EQ(UnsignedCode::of(0x1p-149f, 0.0f), 1);  // above 0 stays above 0
+}
+
+TEST(DynamicCode, ScalesOfABlock) {
+  EXPECT_EQ(scale_of(magnitude_bits(-3.0f)), 3.0f);
+  EXPECT_EQ(scale_of(magnitude_bits(0x1p-127f)), 0.0f);
+  EXPECT_EQ(inverse_of(0.0f), 0.0f);
+  EXPECT_EQ(inverse_of(0x1p-126f), 0x1p126f);
+  EXPECT_TRUE(std::isnan(scale_of(magnitude_bits(-std::numeric_limits<float>::quiet_NaN()))));
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,123 @@
+// The update as a device launches it, against the plain loop: the same bits on host threads and on a GPU.
+
+#include <functional>
+#include <gtest/gtest.h>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "optim/update/update.h"
+#include "tests/optim/shard.h"
+
+namespace aliquot {
+namespace {
+
+struct Maker {
+  const char* name;
+  std::function<std::unique_ptr<Device>()> make;
+  Lane lane;
+};
+
+/// An array of the host, and its like on a device.
+class Twin {
+ public:
+  template <typename T>
+  Twin(Device& device, Stream& stream, std::vector<T>& host)
+      : host_(host.data()),
+        size_bytes_(static_cast<int64_t>(host.size() * sizeof(T))),
+        buffer_(device.allocate(size_bytes_ + 64, Category::kStaging, "test")),
+        copy_([&device, &stream](void* to, const void* from, int64_t size_bytes) {
+          device.kernels().copy(stream, to, from, size_bytes);
+        }) {
+    copy_(buffer_.data(), host_, size_bytes_);
+  }
+
+  void fetch() { copy_(host_, buffer_.data(), size_bytes_); }
+  template <typename T>
+  T* as() const {
+    return buffer_.as<T>();
+  }
+
+ private:
+  void* host_;
+  int64_t size_bytes_;
+  Buffer buffer_;
+  std::function<void(void*, const void*, int64_t)> copy_;
+};
+
+class UpdateOnDevice : public testing::TestWithParam<Maker> {
+ protected:
+  void SetUp() override {
+    if (GetParam().name == std::string("cuda") && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU that this build can use: the update was compiled, not run";
+    }
+    device_ = GetParam().make();
+    stream_ = device_->make_stream(GetParam().lane);
+  }
+
+  /// One step of `shard` there and back.
+  void step(Shard& shard, const UpdateStep& of) {
+    Twin whole(*device_, *stream_, shard.whole), copy(*device_, *stream_, shard.copy);
+    Twin high(*device_, *stream_, shard.high), low(*device_, *stream_, shard.low);
+    Twin wide(*device_, *stream_, shard.gradient), narrow(*device_, *stream_, shard.bf16_gradient);
+    Twin segments(*device_, *stream_, shard.segments);
+    std::vector<Twin> states;
+    for (auto& state : shard.states) states.emplace_back(*device_, *stream_, state);
+
+    UpdateArgs args = shard.args;
+    args.gradient = shard.gradient_dtype == DType::kFloat32 ? wide.as<void>() : narrow.as<void>();
+    if (args.master.whole != nullptr) args.master.whole = whole.as<float>();
+    if (args.master.copy != nullptr) args.master.copy = copy.as<void>();
+    if (args.master.high != nullptr) args.master.high = high.as<uint16_t>(), args.master.low = low.as<int16_t>();
+    for (size_t k = 0; k < states.size(); ++k) args.states[k] = states[k].as<void>();
+    args.segments = segments.as<Segment>();
+    update_kernels(device_->kind()).update(*stream_, args, of);
+    for (Twin* twin : {&whole, &copy, &high, &low}) twin->fetch();
+    for (Twin& state : states) state.fetch();
+    stream_->synchronize();
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_P(UpdateOnDevice, GivesTheBitsOfThePlainLoop) {
+  const auto segments = segments_of({1, 257, 0, 3000, 17, 90000, 5, 768});
+  for (const Optimizer& optimizer : every_optimizer()) {
+    for (const MasterForm form : kMasterForms) {
+      for (const DType gradient : {DType::kFloat32, DType::kBFloat16}) {
+        for (const DType moments : {DType::kFloat32, DType::kBFloat16}) {
+          Shard plain(segments, count_of(segments), form, gradient, moments);
+          Shard there(segments, count_of(segments), form, gradient, moments);
+          for (int number = 1; number <= 2; ++number) {
+            plain.step(Isa::kPlain, optimizer, number);
+            there.draw_gradient(static_cast<unsigned>(number));
+            there.adopt(optimizer);
+            step(there, Shard::step_of(optimizer, number));
+          }
+          ASSERT_TRUE(same_bits(plain, there)) << name(optimizer) << " form " << static_cast<int>(form) << " gradients "
+                                               << name(gradient) << " moments " << name(moments);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(UpdateOnDevice, SkipsAndTakesNothing) {
+  const auto segments = segments_of({300});
+  Shard before(segments, 512, MasterForm::kBf16Copy, DType::kFloat32),
+      after(segments, 512, MasterForm::kBf16Copy, DType::kFloat32);
+  step(after, Shard::step_of(AdamW{}, 1, std::numeric_limits<float>::quiet_NaN()));
+  EXPECT_TRUE(same_bits(before, after));
+  Shard empty({}, 0, MasterForm::kSplit, DType::kBFloat16);
+  step(empty, Shard::step_of(AdamW{}, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, UpdateOnDevice,
+                         testing::Values(Maker{"host", [] { return make_host_device(1); }, Lane::kCompute},
+                                         Maker{"threads", [] { return make_host_device(3); }, Lane::kIo},
+                                         Maker{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute}),
+                         [](const auto& of) { return std::string(of.param.name); });
+
+}  // namespace
+}  // namespace aliquot
