@@ -12,7 +12,7 @@ RUN cmake -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DALIQUOT_TESTS=OFF -DALI
 FROM debian:12
 # mpirun reaches workers by ssh.
 RUN apt-get update && apt-get install -y --no-install-recommends openmpi-bin libhdf5-103-1 libboost-program-options1.74.0 \
-      libdnnl2 libfmt9 ocl-icd-libopencl1 openssh-server openssh-client \
+      libfmt9 openssh-server openssh-client \
     && rm -rf /var/lib/apt/lists/* && mkdir -p /run/sshd \
     && sed -i 's/#\?StrictModes .*/StrictModes no/' /etc/ssh/sshd_config && echo "    StrictHostKeyChecking no" >>/etc/ssh/ssh_config
 COPY --from=build /opt/aliquot /opt/aliquot

@@ -7,10 +7,9 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-# Debian's oneDNN was built with OpenCL, and its CMake config asks for the headers.
 packages=(build-essential cmake ninja-build git
   libopenmpi-dev openmpi-bin libhdf5-dev hdf5-tools libboost-program-options-dev
-  libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
+  nlohmann-json3-dev libfmt-dev libgtest-dev libgmock-dev libbenchmark-dev
   iproute2 procps)
 # The formatter's version is pinned: others lay some lines out differently.
 dev_packages=(clang-format-14 clang-tidy-14 cppcheck shellcheck g++-aarch64-linux-gnu)

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdlib>
-#include <dnnl.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -36,13 +35,11 @@ std::string bf16_text() {
 
 void look_at_host(MachineReport& report) {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  const dnnl_version_t* dnnl = dnnl_version();
   report.lines.push_back({"aliquot", std::string(version())});
   report.lines.push_back({"cores", fmt::format("{}", std::thread::hardware_concurrency())});
   report.lines.push_back(
       {"memory", fmt::format("{}, {} of them free to take", bytes_text(memory), bytes_text(available_memory_bytes()))});
   report.lines.push_back({"loops", std::string(name(best_isa()))});
-  report.lines.push_back({"oneDNN", fmt::format("{}.{}.{}, for attention", dnnl->major, dnnl->minor, dnnl->patch)});
   report.lines.push_back({"bf16", bf16_text()});
   report.lines.push_back({"HDF5", std::string(hdf5_version())});
 }

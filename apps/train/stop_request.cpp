@@ -61,8 +61,8 @@ void take_signals(sigset_t set, StartedBy by) {
 
 }  // namespace
 
-// A thread of their own takes the signals, and all others have them blocked. A handler would run on the stack of whoever
-// computes, and oneDNN's matrix products keep values below the stack pointer: what returned to them was another's memory.
+// A thread of its own takes the signals; all others have them blocked. A handler would run on the stack of a thread that
+// computes, and a model's generated code may keep values below the stack pointer (oneDNN 2.6 does).
 void listen_for_stop(StartedBy by) {
   const sigset_t set = signals(by != StartedBy::kMpirun);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);

@@ -46,6 +46,34 @@ struct ProductLoops {
   void (*multiply)(const SliverProduct&);
 };
 
+/// to = or += factor * a * b in fp32, of operands as they lie. a(i, k) lies at i * a_row + k * a_step, b(k, j) at
+/// k * b_stride + j. Sums run up along the whole depth, from zero, fused as ProductLoops' are.
+struct SmallProduct {
+  const float* a = nullptr;
+  int64_t a_row = 0, a_step = 0;
+  const float* b = nullptr;
+  int64_t b_stride = 0;
+  float* to = nullptr;
+  int64_t to_stride = 0;
+  int64_t rows = 0, columns = 0, depth = 0;
+  float factor = 1.0f;
+  bool add = false;
+};
+
+/// Columns of a block of b that is transposed first.
+inline constexpr int kSmallColumns = 64;
+
+struct SmallLoops {
+  int64_t width;  // what columns must be a multiple of
+  void (*multiply)(const SmallProduct&);
+  /// kSmallColumns rows of `depth` elements, `stride` apart, become `depth` rows of kSmallColumns.
+  void (*turn)(const float* from, int64_t stride, int64_t depth, float* to);
+};
+
+/// The loops for small fp32 products of the best instruction set of this processor, and of a given one.
+const SmallLoops& small_loops();
+const SmallLoops& small_loops(Isa isa);
+
 /// The fp32 loops of one instruction set, which this processor must have. With kFused, AVX2 needs FMA too.
 const ProductLoops& product_loops(Isa isa, Sums sums = Sums::kFused);
 /// The fp32 loops of the best instruction set of this processor.
@@ -57,6 +85,9 @@ const ProductLoops& product_loops(Bf16Products how);
 const ProductLoops& product_loops_plain(Sums sums);
 const ProductLoops& product_loops_avx2(Sums sums);
 const ProductLoops& product_loops_avx512(Sums sums);
+const SmallLoops& small_loops_plain();
+const SmallLoops& small_loops_avx2();
+const SmallLoops& small_loops_avx512();
 const ProductLoops& product_loops_avx512_bf16();
 const ProductLoops& product_loops_amx();
 

@@ -4,6 +4,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kWidth = 8, kRows = 4;
+constexpr int kSmallRows = 6, kSmallRegisters = 2;
 
 }  // namespace
 }  // namespace aliquot
@@ -21,9 +22,11 @@ namespace {
 }  // namespace aliquot
 
 #include "kernels/gemm/loops.inc"
+#include "kernels/gemm/small.inc"
 
 namespace aliquot {
 
 const ProductLoops& product_loops_avx2(Sums sums) { return loops_for(sums); }
+const SmallLoops& small_loops_avx2() { return kSmallLoops; }
 
 }  // namespace aliquot

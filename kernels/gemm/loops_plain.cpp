@@ -6,6 +6,7 @@ constexpr int kWidth = 4, kRows = 8;
 #else
 constexpr int kWidth = 4, kRows = 4;
 #endif
+constexpr int kSmallRows = 4, kSmallRegisters = 2;
 
 }  // namespace
 }  // namespace aliquot
@@ -31,9 +32,11 @@ namespace {
 }  // namespace aliquot
 
 #include "kernels/gemm/loops.inc"
+#include "kernels/gemm/small.inc"
 
 namespace aliquot {
 
 const ProductLoops& product_loops_plain(Sums sums) { return loops_for(sums); }
+const SmallLoops& small_loops_plain() { return kSmallLoops; }
 
 }  // namespace aliquot

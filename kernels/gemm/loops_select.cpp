@@ -3,6 +3,16 @@
 namespace aliquot {
 
 #if defined(__x86_64__)
+namespace {
+
+// A processor may have AVX2 without FMA.
+Isa fused_isa() {
+  static const Isa isa = __builtin_cpu_supports("fma") != 0 ? best_isa() : Isa::kPlain;
+  return isa;
+}
+
+}  // namespace
+
 const ProductLoops& product_loops(Isa isa, Sums sums) {
   switch (isa) {
     case Isa::kAvx512: return product_loops_avx512(sums);
@@ -13,9 +23,21 @@ const ProductLoops& product_loops(Isa isa, Sums sums) {
 }
 
 const ProductLoops& product_loops(Sums sums) {
-  // A processor may have AVX2 without FMA.
-  static const Isa fused = __builtin_cpu_supports("fma") != 0 ? best_isa() : Isa::kPlain;
-  return product_loops(sums == Sums::kFused ? fused : best_isa(), sums);
+  return product_loops(sums == Sums::kFused ? fused_isa() : best_isa(), sums);
+}
+
+const SmallLoops& small_loops(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512: return small_loops_avx512();
+    case Isa::kAvx2: return small_loops_avx2();
+    case Isa::kPlain: break;
+  }
+  return small_loops_plain();
+}
+
+const SmallLoops& small_loops() {
+  static const SmallLoops& best = small_loops(fused_isa());
+  return best;
 }
 
 const ProductLoops& product_loops(Bf16Products how) {
@@ -29,6 +51,8 @@ const ProductLoops& product_loops(Bf16Products how) {
 #else
 const ProductLoops& product_loops(Isa, Sums sums) { return product_loops_plain(sums); }
 const ProductLoops& product_loops(Sums sums) { return product_loops_plain(sums); }
+const SmallLoops& small_loops() { return small_loops_plain(); }
+const SmallLoops& small_loops(Isa) { return small_loops_plain(); }
 const ProductLoops& product_loops(Bf16Products) { return product_loops_plain(Sums::kFused); }
 #endif
 

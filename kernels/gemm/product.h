@@ -10,6 +10,7 @@
 namespace aliquot {
 
 struct ProductLoops;
+struct SmallLoops;
 
 /// A row-major matrix in memory, `stride` elements from one row to the next, used as it is or transposed.
 struct Matrix {
@@ -45,5 +46,10 @@ void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 /// The same with given loops (kernels/gemm/loops.h), which must be those of the operands' type or of fp32. Loops with
 /// Sums::kSeparate give the same bits on every processor.
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
+
+/// An fp32 product on the calling thread, for products that are one task of many. Operands are read where they lie; a
+/// transposed b is turned in blocks on the stack. Bits do not depend on strides or extents.
+void multiply_here(const Product& product);
+void multiply_here(const Product& product, const SmallLoops& loops);
 
 }  // namespace aliquot

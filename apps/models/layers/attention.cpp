@@ -5,7 +5,7 @@
 
 #include "apps/models/layers/attention_heads.h"
 #include "apps/models/layers/parts.h"
-#include "apps/models/layers/small_product.h"
+#include "kernels/gemm/product.h"
 #include "kernels/system/parallel.h"
 
 namespace aliquot {

@@ -29,7 +29,7 @@ TEST(Doctor, SaysWhatThisBuildAndThisMachineOffer) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(line_of(result.out, "aliquot"), version());
   EXPECT_EQ(line_of(result.out, "HDF5"), hdf5_version());
-  for (const char* what : {"cores", "memory", "loops", "oneDNN", "bf16", "GPU", "missing"})
+  for (const char* what : {"cores", "memory", "loops", "bf16", "GPU", "missing"})
     EXPECT_NE(line_of(result.out, what), "") << what << " in\n" << result.out;
   EXPECT_EQ(line_of(result.out, "CUDA").starts_with("in this build"), cuda_part().is_there) << result.out;
   const bool started = line_of(result.out, "MPI").find("MPI_THREAD_MULTIPLE") != std::string::npos;

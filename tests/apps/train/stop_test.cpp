@@ -122,8 +122,8 @@ TEST_F(Stop, ASecondSignalEndsItAtOnce) {
   EXPECT_EQ(child.ending().code, 128 + SIGTERM);
 }
 
-/// No handler runs on the stack of a thread that computes: oneDNN 2.6 keeps values below its stack pointer, and a rank
-/// that was interrupted in a matrix product went on with whatever the handler had left there.
+/// No handler runs on the stack of a thread that computes. A model's generated code may keep values below the stack pointer
+/// (oneDNN 2.6 does), and a handler would overwrite them.
 TEST(StopRequest, InterruptsNoThreadThatComputes) {
   EXPECT_EXIT(
       {

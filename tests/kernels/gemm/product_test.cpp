@@ -1,5 +1,6 @@
 #include "kernels/gemm/product.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -68,6 +69,44 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
   }
 }
 
+// The same product by multiply_here(), every row `gap` elements farther from the next than it must, with NaN between.
+std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
+                                 const SmallLoops& loops) {
+  const auto spread = [gap](const std::vector<float>& rows, int64_t width) {
+    std::vector<float> to;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      to.push_back(rows[i]);
+      if ((i + 1) % static_cast<size_t>(width) == 0) to.insert(to.end(), static_cast<size_t>(gap), NAN);
+    }
+    return to;
+  };
+  RandomValues random(3);
+  const int64_t a_row = transpose_a ? e.rows : e.depth, b_row = transpose_b ? e.depth : e.columns;
+  const auto a = spread(random.floats(e.rows * e.depth), std::max<int64_t>(a_row, 1));
+  const auto b = spread(random.floats(e.depth * e.columns), std::max<int64_t>(b_row, 1));
+  auto to = spread(random.floats(e.rows * e.columns), e.columns);
+  multiply_here({.a = {a.data(), a_row + gap, transpose_a},
+                 .b = {b.data(), b_row + gap, transpose_b},
+                 .to = to.data(),
+                 .to_stride = e.columns + gap,
+                 .rows = e.rows,
+                 .columns = e.columns,
+                 .depth = e.depth,
+                 .factor = 0.5f,
+                 .add = true},
+                loops);
+  std::vector<float> made;
+  for (size_t i = 0; i < to.size(); ++i) {
+    const bool between = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
+    if (between) {
+      EXPECT_TRUE(std::isnan(to[i])) << i;
+    } else {
+      made.push_back(to[i]);
+    }
+  }
+  return made;
+}
+
 // The definition of Sums::kSeparate.
 std::vector<float> separate_by_definition(const Extents& e, const std::vector<float>& a, const std::vector<float>& b,
                                           std::vector<float> to) {
@@ -115,6 +154,39 @@ TEST(Product, SumsRoundedSeparatelyHaveTheBitsOfTheirDefinition) {
       }
     }
   }
+}
+
+// Small products, of every instruction set, beside sums in double. What lies between the rows of `to` is not touched, and
+// strides change no bit.
+TEST(SmallProduct, IsRightForEveryShapeAndStride) {
+  ThreadPool one(1);
+  for (const Isa isa : available_isas()) {
+#ifdef __x86_64__
+    if (isa != Isa::kPlain && __builtin_cpu_supports("fma") == 0) continue;
+#endif
+    for (const Extents e :
+         {Extents{1, 1, 1}, {64, 64, 32}, {64, 200, 64}, {13, 47, 130}, {5, 16, 0}, {7, 130, 300}, {64, 96, 1000}}) {
+      for (const int transposed : {0, 1, 2, 3}) {
+        const bool a = (transposed & 1) != 0, b = (transposed & 2) != 0;
+        const auto plain = small_product(e, a, b, 0, small_loops(isa));
+        EXPECT_TRUE(close(plain, expected(e, a, b), 2e-6)) << name(isa) << " " << e.rows << " " << e.columns;
+        EXPECT_TRUE(same_bits(small_product(e, a, b, 5, small_loops(isa)), plain)) << name(isa);
+      }
+    }
+  }
+}
+
+// AVX2 and AVX-512 both fuse: the same bits on either.
+TEST(SmallProduct, HasTheSameBitsOnEveryFusingProcessor) {
+#ifdef __x86_64__
+  if (best_isa() != Isa::kAvx512) GTEST_SKIP() << "this processor has one of them at most";
+  for (const Extents e : {Extents{64, 64, 32}, {13, 47, 130}, {7, 130, 300}, {64, 64, 1000}}) {
+    for (const bool b : {false, true}) {
+      EXPECT_TRUE(same_bits(small_product(e, false, b, 0, small_loops(Isa::kAvx2)),
+                            small_product(e, false, b, 0, small_loops(Isa::kAvx512))));
+    }
+  }
+#endif
 }
 
 // Only fp32 can be packed on the stack.
@@ -218,7 +290,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ProductInBf16,
                          testing::Values(Bf16Products::kWidened, Bf16Products::kPairs, Bf16Products::kTiles),
                          [](const auto& how) { return std::string(name(how.param)); });
 
-// Depths of every kind of rest: with oneDNN's tiles an odd one ended the program, and others let NaN in from beyond.
+// Depths with every kind of remainder.
 TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
   ThreadPool one(1), five(5);
   for (const Extents e : {Extents{1, 1, 1},
