@@ -26,8 +26,8 @@ set(_copied ${_umbrellas} ${aliquot_public_headers})
 list(TRANSFORM _copied PREPEND "${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE _sources)
 set(_script "${CMAKE_CURRENT_LIST_DIR}/copy_public_headers.cmake")
 list(TRANSFORM aliquot_umbrella_headers PREPEND "${aliquot_public_folder}/aliquot/" OUTPUT_VARIABLE _copies)
-# The folders inside checkpoint/ are not seen by users: aliquot/checkpoint/io_lane.h.
-list(TRANSFORM aliquot_public_headers REPLACE "^(checkpoint)/.+/" "\\1/" OUTPUT_VARIABLE _inner_copies)
+# Users do not see the folders inside checkpoint/ and optim/: aliquot/checkpoint/io_lane.h, aliquot/optim/update.h.
+list(TRANSFORM aliquot_public_headers REPLACE "^(checkpoint|optim)/.+/" "\\1/" OUTPUT_VARIABLE _inner_copies)
 list(TRANSFORM _inner_copies PREPEND "${aliquot_public_folder}/aliquot/")
 # Named, so that what includes a copy is compiled again in the very run that changes it.
 add_custom_command(OUTPUT "${aliquot_public_folder}/copied" BYPRODUCTS ${_copies} ${_inner_copies}

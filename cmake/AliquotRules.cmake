@@ -2,5 +2,7 @@
 # promises, that square roots need not set errno and exceptions' flags are nobody's business, their loops vectorise;
 # without them they are several times slower. Neither changes a value. Unfused products give the same bits on any processor.
 function(aliquot_rule_sources)
-  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -O3
+    "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-fno-math-errno;-fno-trapping-math;-ffp-contract=off>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;-Xcompiler=-fno-math-errno,-fno-trapping-math,-ffp-contract=off>")
 endfunction()

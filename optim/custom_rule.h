@@ -18,8 +18,7 @@
 // It then has what the built-in rules have: one pass with unscaling, clipping and the working copy; every form of master;
 // moments in fp32 or bf16; any cut into shards; its states in checkpoints under their names. The loops are compiled where
 // this header is included, for each instruction set, and chosen when the program runs. They give the same bits on all
-// if the file is compiled with -ffp-contract=off, which linking to Aliquot's targets brings, and without -march and
-// -ffast-math. Square roots and choices vectorise, and the loop then runs at the speed of memory and not several times
+// if the file is compiled with -ffp-contract=off and without -march and -ffast-math. Square roots and choices vectorise, and the loop then runs at the speed of memory and not several times
 // slower, with -fno-math-errno and -fno-trapping-math, which change no value: aliquot_rule_sources(FILE) in CMake.
 // For GPUs, also pass custom_cuda<Rule>() of <aliquot/rule_cuda.h>, called in a .cu file.
 

@@ -8,7 +8,8 @@
 namespace aliquot {
 
 /// To be handed to custom_optimizer<R>(): launches R's update. R is as for custom_optimizer(), its at() and update()
-/// marked ALIQUOT_HOST_DEVICE; compile the file with --fmad=false, which linking to Aliquot's targets brings.
+/// marked ALIQUOT_HOST_DEVICE; compile the file with --fmad=false and
+/// -Xcompiler=-ffp-contract=off, which aliquot_rule_sources(FILE) brings in CMake.
 template <typename R>
 CustomCuda custom_cuda() {
   return [](Stream& stream, const UpdateArgs& args, const UpdateStep& step, const void* constants) {

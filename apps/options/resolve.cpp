@@ -102,6 +102,8 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   }
   if (o.memory_budget && *o.memory_budget < 1)
     throw UsageError("--memory-budget 0: give the bytes that a rank may take.");
+  if (o.engine.max_skipped < 1) throw UsageError("--max-skipped 0: give a whole number from 1.");
+  if (o.engine.seed > uint64_t{INT64_MAX}) throw UsageError("--seed: give at most 9223372036854775807.");
   o.ranks = rank_count;
   OptimizerOptions& optimizer = o.optimizer;
   const bool muon = optimizer.kind == OptimizerKind::kMuon;

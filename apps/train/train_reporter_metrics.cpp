@@ -83,9 +83,10 @@ bool is_due(int64_t step, int64_t every) { return every > 0 && step % every == 0
 
 void TrainReporter::begin_metrics(bool append) {
   const std::string& path = context_.options().metrics;
-  if (path.empty() || !context_.leads()) return;
+  if (path.empty()) return;
+  const RankMemory memory = audit_.planned();  // a plan that is refused leaves the user's file as it is
+  if (!context_.leads()) return;
   metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kAnew);
-  const RankMemory memory = audit_.planned();
   Json planned = json(memory.planned);
   planned["peak"] = memory.planned_peak_bytes;
   World& world = context_.world();

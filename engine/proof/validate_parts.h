@@ -48,8 +48,9 @@ void check_gradients(const Proof& proof);
 void check_matrices(const Proof& proof);
 /// Buffers lie in their memory, and are as large as what goes into them.
 void check_places(const Proof& proof);
-/// What a buffer must at least hold, counted without what the writer counts by.
-int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer);
+/// What a buffer must at least hold, counted without what the writer counts by. `node_count` is the topology's, which takes a
+/// walk over all ranks to count.
+int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer, int node_count);
 /// What is offloaded comes before it is used, and is taken back once it was changed.
 void check_homes(const Proof& proof);
 /// Nobody writes what another may still touch.

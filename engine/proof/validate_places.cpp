@@ -66,8 +66,9 @@ void check_places(const Proof& proof) {
   const Schedule& schedule = proof.plan.schedule;
   check_pages(proof);
   check_red_zones(proof);
+  const int node_count = proof.plan.topology.node_count();
   for (const PlannedBuffer& buffer : schedule.buffers) {
-    const int64_t needed = bytes_that_go_into(proof.plan, buffer);
+    const int64_t needed = bytes_that_go_into(proof.plan, buffer, node_count);
     if (buffer.size_bytes >= needed) continue;
     proof.defects.add(
         DefectKind::kPlace, {},

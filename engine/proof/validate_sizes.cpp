@@ -21,13 +21,13 @@ int64_t encoded_part_bytes(int64_t count) {
 
 class Sizes {
  public:
-  Sizes(const Plan& plan, const PlannedBuffer& buffer)
+  Sizes(const Plan& plan, const PlannedBuffer& buffer, int node_count)
       : plan_(plan),
         precision_(plan.policy.precision),
         role_(buffer.role),
         owner_(buffer.flat),
         ranks_(plan.topology.rank_count()),
-        nodes_(plan.topology.node_count()),
+        nodes_(node_count),
         replicas_(plan.policy.replica_count) {}
 
   int64_t bytes() const {
@@ -162,6 +162,8 @@ class Sizes {
 
 }  // namespace
 
-int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer) { return Sizes(plan, buffer).bytes(); }
+int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer, int node_count) {
+  return Sizes(plan, buffer, node_count).bytes();
+}
 
 }  // namespace aliquot

@@ -136,7 +136,7 @@ void multiply_block(const SliverProduct& p) {
 }  // namespace
 
 const ProductLoops& product_loops_amx() {
-  static constexpr ProductLoops kLoops{DType::kBFloat16,        kEdge,         kEdge, lay_out_a,
+  static constexpr ProductLoops kLoops{DType::kBFloat16,        Sums::kFused,  kEdge, kEdge, lay_out_a,
                                        lay_out_in_pairs<kEdge>, multiply_block};
   return kLoops;
 }

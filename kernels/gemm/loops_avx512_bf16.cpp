@@ -34,7 +34,8 @@ namespace aliquot {
 
 const ProductLoops& product_loops_avx512_bf16() {
   static constexpr ProductLoops kLoops{
-      DType::kBFloat16, kRows, kColumns, lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>, multiply_block<PairSums>};
+      DType::kBFloat16,        Sums::kFused, kRows, kColumns, lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>,
+      multiply_block<PairSums>};
   return kLoops;
 }
 

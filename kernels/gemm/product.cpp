@@ -206,17 +206,7 @@ int64_t scratch_elements(DType operands, DType result, const ProductLoops& loops
   return kBlock.packed_elements() + kBlock.sum_elements() + (widens ? kBlock.widened_elements() : 0);
 }
 
-}  // namespace
-
-int64_t product_scratch_elements(DType operands, DType result, Bf16Products how) {
-  return scratch_elements(operands, result, loops_of(operands, how));
-}
-
-void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, bf16_products()); }
-
-void multiply(ThreadPool& pool, const Product& p, Bf16Products how) { multiply(pool, p, loops_of(p.a.data.type, how)); }
-
-void multiply(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
+void multiply_by(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
   require_valid(p);
   const int64_t each = scratch_elements(p.a.data.type, p.to.type, loops);
   const Cuts cuts = cuts_for(p, pool.thread_count());
@@ -228,6 +218,26 @@ void multiply(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
     if (tile.rows == 0 || tile.columns == 0) return;
     multiply_tile(tile, loops, p.scratch == nullptr ? nullptr : p.scratch + thread * each);
   });
+}
+
+}  // namespace
+
+int64_t product_scratch_elements(DType operands, DType result, Bf16Products how) {
+  return scratch_elements(operands, result, loops_of(operands, how));
+}
+
+void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, bf16_products()); }
+
+void multiply(ThreadPool& pool, const Product& p, Bf16Products how) {
+  multiply_by(pool, p, loops_of(p.a.data.type, how));
+}
+
+void multiply(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
+  if (p.a.data.type != DType::kFloat32 || loops.operands != DType::kFloat32)
+    throw FaultError("A matrix product with given loops takes operands of fp32.");
+  if (loops.sums == Sums::kSeparate && p.factor != 1.0f)
+    throw FaultError("A matrix product whose operations are rounded one by one takes no factor but 1.");
+  multiply_by(pool, p, loops);
 }
 
 }  // namespace aliquot

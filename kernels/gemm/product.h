@@ -43,8 +43,8 @@ int64_t product_scratch_elements(DType operands, DType result, Bf16Products how)
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
 
-/// The same with given loops (kernels/gemm/loops.h), which must be those of the operands' type or of fp32. Loops with
-/// Sums::kSeparate give the same bits on every processor.
+/// The same for fp32 operands, with given loops of fp32 (kernels/gemm/loops.h). Loops with Sums::kSeparate give the same bits
+/// on every processor and take no factor but 1. Throws FaultError otherwise.
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
 
 /// An fp32 product on the calling thread, for products that are one task of many. Operands are read where they lie; a

@@ -102,13 +102,17 @@ void check(const StagedFault& fault, std::string_view text, std::span<const Faul
   refuse(text, fmt::format("{} is for op={}", kind->first, fmt::join(with_data, " and op=")));
 }
 
-const char* variable() { return std::getenv("ALIQUOT_FAULT"); }
+struct FaultText {
+  std::string text;
+  StagedFault fault;
+};
 
-const StagedFault* of_environment() {
-  static const std::optional<StagedFault> fault = []() -> std::optional<StagedFault> {  // what throws is tried again
-    const char* text = variable();
+/// The variable is read once.
+const FaultText* of_environment() {
+  static const std::optional<FaultText> fault = []() -> std::optional<FaultText> {  // what throws is tried again
+    const char* text = std::getenv("ALIQUOT_FAULT");
     if (text == nullptr || *text == '\0') return std::nullopt;
-    return parse(text);
+    return FaultText{text, parse(text)};
   }();
   return fault ? &*fault : nullptr;
 }
@@ -122,15 +126,17 @@ StagedFault parse_staged_fault(std::string_view text, std::span<const FaultPoint
 }
 
 const StagedFault* staged_fault(std::span<const FaultPoint> points) {
-  const StagedFault* fault = of_environment();
-  if (fault != nullptr) check(*fault, variable(), points);
-  return fault;
+  const FaultText* found = of_environment();
+  if (found == nullptr) return nullptr;
+  check(found->fault, found->text, points);
+  return &found->fault;
 }
 
 const StagedFault* staged_fault(int rank, int64_t step, std::string_view operation) {
-  const StagedFault* fault = of_environment();
-  if (fault == nullptr || fault->rank != rank || fault->step != step || fault->operation != operation) return nullptr;
-  return fault;
+  const FaultText* found = of_environment();
+  if (found == nullptr) return nullptr;
+  const StagedFault& fault = found->fault;
+  return fault.rank == rank && fault.step == step && fault.operation == operation ? &fault : nullptr;
 }
 
 void strike(const StagedFault& fault, std::string_view where) {

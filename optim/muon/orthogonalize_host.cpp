@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <stdexcept>
 
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/host_loops.h"
@@ -31,6 +32,7 @@ struct HostMatrixLoops {
   void transpose(float* to, const ConstMatrix& from) const { transpose_on(pool, to, from); }
   /// Each operation is rounded on its own, as on every other device.
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
+    if (a.columns != b.rows) throw std::invalid_argument("orthogonalize: the factors of a product do not fit");
     aliquot::multiply(pool,
                       {.a = {a.data, a.columns},
                        .b = {b.data, b.columns},

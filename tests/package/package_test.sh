@@ -96,8 +96,10 @@ case $case in
     if grep -E '^Boost_DIR:' "$scratch/build/CMakeCache.txt"; then fail "a library needs no such thing"; fi
     if grep -E '^CMAKE_[A-Z]+_LINK_(NO_)?PIE_SUPPORTED' "$scratch/build/CMakeCache.txt"; then fail "the consumer's own programs are linked otherwise"; fi
     # A header that changes is copied, and what includes it compiled again, in one run: the build knows where copies come from.
-    says "$(ninja -C "$scratch/build" -t query aliquot/public/aliquot/engine/engine.h 2>&1 ||
-      ninja -C "$scratch/build" -t query _deps/aliquot-build/public/aliquot/engine/engine.h)" "input: CUSTOM_COMMAND"
+    for header in engine/engine.h checkpoint/io_lane.h optim/update_loop.h; do
+      says "$(ninja -C "$scratch/build" -t query "aliquot/public/aliquot/$header" 2>&1 ||
+        ninja -C "$scratch/build" -t query "_deps/aliquot-build/public/aliquot/$header")" "input: CUSTOM_COMMAND"
+    done
     cmake --build "$scratch/build" --target CMakeFiles/consumer.dir/main.cpp.o >"$scratch/build.log" 2>&1 ||
       { cat "$scratch/build.log" && fail "the consumer does not compile"; }
     ;;
@@ -119,7 +121,7 @@ case $case in
     # A user's rule for GPUs, and each *_cuda.h alone. Running it takes no GPU.
     nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
     if [ -z "$nvcc" ]; then echo "this build has no GPU parts" && exit 77; fi
-    flags=(-std=c++20 --fmad=false -arch=sm_90 "-I$prefix/include")
+    flags=(-std=c++20 --fmad=false -Xcompiler=-ffp-contract=off -arch=sm_90 "-I$prefix/include")
     for header in $(public_headers | grep '_cuda[.]h'); do
       echo "#include <$header>" >"$scratch/alone.cu"
       "$nvcc" "${flags[@]}" -c "$scratch/alone.cu" -o "$scratch/alone.o" || fail "$header does not compile alone"

@@ -65,6 +65,10 @@ FaultNames ModelAddresses::names(const PlannedBuffer& buffer) const {
 
 std::byte* ModelAddresses::at(Role role, int32_t whose, Touch how) const {
   memory_.touch(role, whose, how);
+  return peek(role, whose);
+}
+
+std::byte* ModelAddresses::peek(Role role, int32_t whose) const {
   const BufferId buffer = memory_.current(role, whose);
   if (buffer != kNoBuffer && aliases_[buffer] != nullptr) return aliases_[buffer]->data();
   return role == values_role() ? memory_.whole(whose) : memory_.peek(buffer);
@@ -74,12 +78,19 @@ std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(),
 std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat, Touch::kWrites); }
 
 UseMemory ModelAddresses::of_use(int32_t use, bool backward) const {
+  if (plan_.model.activations.uses.empty()) return {.use = use};  // the model has memory of its own
+  const UseActivations& declared = plan_.model.activations.uses[use];
   const Touch made = backward ? Touch::kReads : Touch::kWrites;  // by forward
+  // A buffer that backward does not declare may still be there, for another use.
+  const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
+  const bool has_output = !backward || declared.output_in_backward;
   const bool first_of_backward = use + 1 == static_cast<int32_t>(plan_.model.uses.size());
   const Touch handed_on = first_of_backward ? Touch::kWrites : Touch::kReadsAndWrites;
   return {.use = use,
-          .input = use > 0 ? at(Role::kOutput, use - 1, Touch::kReads) : nullptr,
-          .output = at(Role::kOutput, use, made),
+          .input = reads_input ? at(Role::kOutput, use - 1, Touch::kReads)
+                   : use > 0   ? peek(Role::kOutput, use - 1)
+                               : nullptr,
+          .output = has_output ? at(Role::kOutput, use, made) : peek(Role::kOutput, use),
           .kept = at(Role::kKept, use, made),
           .scratch = at(Role::kScratch, use, Touch::kWrites),
           .backward = backward ? at(Role::kBackward, -1, handed_on) : nullptr};

@@ -195,6 +195,24 @@ TEST(TrainFlags, TheLossScaleIsInTheMetricsWhereThereIsOne) {
   }
 }
 
+/// A run whose plan is refused has written nothing: the user's file of metrics stands.
+TEST(TrainFlags, ARefusedPlanLeavesTheMetricsAlone) {
+  const test::TemporaryDirectory directory;
+  const std::string metrics = directory.path() / "m.jsonl";
+  std::ofstream(metrics) << "of an earlier run";
+  const auto result = test::run_aliquot({"train", "--steps", "1", "--threads", "1", "--metrics", metrics,
+                                         "--zero-stage", "1", "--offload-parameters", "host"});
+  EXPECT_EQ(result.code, 1) << result.err;
+  std::ifstream file(metrics);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "of an earlier run");
+}
+
+TEST(TrainFlags, WhatCountsSkippedStepsIsAtLeastOne) {
+  const auto result = test::run_aliquot({"train", "--steps", "1", "--threads", "1", "--max-skipped", "0"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_NE(result.err.find("--max-skipped"), std::string::npos) << result.err;
+}
+
 TEST(TrainFlags, MemoryAndOrderChangeNoBit) {
   const std::string plain = digest({"--ranks", "2", "--clip", "0"});
   EXPECT_EQ(digest({"--ranks", "2", "--clip", "0", "--update-in-backward"}), plain);
