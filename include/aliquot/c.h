@@ -35,8 +35,10 @@ int aliquot_log_to_standard_error(void);
 
 /* Options ------------------------------------------------------------------------------------------------------------- */
 
-/** Names and values, spelled as the flags of `aliquot train` and accepted alike: "zero-stage" "3", "memory-budget" "2GiB".
- * Read by any number of worlds and engines, on any thread, once they are set. */
+/** Names and values, spelled as the flags of `aliquot train`: "zero-stage" "3", "memory-budget" "2GiB". Differences from the
+ * command: "check" is no flag. "memory-budget" "0" and "max-skipped" "0" mean no limit here, and the command refuses them.
+ * An engine refuses a setting that its optimizer does not use, such as "eps" with lion; the command ignores it.
+ * Any number of worlds and engines may read the options, on any thread, once they are set. */
 typedef struct aliquot_options aliquot_options;
 
 int aliquot_options_create(aliquot_options** options);

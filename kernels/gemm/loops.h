@@ -40,7 +40,7 @@ enum class Sums : uint8_t { kFused, kSeparate };
 /// Slivers are padded with zeros.
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
-  Sums sums;                 // of fp32; of bf16 as kFused, with the rounding of the instructions
+  Sums sums;                 // for bf16 kFused; the instructions determine the rounding
   int64_t a_width, b_width;  // of a sliver
   void (*lay_out_a)(const Strip&, void* to);
   void (*lay_out_b)(const Strip&, void* to);

@@ -7,11 +7,11 @@
 namespace aliquot {
 namespace {
 
-// Sums are made over so many steps of the depth at a time, whichever way b is read: the same bits either way. A block of b on
-// the stack takes 64 KiB.
+// The depth is summed in blocks of this length, whether b is read in place or copied, so both give the same bits. A block of b
+// takes 64 KiB of stack.
 constexpr int64_t kDepthBlock = 256;
 
-// Vectors narrower than this cross a row of b several times, each time by way of other pages: b is copied first.
+// With narrower vectors a block of 64 columns takes several passes over b's rows, which lie pages apart. A copy is faster then.
 constexpr int64_t kReadsInPlace = 16;
 
 struct Block {

@@ -38,7 +38,7 @@ class ModelAddresses {
   FaultNames names(const PlannedBuffer& buffer) const;
   Role values_role() const;
   std::byte* at(Role role, int32_t whose, Touch how) const;
-  /// The same for what the operation does not declare.
+  /// The same for a buffer that the operation does not declare: no access check.
   std::byte* peek(Role role, int32_t whose) const;
   void change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const;
   static void make(Stream& compute, std::vector<Change> changes);
