@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "apps/doctor/doctor.h"
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 #include "apps/version.h"
 #include "kernels/device/device.h"
 #include "kernels/elementwise/host_loops.h"

@@ -11,7 +11,7 @@
 #include "apps/plan/plan_text.h"
 #include "apps/plan/use_costs.h"
 #include "apps/say.h"
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
 #include "engine/cost/trace.h"
 #include "kernels/system/error.h"

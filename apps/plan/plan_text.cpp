@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <functional>
 
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 
 namespace aliquot {
 namespace {

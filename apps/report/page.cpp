@@ -7,7 +7,7 @@
 #include "apps/drawing/svg.h"
 #include "apps/options/arguments.h"
 #include "apps/report/charts.h"
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 #include "apps/version.h"
 
 namespace aliquot {

@@ -12,7 +12,7 @@
 #include "apps/say.h"
 #include "apps/sweep/memory_picture.h"
 #include "apps/sweep/sweep_options.h"
-#include "apps/train/progress.h"
+#include "apps/train/reporting/progress.h"
 #include "apps/train/stop_request.h"
 #include "kernels/system/error.h"
 

@@ -9,7 +9,7 @@
 
 #include "apps/drawing/axis.h"
 #include "apps/drawing/svg.h"
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 
 namespace aliquot {
 namespace {

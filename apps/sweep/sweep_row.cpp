@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <sstream>
 
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {

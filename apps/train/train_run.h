@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "apps/options/train_options.h"
-#include "apps/train/checkpoint_keeper.h"
-#include "apps/train/memory_audit.h"
-#include "apps/train/resume_point.h"
-#include "apps/train/system_memory.h"
+#include "apps/train/checkpoints/checkpoint_keeper.h"
+#include "apps/train/checkpoints/resume_point.h"
+#include "apps/train/reporting/memory_audit.h"
+#include "apps/train/reporting/system_memory.h"
+#include "apps/train/reporting/train_reporter.h"
 #include "apps/train/train_context.h"
 #include "apps/train/train_data.h"
-#include "apps/train/train_reporter.h"
 #include "kernels/system/error.h"
 #include "optim/schedule.h"
 #include "sharding/world.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 #include "optim/muon/orthogonalize.h"
 
 namespace aliquot {

@@ -5,7 +5,7 @@
 
 #include "engine/plan/byte_holders.h"
 #include "engine/plan/free_spans.h"
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 
 namespace aliquot {
 namespace {

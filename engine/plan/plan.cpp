@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "engine/plan/schedule.h"
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 #include "kernels/system/error.h"
 #include "sharding/groups.h"
 

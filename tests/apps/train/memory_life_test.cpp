@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "apps/train/system_memory.h"
+#include "apps/train/reporting/system_memory.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/mpirun.h"

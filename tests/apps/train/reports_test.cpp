@@ -8,8 +8,8 @@
 #include "apps/metrics/run_record.h"
 #include "apps/plan/use_costs.h"
 #include "apps/train/digest.h"
-#include "apps/train/memory_table.h"
-#include "apps/train/progress.h"
+#include "apps/train/reporting/memory_table.h"
+#include "apps/train/reporting/progress.h"
 #include "kernels/system/error.h"
 
 namespace aliquot::test {

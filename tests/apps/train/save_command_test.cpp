@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "apps/train/directory_claim.h"
+#include "apps/train/checkpoints/directory_claim.h"
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"

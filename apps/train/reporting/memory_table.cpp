@@ -1,4 +1,4 @@
-#include "apps/train/memory_table.h"
+#include "apps/train/reporting/memory_table.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Saves a run: blocking, or beside training.
-#include "apps/train/checkpoint_keeper.h"
+#include "apps/train/checkpoints/checkpoint_keeper.h"
 
 #include <algorithm>
 #include <fmt/format.h>

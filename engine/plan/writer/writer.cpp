@@ -1,9 +1,9 @@
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 
 #include <algorithm>
 
 #include "engine/plan/sizes.h"
-#include "engine/plan/step_writer.h"
+#include "engine/plan/writer/step_writer.h"
 
 namespace aliquot {
 

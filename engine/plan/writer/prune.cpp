@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 
 namespace aliquot {
 namespace {

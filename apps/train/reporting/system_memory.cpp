@@ -1,4 +1,4 @@
-#include "apps/train/system_memory.h"
+#include "apps/train/reporting/system_memory.h"
 
 #include <algorithm>
 #include <fstream>

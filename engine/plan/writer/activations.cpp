@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "engine/plan/sizes.h"
-#include "engine/plan/step_writer.h"
+#include "engine/plan/writer/step_writer.h"
 
 namespace aliquot {
 

@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "apps/train/directory_claim.h"
-#include "apps/train/memory_audit.h"
-#include "apps/train/resume_point.h"
+#include "apps/train/checkpoints/directory_claim.h"
+#include "apps/train/checkpoints/resume_point.h"
+#include "apps/train/reporting/memory_audit.h"
+#include "apps/train/reporting/train_reporter.h"
 #include "apps/train/train_context.h"
-#include "apps/train/train_reporter.h"
 #include "checkpoint/background_saver.h"
 
 namespace aliquot {

@@ -1,4 +1,4 @@
-#include "apps/train/train_reporter.h"
+#include "apps/train/reporting/train_reporter.h"
 
 #include <cmath>
 #include <fmt/format.h>

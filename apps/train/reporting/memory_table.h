@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "apps/train/system_memory.h"
+#include "apps/train/reporting/system_memory.h"
 #include "kernels/system/bytes_text.h"
 #include "kernels/system/ledger.h"
 

@@ -1,4 +1,4 @@
-#include "apps/train/resume_point.h"
+#include "apps/train/checkpoints/resume_point.h"
 
 #include <cmath>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Scalars of a checkpoint that was forged, or damaged before it was hashed.
-#include "apps/train/resume_point.h"
+#include "apps/train/checkpoints/resume_point.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

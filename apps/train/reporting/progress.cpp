@@ -1,4 +1,4 @@
-#include "apps/train/progress.h"
+#include "apps/train/reporting/progress.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "apps/models/hugging_face/weights.h"
-#include "apps/train/train_reporter.h"
+#include "apps/train/reporting/train_reporter.h"
 #include "apps/version.h"
 #include "engine/cost/simulate.h"
 #include "kernels/system/machine_memory.h"

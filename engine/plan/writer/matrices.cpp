@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/plan/step_writer.h"
+#include "engine/plan/writer/step_writer.h"
 
 namespace aliquot {
 

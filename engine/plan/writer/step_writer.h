@@ -1,12 +1,12 @@
 #pragma once
-// What is known while a step is written. Inside the room: writer.cpp walks the passes, writer_gradients.cpp what follows
-// from them, writer_matrices.cpp the updates where some are of whole matrices.
+// The state of the schedule writer. Private to this folder: writer.cpp writes forward and backward passes, activations.cpp
+// their activations, gradients.cpp reductions and updates, matrices.cpp updates of whole matrices (Muon).
 
 #include <utility>
 #include <vector>
 
 #include "engine/plan/reduce_recipe.h"
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 
 namespace aliquot {
 

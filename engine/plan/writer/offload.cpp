@@ -2,7 +2,7 @@
 #include <optional>
 
 #include "engine/plan/sizes.h"
-#include "engine/plan/writer.h"
+#include "engine/plan/writer/writer.h"
 
 namespace aliquot {
 namespace {

@@ -1,4 +1,4 @@
-#include "apps/train/stragglers.h"
+#include "apps/train/reporting/stragglers.h"
 
 #include <algorithm>
 #include <fstream>

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/metrics/metrics.h"
-#include "apps/train/memory_table.h"
-#include "apps/train/system_memory.h"
+#include "apps/train/reporting/memory_table.h"
+#include "apps/train/reporting/system_memory.h"
 #include "apps/train/train_context.h"
 
 namespace aliquot {

@@ -1,4 +1,4 @@
-#include "apps/train/memory_audit.h"
+#include "apps/train/reporting/memory_audit.h"
 
 #include <algorithm>
 #include <array>

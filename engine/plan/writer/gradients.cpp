@@ -2,7 +2,7 @@
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/sizes.h"
-#include "engine/plan/step_writer.h"
+#include "engine/plan/writer/step_writer.h"
 
 namespace aliquot {
 

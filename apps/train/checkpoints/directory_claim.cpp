@@ -1,4 +1,4 @@
-#include "apps/train/directory_claim.h"
+#include "apps/train/checkpoints/directory_claim.h"
 
 #include <cerrno>
 #include <chrono>

@@ -6,7 +6,7 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/say.h"
-#include "apps/train/checkpoint_keeper.h"
+#include "apps/train/checkpoints/checkpoint_keeper.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"

@@ -9,10 +9,10 @@
 
 #include "apps/metrics/metrics.h"
 #include "apps/models/layers/parts.h"
-#include "apps/train/memory_audit.h"
-#include "apps/train/progress.h"
-#include "apps/train/resume_point.h"
-#include "apps/train/stragglers.h"
+#include "apps/train/checkpoints/resume_point.h"
+#include "apps/train/reporting/memory_audit.h"
+#include "apps/train/reporting/progress.h"
+#include "apps/train/reporting/stragglers.h"
 #include "apps/train/train_context.h"
 
 namespace aliquot {

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "apps/say.h"
-#include "apps/train/train_reporter.h"
+#include "apps/train/reporting/train_reporter.h"
 #include "engine/cost/trace.h"
 
 namespace aliquot {
