@@ -35,7 +35,15 @@ Session::Session(Parts parts)
       evaluator_(executor_of(evaluation_, evaluation_memory_)),
       recomputed_(recomputed_uses(plan_->model, plan_->policy)) {
   for (const Plan* plan : {plan_.get(), &evaluation_}) {
-    for (const Operation& operation : plan->schedule.operations) make_lane(operation.lane, parts.compute_stream);
+    for (const Operation& operation : plan->schedule.operations) {
+      if (operation.lane != Lane::kCompute) make_lane(operation.lane);
+    }
+  }
+  // Last: if another stream cannot be made, the user's stream stays where it is.
+  if (parts.compute_stream) {
+    compute_lane() = std::move(parts.compute_stream);
+  } else {
+    make_lane(Lane::kCompute);
   }
   executor_.set_faults(faults_.get());
   executor_.set_watch(&watch_);
@@ -55,12 +63,10 @@ Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
   return {plan, groups_, lanes_, memory, homes_, updater_, decider_, options_.optimizer};
 }
 
-/// A lane is a thread, on a host: none for what nothing runs on.
-void Session::make_lane(Lane lane, std::unique_ptr<Stream>& compute_stream) {
+/// On a host each stream has a thread, so only lanes with operations get one.
+void Session::make_lane(Lane lane) {
   auto& stream = lanes_[static_cast<std::size_t>(lane)];
-  if (stream) return;
-  const bool given = lane == Lane::kCompute && compute_stream != nullptr;
-  stream = given ? std::move(compute_stream) : world_.device().make_stream(lane);
+  if (!stream) stream = world_.device().make_stream(lane);
 }
 
 std::unique_ptr<Stream> Session::release_compute_stream() { return std::move(compute_lane()); }

@@ -83,7 +83,7 @@ class Session {
  private:
   StepMemory::Parts memory_of(const Plan& plan) const;
   Executor::Parts executor_of(const Plan& plan, StepMemory& memory);
-  void make_lane(Lane lane, std::unique_ptr<Stream>& compute_stream);
+  void make_lane(Lane lane);
   std::unique_ptr<Stream>& compute_lane() { return lanes_[static_cast<std::size_t>(Lane::kCompute)]; }
 
   bool evaluates() const { return active_ == &evaluator_; }

@@ -48,7 +48,7 @@ Outcome run(const std::function<std::string()>& step) {
   } catch (const Error& error) {
     return {error.exit_code(), dynamic_cast<const Agreed*>(&error) != nullptr, error.what()};
   } catch (const std::bad_alloc&) {
-    return {.code = ExitCode::kFault, .text = "out of memory"};
+    return {.code = ExitCode::kUnavailable, .text = "out of memory"};
   } catch (const std::exception& error) {
     return {.code = ExitCode::kFault, .text = error.what()};
   }

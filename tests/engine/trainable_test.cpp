@@ -1,4 +1,5 @@
 // Frozen parameters, and what is frozen or unfrozen between steps.
+#include <array>
 #include <gtest/gtest.h>
 
 #include "engine/choose/budget.h"
@@ -163,6 +164,52 @@ TEST(Trainable, WhatIsRefusedChangesNothing) {
         EXPECT_FALSE(engine.step().skipped);
       },
       kHosts);
+}
+
+/// A host device that can refuse streams for communication.
+class StreamlessDevice final : public Device {
+ public:
+  explicit StreamlessDevice(const bool& refuses) : refuses_(refuses) {}
+
+  DeviceKind kind() const override { return inner_->kind(); }
+  std::string describe() const override { return inner_->describe(); }
+  Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
+    return inner_->allocate(size_bytes, category, owner);
+  }
+  Buffer allocate_host(int64_t size_bytes, std::string_view owner) override {
+    return inner_->allocate_host(size_bytes, owner);
+  }
+  std::unique_ptr<Event> make_event() override { return inner_->make_event(); }
+  const Kernels& kernels() const override { return inner_->kernels(); }
+  std::unique_ptr<Stream> make_stream(Lane lane) override {
+    if (refuses_ && lane == Lane::kReduce) throw UnavailableError("no more threads");
+    return inner_->make_stream(lane);
+  }
+
+ private:
+  const bool& refuses_;
+  std::unique_ptr<Device> inner_ = make_host_device(1);
+};
+
+TEST(Trainable, AFailureToMakeStreamsKeepsTheUsersStream) {
+  bool refuses = false;
+  const auto make_device = [&](int) { return std::make_unique<StreamlessDevice>(refuses); };
+  World::threads(1,
+                 [&](World& world) {
+                   SmallModel model;
+                   Engine engine(world, {});
+                   auto stream = world.device().make_stream(Lane::kCompute);
+                   const Stream* own = stream.get();
+                   engine.compute_on(std::move(stream));
+                   declare(engine, model);
+                   refuses = true;
+                   EXPECT_THROW(change(engine, model, "layer.0", false), UnavailableError);
+                   refuses = false;
+                   EXPECT_EQ(&engine.compute_stream(), own);
+                   train_micro_batch(engine, model, 0, 0, world.rank());
+                   EXPECT_FALSE(engine.step().skipped);
+                 },
+                 {.timeout_seconds = 60, .make_device = make_device});
 }
 
 }  // namespace

@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 #include <stdexcept>
 
+#include "sharding/world.h"
+#include "tests/engine/run/checked_pair.h"
+
 namespace aliquot {
 namespace {
 
@@ -101,6 +104,27 @@ TEST(AccessCheck, NothingIsTouchedWhileNoOperationRuns) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
   EXPECT_NE(defect([&] { check.touch(Role::kParameters, 0, Touch::kReads); }), "");
+}
+
+/// Debug and sanitizer builds check the accesses of every operation, and throw std::logic_error from a wrong one. A use may
+/// read its output again although the next use does not read it as input, and the reverse.
+TEST(AccessCheck, AStepRunsForEveryDeclarationOfActivations) {
+  for (const bool output_in_backward : {false, true}) {
+    for (const bool input_in_backward : {false, true}) {
+      World::threads(
+          2,
+          [&](World& world) {
+            const std::vector<UseActivations> uses = {{.output_bytes = 40, .output_in_backward = output_in_backward},
+                                                      {.output_bytes = 40, .input_in_backward = input_in_backward}};
+            testing_model::Pair pair(world, {.zero_stage = 3, .clip = 0}, false, uses);
+            for (int step = 0; step < 2; ++step) {
+              pair.passes();
+              EXPECT_FALSE(pair.engine.step().skipped);
+            }
+          },
+          testing_model::kHosts);
+    }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -20,13 +21,15 @@ inline void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::
 
 /// Two units, of a tensor and of two, with activations; their gradients are ones.
 struct Pair {
-  Pair(World& world, const EngineOptions& options, bool assigns = false) : engine(world, options) {
+  Pair(World& world, const EngineOptions& options, bool assigns = false,
+       std::vector<UseActivations> uses = {{40, 40, 40}, {40, 0, 0}})
+      : engine(world, options) {
     engine.add_unit("a").add("w", {8, 8}, &value[0], &gradient[0]);
     engine.add_unit("b").add("w", {kCount}, &value[1], &gradient[1]).add("bias", {kCount}, &value[2], &gradient[2]);
     if (assigns) {
       for (Unit& unit : engine.units()) unit.assigns_gradients();
     }
-    engine.declare_activations({{{40, 40, 40}, {40, 0, 0}}, 40});
+    engine.declare_activations({std::move(uses), 40});
     engine.materialize(ones);
   }
   void forward() {

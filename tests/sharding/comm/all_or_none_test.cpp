@@ -106,6 +106,15 @@ TEST(AllOrNone, WhatIsNoErrorOfTheLibraryIsAFault) {
                       });
 }
 
+TEST(AllOrNone, OutOfMemoryMeansUnavailableAsItDoesOnOneRank) {
+  expect_on_all_ranks(2, std::pair{ExitCode::kUnavailable, std::string("rank 1: out of memory")},
+                      [](const StepGroup& ranks) {
+                        all_or_none(ranks, [&] {
+                          if (ranks.rank() == 1) throw std::bad_alloc();
+                        });
+                      });
+}
+
 TEST(AllOrNone, ManyFailuresAreNamedAndTheFirstDecidesTheKind) {
   const std::string named = "rank 1: 1; rank 2: 2; rank 3: 3; rank 4: 4; rank 5: 5; rank 6: 6; rank 7: 7; rank 8: 8";
   expect_on_all_ranks(11, std::pair{ExitCode::kUsage, named + "; and 2 ranks more"}, [](const StepGroup& ranks) {
