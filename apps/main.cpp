@@ -6,7 +6,7 @@
 #include <new>
 
 #include "apps/commands.h"
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/version.h"
 #include "engine/options/nearest.h"
 #include "kernels/system/error.h"
@@ -48,11 +48,11 @@ std::string help() {
 
 int dispatch(const Arguments& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    say_text(words.empty() ? stderr : stdout, help());
+    write_stream(words.empty() ? stderr : stdout, help());
     return static_cast<int>(words.empty() ? ExitCode::kUsage : ExitCode::kDone);
   }
   if (words[0] == "--version") {
-    say("aliquot {}\n", version());
+    write_stdout("aliquot {}\n", version());
     return 0;
   }
   for (const Command& command : kCommands) {
@@ -66,7 +66,7 @@ int fail(ExitCode code, const std::string& sentence) {
   return static_cast<int>(code);
 }
 
-int run_to_its_code(const Arguments& words) {
+int run_and_report(const Arguments& words) {
   try {
     return dispatch(words);
   } catch (const Error& error) {
@@ -91,11 +91,11 @@ bool wants_help(const Arguments& arguments) {
 }  // namespace aliquot
 
 int main(int argc, char** argv) {
-  aliquot::keep_standard_streams();
+  aliquot::reserve_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error of its writer, as on a full disk
   aliquot::set_log_sink(aliquot::log_to_standard_error);
-  const int code = aliquot::run_to_its_code({argv + 1, argv + argc});
-  const std::string loss = aliquot::loss_of_output();
+  const int code = aliquot::run_and_report({argv + 1, argv + argc});
+  const std::string loss = aliquot::stdout_error();
   if (loss.empty()) return code;
   aliquot::fail(aliquot::ExitCode::kFault, "standard output could not be written: " + loss + ".");
   return code == 0 ? static_cast<int>(aliquot::ExitCode::kFault) : code;

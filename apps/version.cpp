@@ -5,7 +5,7 @@ namespace aliquot {
 std::string_view version() { return ALIQUOT_VERSION; }
 std::string_view hdf5_version() { return ALIQUOT_HDF5_VERSION; }
 
-BuildPart cuda_part() { return {"CUDA", std::string_view(ALIQUOT_CUDA_BUILT) == "ON", ALIQUOT_CUDA_WHY}; }
-BuildPart mpi_part() { return {"MPI", std::string_view(ALIQUOT_MPI_BUILT) == "ON", ALIQUOT_MPI_WHY}; }
+BuildFeature cuda_part() { return {"CUDA", std::string_view(ALIQUOT_CUDA_BUILT) == "ON", ALIQUOT_CUDA_WHY}; }
+BuildFeature mpi_part() { return {"MPI", std::string_view(ALIQUOT_MPI_BUILT) == "ON", ALIQUOT_MPI_WHY}; }
 
 }  // namespace aliquot

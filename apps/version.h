@@ -11,12 +11,12 @@ std::string_view version();
 std::string_view hdf5_version();
 
 /// A part that a build may lack, as configuring said it.
-struct BuildPart {
+struct BuildFeature {
   std::string_view name;
-  bool is_there = false;
+  bool is_available = false;
   std::string_view why;  // versions where it is there, else what was not found
 };
-BuildPart cuda_part();  // with NCCL
-BuildPart mpi_part();
+BuildFeature cuda_part();  // with NCCL
+BuildFeature mpi_part();
 
 }  // namespace aliquot

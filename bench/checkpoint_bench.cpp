@@ -109,7 +109,7 @@ void save_once() {
 std::filesystem::path state_file() { return place() / checkpoint_name(1) / "state.h5"; }
 
 /// Puts a file's pages out of the cache, so that the next read comes from the disk.
-void forget(const std::filesystem::path& path) {
+void evict_from_page_cache(const std::filesystem::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY);
   check(file >= 0 && ::fsync(file) == 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, "empty the cache");
   ::close(file);
@@ -186,7 +186,7 @@ void bench_load(benchmark::State& state, bool fresh) {
     const bool raw_first = rounds.ours.size() % 2 == 1;
     double raw_seconds = 0;
     const auto run_raw = [&] { raw_seconds = seconds_of([&] { raw(state_file(), size_bytes, false); }); };
-    forget(state_file());
+    evict_from_page_cache(state_file());
     if (raw_first) run_raw();
     LoadOptions options;
     options.state_is_fresh = fresh;
@@ -195,7 +195,7 @@ void bench_load(benchmark::State& state, bool fresh) {
         load(shard.state, world.communicator(), place() / checkpoint_name(1), options);
       });
     });
-    forget(state_file());
+    evict_from_page_cache(state_file());
     if (!raw_first) run_raw();
     rounds.ours.push_back(seconds);
     rounds.ratios.push_back(seconds / raw_seconds);

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kWarmUp = 2;
-constexpr int kCannot = 77;  // scripts/cluster.sh: this machine has no namespaces
+constexpr int kSkipExitCode = 77;  // scripts/cluster.sh: this machine has no namespaces
 
 /// A file that goes away.
 struct Scratch {
@@ -62,7 +62,7 @@ std::string output_of(const std::string& command) {
   std::array<char, 4096> part;
   while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr) output += part.data();
   const int status = pclose(pipe);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannot) throw std::runtime_error(output);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipExitCode) throw std::runtime_error(output);
   if (status != 0) throw std::runtime_error("failed: " + command);
   return output;
 }

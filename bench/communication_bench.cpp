@@ -86,7 +86,7 @@ void measure(benchmark::State& state, const Case& one) {
   }
   const bool is_sum = one.operation == "reduce_scatter";
   // Read: every rank's part of every rank. Written: a part each, or a whole each.
-  const double whole = static_cast<double>(bench::kWholeBytes);
+  const double whole = static_cast<double>(bench::kBufferBytes);
   const double moved = is_sum ? whole * one.rank_count + whole : 2 * whole * one.rank_count;
   state.counters["GB/s"] = moved / median(ours) * 1e-9;
   add_ratio(state, is_sum ? "ratio_to_floor" : "ratio_to_memcpy", ours, rounds, "plain");

@@ -27,9 +27,9 @@ void fill(std::byte* data, int64_t size_bytes, int rank) {
 std::function<void()> set_up_reduce_scatter(World& world) {
   auto rank = std::make_shared<Rank>();
   auto& ranks = world.communicator();
-  const int64_t part_count = kWholeBytes / 4 / ranks.rank_count();
-  rank->from = ranks.allocate(kWholeBytes, Category::kGradients, "gradients");
-  fill(rank->from.local(), kWholeBytes, ranks.rank());
+  const int64_t part_count = kBufferBytes / 4 / ranks.rank_count();
+  rank->from = ranks.allocate(kBufferBytes, Category::kGradients, "gradients");
+  fill(rank->from.local(), kBufferBytes, ranks.rank());
   rank->sum.resize(static_cast<std::size_t>(part_count));
   rank->staging = allocate_reduce_staging(world.device(), world.topology(), part_count);
   rank->stream = world.device().make_stream(Lane::kReduce);
@@ -45,9 +45,9 @@ std::function<void()> set_up_reduce_scatter(World& world) {
 std::function<void()> set_up_all_gather(World& world) {
   auto rank = std::make_shared<Rank>();
   auto& ranks = world.communicator();
-  const int64_t part_bytes = kWholeBytes / ranks.rank_count();
+  const int64_t part_bytes = kBufferBytes / ranks.rank_count();
   rank->from = ranks.allocate(part_bytes, Category::kParameters, "shard");
-  rank->to = ranks.allocate(kWholeBytes, Category::kSlots, "slot");
+  rank->to = ranks.allocate(kBufferBytes, Category::kSlots, "slot");
   fill(rank->from.local(), part_bytes, ranks.rank());
   rank->stream = world.device().make_stream(Lane::kGather);
   return [rank, &ranks, part_bytes] {
@@ -73,9 +73,9 @@ std::function<void()> set_up_view(World& world) {
 class Plain {
  public:
   explicit Plain(World& world) : rank_(world.rank()), count_(world.rank_count()) {
-    own_.resize(kWholeBytes / 4);
-    result_.resize(kWholeBytes / 4);
-    fill(reinterpret_cast<std::byte*>(own_.data()), kWholeBytes, rank_);
+    own_.resize(kBufferBytes / 4);
+    result_.resize(kBufferBytes / 4);
+    fill(reinterpret_cast<std::byte*>(own_.data()), kBufferBytes, rank_);
     const float* address = own_.data();
     for (const auto& theirs :
          world.communicator().gather_objects({reinterpret_cast<const char*>(&address), sizeof address})) {
@@ -85,7 +85,7 @@ class Plain {
   }
 
   void sum() {
-    const int64_t part = kWholeBytes / 4 / count_, begin = rank_ * part;
+    const int64_t part = kBufferBytes / 4 / count_, begin = rank_ * part;
     float* __restrict out = result_.data();
     switch (count_) {
       case 2: return sum_two(out, all_[0] + begin, all_[1] + begin, part);
@@ -95,7 +95,7 @@ class Plain {
   }
 
   void gather() {
-    const int64_t part = kWholeBytes / 4 / count_;
+    const int64_t part = kBufferBytes / 4 / count_;
     for (int i = 1; i <= count_; ++i) {
       const int peer = (rank_ + i) % count_;
       std::memcpy(result_.data() + peer * part, all_[peer], static_cast<std::size_t>(part) * 4);
@@ -163,19 +163,19 @@ double seconds_of(const std::vector<Span>& spans) {
   return end - begin;
 }
 
-Team::Team(int rank_count, SetUp set_up) : begin_(rank_count + 1), end_(rank_count + 1), spans_(rank_count) {
+RankTeam::RankTeam(int rank_count, SetUp set_up) : begin_(rank_count + 1), end_(rank_count + 1), spans_(rank_count) {
   ranks_ = std::thread([this, rank_count, work = std::move(set_up)] {
     World::threads(rank_count, [&](World& world) { serve(world, work); }, {.device = DeviceChoice::kHost});
   });
 }
 
-Team::~Team() {
+RankTeam::~RankTeam() {
   stopping_ = true;
   begin_.arrive_and_wait();
   ranks_.join();
 }
 
-void Team::serve(World& world, const SetUp& set_up) {
+void RankTeam::serve(World& world, const SetUp& set_up) {
   const std::function<void()> work = set_up(world);
   for (;;) {
     begin_.arrive_and_wait();
@@ -186,7 +186,7 @@ void Team::serve(World& world, const SetUp& set_up) {
   world.communicator().gather_objects("nobody reads any more");
 }
 
-double Team::run() {
+double RankTeam::run() {
   begin_.arrive_and_wait();
   end_.arrive_and_wait();
   return seconds_of(spans_);

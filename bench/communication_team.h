@@ -13,7 +13,7 @@
 namespace aliquot::bench {
 
 /// Bytes of what one rank brings to a reduce-scatter, or has after an all-gather.
-inline constexpr int64_t kWholeBytes = int64_t{64} << 20;
+inline constexpr int64_t kBufferBytes = int64_t{64} << 20;
 /// Views taken in one run; a single one is too short to be timed.
 inline constexpr int kViewCount = 200;
 
@@ -35,12 +35,12 @@ struct Span {
 Span time(const std::function<void()>& work);
 
 /// Thread-ranks that sleep between runs.
-class Team {
+class RankTeam {
  public:
-  Team(int rank_count, SetUp set_up);
-  ~Team();
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  RankTeam(int rank_count, SetUp set_up);
+  ~RankTeam();
+  RankTeam(const RankTeam&) = delete;
+  RankTeam& operator=(const RankTeam&) = delete;
 
   /// From when the first rank began to when the last ended.
   double run();

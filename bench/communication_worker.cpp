@@ -10,9 +10,9 @@ int main(int argc, char** argv) {
   if (argc != 4) return 1;
   const std::string name = argv[1];
   const int rank_count = std::atoi(argv[2]), round_count = std::atoi(argv[3]);
-  Team threads(rank_count, operation(name));
+  RankTeam threads(rank_count, operation(name));
   const bool has_plain = static_cast<bool>(plain(name));
-  Team reference(rank_count, has_plain ? plain(name) : operation(name));
+  RankTeam reference(rank_count, has_plain ? plain(name) : operation(name));
   for (int round = -1; round < round_count; ++round) {
     const double ours = threads.run(), theirs = reference.run();
     if (round < 0) continue;  // pages touched, code loaded

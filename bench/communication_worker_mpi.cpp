@@ -16,7 +16,7 @@ namespace aliquot::bench {
 namespace {
 
 // Whoever waits here leaves the cores to the others.
-void sleep_until_all_come() {
+void sleeping_barrier() {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &request), "MPI_Ibarrier");
   for (int done = 0; done == 0;) {
@@ -25,11 +25,11 @@ void sleep_until_all_come() {
   }
 }
 
-double run_on_all(World& world, const std::function<void()>& work) {
-  sleep_until_all_come();
+double run_collectively(World& world, const std::function<void()>& work) {
+  sleeping_barrier();
   check_mpi(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
   const Span own = time(work);
-  sleep_until_all_come();  // the result below must not disturb those who are still at it
+  sleeping_barrier();  // the result below must not disturb those who are still at it
   std::vector<Span> all;
   for (const auto& span : world.communicator().gather_objects({reinterpret_cast<const char*>(&own), sizeof own})) {
     all.push_back(*reinterpret_cast<const Span*>(span.data()));
@@ -39,8 +39,8 @@ double run_on_all(World& world, const std::function<void()>& work) {
 
 // Open MPI's own collective on the same bytes; empty where it has none.
 std::function<void()> open_mpi(const std::string& name, int rank_count) {
-  const auto whole = std::make_shared<std::vector<float>>(kWholeBytes / 4, 1.0f);
-  const auto part = std::make_shared<std::vector<float>>(kWholeBytes / 4 / rank_count, 1.0f);
+  const auto whole = std::make_shared<std::vector<float>>(kBufferBytes / 4, 1.0f);
+  const auto part = std::make_shared<std::vector<float>>(kBufferBytes / 4 / rank_count, 1.0f);
   const int count = static_cast<int>(part->size());
   if (name == "reduce_scatter") {
     return [=] {
@@ -62,22 +62,22 @@ void run(const std::string& name, int rank_count, int round_count) {
   const bool first = world.rank() == 0;
   const auto ours = operation(name)(world);
   const auto theirs = open_mpi(name, rank_count);
-  std::unique_ptr<Team> threads, reference;
-  if (first) threads = std::make_unique<Team>(rank_count, operation(name));
-  if (first && plain(name)) reference = std::make_unique<Team>(rank_count, plain(name));
+  std::unique_ptr<RankTeam> threads, reference;
+  if (first) threads = std::make_unique<RankTeam>(rank_count, operation(name));
+  if (first && plain(name)) reference = std::make_unique<RankTeam>(rank_count, plain(name));
   for (int round = -1; round < round_count; ++round) {
     std::string line;
     const auto say = [&](const char* what, double seconds) {
       line += std::string(what) + " " + std::to_string(seconds * 1e6) + " ";
     };
-    sleep_until_all_come();
+    sleeping_barrier();
     if (threads) say("threads", threads->run());
-    say("mpi", run_on_all(world, ours));
+    say("mpi", run_collectively(world, ours));
     if (reference) say("plain", reference->run());
-    if (theirs) say("open_mpi", run_on_all(world, theirs));
+    if (theirs) say("open_mpi", run_collectively(world, theirs));
     if (first && round >= 0) std::printf("%s\n", line.c_str());  // the first round touches pages and loads code
   }
-  sleep_until_all_come();
+  sleeping_barrier();
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ ModelShape nano() { return find_model_preset("gpt2-nano")->shape; }
 /// A model with its activations and one batch of tokens.
 struct Subject {
   explicit Subject(Stream& stream)
-      : loops(make_host_model_loops(host(stream).pool())),
+      : loops(make_host_backend(as_host_stream(stream).pool())),
         model(nano(), {.batch = kBatch}, *loops),
         activations(model.activations()) {
     model.set_loss_factor(1.0f / static_cast<float>(kBatch * nano().context));
@@ -39,7 +39,7 @@ struct Subject {
     }
     model.set_batch({tokens, targets});
   }
-  std::unique_ptr<ModelLoops> loops;
+  std::unique_ptr<Backend> loops;
   Gpt2 model;
   PlainMemory activations;  // of the plain loop alone
   std::vector<int32_t> tokens, targets;
@@ -136,18 +136,18 @@ void step_against_plain_loop(benchmark::State& state, int stage) {
                    Engine engine(world, {.zero_stage = stage});
                    wrap(engine, subject.model);
                    engine.materialize(initial_values(subject.model, 1));
-                   Paired paired(state, [&] {
+                   PairedBenchmark paired(state, [&] {
                      run_micro_batch(engine, subject.model);
                      if (engine.step().skipped) throw std::runtime_error("a step was skipped");
                    });
-                   paired.against("plain_loop", [&] { plain.step(); });
+                   paired.compare_with("plain_loop", [&] { plain.step(); });
                    paired.run(0);
                  },
                  {.device = DeviceChoice::kHost, .threads_per_rank = 1});
 }
 
 /// Units that do nothing: what is left is the engine's own.
-void cost_a_unit(benchmark::State& state, int stage, int unit_count) {
+void unit_overhead(benchmark::State& state, int stage, int unit_count) {
   World::threads(1,
                  [&](World& world) {
                    const auto count = static_cast<std::size_t>(unit_count);
@@ -239,7 +239,7 @@ const bool registered = [] {
   }
   for (const int stage : {0, 1, 2, 3}) {
     benchmark::RegisterBenchmark(fmt::format("unit/host/stage_{}_200_units", stage).c_str(),
-                                 [stage](benchmark::State& state) { cost_a_unit(state, stage, 200); })
+                                 [stage](benchmark::State& state) { unit_overhead(state, stage, 200); })
         ->UseManualTime()
         ->Iterations(200)
         ->Unit(benchmark::kMicrosecond);

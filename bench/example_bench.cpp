@@ -93,8 +93,8 @@ void step_time(benchmark::State& state, int stage) {
       [&](World& world) {
         Plain plain;
         Sharded sharded(world, stage);
-        Paired paired(state, [&] { sharded.step(); });
-        paired.against("unwrapped", [&] { plain.step(1); });
+        PairedBenchmark paired(state, [&] { sharded.step(); });
+        paired.compare_with("unwrapped", [&] { plain.step(1); });
         paired.run(0);
       },
       kHost);

@@ -40,54 +40,54 @@ std::function<void()> copy_of(int64_t bytes_moved) {
   return [to, from, bytes_moved] { std::memcpy(to, from, static_cast<std::size_t>(bytes_moved / 2)); };
 }
 
-void against_copy(benchmark::State& state, int64_t bytes_moved, std::function<void()> ours) {
-  Paired(state, std::move(ours)).against("copy", copy_of(bytes_moved)).run(bytes_moved);
+void compare_with_copy(benchmark::State& state, int64_t bytes_moved, std::function<void()> ours) {
+  PairedBenchmark(state, std::move(ours)).compare_with("copy", copy_of(bytes_moved)).run(bytes_moved);
 }
 
 // Between the reference's own arrays: which pages arrays got was seen to make a tenth of difference.
 void copy(benchmark::State& state) {
   std::byte *to = memory(2, kCopyBytes / 2), *from = memory(3, kCopyBytes / 2);
-  against_copy(state, kCopyBytes, [=] { loops().copy(to, from, kCopyBytes / 2); });
+  compare_with_copy(state, kCopyBytes, [=] { loops().copy(to, from, kCopyBytes / 2); });
 }
 
 void fill(benchmark::State& state) {
   float* to = floats(0);
-  against_copy(state, kElements * 4, [=] { loops().fill(to, DType::kFloat32, 0.0f, kElements); });
+  compare_with_copy(state, kElements * 4, [=] { loops().fill(to, DType::kFloat32, 0.0f, kElements); });
 }
 
 void scale(benchmark::State& state) {
   float* x = floats(0);
-  against_copy(state, kElements * 8, [=] { loops().scale(x, 0.999f, kElements); });
+  compare_with_copy(state, kElements * 8, [=] { loops().scale(x, 0.999f, kElements); });
 }
 
 void add(benchmark::State& state) {
   float *to = floats(0), *from = floats(1);
-  against_copy(state, kElements * 12, [=] { loops().add(to, from, kElements); });
+  compare_with_copy(state, kElements * 12, [=] { loops().add(to, from, kElements); });
 }
 
 void axpy(benchmark::State& state) {
   float *y = floats(0), *x = floats(1);
-  against_copy(state, kElements * 12, [=] { loops().axpy(y, 0.5f, x, kElements); });
+  compare_with_copy(state, kElements * 12, [=] { loops().axpy(y, 0.5f, x, kElements); });
 }
 
 void cast(benchmark::State& state, DType to_dtype, DType from_dtype) {
   const int64_t bytes_moved = kElements * (element_bytes(to_dtype) + element_bytes(from_dtype));
   std::byte *to = memory(0, kElements * 4), *from = memory(1, kElements * 4);
-  against_copy(state, bytes_moved, [=] { loops().cast(to, to_dtype, from, from_dtype, kElements); });
+  compare_with_copy(state, bytes_moved, [=] { loops().cast(to, to_dtype, from, from_dtype, kElements); });
 }
 
 void split(benchmark::State& state) {
   auto* high = reinterpret_cast<uint16_t*>(memory(0, kElements * 4));
   auto* low = reinterpret_cast<int16_t*>(high + kElements);
   const float* master = floats(1);
-  against_copy(state, kElements * 8, [=] { loops().split(high, low, master, kElements); });
+  compare_with_copy(state, kElements * 8, [=] { loops().split(high, low, master, kElements); });
 }
 
 void merge(benchmark::State& state) {
   const auto* high = reinterpret_cast<const uint16_t*>(memory(0, kElements * 4));
   const auto* low = reinterpret_cast<const int16_t*>(high + kElements);
   float* master = floats(1);
-  against_copy(state, kElements * 8, [=] { loops().merge(master, high, low, kElements); });
+  compare_with_copy(state, kElements * 8, [=] { loops().merge(master, high, low, kElements); });
 }
 
 // For loops that write next to nothing: what a plain loop takes to read as much.
@@ -103,18 +103,18 @@ std::function<void()> read_of(const void* from, int64_t size_bytes) {
 void block_squares(benchmark::State& state) {
   const float* x = floats(0);
   auto* sums = reinterpret_cast<double*>(memory(1, kElements / kBlockElements * 8));
-  Paired(state, [=] { loops().block_squares(sums, x, kElements); })
-      .against("copy", copy_of(kElements * 4))
-      .against("read", read_of(x, kElements * 4))
+  PairedBenchmark(state, [=] { loops().block_squares(sums, x, kElements); })
+      .compare_with("copy", copy_of(kElements * 4))
+      .compare_with("read", read_of(x, kElements * 4))
       .run(kElements * 4);
 }
 
 void find_nonfinite(benchmark::State& state, DType dtype) {
   const int64_t count = kElements * 4 / element_bytes(dtype);
   const std::byte* x = memory(0, kElements * 4);
-  Paired(state, [=] { benchmark::DoNotOptimize(loops().find_nonfinite(x, dtype, count)); })
-      .against("copy", copy_of(kElements * 4))
-      .against("read", read_of(x, kElements * 4))
+  PairedBenchmark(state, [=] { benchmark::DoNotOptimize(loops().find_nonfinite(x, dtype, count)); })
+      .compare_with("copy", copy_of(kElements * 4))
+      .compare_with("read", read_of(x, kElements * 4))
       .run(kElements * 4);
 }
 
@@ -147,9 +147,9 @@ void sum_tree(benchmark::State& state, int source_count, bool squares) {
   std::vector<double> sums(static_cast<std::size_t>(count / kBlockElements));
   const TreeSum sum{.bases = bases, .to = to, .count = count, .block_squares = squares ? sums.data() : nullptr};
   const int64_t bytes_moved = count * 4 * (source_count + 1);
-  Paired(state, [&] { loops().sum_tree(sum, 0, count); })
-      .against("copy", copy_of(bytes_moved))
-      .against("read_sum_write", [&] { read_sum_write(to, sources, count); })
+  PairedBenchmark(state, [&] { loops().sum_tree(sum, 0, count); })
+      .compare_with("copy", copy_of(bytes_moved))
+      .compare_with("read_sum_write", [&] { read_sum_write(to, sources, count); })
       .run(bytes_moved);
 }
 
@@ -163,7 +163,7 @@ void sum_tree_in_place(benchmark::State& state, int source_count) {
   auto* to = reinterpret_cast<float*>(const_cast<std::byte*>(bases[0]));
   const TreeSum sum{.bases = bases, .to = to, .count = count, .factor = 1.0f / static_cast<float>(source_count)};
   const int64_t bytes_moved = count * 4 * (source_count + 1);
-  against_copy(state, bytes_moved, [&] { loops().sum_tree(sum, 0, count); });
+  compare_with_copy(state, bytes_moved, [&] { loops().sum_tree(sum, 0, count); });
 }
 
 template <typename Body>

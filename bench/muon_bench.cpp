@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int kThreads = 2, kTurns = 9;
+constexpr int kThreads = 2, kRounds = 9;
 
 std::vector<float> noise(int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -27,7 +27,7 @@ std::vector<float> noise(int64_t count) {
 void orthogonalize_matrix(benchmark::State& state) {
   const MatrixShape shape{state.range(0), state.range(1)};
   const Muon muon;
-  const double work = orthogonalize_work(shape, muon.iterations);
+  const double work = orthogonalize_multiply_adds(shape, muon.iterations);
   ThreadPool pool(kThreads);
   std::vector<double> scratch(static_cast<size_t>(orthogonalize_scratch_bytes(shape)) / sizeof(double));
   std::vector<float> matrix = noise(shape.rows * shape.columns);
@@ -37,7 +37,7 @@ void orthogonalize_matrix(benchmark::State& state) {
 
   // Packed factors of 48 KiB and 96 KiB a thread.
   constexpr int64_t kRows = 48, kDepth = 256, kColumns = 96;
-  const ProductLoops& loops = product_loops(Sums::kSeparate);
+  const ProductLoops& loops = product_loops(SumRounding::kSeparate);
   const std::vector<float> a = noise(kRows * kDepth), b = noise(kDepth * kColumns);
   const auto times = static_cast<int64_t>(work / static_cast<double>(kThreads * kRows * kDepth * kColumns));
   const auto floor = [&] {
@@ -47,7 +47,7 @@ void orthogonalize_matrix(benchmark::State& state) {
         loops.multiply({a.data(), b.data(), kRows, kColumns, kDepth, product.data(), kColumns});
     });
   };
-  Paired(state, ours).against("floor", floor).run(static_cast<int64_t>(work));
+  PairedBenchmark(state, ours).compare_with("floor", floor).run(static_cast<int64_t>(work));
   state.counters["GFLOP/s"] = 2 * state.counters["GB/s"];  // a multiply-add counted as a byte above
   state.counters.erase("GB/s");
 }
@@ -57,7 +57,7 @@ BENCHMARK(orthogonalize_matrix)
     ->Args({768, 768})
     ->Args({768, 3072})
     ->UseManualTime()
-    ->Iterations(kTurns)
+    ->Iterations(kRounds)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "bench/paired.h"
 #include "engine/engine.h"
-#include "engine/run/memory/homes.h"
+#include "engine/run/memory/offload_stores.h"
 
 namespace aliquot {
 namespace {
@@ -54,7 +54,7 @@ struct Subject {
 class RawDisk {
  public:
   explicit RawDisk(Device& device)
-      : home_(make_disk_home(FileSystem::system(), scratch(), kUnits * kStateBytes)),
+      : home_(make_disk_offload_store(FileSystem::system(), scratch(), kUnits * kStateBytes)),
         memory_(device.allocate(kStateBytes + kHugePageBytes, Category::kStaging, "raw disk")),
         io_(device.make_stream(Lane::kIo)) {
     pages_ = memory_.data() + (-reinterpret_cast<uintptr_t>(memory_.data())) % kHugePageBytes;
@@ -72,7 +72,7 @@ class RawDisk {
   }
 
  private:
-  std::unique_ptr<Home> home_;
+  std::unique_ptr<OffloadStore> home_;
   Buffer memory_;
   std::byte* pages_;
   std::unique_ptr<Stream> io_;
@@ -83,11 +83,11 @@ void step(benchmark::State& state, Offload to) {
                  [&](World& world) {
                    Subject offloaded(world, to), here(world, Offload::kNone);
                    std::unique_ptr<RawDisk> disk;
-                   Paired paired(state, [&] { offloaded.step(); });
-                   paired.against("in_memory", [&] { here.step(); });
+                   PairedBenchmark paired(state, [&] { offloaded.step(); });
+                   paired.compare_with("in_memory", [&] { here.step(); });
                    if (to == Offload::kDisk) {
                      disk = std::make_unique<RawDisk>(world.device());
-                     paired.against("raw_disk", [&] { disk->run(); });
+                     paired.compare_with("raw_disk", [&] { disk->run(); });
                    }
                    paired.run(2 * kUnits * kStateBytes);
                  },

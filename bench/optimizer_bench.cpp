@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kCount = int64_t{64} << 20;
 constexpr int kThreads = 2;
-constexpr int kTurns = 15;
+constexpr int kRounds = 15;
 constexpr int kMaxPlainStates = 2;
 
 template <typename Body>
@@ -130,7 +130,7 @@ struct Case {
   int bytes;  // a parameter, at the least
 };
 
-/// After Paired has run: what a parameter costs.
+/// After PairedBenchmark has run: what a parameter costs.
 void report(benchmark::State& state, int bytes) {
   state.counters["bytes_per_parameter"] = bytes;
   state.counters["ns_per_parameter"] = bytes / state.counters["GB/s"];
@@ -154,7 +154,7 @@ void whole_step(benchmark::State& state, const Case& of) {
     floor.copy = a.half[1];
   }
   const auto reference = [&] { on_threads([&](int64_t begin, int64_t end) { run_floor(floor, begin, end); }); };
-  Paired(state, [&] { step.run(); }).against("floor", reference).run(of.bytes * kCount);
+  PairedBenchmark(state, [&] { step.run(); }).compare_with("floor", reference).run(of.bytes * kCount);
   report(state, of.bytes);
 }
 
@@ -164,7 +164,7 @@ void muon_blend(benchmark::State& state) {
   step.use(muon_blend_rule(Muon{}));
   const FloorStreams floor{.gradient = arrays().half[0], .fp32 = {arrays().fp32[0], arrays().fp32[1]}, .fp32_count = 2};
   const auto reference = [&] { on_threads([&](int64_t begin, int64_t end) { run_floor(floor, begin, end); }); };
-  Paired(state, [&] { step.run(); }).against("floor", reference).run(18 * kCount);
+  PairedBenchmark(state, [&] { step.run(); }).compare_with("floor", reference).run(18 * kCount);
   report(state, 18);
 }
 
@@ -197,7 +197,7 @@ void separate_passes(benchmark::State& state) {
     on_threads(
         [&](int64_t begin, int64_t end) { loops.split(a.half[1] + begin, nullptr, a.fp32[0] + begin, end - begin); });
   };
-  Paired(state, passes).against("whole_step", [&] { fused.run(); }).run(46 * kCount);
+  PairedBenchmark(state, passes).compare_with("whole_step", [&] { fused.run(); }).run(46 * kCount);
   report(state, 46);
 }
 
@@ -205,7 +205,7 @@ void separate_passes(benchmark::State& state) {
 void by_torch(benchmark::State& state, const char* form) {
   const Step ours(AdamW{}, DType::kBFloat16, false, true);
   TorchProcess torch({ALIQUOT_BENCH_OPTIMIZER_TORCH, std::to_string(kCount), std::to_string(kThreads), form});
-  Paired(state, [&] { torch.run(); }).against("whole_step", [&] { ours.run(); }).run(28 * kCount);
+  PairedBenchmark(state, [&] { torch.run(); }).compare_with("whole_step", [&] { ours.run(); }).run(28 * kCount);
   report(state, 28);
 }
 
@@ -225,23 +225,23 @@ const Case kCases[] = {
   for (const Case& of : kCases) {
     benchmark::RegisterBenchmark(of.name, [&of](benchmark::State& state) { whole_step(state, of); })
         ->UseManualTime()
-        ->Iterations(kTurns)
+        ->Iterations(kRounds)
         ->Unit(benchmark::kMillisecond);
   }
   benchmark::RegisterBenchmark("muon/host/blend", muon_blend)
       ->UseManualTime()
-      ->Iterations(kTurns)
+      ->Iterations(kRounds)
       ->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("adamw/host/separate_passes", separate_passes)
       ->UseManualTime()
-      ->Iterations(kTurns)
+      ->Iterations(kRounds)
       ->Unit(benchmark::kMillisecond);
   for (const char* form : {"fused", "foreach"}) {
     if (!TorchProcess::available()) continue;
     benchmark::RegisterBenchmark((std::string("adamw/torch/") + form).c_str(),
                                  [form](benchmark::State& state) { by_torch(state, form); })
         ->UseManualTime()
-        ->Iterations(kTurns)
+        ->Iterations(kRounds)
         ->Unit(benchmark::kMillisecond);
   }
   return true;

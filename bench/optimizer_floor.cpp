@@ -32,7 +32,7 @@ void plain(const FloorStreams& s, int64_t begin, int64_t end) {
 constexpr int64_t kAhead = 256;
 
 template <int kFp32Count, bool kCopy, bool kBytes>
-[[gnu::always_inline]] inline void ask_ahead(const FloorStreams& s, int64_t i) {
+[[gnu::always_inline]] inline void prefetch_ahead(const FloorStreams& s, int64_t i) {
   __builtin_prefetch(s.gradient + i);
   for (int k = 0; k < kFp32Count; ++k) {
     __builtin_prefetch(s.fp32[k] + i);
@@ -52,7 +52,7 @@ template <int kFp32Count, bool kCopy, bool kBytes>
 __attribute__((target("avx512f,avx512bw,avx512vl"))) void avx512(const FloorStreams& s, int64_t begin, int64_t end) {
   const __m512 factor = _mm512_set1_ps(0.99f);
   for (int64_t i = begin; i < end; i += 32) {
-    ask_ahead<kFp32Count, kCopy, kBytes>(s, i + kAhead);
+    prefetch_ahead<kFp32Count, kCopy, kBytes>(s, i + kAhead);
     const __m512i raw = _mm512_loadu_si512(s.gradient + i);
     const __m512 g0 = _mm512_castsi512_ps(_mm512_slli_epi32(raw, 16)), g1 = _mm512_castsi512_ps(raw);
     __m512 last0 = g0, last1 = g1;

@@ -22,11 +22,11 @@ inline double median(std::vector<double> values) {
 /// One benchmark whose iterations are rounds: in each, every piece of work runs once, the order turning from round to
 /// round. Reports the median time of ours (register with UseManualTime and Iterations), GB/s of the bytes it moves, and a
 /// counter `ratio_to_NAME` for every reference: the median of the rounds' ratios.
-class Paired {
+class PairedBenchmark {
  public:
-  Paired(benchmark::State& state, std::function<void()> ours) : state_(state) { add("", std::move(ours)); }
+  PairedBenchmark(benchmark::State& state, std::function<void()> ours) : state_(state) { add("", std::move(ours)); }
 
-  Paired& against(const std::string& name, std::function<void()> reference) {
+  PairedBenchmark& compare_with(const std::string& name, std::function<void()> reference) {
     add(name, std::move(reference));
     return *this;
   }

@@ -21,8 +21,8 @@
 namespace aliquot {
 namespace {
 
-constexpr int kRepeats = 3, kSteps = 12, kTries = 5;
-constexpr double kAgree = 0.10;
+constexpr int kRepeats = 3, kSteps = 12, kMaxAttempts = 5;
+constexpr double kTolerance = 0.10;
 
 struct Model {
   const char* name;
@@ -55,7 +55,7 @@ const std::filesystem::path& scratch() {
 
 /// Of a step. What one leaves under way the next one pays for, so they are taken some at a time; and a quarter of these were
 /// no slower: what else runs on the machine makes a step longer, never shorter.
-double undisturbed(const std::vector<double>& seconds) {
+double undisturbed_seconds(const std::vector<double>& seconds) {
   constexpr std::ptrdiff_t kAtATime = 4;
   std::vector<double> means;
   for (auto first = seconds.begin(); seconds.end() - first >= kAtATime; ++first)
@@ -65,14 +65,14 @@ double undisturbed(const std::vector<double>& seconds) {
   return means[means.size() / 4];
 }
 
-double undisturbed_of(const std::string& metrics) {
+double read_undisturbed_seconds(const std::string& metrics) {
   std::vector<double> seconds;
   std::ifstream file(metrics);
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json json = nlohmann::json::parse(line);
     if (json.contains("step")) seconds.push_back(json["step_seconds"]);
   }
-  return undisturbed(seconds);
+  return undisturbed_seconds(seconds);
 }
 
 /// The quickest of some tries. Two runs at once, each on a core, as ranks of two nodes compute; one is for its company alone.
@@ -82,11 +82,11 @@ std::string profile_of(const std::string& model_words) {
   if (!best.empty()) return best;
   const std::string train =
       fmt::format("{} train --quiet --ranks 1 --threads 1 --steps 20 {}", ALIQUOT_BENCH_PROGRAM, model_words);
-  for (int attempt = 0; attempt < kTries; ++attempt) {
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     const std::string path = scratch() / fmt::format("profile-{}-{}.jsonl", known.size(), attempt);
     output_of(fmt::format("taskset -c 1 {} --metrics {}.company & taskset -c 0 {} --metrics {}; wait", train, path,
                           train, path));
-    if (best.empty() || undisturbed_of(path) < undisturbed_of(best)) best = path;
+    if (best.empty() || read_undisturbed_seconds(path) < read_undisturbed_seconds(best)) best = path;
   }
   return best;
 }
@@ -119,7 +119,7 @@ void compare(benchmark::State& state, const Case& one) {
                                                profile_of(one.model_words)));
       for (int repeat = 0; repeat < kRepeats; ++repeat) {
         const ClusterRun run = run_on_cluster(one.run, kSteps);
-        seconds.push_back(undisturbed(run.step_seconds));
+        seconds.push_back(undisturbed_seconds(run.step_seconds));
         hidden.push_back(run.hidden_share);
       }
     } catch (const std::exception& error) {
@@ -129,7 +129,7 @@ void compare(benchmark::State& state, const Case& one) {
   }
   const auto [least, most] = std::ranges::minmax(seconds);
   const double error = predicted["step_seconds"].get<double>() / median(seconds) - 1, spread = most / least - 1;
-  if (spread <= kAgree) stable_errors().push_back(std::abs(error));
+  if (spread <= kTolerance) stable_errors().push_back(std::abs(error));
   state.counters["predicted_ms"] = 1e3 * predicted["step_seconds"].get<double>();
   state.counters["error_percent"] = 100 * error;
   state.counters["spread_percent"] = 100 * spread;

@@ -25,7 +25,7 @@ void enqueue_to_start(benchmark::State& state, std::chrono::microseconds pause) 
     std::this_thread::sleep_for(pause);
     double seconds = 0;
     const auto start = Clock::now();
-    host(*gather).run([start, &seconds] { seconds = seconds_since(start); });
+    as_host_stream(*gather).run([start, &seconds] { seconds = seconds_since(start); });
     gather->synchronize();
     state.SetIterationTime(seconds);
     waits.push_back(seconds);
@@ -46,7 +46,7 @@ void enqueue(benchmark::State& state) {
   int64_t ran = 0;
   for (auto _ : state) {
     const auto start = Clock::now();
-    for (int i = 0; i < kOperations; ++i) host(*gather).run([&ran] { ++ran; });
+    for (int i = 0; i < kOperations; ++i) as_host_stream(*gather).run([&ran] { ++ran; });
     state.SetIterationTime(seconds_since(start));
     gather->synchronize();
   }
@@ -66,7 +66,7 @@ void events_between_two_streams(benchmark::State& state) {
     for (int i = 0; i < kOperations; ++i) {
       Stream& stream = *streams[i % 2];
       stream.wait(*events[(i + 1) % 2]);
-      host(stream).run([&ran] { ++ran; });
+      as_host_stream(stream).run([&ran] { ++ran; });
       stream.record(*events[i % 2]);
     }
     streams[0]->synchronize();
@@ -84,7 +84,7 @@ void one_stream(benchmark::State& state) {
   const auto gather = device->make_stream(Lane::kGather);
   int64_t ran = 0;
   for (auto _ : state) {
-    for (int i = 0; i < kOperations; ++i) host(*gather).run([&ran] { ++ran; });
+    for (int i = 0; i < kOperations; ++i) as_host_stream(*gather).run([&ran] { ++ran; });
     gather->synchronize();
   }
   state.counters["operations"] = kOperations;

@@ -20,7 +20,7 @@ Run under_plain_name(Run run) {
 
 // Why a run has no figures, or nothing. The library renamed the field in its version 1.8.
 template <typename AnyRun>
-std::string trouble_of(const AnyRun& run) {
+std::string error_text(const AnyRun& run) {
   if constexpr (requires { run.error_occurred; }) {
     return run.error_occurred ? run.error_message : std::string();
   } else {
@@ -72,7 +72,7 @@ void TableReporter::ReportRuns(const std::vector<Run>& runs) {
   for (const Run& measured : runs) {
     const Run run = under_plain_name(measured);
     fmt::print("{:<{}}", run.benchmark_name(), name_width_);
-    if (const std::string trouble = trouble_of(run); !trouble.empty()) {
+    if (const std::string trouble = error_text(run); !trouble.empty()) {
       fmt::print("  not measured: {}\n", trouble);
       continue;
     }

@@ -26,7 +26,8 @@ class Arrays {
         inputs_(bytes(rows_ * std::max(shape_.hidden, kLossTileEntries), compute)),
         outputs_(inputs_),
         stream_(bytes(rows_ * shape_.width, DType::kFloat32)),
-        scratch_(bytes(product_scratch_elements(compute, DType::kFloat32, bf16_products()), DType::kFloat32)) {}
+        scratch_(bytes(product_scratch_elements(compute, DType::kFloat32, selected_bf16_product_method()),
+                       DType::kFloat32)) {}
 
   void step() {
     const int64_t width = shape_.width, hidden = shape_.hidden;

@@ -63,7 +63,7 @@ int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) 
     aliquot_engine& of = given(engine, "the engine");
     std::vector<aliquot::UnitId> ids;
     for (int i = 0; i < unit_count; ++i) ids.push_back(of.unit((&given(units, "the units"))[i]).index());
-    of.engine.pass_over(ids);
+    of.engine.skip(ids);
   });
 }
 

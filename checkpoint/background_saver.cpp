@@ -5,8 +5,8 @@
 #include <exception>
 #include <system_error>
 
-#include "sharding/comm/all_or_none.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 
@@ -25,7 +25,7 @@ BackgroundSaver::~BackgroundSaver() {
 
 std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::filesystem::path& directory,
                                                  SaveOptions options) {
-  const ExchangePurpose purpose("save", state.step);
+  const ScopedBootstrapPurpose purpose("save", state.step);
   std::optional<SaveReport> before = collect();
   // Once all ranks are here, all of them will have a thread that saves, whatever else fails in training: none of these
   // threads can then wait for one that never starts.
@@ -48,8 +48,8 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
 
 SaveReport BackgroundSaver::write(const std::filesystem::path& directory, const SaveOptions& options,
                                   const std::exception_ptr& copy_failure) {
-  const ExchangePurpose purpose("save");
-  all_or_none(*own_ranks_, [&] {
+  const ScopedBootstrapPurpose purpose("save");
+  run_on_all_or_throw(*own_ranks_, [&] {
     if (copy_failure) std::rethrow_exception(copy_failure);
   });
   return save(snapshot_.state(), *own_ranks_, directory, options);

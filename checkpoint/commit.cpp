@@ -6,8 +6,8 @@
 #include "checkpoint/file/manifest.h"
 #include "checkpoint/find.h"
 #include "checkpoint/save.h"
-#include "kernels/system/bytes_text.h"
 #include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
@@ -40,7 +40,7 @@ void Commit::prepare(int64_t file_bytes) {
   if (free_bytes < file_bytes) {
     throw FaultError(
         fmt::format("a checkpoint needs {} in {} and {} are free: free some, keep fewer, or save elsewhere",
-                    bytes_text(file_bytes), directory_.string(), bytes_text(free_bytes)));
+                    format_bytes(file_bytes), directory_.string(), format_bytes(free_bytes)));
   }
   parent.make_directory(attempt_name_);
   File file = parent.open_directory(attempt_name_).create(kStateFile);

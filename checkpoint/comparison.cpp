@@ -6,7 +6,7 @@
 
 #include "checkpoint/file/convert.h"
 #include "kernels/system/error.h"
-#include "sharding/pieces.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {

@@ -11,9 +11,9 @@
 #include "checkpoint/one_pass.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
-#include "sharding/comm/all_or_none.h"
-#include "sharding/comm/exchange_purpose.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/run_on_all_or_throw.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -56,28 +56,28 @@ void agree_on_path(Communicator& communicator, const std::filesystem::path& path
 
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options) {
-  const ExchangePurpose purpose("load");
+  const ScopedBootstrapPurpose purpose("load");
   const auto begun = std::chrono::steady_clock::now();
   agree_on_path(communicator, path);
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
   // One rank reads the manifest, so that all act on the same one.
-  const std::string text = from_rank_0(communicator, [&] { return read_manifest_text(file_system, path); });
+  const std::string text = broadcast_from_rank_0(communicator, [&] { return read_manifest_text(file_system, path); });
   std::optional<CheckpointReader> reader;
   Comparison comparison;
-  all_or_none(communicator, [&] {
+  run_on_all_or_throw(communicator, [&] {
     reader.emplace(file_system, path, parse_manifest(text, (path / kManifestFile).string()));
     compare(own_catalogue(state), reader->manifest(), options, comparison);
     refuse_differences(comparison, reader->manifest(), path, options);
   });
   if (!options.state_is_fresh) {
-    all_or_none(communicator, [&] {
+    run_on_all_or_throw(communicator, [&] {
       reader->verify_tiles(communicator.rank(), communicator.rank_count(), options.ledger);
       if (communicator.rank() == 0) reader->verify_structure();
     });
   }
   // Hashed (again): what changed since it was verified is not taken for what was saved.
   OnePassLoad(*reader, comparison.matches, communicator).run(options.ledger);
-  all_or_none(communicator, [&] {
+  run_on_all_or_throw(communicator, [&] {
     if (!comparison.missing.empty()) clear_missing(comparison.matches, options.ledger);
     if (!comparison.recodings.empty()) recode(*reader, comparison.recodings, options.ledger);
   });
@@ -96,8 +96,8 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
-  const ExchangePurpose purpose("load");
-  const std::string told = from_rank_0(communicator, [&] {
+  const ScopedBootstrapPurpose purpose("load");
+  const std::string told = broadcast_from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));
     if (std::filesystem::exists(directory / kManifestFile) && std::filesystem::exists(directory / kStateFile))

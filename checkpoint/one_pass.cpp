@@ -5,8 +5,8 @@
 #include "checkpoint/file/io_lane.h"
 #include "checkpoint/file/structure.h"
 #include "checkpoint/hash/crc32c.h"
-#include "sharding/comm/all_or_none.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/run_on_all_or_throw.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -68,11 +68,11 @@ void OnePassLoad::run(Ledger* ledger) {
     read_parts(parts, ledger);
     return to_bytes<TilePart>(parts);
   });
-  all_or_none(communicator_, [&] {
+  run_on_all_or_throw(communicator_, [&] {
     reader_.check_tiles(combine_tiles(gathered, reader_.manifest().file_bytes));
     if (communicator_.rank() == 0) reader_.verify_structure();
   });
-  all_or_none(communicator_, [&] { read_left(ledger); });
+  run_on_all_or_throw(communicator_, [&] { read_left(ledger); });
 }
 
 PagePlan OnePassLoad::plan() const {

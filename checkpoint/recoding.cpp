@@ -4,7 +4,7 @@
 
 #include "checkpoint/file/convert.h"
 #include "kernels/formats/block_code.h"
-#include "sharding/pieces.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {

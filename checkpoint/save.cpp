@@ -18,9 +18,9 @@
 #include "checkpoint/hash/crc32c.h"
 #include "kernels/system/file.h"
 #include "kernels/system/file_system.h"
-#include "kernels/system/staged_fault.h"
-#include "sharding/comm/all_or_none.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "kernels/system/injected_fault.h"
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 namespace {
@@ -43,7 +43,7 @@ class FullDisk final : public FileSystem {
 /// Where rank 0's structure puts every tensor, told to all.
 FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {
   FileStructure structure;
-  const std::string told = from_rank_0(communicator, [&] {
+  const std::string told = broadcast_from_rank_0(communicator, [&] {
     structure = make_structure(catalogue.tensors, state.step, state.scalars);
     std::vector<int64_t> offsets{structure.file_bytes};
     for (const TensorEntry& tensor : catalogue.tensors) offsets.push_back(tensor.file_offset);
@@ -107,7 +107,7 @@ std::string make_attempt_id() {
   return fmt::format("{:016x}", now ^ (uint64_t{random()} << 32) ^ (static_cast<uint64_t>(::getpid()) << 16) ^ ++count);
 }
 
-FileSystem& file_system_of(const SaveOptions& options, const StagedFault* fault) {
+FileSystem& file_system_of(const SaveOptions& options, const InjectedFault* fault) {
   static FullDisk full_disk;
   if (fault != nullptr && fault->kind == FaultKind::kFullDisk) return full_disk;
   return options.file_system != nullptr ? *options.file_system : FileSystem::system();
@@ -128,7 +128,7 @@ Manifest make_manifest(const State& state, const Catalogue& catalogue, const Sav
 
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options) {
-  const ExchangePurpose purpose("save", state.step);
+  const ScopedBootstrapPurpose purpose("save", state.step);
   const auto begun = std::chrono::steady_clock::now();
   if (options.keep_count < 0)
     throw UsageError(fmt::format("{} checkpoints cannot be kept: give 1 or more, or 0 for all", options.keep_count));
@@ -136,20 +136,20 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
   const FileStructure structure = agree_on_structure(state, catalogue, communicator);
   FileImage image(catalogue, structure.file_bytes, structure.gaps, communicator.rank());
   image.exchange_fragments(communicator);
-  const std::string id = from_rank_0(communicator, make_attempt_id);
+  const std::string id = broadcast_from_rank_0(communicator, make_attempt_id);
 
-  const StagedFault* fault = staged_fault(communicator.rank(), state.step, "save");
+  const InjectedFault* fault = injected_fault(communicator.rank(), state.step, "save");
   FileSystem& file_system = file_system_of(options, fault);
   Commit commit(file_system, directory, state.step, id);
   SaveReport report{directory / checkpoint_name(state.step), structure.file_bytes, 0, false, {}};
   try {
     const bool leads = communicator.rank() == 0;
-    all_or_none(communicator, [&] {
+    run_on_all_or_throw(communicator, [&] {
       if (leads) commit.prepare(structure.file_bytes);
     });
     const auto parts = gather_or_throw(communicator, [&] {
       File file = commit.open(options.direct_io);
-      if (fault != nullptr) strike(*fault, report.path.string());
+      if (fault != nullptr) inject_fault(*fault, report.path.string());
       std::optional<StagingRing> own_staging;
       const StagingRing& staging = options.staging != nullptr ? *options.staging : own_staging.emplace(options.ledger);
       const auto written = PageWriter(image, file, staging).write();
@@ -158,7 +158,7 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       file.close();
       return to_bytes<TilePart>(written);
     });
-    all_or_none(communicator, [&] {
+    run_on_all_or_throw(communicator, [&] {
       if (!leads) return;
       Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());
       manifest.attempt = id;

@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 
 #include "kernels/system/error.h"
-#include "kernels/system/stream_copy.h"
-#include "sharding/pieces.h"
+#include "kernels/system/non_temporal_copy.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -63,7 +63,7 @@ void Snapshot::take(const State& state) {
       if (!is_saved(piece)) continue;
       const int64_t bytes = piece.count * element_bytes(from.dtype);
       if (from.access == nullptr) {
-        stream_copy(at, piece.bytes, static_cast<size_t>(bytes));
+        non_temporal_copy(at, piece.bytes, static_cast<size_t>(bytes));
       } else {
         read_piece(from, piece, 0, {at, static_cast<size_t>(bytes)});
       }

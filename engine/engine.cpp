@@ -9,7 +9,7 @@
 #include "engine/choose/budget.h"
 #include "engine/options/policy_of.h"
 #include "engine/session.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 #include "sharding/state.h"
 #include "sharding/state_names.h"
 
@@ -17,7 +17,7 @@ namespace aliquot {
 namespace {
 
 /// Ranks that compute with other numbers of threads need other scratch: all plan with the most of each.
-ActivationSpec most_of_all_ranks(ActivationSpec own, Communicator& ranks) {
+ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
   std::string bytes;
   const auto append = [&bytes](int64_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
   for (const UseActivations& use : own.uses)
@@ -145,8 +145,8 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
     throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
-  const ExchangePurpose purpose("declare activations");
-  activations_ = most_of_all_ranks(std::move(activations), world_.communicator());
+  const ScopedBootstrapPurpose purpose("declare activations");
+  activations_ = max_over_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
   plan_.reset();
 }
@@ -155,9 +155,9 @@ void Engine::refuse_if_materialized(std::string_view what) const {
   if (session_) throw UsageError(fmt::format("it is too late to {}: the engine has been materialized", what));
 }
 
-ModelSpec Engine::model(const std::vector<Declared>& declared) const {
+ModelSpec Engine::model(const std::vector<UnitDeclaration>& declared) const {
   ModelSpec model;
-  for (const Declared& unit : declared) model.units.push_back(unit.spec);
+  for (const UnitDeclaration& unit : declared) model.units.push_back(unit.spec);
   model.uses = uses_;
   if (uses_.empty()) {
     for (const Unit& unit : units_) model.uses.push_back({unit.index()});
@@ -166,7 +166,7 @@ ModelSpec Engine::model(const std::vector<Declared>& declared) const {
   return model;
 }
 
-Plan Engine::make_plan(const std::vector<Declared>& declared) const {
+Plan Engine::make_plan(const std::vector<UnitDeclaration>& declared) const {
   const Policy policy = policy_of(options_);
   if (options_.memory_budget_bytes == 0) return aliquot::plan(model(declared), policy, world_.topology());
   return plan_within(options_.memory_budget_bytes, model(declared), policy, world_.topology(), options_.cost);

@@ -27,7 +27,8 @@ class Session;
 class StepDecider;
 
 /// Is handed a parameter's values, the first of them number `first`; they stay until it returns.
-using TakeValues = std::function<void(int64_t first, std::span<const float> values)>;
+using ValuesCallback = std::function<void(int64_t first, std::span<const float> values)>;
+using TakeValues [[deprecated("use ValuesCallback")]] = ValuesCallback;
 
 /// What is gathered together. Made by Engine::add_unit and owned by the engine.
 class Unit {
@@ -55,7 +56,8 @@ class Unit {
   /// Between steps: whole, in the order of forward, and nothing is kept for a backward. Every rank makes whole passes.
   [[nodiscard]] Scope evaluate();
   /// This rank does not run the unit's next use, forward or backward; gradients that it would have written are zeros.
-  void pass_over();
+  void skip();
+  [[deprecated("use skip()")]] void pass_over() { skip(); }
 
  private:
   Engine& engine_;
@@ -96,17 +98,19 @@ class Engine {
   [[nodiscard]] Scope forward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
-  void pass_over(std::initializer_list<const Unit*> units);
+  void skip(std::initializer_list<const Unit*> units);
   /// A number in a list would be taken for a null pointer: numbers come in a span.
   Scope forward(std::initializer_list<int> units) = delete;
   Scope backward(std::initializer_list<int> units) = delete;
   Scope evaluate(std::initializer_list<int> units) = delete;
-  void pass_over(std::initializer_list<int> units) = delete;
+  void skip(std::initializer_list<int> units) = delete;
   /// The same for units known by number while the program runs.
   [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, UseKind::kForward); }
   [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, UseKind::kBackward); }
   [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, UseKind::kEvaluate); }
-  void pass_over(std::span<const UnitId> units);
+  void skip(std::span<const UnitId> units);
+  [[deprecated("use skip()")]] void pass_over(std::initializer_list<const Unit*> units) { skip(units); }
+  [[deprecated("use skip()")]] void pass_over(std::span<const UnitId> units) { skip(units); }
   /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
   void abandon();
   /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish. A skipped step changed nothing,
@@ -148,7 +152,7 @@ class Engine {
   /// A whole parameter, by name, as its fp32 master, on every rank. Between steps. Collective.
   std::vector<float> read(std::string_view parameter);
   /// The same in bounded pieces, from the first element to the last, for what need not be in memory whole.
-  void read(std::string_view parameter, const TakeValues& take);
+  void read(std::string_view parameter, const ValuesCallback& take);
 
   World& world() { return world_; }
 
@@ -156,29 +160,29 @@ class Engine {
   friend class Pass;
   friend class Scope;
   friend class Unit;
-  struct Declared {
+  struct UnitDeclaration {
     UnitSpec spec;
     std::vector<PointerSlots> slots;
   };
 
-  ModelSpec model(const std::vector<Declared>& declared) const;
-  Plan make_plan(const std::vector<Declared>& declared) const;
-  std::string choices() const;
-  void agree(const Plan& plan, const Plan& evaluation) const;
+  ModelSpec model(const std::vector<UnitDeclaration>& declared) const;
+  Plan make_plan(const std::vector<UnitDeclaration>& declared) const;
+  std::string options_text() const;
+  void check_agreement(const Plan& plan, const Plan& evaluation) const;
   /// The evaluation that goes with `plan`, when all ranks mean the same and both are proved.
   Plan agreed_evaluation(const Plan& plan) const;
   void refuse_if_materialized(std::string_view what) const;
   /// Throws UsageError where there is none yet.
   Session& session(std::string_view what) const;
   /// The same, between steps and at rest: `what` for the message of either refusal.
-  Session& session_at_rest(std::string_view what, std::string_view call) const;
+  Session& idle_session(std::string_view what, std::string_view call) const;
   std::unique_ptr<Session> make_session(Plan evaluation);
-  void take_over(std::vector<Declared> declared, std::shared_ptr<const Plan> plan, Plan evaluation);
+  void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation);
   Scope open(std::span<const UnitId> units, UseKind kind);
 
   World& world_;
   EngineOptions options_;
-  std::vector<Declared> declared_;
+  std::vector<UnitDeclaration> declared_;
   std::deque<Unit> units_;
   std::vector<std::vector<UnitId>> uses_;
   ActivationSpec activations_;

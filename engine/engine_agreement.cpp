@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
-#include "engine/options/words.h"
+#include "engine/options/enum_names.h"
 #include "engine/proof/validate.h"
 
 namespace aliquot {
@@ -21,7 +21,7 @@ std::string first_difference(std::string_view of_0, int rank, std::string_view o
 }
 
 /// Every number of an optimizer, whichever it has, a line each.
-std::string numbers(const Optimizer& optimizer, const std::string& of) {
+std::string optimizer_text(const Optimizer& optimizer, const std::string& of) {
   return std::visit(
       [&](const auto& o) {
         std::string text;
@@ -40,21 +40,21 @@ std::string numbers(const Optimizer& optimizer, const std::string& of) {
           add("products", name(o.products));
         }
         if constexpr (requires { o.rounding; }) add("rounding", static_cast<int>(o.rounding));
-        if constexpr (requires { o.rest; }) text += numbers(o.rest, of + ".rest");
+        if constexpr (requires { o.rest; }) text += optimizer_text(o.rest, of + ".rest");
         return text;
       },
       optimizer);
 }
 
 /// What a schedule is made from, by the names of EngineOptions, a line each.
-std::string scheduled(const EngineOptions& o) {
+std::string schedule_options_text(const EngineOptions& o) {
   return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
                      o.replicas, o.precision.describe(), o.accumulate,
-                     word_of(kAccumulateIntoWords, o.accumulate_into)) +
+                     enum_name(kAccumulateIntoWords, o.accumulate_into)) +
          fmt::format(
              "prefetch {}\nkeep_gathered {}\nrecompute {}\ngather {}\noffload_state {}\noffload_parameters {}\n",
-             o.prefetch, o.keep_gathered, o.recompute, word_of(kGatherWords, o.gather),
-             word_of(kOffloadWords, o.offload_state), word_of(kOffloadWords, o.offload_parameters)) +
+             o.prefetch, o.keep_gathered, o.recompute, enum_name(kGatherWords, o.gather),
+             enum_name(kOffloadWords, o.offload_state), enum_name(kOffloadWords, o.offload_parameters)) +
          fmt::format("update_in_backward {}\nreproducible {}\nquantize_weights {}\nquantize_gradients {}\n",
                      o.update_in_backward, o.reproducible, o.quantize_weights, o.quantize_gradients) +
          fmt::format("memory_budget_bytes {}\ncheck {}\n", o.memory_budget_bytes, o.check);
@@ -63,23 +63,23 @@ std::string scheduled(const EngineOptions& o) {
 }  // namespace
 
 /// What decides a result beside the plan, a line each.
-std::string Engine::choices() const {
+std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
   return fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
-                     aliquot::name(options_.optimizer), numbers(options_.optimizer, "optimizer"),
+                     aliquot::name(options_.optimizer), optimizer_text(options_.optimizer, "optimizer"),
                      aliquot::name(options_.moments), options_.clip, options_.seed, options_.max_skipped) +
          fmt::format("loss_scaling {} 2^{} window {} hysteresis {} {} least {}\n", scaling.loss_scale,
                      scaling.initial_scale_power, scaling.loss_scale_window, scaling.hysteresis,
                      scaling.consecutive_hysteresis, scaling.min_loss_scale);
 }
 
-void Engine::agree(const Plan& plan, const Plan& evaluation) const {
+void Engine::check_agreement(const Plan& plan, const Plan& evaluation) const {
   auto& ranks = world_.communicator();
-  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), choices());
+  const std::string own = fmt::format("{:016x} {:016x} {}", hash(plan), hash(evaluation), options_text());
   const auto all = ranks.gather_objects(own);
   const bool same = std::all_of(all.begin(), all.end(), [&](const std::string& theirs) { return theirs == all[0]; });
   if (same) return;
-  const auto texts = ranks.gather_objects(choices() + scheduled(options_) + description(plan));
+  const auto texts = ranks.gather_objects(options_text() + schedule_options_text(options_) + description(plan));
   for (int r = 1; r < ranks.rank_count(); ++r) {
     if (all[r] == all[0]) continue;
     throw UsageError(
@@ -89,7 +89,7 @@ void Engine::agree(const Plan& plan, const Plan& evaluation) const {
 
 Plan Engine::agreed_evaluation(const Plan& plan) const {
   Plan evaluation = evaluation_of(plan);
-  agree(plan, evaluation);
+  check_agreement(plan, evaluation);
   prove(plan);
   prove(evaluation);
   return evaluation;

@@ -31,12 +31,12 @@ Pass::~Pass() {
 Scope Unit::forward() { return engine_.open({&index_, 1}, UseKind::kForward); }
 Scope Unit::backward() { return engine_.open({&index_, 1}, UseKind::kBackward); }
 Scope Unit::evaluate() { return engine_.open({&index_, 1}, UseKind::kEvaluate); }
-void Unit::pass_over() { engine_.pass_over(std::span<const UnitId>(&index_, 1)); }
+void Unit::skip() { engine_.skip(std::span<const UnitId>(&index_, 1)); }
 
 Scope Engine::forward(std::initializer_list<const Unit*> units) { return open(ids_of(units), UseKind::kForward); }
 Scope Engine::backward(std::initializer_list<const Unit*> units) { return open(ids_of(units), UseKind::kBackward); }
 Scope Engine::evaluate(std::initializer_list<const Unit*> units) { return open(ids_of(units), UseKind::kEvaluate); }
-void Engine::pass_over(std::initializer_list<const Unit*> units) { pass_over(std::span<const UnitId>(ids_of(units))); }
+void Engine::skip(std::initializer_list<const Unit*> units) { skip(std::span<const UnitId>(ids_of(units))); }
 
 Pass Engine::micro_batch() {
   session("the first micro-batch").begin_micro_batch();
@@ -48,7 +48,7 @@ Scope Engine::open(std::span<const UnitId> units, UseKind kind) {
   return Scope(this);
 }
 
-void Engine::pass_over(std::span<const UnitId> units) { session("passing over a unit").pass_over(units); }
+void Engine::skip(std::span<const UnitId> units) { session("passing over a unit").skip(units); }
 void Engine::abandon() { session("abandoning a step").abandon(); }
 StepReport Engine::step() { return session("step()").step(); }
 

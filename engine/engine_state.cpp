@@ -5,27 +5,27 @@
 #include "engine/run/memory/fault_names.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 
 namespace aliquot {
 
 Session& Engine::session(std::string_view what) const {
   if (!session_) throw UsageError(fmt::format("materialize() the engine before {}", what));
-  session_->settle();
+  session_->finish_pending();
   return *session_;
 }
 
-Session& Engine::session_at_rest(std::string_view what, std::string_view call) const {
+Session& Engine::idle_session(std::string_view what, std::string_view call) const {
   Session& session = this->session(what);
   session.require_between_steps(call);
-  session.come_to_rest();  // what the last step published may still be on its way here
+  session.wait_until_idle();  // what the last step published may still be on its way here
   return session;
 }
 
 std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
   if (options_.check) install_fault_names();
   std::vector<std::vector<PointerSlots>> slots;
-  for (const Declared& declared : declared_) slots.push_back(declared.slots);
+  for (const UnitDeclaration& declared : declared_) slots.push_back(declared.slots);
   return std::make_unique<Session>(Session::Parts{.world = world_,
                                                   .options = options_,
                                                   .recompute = recompute_,
@@ -39,7 +39,7 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_materialized("materialize");
   if (!initialize) throw UsageError("materialize() needs a function that says what the parameters begin with");
-  const ExchangePurpose purpose("materialize an engine");
+  const ScopedBootstrapPurpose purpose("materialize an engine");
   session_ = make_session(agreed_evaluation(plan()));
   try {
     session_->state().initialize(initialize);
@@ -52,7 +52,7 @@ void Engine::materialize(const Initialize& initialize) {
 }
 
 State Engine::state() {
-  const Session& session = session_at_rest("asking for its state", "state()");
+  const Session& session = idle_session("asking for its state", "state()");
   State state{.step = 0, .tensors = session.state().tensors(), .scalars = {}};
   decider_->save(state);
   return state;
@@ -60,7 +60,7 @@ State Engine::state() {
 
 void Engine::adopt(const State& state) {
   session("adopting a state").require_between_steps("adopt()");
-  const ExchangePurpose purpose("adopt a state");
+  const ScopedBootstrapPurpose purpose("adopt a state");
   const StepDecider::Counts counts = decider_->counts_in(state);
   // Nobody reads a peer's shard before it is loaded; and all go on from the same step.
   const auto all = world_.communicator().gather_objects(counts.text());
@@ -69,13 +69,13 @@ void Engine::adopt(const State& state) {
     throw UsageError(fmt::format("rank {} would go on from \"{}\", rank 0 from \"{}\"", r, all[r], all[0]));
   }
   decider_->resume(counts);
-  session_->come_to_rest();
+  session_->wait_until_idle();
   session_->state().clear_residuals();
 }
 
 void Engine::check_copies() {
-  const Session& session = session_at_rest("comparing copies", "check_copies()");
-  const ExchangePurpose purpose("compare copies", step_count());
+  const Session& session = idle_session("comparing copies", "check_copies()");
+  const ScopedBootstrapPurpose purpose("compare copies", step_count());
   world_.communicator().gather_objects("at rest");  // what others publish here has come too
   const std::string difference = session.state().difference();
   if (difference.empty()) return;
@@ -85,8 +85,8 @@ void Engine::check_copies() {
                   step_count(), difference));
 }
 
-void Engine::read(std::string_view parameter, const TakeValues& take) {
-  const ShardedState& state = session_at_rest("reading a parameter", "read()").state();
+void Engine::read(std::string_view parameter, const ValuesCallback& take) {
+  const ShardedState& state = idle_session("reading a parameter", "read()").state();
   const auto tensor = state.parameter(parameter);
   if (!tensor) throw UsageError(fmt::format("there is no parameter {}", parameter));
   state.stream().run(fmt::format("reading {}", parameter), *tensor,

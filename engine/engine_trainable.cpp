@@ -6,13 +6,13 @@
 
 #include "engine/engine.h"
 #include "engine/session.h"
-#include "sharding/comm/exchange_purpose.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
 
-void carry_over(const State& before, const State& after, TensorStream stream) {
+void copy_state(const State& before, const State& after, TensorStream stream) {
   std::map<std::string, const StateTensor*> by_path;
   for (const StateTensor& tensor : after.tensors) by_path[tensor.path] = &tensor;
   for (const StateTensor& tensor : before.tensors) {
@@ -28,10 +28,10 @@ void carry_over(const State& before, const State& after, TensorStream stream) {
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
   session("freezing or unfreezing").require_between_steps("set_trainable()");
-  const ExchangePurpose purpose("change what is trainable", step_count());
-  std::vector<Declared> changed = declared_;
+  const ScopedBootstrapPurpose purpose("change what is trainable", step_count());
+  std::vector<UnitDeclaration> changed = declared_;
   int count = 0;
-  for (Declared& declared : changed) {
+  for (UnitDeclaration& declared : changed) {
     for (ParameterSpec& parameter : declared.spec.parameters) {
       if (!parameter.tensor.name.starts_with(prefix)) continue;
       parameter.tensor.trainable = trainable;
@@ -41,11 +41,11 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
   if (count == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
   auto plan = std::make_shared<const Plan>(make_plan(changed));
   Plan evaluation = agreed_evaluation(*plan);
-  take_over(std::move(changed), std::move(plan), std::move(evaluation));
+  switch_session(std::move(changed), std::move(plan), std::move(evaluation));
 }
 
 /// Another session trains what the present one has. What fails leaves the engine as it was.
-void Engine::take_over(std::vector<Declared> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
+void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
   const State before = state();
   std::unique_ptr<Session> old = std::move(session_);
   std::swap(declared_, declared);
@@ -55,16 +55,16 @@ void Engine::take_over(std::vector<Declared> declared, std::shared_ptr<const Pla
     session_ = make_session(std::move(evaluation));
     session_->state().initialize(
         [](const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 0.0f); });
-    carry_over(before, state(), session_->state().stream());
+    copy_state(before, state(), session_->state().stream());
   } catch (...) {
     if (session_) compute_stream_ = session_->release_compute_stream();
     std::swap(declared_, declared);
     std::swap(plan_, plan);
     session_ = std::move(old);
-    session_->take_over(std::move(compute_stream_));
+    session_->resume(std::move(compute_stream_));
     throw;
   }
-  if (old->records()) session_->record_timelines();
+  if (old->is_recording()) session_->record_timelines();
   old.reset();
   session_->guard_pointers();
   world_.communicator().gather_objects("carried over");  // nobody reads a peer's shard before it is there

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "kernels/system/error.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 
 namespace aliquot {
 
@@ -18,19 +18,19 @@ Session::Session(Parts parts)
       plan_(std::move(parts.plan)),
       evaluation_(std::move(parts.evaluation)),
       groups_(world_, plan_->policy.replica_count),
-      homes_(*plan_, world_, {options_.offload_state_to, options_.offload_parameters_to}),
-      view_(world_.device(), homes_),
+      offload_stores_(*plan_, world_, {options_.offload_state_to, options_.offload_parameters_to}),
+      view_(world_.device(), offload_stores_),
       arena_(*plan_, evaluation_, groups_),
       memory_(memory_of(*plan_)),
       evaluation_memory_(memory_of(evaluation_), false),
       addresses_(*plan_, memory_, arena_),
       evaluation_addresses_(evaluation_, evaluation_memory_, arena_),
-      weights_(*plan_, memory_, view_, groups_.replica().rank()),
-      updater_({*plan_, memory_, weights_, view_, groups_.replica().rank()}, options_.optimizer, options_.moments),
+      weights_(*plan_, memory_, view_, groups_.shard_group().rank()),
+      updater_({*plan_, memory_, weights_, view_, groups_.shard_group().rank()}, options_.optimizer, options_.moments),
       bindings_(*plan_, std::move(parts.slots)),
-      state_({*plan_, groups_, homes_, view_, memory_, weights_, updater_}),
+      state_({*plan_, groups_, offload_stores_, view_, memory_, weights_, updater_}),
       faults_(make_fault_injector(world_, {*plan_, memory_, weights_, view_, world_.device()})),
-      watch_(*plan_, memory_, world_.device()),
+      gradient_detector_(*plan_, memory_, world_.device()),
       executor_(executor_of(*plan_, memory_)),
       evaluator_(executor_of(evaluation_, evaluation_memory_)),
       recomputed_(recomputed_uses(plan_->model, plan_->policy)) {
@@ -46,7 +46,7 @@ Session::Session(Parts parts)
     make_lane(Lane::kCompute);
   }
   executor_.set_faults(faults_.get());
-  executor_.set_watch(&watch_);
+  executor_.set_gradient_detector(&gradient_detector_);
 }
 
 Session::~Session() {
@@ -56,11 +56,11 @@ Session::~Session() {
 }
 
 StepMemory::Parts Session::memory_of(const Plan& plan) const {
-  return {plan, arena_, homes_, world_.device().ledger(), groups_.replica().rank()};
+  return {plan, arena_, offload_stores_, world_.device().ledger(), groups_.shard_group().rank()};
 }
 
 Executor::Parts Session::executor_of(const Plan& plan, StepMemory& memory) {
-  return {plan, groups_, lanes_, memory, homes_, updater_, decider_, options_.optimizer};
+  return {plan, groups_, lanes_, memory, offload_stores_, updater_, decider_, options_.optimizer};
 }
 
 /// On a host each stream has a thread, so only lanes with operations get one.
@@ -71,41 +71,42 @@ void Session::make_lane(Lane lane) {
 
 std::unique_ptr<Stream> Session::release_compute_stream() { return std::move(compute_lane()); }
 
-void Session::take_over(std::unique_ptr<Stream> compute_stream) {
+void Session::resume(std::unique_ptr<Stream> compute_stream) {
   compute_lane() = std::move(compute_stream);
   guard_pointers();
 }
 
 /// Training and evaluation take turns, those of other engines of the world too: whoever begins waits for all ranks to have
 /// finished the other. Throws UsageError where another engine is in the middle of a step.
-Executor& Session::turn_to(Executor& next) {
+Executor& Session::activate(Executor& next) {
   World::Turns& turns = world_.turns();
   if (turns.holder == &next) return next;
   if (turns.finish) {
-    const ExchangePurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
+    const ScopedBootstrapPurpose purpose(&next == &evaluator_ ? "begin an evaluation" : "begin a step");
     turns.base = std::max(turns.base, turns.finish());
     world_.communicator().gather_objects("turn");
   }
-  next.start_after_meeting(turns.base);
+  next.start_after_barrier(turns.base);
   turns.holder = &next;
   turns.finish = [this, &next] {
     if (!next.at_start_of_step()) throw UsageError("another engine of this world is in the middle of a step");
-    come_to_rest();
+    wait_until_idle();
     return next.progress_end();
   };
   active_ = &next;
   return next;
 }
 
-void Session::come_to_rest() const {
+void Session::wait_until_idle() const {
   for (const auto& lane : lanes_) {
     if (lane) lane->synchronize();
   }
 }
 
 void Session::require_nothing_live() const {
-  if (live_.empty()) return;
-  throw UsageError(fmt::format("unit {} is still live: close its scope first", plan_->model.units[live_.front()].name));
+  if (live_units_.empty()) return;
+  throw UsageError(
+      fmt::format("unit {} is still live: close its scope first", plan_->model.units[live_units_.front()].name));
 }
 
 void Session::require_between_steps(std::string_view what) const {
@@ -114,9 +115,9 @@ void Session::require_between_steps(std::string_view what) const {
   throw UsageError(fmt::format("{} is for between steps: this one is not finished", what));
 }
 
-void Session::settle() {
-  if (lost_) throw FaultError("this engine's ranks have lost one another: make a new one");
-  lost_ = failure_ != nullptr;
+void Session::finish_pending() {
+  if (unusable_) throw FaultError("this engine's ranks have lost one another: make a new one");
+  unusable_ = failure_ != nullptr;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (!evaluates() || !abandoned_) return;
   if (!evaluator_.at_start_of_step()) {
@@ -137,7 +138,7 @@ Timeline Session::timeline(double* began) {
   require_between_steps("timeline()");
   const int64_t last = executor_.step() - 1;
   if (!recorder_ || last < recorded_from_ + 2) return {};
-  come_to_rest();
+  wait_until_idle();
   if (began != nullptr) *began = recorder_->began(last);
   return recorder_->timeline(last);
 }

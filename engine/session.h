@@ -11,8 +11,8 @@
 
 #include "engine/run/executor.h"
 #include "engine/run/fault_injector.h"
-#include "engine/run/gradient_watch.h"
-#include "engine/run/memory/bindings.h"
+#include "engine/run/memory/pointer_bindings.h"
+#include "engine/run/non_finite_gradient_detector.h"
 #include "engine/scope.h"
 #include "engine/sharded_state.h"
 #include "engine/step_decider.h"
@@ -44,14 +44,14 @@ class Session {
 
   /// To be called first by every call of the engine: throws what closing a scope could not, and ends an evaluation that
   /// an exception left.
-  void settle();
+  void finish_pending();
 
   // A step: micro-batches, each of which opens and closes every use, then step(). All throw UsageError out of order.
   void begin_micro_batch();
   void open(std::span<const UnitId> units, UseKind kind);
-  /// What goes wrong is thrown by settle().
+  /// What goes wrong is thrown by finish_pending().
   void close(bool by_exception) noexcept;
-  void pass_over(std::span<const UnitId> units);
+  void skip(std::span<const UnitId> units);
   const UseMemory& use_memory() const { return use_memory_; }
   StepReport step();
   /// This rank takes no part in the update: all ranks skip it.
@@ -62,7 +62,7 @@ class Session {
   /// Throws UsageError, naming what was asked for, unless nothing is under way: no step, no evaluation, no live unit.
   void require_between_steps(std::string_view what) const;
   /// Waits for everything that this rank has enqueued.
-  void come_to_rest() const;
+  void wait_until_idle() const;
   /// Between steps, at rest.
   const ShardedState& state() const { return state_; }
 
@@ -70,13 +70,13 @@ class Session {
   /// Another session may take the stream of the model's code; until it is back nothing runs here.
   std::unique_ptr<Stream> release_compute_stream();
   /// The stream is back, and the model's pointers are this session's.
-  void take_over(std::unique_ptr<Stream> compute_stream);
+  void resume(std::unique_ptr<Stream> compute_stream);
   /// The model's pointers are this session's.
   void guard_pointers() { bindings_.guard_all(); }
 
   /// From the next step on, notes when each operation runs.
   void record_timelines();
-  bool records() const { return recorder_.has_value(); }
+  bool is_recording() const { return recorder_.has_value(); }
   /// As Engine::timeline().
   Timeline timeline(double* began);
 
@@ -87,7 +87,7 @@ class Session {
   std::unique_ptr<Stream>& compute_lane() { return lanes_[static_cast<std::size_t>(Lane::kCompute)]; }
 
   bool evaluates() const { return active_ == &evaluator_; }
-  Executor& turn_to(Executor& next);
+  Executor& activate(Executor& next);
   void require_nothing_live() const;
   void require_in_order(std::span<const UnitId> units, UseKind kind) const;
   void refuse_abandoned() const;
@@ -111,7 +111,7 @@ class Session {
 
   ReplicaGroups groups_;
 
-  Homes homes_;
+  OffloadStores offload_stores_;
   HostView view_;
   Arena arena_;
   StepMemory memory_, evaluation_memory_;
@@ -119,25 +119,25 @@ class Session {
   ModelAddresses addresses_, evaluation_addresses_;
   Weights weights_;
   Updater updater_;
-  Bindings bindings_;
+  PointerBindings bindings_;
   ShardedState state_;
 
   std::unique_ptr<FaultInjector> faults_;
-  GradientWatch watch_;
+  NonFiniteGradientDetector gradient_detector_;
   Executor executor_, evaluator_;
-  std::optional<Recorder> recorder_;
+  std::optional<TimelineRecorder> recorder_;
   int64_t recorded_from_ = 0;
-  Lanes lanes_;  // one for every lane of either plan
+  LaneStreams lanes_;  // one for every lane of either plan
 
   // How far the step has come.
   Executor* active_ = &executor_;
-  int micro_batch_ = -1;          // begun, of this step
-  std::vector<UnitId> live_;      // of the scope that is open
-  UseMemory use_memory_;          // of it, too
-  std::vector<bool> recomputed_;  // by use
-  bool abandoned_ = false;        // an exception left this step, or this evaluation
-  bool lost_ = false;             // a failure was thrown: its streams are of no use any more
-  std::exception_ptr failure_;    // of closing a scope
+  int micro_batch_ = -1;            // begun, of this step
+  std::vector<UnitId> live_units_;  // of the scope that is open
+  UseMemory use_memory_;            // of it, too
+  std::vector<bool> recomputed_;    // by use
+  bool abandoned_ = false;          // an exception left this step, or this evaluation
+  bool unusable_ = false;           // a failure was thrown: its streams are of no use any more
+  std::exception_ptr failure_;      // of closing a scope
 };
 
 }  // namespace aliquot

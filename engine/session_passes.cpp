@@ -28,11 +28,11 @@ std::string Session::use_text(const Operation& operation) const {
   if (!is_model_code(operation.verb)) return "step()";
   const bool forward = operation.verb == Verb::kForward;  // a recompute is the beginning of a backward, to the model
   const UseKind kind = !forward ? UseKind::kBackward : evaluates() ? UseKind::kEvaluate : UseKind::kForward;
-  return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.place]));
+  return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.operand]));
 }
 
 bool Session::is_next(std::span<const UnitId> units) const {
-  return active_->at_model_code() && std::ranges::is_permutation(plan_->model.uses[next_operation().place], units);
+  return active_->at_model_code() && std::ranges::is_permutation(plan_->model.uses[next_operation().operand], units);
 }
 
 void Session::refuse_abandoned() const {
@@ -51,20 +51,20 @@ void Session::begin_micro_batch() {
   refuse_unfinished_evaluation();
   if (micro_batch_ + 1 == options_.accumulate)
     throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
-  Executor& executor = turn_to(executor_);
-  if (micro_batch_ < 0) executor.show_step(decider_.step_count() + 1);
+  Executor& executor = activate(executor_);
+  if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
   executor.run_to_model_code();
   const Operation& next = next_operation();
-  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.place != 0)
+  if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != 0)
     throw UsageError(fmt::format("micro-batch {} is not finished: {} is still to come", micro_batch_, use_text(next)));
   ++micro_batch_;
 }
 
 void Session::require_in_order(std::span<const UnitId> units, UseKind kind) const {
-  if (!live_.empty()) {
+  if (!live_units_.empty()) {
     throw UsageError(fmt::format(
         "unit {} is still live: close its scope before another is opened; units used together are opened by one scope",
-        plan_->model.units[live_.front()].name));
+        plan_->model.units[live_units_.front()].name));
   }
   const Operation& next = next_operation();
   const bool in_order = is_next(units) && (next.verb != Verb::kForward) == (kind == UseKind::kBackward) &&
@@ -89,13 +89,13 @@ void Session::open(std::span<const UnitId> units, UseKind kind) {
 
 void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   const OperationId next = active_->next();
-  const int32_t place = active_->operation(next).place;
+  const int32_t place = active_->operation(next).operand;
   ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
   active_->open();
   addresses.open(active_->stream(Lane::kCompute), next);
-  live_.assign(units.begin(), units.end());
+  live_units_.assign(units.begin(), units.end());
   for (const UnitId unit : units) bindings_.open(unit, kind == UseKind::kBackward, addresses);
-  use_memory_ = addresses.of_use(place, kind == UseKind::kBackward);
+  use_memory_ = addresses.memory_of_use(place, kind == UseKind::kBackward);
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
 }
 
@@ -109,20 +109,20 @@ void Session::recompute(std::span<const UnitId> units) {
     throw;
   }
   close(false);
-  settle();
+  finish_pending();
 }
 
 /// A pass that begins with the wrong unit is refused before anything is gathered for it.
 void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
   const auto& first = plan_->model.uses.front();
-  if (begins && live_.empty() && !std::ranges::is_permutation(first, units)) {
+  if (begins && live_units_.empty() && !std::ranges::is_permutation(first, units)) {
     throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
                                  unit_names(units), unit_names(first)));
   }
   if (begins) require_between_steps("an evaluation");
-  turn_to(evaluator_);
-  if (begins) evaluator_.show_step(decider_.step_count());
+  activate(evaluator_);
+  if (begins) evaluator_.set_reported_step(decider_.step_count());
   evaluator_.run_to_model_code();
 }
 
@@ -132,7 +132,7 @@ void Session::skip_use() {
   active_->close();
 }
 
-void Session::pass_over(std::span<const UnitId> units) {
+void Session::skip(std::span<const UnitId> units) {
   require_nothing_live();
   if (micro_batch_ < 0) throw UsageError("open a micro-batch before a unit is passed over");
   const Operation& next = next_operation();
@@ -145,8 +145,8 @@ void Session::pass_over(std::span<const UnitId> units) {
 }
 
 void Session::close(bool by_exception) noexcept {
-  for (const UnitId unit : live_) bindings_.close(unit);
-  live_.clear();
+  for (const UnitId unit : live_units_) bindings_.close(unit);
+  live_units_.clear();
   if (by_exception) abandoned_ = true;
   try {
     ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
@@ -165,7 +165,7 @@ void Session::abandon_micro_batch(int64_t step) noexcept {
 
 void Session::abandon() {
   require_nothing_live();
-  if (active_->at_start_of_step()) turn_to(executor_);
+  if (active_->at_start_of_step()) activate(executor_);
   abandoned_ = true;
 }
 
@@ -179,10 +179,10 @@ StepReport Session::step() {
   require_nothing_live();
   if (abandoned_) {
     if (options_.update_in_backward) {
-      lost_ = true;
+      unusable_ = true;
       throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
     }
-    if (micro_batch_ < 0) executor_.show_step(decider_.step_count() + 1);
+    if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
     skip_rest_of_passes();
   }
   refuse_unfinished_evaluation();
@@ -192,8 +192,8 @@ StepReport Session::step() {
                                  use_text(executor_.operation(executor_.next()))));
   }
   executor_.finish_step(abandoned_);
-  const bool own_not_finite = watch_.found();
-  watch_.begin_step(!decider_.report().first_not_finite.empty());  // the next one
+  const bool own_not_finite = gradient_detector_.found();
+  gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // the next one
   abandoned_ = false;
   micro_batch_ = -1;
   return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "engine/plan/sizes.h"
-#include "engine/run/copies.h"
+#include "engine/run/copy_comparison.h"
 #include "engine/run/red_zones.h"
 #include "kernels/system/booking.h"
 #include "optim/update/moment_code.h"
@@ -15,14 +15,14 @@ namespace {
 
 /// The pieces of one tensor of a flat over the shards of some ranks. `at`: where element `first` of the flat lies, given
 /// how many elements one value stands for.
-struct Held {
+struct HeldShards {
   int first_rank, last_rank;
   int own_rank;  // -1: another replica's rank saves what this one holds
   int64_t elements_per_value = 1;
   std::function<std::byte*(int64_t first)> at;
 };
 
-std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const Held& held) {
+std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, const HeldShards& held) {
   std::vector<StatePiece> pieces;
   for (int r = held.first_rank; r <= held.last_rank; ++r) {
     for (const Piece& piece : layout.pieces(r)) {
@@ -41,9 +41,9 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 void ShardedState::clear_masters_and_optimizer() const {
   for (int32_t f = 0; f < flat_count(); ++f) {
     for (const Role role : {Role::kMaster, Role::kOptimizer}) {
-      std::byte* at = parts_.memory.resting(role, f);
-      const Home* home = parts_.homes.holding(at);
-      if (at != nullptr && !(home != nullptr && home->starts_cleared()))
+      std::byte* at = parts_.memory.address_between_steps(role, f);
+      const OffloadStore* home = parts_.offload_stores.find_store_of(at);
+      if (at != nullptr && !(home != nullptr && home->is_zero_initialized()))
         parts_.view.clear(at, needed_bytes(plan(), role, f));
     }
   }
@@ -69,7 +69,7 @@ void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, 
                                     std::vector<float>& values) const {
   const FlatSpec& spec = plan().flats[flat];
   const int64_t first = rank * spec.layout.shard_count();
-  parts_.view.clear(parts_.weights.working(flat, first),
+  parts_.view.clear(parts_.weights.working_copy(flat, first),
                     spec.layout.shard_count() * element_bytes(plan().policy.precision.compute));
   for (const Piece& piece : spec.layout.pieces(rank)) {
     const ParameterSpec& parameter = plan().model.units[spec.unit].parameters[spec.parameters[piece.tensor]];
@@ -83,20 +83,20 @@ void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, 
 
 void ShardedState::clear_residuals() const {
   for (int32_t f = 0; f < flat_count(); ++f) {
-    if (std::byte* residual = parts_.memory.peek(Role::kCarried, f); residual != nullptr)
-      parts_.view.clear(residual, needed_bytes(plan(), Role::kCarried, f));
+    if (std::byte* residual = parts_.memory.peek(Role::kErrorFeedbackResidual, f); residual != nullptr)
+      parts_.view.clear(residual, needed_bytes(plan(), Role::kErrorFeedbackResidual, f));
   }
 }
 
 /// The rank whose pieces this one saves: itself, or none, as other replicas have them.
 int ShardedState::saving_rank() const {
-  return parts_.groups.replica_index() == 0 ? parts_.groups.replica().rank() : -1;
+  return parts_.groups.replica_index() == 0 ? parts_.groups.shard_group().rank() : -1;
 }
 
 StateTensor ShardedState::parameter(int32_t flat, int32_t tensor) const {
   const FlatLayout& layout = plan().flats[flat].layout;
   const Weights& weights = parts_.weights;
-  const auto weight = [&](int64_t first) { return weights.working(flat, first); };
+  const auto weight = [&](int64_t first) { return weights.working_copy(flat, first); };
   return {.path = "parameters/" + layout.tensors()[tensor].name,
           .shape = layout.tensors()[tensor].shape,
           .dtype = DType::kFloat32,
@@ -108,7 +108,7 @@ StateTensor ShardedState::optimizer_state(int32_t flat, int32_t tensor, std::siz
   const FlatLayout& layout = plan().flats[flat].layout;
   const TensorSpec& what = layout.tensors()[tensor];
   const StateSpec& kept = parts_.updater.states(flat)[state];
-  const int rank = parts_.groups.replica().rank();
+  const int rank = parts_.groups.shard_group().rank();
   const bool whole = plan().schedule.zero_stage == 0;
   const int first_rank = whole ? 0 : rank, last_rank = whole ? plan().topology.rank_count() - 1 : rank;
   std::byte* begin = parts_.updater.state(flat, state);
@@ -147,13 +147,13 @@ std::optional<StateTensor> ShardedState::parameter(std::string_view name) const 
 
 /// Null where the address can be followed.
 const PieceAccess* ShardedState::raw_access(const std::byte* at, DType dtype) const {
-  if (parts_.view.direct(at)) return nullptr;
+  if (parts_.view.is_host_addressable(at)) return nullptr;
   const int64_t bytes = element_bytes(dtype);
   return bytes == 1 ? &access_1_ : bytes == 2 ? &access_2_ : &access_4_;
 }
 
 std::string ShardedState::difference() const {
-  return Copies(plan(), parts_.groups, parts_.memory, parts_.view).difference();
+  return CopyComparison(plan(), parts_.groups, parts_.memory, parts_.view).difference();
 }
 
 TensorStream ShardedState::stream() const {

@@ -21,7 +21,7 @@ class ShardedState {
   struct Parts {
     const Plan& plan;
     const ReplicaGroups& groups;
-    const Homes& homes;
+    const OffloadStores& offload_stores;
     const HostView& view;
     const StepMemory& memory;
     const Weights& weights;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/system/tell.h"
+#include "kernels/system/log_message.h"
 #include "optim/clip.h"
 #include "optim/muon/muon.h"
 
@@ -72,11 +72,11 @@ UpdateSteps StepDecider::decide(const NormResult& norm) {
   LossScaler next = scaler_;
   next.step_done(!finite);
   // Gradients of a step that is skipped may have been of any size; of another scale they are other numbers.
-  steps.forgets_carried = report_.skipped || next.scale() != scaler_.scale();
+  steps.resets_residual = report_.skipped || next.scale() != scaler_.scale();
   return steps;
 }
 
-UpdateSteps StepDecider::decide_ahead() {
+UpdateSteps StepDecider::decide_before_norm() {
   return update_steps(static_cast<double>(gradient_factor(1.0, part_count())));
 }
 
@@ -85,19 +85,19 @@ const StepReport& StepDecider::end_step(bool own_not_finite, bool tells) {
   ++step_count_;
   if (!report_.skipped) ++update_count_;
   if (report_.abandoned_by < 0) scaler_.step_done(report_.skipped);
-  note_skipped(tells);
+  report_skipped(tells);
   return report_;
 }
 
-void StepDecider::note_skipped(bool tells) {
+void StepDecider::report_skipped(bool tells) {
   skipped_in_a_row_ = report_.skipped ? skipped_in_a_row_ + 1 : 0;
   const bool finite = report_.first_not_finite.empty();
   if (finite && !report_.skipped) return;
   const std::string why = finite ? fmt::format("rank {} abandoned it", report_.abandoned_by)
                                  : fmt::format("the gradient of {} is not finite", report_.first_not_finite);
   if (tells)
-    tell("step {} was {}: {}", report_.step, report_.skipped ? "skipped" : "not skipped, as updates came in backward",
-         why);
+    log_message("step {} was {}: {}", report_.step,
+                report_.skipped ? "skipped" : "not skipped, as updates came in backward", why);
   if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
   const std::string sentence =
       fmt::format("step {} was skipped: {}; that makes {} in a row (EngineOptions::max_skipped)", report_.step, why,

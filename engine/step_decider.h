@@ -21,7 +21,7 @@ class StepDecider final : public StepDecision {
   int64_t step_count() const { return step_count_; }
 
   UpdateSteps decide(const NormResult& norm) override;
-  UpdateSteps decide_ahead() override;
+  UpdateSteps decide_before_norm() override;
   /// Of the last step decided.
   const StepReport& report() const { return report_; }
 
@@ -44,7 +44,7 @@ class StepDecider final : public StepDecision {
  private:
   UpdateSteps update_steps(double factor) const;
   double part_count() const { return static_cast<double>(options_.accumulate) * rank_count_; }
-  void note_skipped(bool tells);
+  void report_skipped(bool tells);
 
   const EngineOptions& options_;
   int rank_count_;

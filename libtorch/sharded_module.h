@@ -194,7 +194,7 @@ inline void ShardedModule::begin_backward(size_t call) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }
   close_backward();
-  for (; calls_.size() > call + 1; calls_.pop_back()) engine_.pass_over(cut_.called[calls_.back()].units);
+  for (; calls_.size() > call + 1; calls_.pop_back()) engine_.skip(cut_.called[calls_.back()].units);
   const size_t called = calls_.back();
   calls_.pop_back();
   backward_.emplace(*this, called, engine_.backward(cut_.called[called].units), true);
@@ -203,7 +203,7 @@ inline void ShardedModule::begin_backward(size_t call) {
 inline void ShardedModule::end_backward() {
   in_backward_ = false;
   close_backward();
-  for (; !calls_.empty(); calls_.pop_back()) engine_.pass_over(cut_.called[calls_.back()].units);
+  for (; !calls_.empty(); calls_.pop_back()) engine_.skip(cut_.called[calls_.back()].units);
 }
 
 inline void ShardedModule::close_backward() {

@@ -63,7 +63,7 @@ std::vector<NormNode> NormTree::nodes(std::span<const NormSpan> spans) const {
   return nodes;
 }
 
-NormParts::NormParts(const NormTree& tree, std::span<const NormSpan> spans) {
+LocalNormSums::LocalNormSums(const NormTree& tree, std::span<const NormSpan> spans) {
   for (const NormSpan& span : spans) {
     for (const NormNode& node : tree.nodes({&span, 1})) {
       const int64_t begin = first_block(node);
@@ -74,7 +74,7 @@ NormParts::NormParts(const NormTree& tree, std::span<const NormSpan> spans) {
   }
 }
 
-void NormParts::sums(const double* block_squares, std::span<double> values) const {
+void LocalNormSums::sums(const double* block_squares, std::span<double> values) const {
   if (values.size() != runs_.size()) throw std::invalid_argument("values of the norm's subtrees: a wrong number");
   for (size_t i = 0; i < runs_.size(); ++i) {
     values[i] = subtree_sum(block_squares + runs_[i].place, runs_[i].block_count, runs_[i].level);
@@ -82,7 +82,7 @@ void NormParts::sums(const double* block_squares, std::span<double> values) cons
 }
 
 /// Walks the tree from the roots down to the nodes that have come in, and writes down what it does.
-class NormTotal::Builder {
+class GlobalNormSum::Builder {
  public:
   Builder(const NormTree& tree, const std::vector<NormNode>& nodes) : tree_(tree), nodes_(nodes), order_(nodes.size()) {
     std::vector<int64_t> rank(tree.tensors().size());
@@ -131,10 +131,10 @@ class NormTotal::Builder {
   std::vector<Step> steps_;
 };
 
-NormTotal::NormTotal(const NormTree& tree, const std::vector<NormNode>& nodes)
+GlobalNormSum::GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& nodes)
     : steps_(Builder(tree, nodes).steps()), value_count_(nodes.size()), tensor_count_(tree.tensors().size()) {}
 
-double NormTotal::finish(std::span<const double> values, std::span<double> tensor_sums) const {
+double GlobalNormSum::finish(std::span<const double> values, std::span<double> tensor_sums) const {
   if (values.size() != value_count_ || (!tensor_sums.empty() && tensor_sums.size() != tensor_count_)) {
     throw std::invalid_argument("values of the norm: a wrong number");
   }

@@ -18,7 +18,7 @@ struct NormTensor {
 struct NormSpan {
   int32_t tensor;  // index in the tree's tensors
   int64_t first_block, block_count;
-  int64_t place;  // of first_block's sum in the array handed to NormParts::sums; the others follow it
+  int64_t place;  // of first_block's sum in the array handed to LocalNormSums::sums; the others follow it
 };
 
 /// An aligned subtree: the blocks [index << level, (index + 1) << level) of a tensor, those beyond its end missing.
@@ -50,9 +50,9 @@ class NormTree {
 };
 
 /// One holder's part: fixed by where its blocks lie, computed once; then only values move.
-class NormParts {
+class LocalNormSums {
  public:
-  NormParts(const NormTree& tree, std::span<const NormSpan> spans);
+  LocalNormSums(const NormTree& tree, std::span<const NormSpan> spans);
 
   const std::vector<NormNode>& nodes() const { return nodes_; }
   /// values[i] = the sum over nodes()[i], from block_squares() as the reduce left them. Allocates nothing.
@@ -68,11 +68,11 @@ class NormParts {
 };
 
 /// Puts all holders' values together. The same number of bits goes in and the same double comes out on every holder.
-class NormTotal {
+class GlobalNormSum {
  public:
   /// `nodes`: of all holders, in the order their values will come in; together they tile every tensor exactly once,
   /// else std::invalid_argument names the tensor.
-  NormTotal(const NormTree& tree, const std::vector<NormNode>& nodes);
+  GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& nodes);
 
   /// The sum of squares over everything, from one value a node. `tensor_sums`, if not empty, gets each tensor's own.
   /// Allocates nothing.

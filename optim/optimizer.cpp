@@ -15,59 +15,61 @@ namespace {
 constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit", "muon"};
 static_assert(std::variant_size_v<Optimizer> == std::size(kNames) + 1);
 
-void check_range(std::string_view who, std::string_view what, float value, bool good, std::string_view range) {
-  if (!good) throw UsageError(fmt::format("{}: {} is {}; it must be {}", who, what, value, range));
+void check_range(std::string_view optimizer_name, std::string_view what, float value, bool good,
+                 std::string_view range) {
+  if (!good) throw UsageError(fmt::format("{}: {} is {}; it must be {}", optimizer_name, what, value, range));
 }
 
-void check_positive(std::string_view who, std::string_view what, float value) {
-  check_range(who, what, value, value >= 0.0f && value < 1e30f, "0 or more, and below 1e30");
+void check_non_negative(std::string_view optimizer_name, std::string_view what, float value) {
+  check_range(optimizer_name, what, value, value >= 0.0f && value < 1e30f, "0 or more, and below 1e30");
 }
 
-void check_beta(std::string_view who, std::string_view what, float value) {
-  check_range(who, what, value, value >= 0.0f && value < 1.0f, "at least 0 and below 1");
+void check_beta(std::string_view optimizer_name, std::string_view what, float value) {
+  check_range(optimizer_name, what, value, value >= 0.0f && value < 1.0f, "at least 0 and below 1");
 }
 
 /// What every built-in rule has, and then its own.
 template <typename O>
-void check_common(std::string_view who, const O& options) {
-  check_positive(who, "lr", options.lr);
-  check_positive(who, "weight_decay", options.weight_decay);
+void check_common(std::string_view optimizer_name, const O& options) {
+  check_non_negative(optimizer_name, "lr", options.lr);
+  check_non_negative(optimizer_name, "weight_decay", options.weight_decay);
 }
 
-void check_options(std::string_view who, const Sgd& sgd) {
-  check_common(who, sgd);
-  check_beta(who, "momentum", sgd.momentum);
-  check_range(who, "dampening", sgd.dampening, sgd.dampening >= 0.0f && sgd.dampening <= 1.0f, "between 0 and 1");
+void check_options(std::string_view optimizer_name, const Sgd& sgd) {
+  check_common(optimizer_name, sgd);
+  check_beta(optimizer_name, "momentum", sgd.momentum);
+  check_range(optimizer_name, "dampening", sgd.dampening, sgd.dampening >= 0.0f && sgd.dampening <= 1.0f,
+              "between 0 and 1");
   if (sgd.nesterov && (sgd.momentum == 0.0f || sgd.dampening != 0.0f)) {
     throw UsageError("sgd: nesterov needs a momentum above 0 and no dampening");
   }
 }
 
 template <typename O>
-void check_options(std::string_view who, const O& options) {
-  check_common(who, options);
-  check_beta(who, "beta1", options.beta1);
-  check_beta(who, "beta2", options.beta2);
-  if constexpr (!std::is_same_v<O, Lion>) check_positive(who, "eps", options.eps);
+void check_options(std::string_view optimizer_name, const O& options) {
+  check_common(optimizer_name, options);
+  check_beta(optimizer_name, "beta1", options.beta1);
+  check_beta(optimizer_name, "beta2", options.beta2);
+  if constexpr (!std::is_same_v<O, Lion>) check_non_negative(optimizer_name, "eps", options.eps);
 }
 
-void check_options(std::string_view who, const Muon& muon) {
-  check_common(who, muon);
-  check_beta(who, "momentum", muon.momentum);
-  check_range(who, "eps", muon.eps, muon.eps > 0.0f && muon.eps < 1.0f, "above 0 and below 1");
-  check_range(who, "iterations", static_cast<float>(muon.iterations), muon.iterations >= 1 && muon.iterations <= 100,
-              "1 to 100");
+void check_options(std::string_view optimizer_name, const Muon& muon) {
+  check_common(optimizer_name, muon);
+  check_beta(optimizer_name, "momentum", muon.momentum);
+  check_range(optimizer_name, "eps", muon.eps, muon.eps > 0.0f && muon.eps < 1.0f, "above 0 and below 1");
+  check_range(optimizer_name, "iterations", static_cast<float>(muon.iterations),
+              muon.iterations >= 1 && muon.iterations <= 100, "1 to 100");
   check_options("muon's rest", muon.rest);
   check_range("muon's rest", "lr", muon.rest.lr, muon.rest.lr > 0.0f, "above 0, as matrices' rate is a multiple of it");
   if (muon.products != DType::kFloat32 && muon.products != DType::kBFloat16)
     throw UsageError(fmt::format("muon: products are made in float32 or bfloat16, not in {}", name(muon.products)));
 }
 
-void check_options(std::string_view who, const CustomOptimizer& custom) {
+void check_options(std::string_view optimizer_name, const CustomOptimizer& custom) {
   if (custom.description == nullptr) throw UsageError("a CustomOptimizer was not made by custom_optimizer()");
   const double lr = custom.description->lr;
   if (!(lr >= 0.0 && lr < 1e30))
-    throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more, and below 1e30", who, lr));
+    throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more, and below 1e30", optimizer_name, lr));
 }
 
 }  // namespace
@@ -110,8 +112,8 @@ DType moment_dtype(const Optimizer& optimizer, DType moments) {
 }
 
 Rounding rounding(const Optimizer& optimizer) {
-  const auto* of_codes = std::get_if<AdamW8bit>(&optimizer);
-  return of_codes == nullptr ? Rounding::kNearest : of_codes->rounding;
+  const auto* adamw8bit = std::get_if<AdamW8bit>(&optimizer);
+  return adamw8bit == nullptr ? Rounding::kNearest : adamw8bit->rounding;
 }
 
 int64_t state_bytes(const StateSpec& spec, int64_t count) {
@@ -155,14 +157,14 @@ double learning_rate(const Optimizer& optimizer) {
 }
 
 void check(const Optimizer& optimizer, DType moments) {
-  const std::string_view who = name(optimizer);
-  std::visit([&](const auto& options) { check_options(who, options); }, optimizer);
+  const std::string_view optimizer_name = name(optimizer);
+  std::visit([&](const auto& options) { check_options(optimizer_name, options); }, optimizer);
   if (moments != DType::kFloat32 && moments != DType::kBFloat16) {
-    throw UsageError(fmt::format("{}: state is kept in float32 or bfloat16, not in {}", who, name(moments)));
+    throw UsageError(fmt::format("{}: state is kept in float32 or bfloat16, not in {}", optimizer_name, name(moments)));
   }
   if (moments == DType::kBFloat16 && state_specs(optimizer, moments).size() > kMaxRoundedStates &&
       std::holds_alternative<CustomOptimizer>(optimizer)) {
-    throw UsageError(fmt::format("{}: at most {} states can be kept in bfloat16", who, kMaxRoundedStates));
+    throw UsageError(fmt::format("{}: at most {} states can be kept in bfloat16", optimizer_name, kMaxRoundedStates));
   }
 }
 

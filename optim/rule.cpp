@@ -10,22 +10,22 @@ namespace {
 float rounded(double value) { return static_cast<float>(value); }
 
 /// 1 - beta^t, and 1 - beta, without the cancellation that the same in float would have.
-double correction(float beta, int64_t step) { return 1.0 - std::pow(decimal(beta), static_cast<double>(step)); }
-float complement(float beta) { return rounded(1.0 - decimal(beta)); }
+double bias_correction(float beta, int64_t step) { return 1.0 - std::pow(decimal(beta), static_cast<double>(step)); }
+float one_minus(float beta) { return rounded(1.0 - decimal(beta)); }
 
 template <typename O>
 AdamMoments moments_at(const O& options, int64_t step) {
   return {.beta1 = options.beta1,
-          .new1 = complement(options.beta1),
+          .new1 = one_minus(options.beta1),
           .beta2 = options.beta2,
-          .new2 = complement(options.beta2),
-          .inverse_root = rounded(1.0 / std::sqrt(correction(options.beta2, step))),
+          .new2 = one_minus(options.beta2),
+          .inverse_root = rounded(1.0 / std::sqrt(bias_correction(options.beta2, step))),
           .eps = options.eps};
 }
 
 template <typename O>
 Rule adamw_rule(const O& options, double lr, int64_t step) {
-  return AdamWRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)),
+  return AdamWRule{moments_at(options, step), rounded(lr / bias_correction(options.beta1, step)),
                    rounded(lr * decimal(options.weight_decay))};
 }
 
@@ -33,7 +33,7 @@ Rule rule_of(const AdamW& options, double lr, int64_t step) { return adamw_rule(
 Rule rule_of(const AdamW8bit& options, double lr, int64_t step) { return adamw_rule(options, lr, step); }
 
 Rule rule_of(const Adam& options, double lr, int64_t step) {
-  return AdamRule{moments_at(options, step), rounded(lr / correction(options.beta1, step)), options.weight_decay};
+  return AdamRule{moments_at(options, step), rounded(lr / bias_correction(options.beta1, step)), options.weight_decay};
 }
 
 Rule rule_of(const Sgd& options, double lr, int64_t step) {
@@ -41,7 +41,7 @@ Rule rule_of(const Sgd& options, double lr, int64_t step) {
   return MomentumRule{.lr = rounded(lr),
                       .decay = options.weight_decay,
                       .momentum = options.momentum,
-                      .damped = step == 1 ? 1.0f : complement(options.dampening),
+                      .damped = step == 1 ? 1.0f : one_minus(options.dampening),
                       .of_gradient = options.nesterov ? 1.0f : 0.0f,
                       .of_buffer = options.nesterov ? options.momentum : 1.0f};
 }
@@ -49,9 +49,9 @@ Rule rule_of(const Sgd& options, double lr, int64_t step) {
 Rule rule_of(const Lion& options, double lr, int64_t) {
   return LionRule{.lr = rounded(lr),
                   .beta1 = options.beta1,
-                  .new1 = complement(options.beta1),
+                  .new1 = one_minus(options.beta1),
                   .beta2 = options.beta2,
-                  .new2 = complement(options.beta2),
+                  .new2 = one_minus(options.beta2),
                   .decay = rounded(lr * decimal(options.weight_decay))};
 }
 

@@ -10,13 +10,13 @@
 namespace aliquot {
 namespace {
 
-double line(double from, double to, int64_t done, int64_t of) {
+double interpolate(double from, double to, int64_t done, int64_t of) {
   if (done >= of) return to;  // exactly, not but for a rounding
   return from + (to - from) * (static_cast<double>(done) / static_cast<double>(of));
 }
 
 /// Steps in which wsd falls.
-int64_t fall_steps(const RateSchedule& schedule) {
+int64_t decay_steps(const RateSchedule& schedule) {
   const auto wanted = std::llround(schedule.wsd_fraction * static_cast<double>(schedule.steps));
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, schedule.steps - schedule.warmup_steps));
 }
@@ -44,11 +44,11 @@ double RateSchedule::rate(int64_t step) const {
   const int64_t done = step - warmup_steps, of = steps - warmup_steps;
   switch (shape) {
     case RateShape::kConstant: return lr;
-    case RateShape::kLinear: return line(lr, min_lr, done, of);
+    case RateShape::kLinear: return interpolate(lr, min_lr, done, of);
     case RateShape::kCosine: return cosine(*this, done, of);
     case RateShape::kWsd: {
-      const int64_t fall = fall_steps(*this);
-      return line(lr, min_lr, std::max<int64_t>(0, step - (steps - fall)), fall);
+      const int64_t decay = decay_steps(*this);
+      return interpolate(lr, min_lr, std::max<int64_t>(0, step - (steps - decay)), decay);
     }
     case RateShape::kInverseSqrt: {
       const double start = static_cast<double>(std::max<int64_t>(warmup_steps, 1));
@@ -58,7 +58,7 @@ double RateSchedule::rate(int64_t step) const {
   return lr;
 }
 
-double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch) {
+double scaled_learning_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch) {
   if (scaling == RateScaling::kNone) return lr;
   if (batch <= 0 || base_batch <= 0) {
     throw UsageError(

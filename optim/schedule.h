@@ -31,6 +31,6 @@ struct RateSchedule {
 };
 
 /// lr for an effective batch: lr, lr * batch / base, or lr * sqrt(batch / base). Scale both lr and min_lr by it.
-double scaled_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
+double scaled_learning_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch);
 
 }  // namespace aliquot

@@ -6,14 +6,14 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 bad=0
 
-# functions CLASS HEADER: of its public part; constructors, operators and what is the engine's own aside.
+# functions CLASS HEADER: the public ones, without constructors, operators, deprecated names and what only the engine calls.
 functions() {
   awk -v class="$1" '
     $1 == "class" && $2 == class { inside = 1; public = 0 }
     /^ public:/ { public = 1 }
     /^ private:/ { public = 0 }
     /^};/ { inside = 0 }
-    inside && public && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) { print substr($0, RSTART, RLENGTH - 1) }' "$2" |
+    inside && public && !/deprecated/ && /^  [^ \/}]/ && match($0, /[A-Za-z_~]+\(/) { print substr($0, RSTART, RLENGTH - 1) }' "$2" |
     grep -vE "^~|^$1$|^operator|^turns$|^noted$|^flight$" | LC_ALL=C sort -u
 }
 

@@ -55,7 +55,7 @@ function room_of(path,   part) {
   split(path, part, "/")
   return part[1] == "tests" && has(rooms, part[2]) ? part[2] : part[1]
 }
-# Whether the file name says, as one of its words, that it belongs to the backend: stream_cuda.h, exchange_mpi_test.cpp.
+# Whether the file name says, as one of its words, that it belongs to the backend: stream_cuda.h, bootstrap_mpi_test.cpp.
 function belongs_to(name, backend) {
   sub(/.*\//, "", name)
   return name ~ ("(^|_)" backend "([_.]|$)") && (in_tests || name ~ ("_" backend "\\."))

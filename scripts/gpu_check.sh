@@ -19,10 +19,10 @@ left_out='linux-vdso|ld-linux|/lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cuda|nvidia-
 
 # What is packed, of what the build knows: the tests that run on a GPU where there is one, and the benchmarks of the loops
 # that have a GPU's version, for comparison.
-programs="device_cuda_test philox_cuda_test kernels_test lane_points_cuda_test conformance_cuda_threads_test
+programs="device_cuda_test philox_cuda_test kernels_test lane_events_cuda_test conformance_cuda_threads_test
   conformance_nccl_test optim_update_device_test optim_orthogonalize_device_test examples/transformer
   examples/transformer_sharded examples/transformer_cuda examples/transformer_cuda_sharded
-  model_loops_cuda_test aliquot_command kernels_bench optimizer_bench"
+  backend_cuda_test aliquot_command kernels_bench optimizer_bench"
 
 pack() {
   cmake --preset release -B build-gpu -DALIQUOT_CUDA=ON -DALIQUOT_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=$generation"

@@ -16,7 +16,7 @@ namespace aliquot {
 namespace {
 
 // Whether every one of `cores` is in the node's list.
-bool holds_all(const std::vector<bool>& cores, const std::filesystem::path& list) {
+bool contains_all_cores(const std::vector<bool>& cores, const std::filesystem::path& list) {
   std::string text;
   std::getline(std::ifstream(list), text);
   std::vector<bool> missing = cores;
@@ -29,9 +29,9 @@ bool holds_all(const std::vector<bool>& cores, const std::filesystem::path& list
 }  // namespace
 
 std::vector<bool> allowed_cores() {
-  constexpr std::size_t kMostCores = std::size_t{1} << 20;
+  constexpr std::size_t kMaxCores = std::size_t{1} << 20;
   // The kernel refuses a set that is smaller than its own, whose size it does not tell.
-  for (std::size_t count = CPU_SETSIZE; count <= kMostCores; count *= 2) {
+  for (std::size_t count = CPU_SETSIZE; count <= kMaxCores; count *= 2) {
     const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
     const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(count), free_set);
     const std::size_t size_bytes = CPU_ALLOC_SIZE(count);
@@ -55,7 +55,7 @@ int numa_node_of(const std::vector<bool>& cores, const std::string& folder) {
     const char* end = name.data() + name.size();
     if (name.compare(0, kNode.size(), kNode) != 0) continue;
     if (std::from_chars(name.data() + kNode.size(), end, number).ptr != end || number < 0) continue;
-    if (holds_all(cores, entry.path() / "cpulist")) return number;
+    if (contains_all_cores(cores, entry.path() / "cpulist")) return number;
   }
   return -1;
 }

@@ -3,26 +3,26 @@
 #include <fmt/format.h>
 #include <vector>
 
-#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/direct_communicator.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/nccl/communicator_nccl.h"
-#include "sharding/world_parts.h"
+#include "sharding/world_internal.h"
 
 namespace aliquot {
 
 bool use_gpus(const WorldOptions& options) {
   if (options.device == DeviceChoice::kHost || options.kind == WorldChoice::kMpi) return false;
-  const bool demanded = options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl;
+  const bool required = options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl;
   if (cuda_device_count() > 0) return true;
-  if (demanded) make_cuda_device(0);  // throws, saying what is missing
+  if (required) make_cuda_device(0);  // throws, saying what is missing
   return false;
 }
 
-bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus) {
-  const auto answers = gather_or_throw(exchange, [&] { return std::string(use_gpus() ? "with" : "without"); });
+bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus) {
+  const auto answers = gather_or_throw(bootstrap, [&] { return std::string(use_gpus() ? "with" : "without"); });
   std::vector<int> with, without;
-  for (int r = 0; r < exchange.rank_count(); ++r)
-    (answers[r] == "with" ? with : without).push_back(exchange.name_of(r));
+  for (int r = 0; r < bootstrap.rank_count(); ++r)
+    (answers[r] == "with" ? with : without).push_back(bootstrap.global_rank(r));
   if (!with.empty() && !without.empty()) {
     throw UsageError(fmt::format(
         "a world computes on GPUs or on hosts, but there is a GPU for rank {} and none for rank {}: start the "
@@ -32,23 +32,23 @@ bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus) {
   return !with.empty();
 }
 
-int gpu_for(int index_on_node) { return index_on_node % cuda_device_count(); }
+int gpu_ordinal_for(int index_on_node) { return index_on_node % cuda_device_count(); }
 
-std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Exchange> exchange,
+std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
                                                             const WorldOptions& options) {
-  const int rank_count = exchange->rank_count();
+  const int rank_count = bootstrap->rank_count();
   Topology topology = threads_topology(rank_count);
-  for (int r = 0; r < rank_count; ++r) topology.gpu_of_rank[r] = gpu_for(r);
+  for (int r = 0; r < rank_count; ++r) topology.gpu_of_rank[r] = gpu_ordinal_for(r);
   const bool one_each = rank_count > 1 && rank_count <= cuda_device_count();
   if (options.kind == WorldChoice::kNccl || (options.kind == WorldChoice::kAuto && one_each)) {
-    NcclSetup setup{.exchange = std::move(exchange),
+    NcclSetup setup{.bootstrap = std::move(bootstrap),
                     .topology = std::move(topology),
                     .make_node_memory = make_heap_node_memory,
                     .options = {.timeout_seconds = options.timeout_seconds}};
     return make_nccl_communicator(device, std::move(setup));
   }
-  return make_direct_communicator(device, std::move(exchange), std::move(topology),
-                                  cuda_direct_parts(options.timeout_seconds));
+  return make_direct_communicator(device, std::move(bootstrap), std::move(topology),
+                                  cuda_direct_transport(options.timeout_seconds));
 }
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/world.h"
 
 namespace aliquot {
@@ -15,15 +15,15 @@ namespace aliquot {
 bool use_gpus(const WorldOptions& options);
 
 /// What all ranks say, each asked by `use_gpus`: a world computes on GPUs or on hosts, not on both. Collective and
-/// blocking. Throws as all_or_none() where `use_gpus` threw; UsageError, naming the ranks on either side, if nodes differ.
-bool agree_on_gpus(Exchange& exchange, const std::function<bool()>& use_gpus);
+/// blocking. Throws as run_on_all_or_throw() where `use_gpus` threw; UsageError, naming the ranks on either side, if nodes differ.
+bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus);
 
 /// The number of the GPU for the `index`-th rank of a node: one after the other, and again from the first.
-int gpu_for(int index_on_node);
+int gpu_ordinal_for(int index_on_node);
 
-/// For thread-ranks with devices made by gpu_for(): NCCL if asked for, or if left open and several ranks have a GPU each;
+/// For thread-ranks with devices made by gpu_ordinal_for(): NCCL if asked for, or if left open and several ranks have a GPU each;
 /// else kernels that read the peers' memory, on one GPU or on several that reach each other. Collective.
-std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Exchange> exchange,
+std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
                                                             const WorldOptions& options);
 
 }  // namespace aliquot

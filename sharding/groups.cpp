@@ -8,43 +8,43 @@
 
 namespace aliquot {
 
-std::vector<std::shared_ptr<void>> Exchange::all_objects(std::shared_ptr<void>) {
+std::vector<std::shared_ptr<void>> Bootstrap::all_gather_objects(std::shared_ptr<void>) {
   throw std::logic_error("ranks that are processes cannot hold one another's objects");
 }
 
-std::vector<int> names_of(const Exchange& exchange) {
-  std::vector<int> names;
-  for (int r = 0; r < exchange.rank_count(); ++r) names.push_back(exchange.name_of(r));
-  return names;
+std::vector<int> global_ranks_of(const Bootstrap& bootstrap) {
+  std::vector<int> global_ranks;
+  for (int r = 0; r < bootstrap.rank_count(); ++r) global_ranks.push_back(bootstrap.global_rank(r));
+  return global_ranks;
 }
 
-std::vector<int> Group::names(const Exchange& parent) const {
-  std::vector<int> names;
-  for (const int member : members) names.push_back(parent.name_of(member));
-  return names;
+std::vector<int> RankGroup::global_ranks(const Bootstrap& parent) const {
+  std::vector<int> global_ranks;
+  for (const int member : members) global_ranks.push_back(parent.global_rank(member));
+  return global_ranks;
 }
 
-Group agree_on_group(Exchange& exchange, int color, int key) {
+RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key) {
   struct Member {
     int key, rank;
   };
   std::vector<Member> found;
-  const auto said = exchange.all(fmt::format("{} {}", color, key));
-  for (int r = 0; r < exchange.rank_count(); ++r) {
+  const auto said = bootstrap.all_gather(fmt::format("{} {}", color, key));
+  for (int r = 0; r < bootstrap.rank_count(); ++r) {
     int their_color = 0, their_key = 0;
     std::sscanf(said[r].c_str(), "%d %d", &their_color, &their_key);
     if (their_color == color) found.push_back({their_key, r});
   }
   std::stable_sort(found.begin(), found.end(), [](const Member& a, const Member& b) { return a.key < b.key; });
-  Group group;
+  RankGroup group;
   for (const Member& member : found) {
-    if (member.rank == exchange.rank()) group.rank = static_cast<int>(group.members.size());
+    if (member.rank == bootstrap.rank()) group.rank = static_cast<int>(group.members.size());
     group.members.push_back(member.rank);
   }
   return group;
 }
 
-Topology subset(const Topology& parent, const std::vector<int>& members) {
+Topology topology_of_group(const Topology& parent, const std::vector<int>& members) {
   Topology topology;
   std::map<int, int> new_number;
   for (const int member : members) {

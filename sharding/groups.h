@@ -3,24 +3,24 @@
 
 #include <vector>
 
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/topology.h"
 
 namespace aliquot {
 
 /// One rank's group: its members, as ranks of the parent, in the group's order, and this rank's place among them.
-struct Group {
+struct RankGroup {
   int rank = 0;
   std::vector<int> members;
 
   /// What the members are called in messages.
-  std::vector<int> names(const Exchange& parent) const;
+  std::vector<int> global_ranks(const Bootstrap& parent) const;
 };
 
 /// Ranks of one color, ordered by key, then by rank. Collective and blocking.
-Group agree_on_group(Exchange& exchange, int color, int key);
+RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key);
 
 /// The topology of a group of `parent`'s ranks; nodes are numbered anew.
-Topology subset(const Topology& parent, const std::vector<int>& members);
+Topology topology_of_group(const Topology& parent, const std::vector<int>& members);
 
 }  // namespace aliquot

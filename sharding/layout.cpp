@@ -10,11 +10,11 @@ namespace aliquot {
 namespace {
 
 // What can be counted, padding and all.
-constexpr int64_t kMostElements = int64_t{1} << 62;
+constexpr int64_t kMaxElements = int64_t{1} << 62;
 
 int64_t blocks(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
 
-void refuse_mixtures(const std::vector<TensorSpec>& tensors) {
+void check_uniform_tensors(const std::vector<TensorSpec>& tensors) {
   std::unordered_set<std::string_view> names;
   for (const TensorSpec& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
@@ -40,7 +40,7 @@ int64_t TensorSpec::element_count() const {
   if (empty) return 0;  // however large the others are
   int64_t count = 1;
   for (const int64_t extent : shape) {
-    if (count > kMostElements / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
+    if (count > kMaxElements / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
     count *= extent;
   }
   return count;
@@ -49,13 +49,13 @@ int64_t TensorSpec::element_count() const {
 FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard, int64_t red_zone_blocks)
     : tensors_(std::move(tensors)), rank_count_(rank_count) {
   if (rank_count < 1) throw UsageError(fmt::format("a layout needs at least one rank, not {}", rank_count));
-  refuse_mixtures(tensors_);
+  check_uniform_tensors(tensors_);
   int64_t block_count = 0;
   for (const TensorSpec& tensor : tensors_) {
     block_count += red_zone_blocks;
     tensor_offsets_.push_back(block_count * kBlockElements);
     block_count += blocks(tensor.element_count());
-    if (block_count > kMostElements / kBlockElements - int64_t{rank_count} * parts_per_shard)
+    if (block_count > kMaxElements / kBlockElements - int64_t{rank_count} * parts_per_shard)
       throw UsageError(fmt::format("with tensor {}, a unit has too many elements", tensor.name));
     element_count_ += tensor.element_count();
   }

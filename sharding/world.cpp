@@ -13,68 +13,68 @@
 
 #include "kernels/system/shared_counter.h"
 #include "kernels/system/start_thread.h"
+#include "sharding/comm/bootstrap_threads.h"
 #include "sharding/comm/direct_communicator.h"
-#include "sharding/comm/exchange_threads.h"
 #include "sharding/cores.h"
 #include "sharding/flight/flight_recorder.h"
 #include "sharding/flight/recording_communicator.h"
 #include "sharding/gpu_ranks.h"
-#include "sharding/world_parts.h"
+#include "sharding/world_internal.h"
 
 namespace aliquot {
 namespace {
 
-World make_threads_parts(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
-                         const WorldOptions& options) {
+World make_unrecorded_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
+                                    const WorldOptions& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const bool on_gpu = !options.make_device && use_gpus(options);
-  auto device = on_gpu ? make_cuda_device(gpu_for(rank)) : make_rank_device(options, rank, cores / rank_count);
-  auto exchange = make_threads_exchange(hub, rank);
+  auto device = on_gpu ? make_cuda_device(gpu_ordinal_for(rank)) : make_rank_device(options, rank, cores / rank_count);
+  auto bootstrap = make_threads_bootstrap(store, rank);
   if (device->kind() == DeviceKind::kCuda) {
-    auto communicator = make_gpu_threads_communicator(*device, std::move(exchange), options);
+    auto communicator = make_gpu_threads_communicator(*device, std::move(bootstrap), options);
     return World(std::move(device), std::move(communicator));
   }
-  DirectParts parts = host_direct_parts(options.timeout_seconds);
-  parts.name = "threads";
-  parts.make_node_memory = make_heap_node_memory;
-  auto communicator = make_direct_communicator(*device, std::move(exchange), threads_topology(rank_count), parts);
+  DirectTransport transport = host_direct_transport(options.timeout_seconds);
+  transport.name = "threads";
+  transport.make_node_memory = make_heap_node_memory;
+  auto communicator = make_direct_communicator(*device, std::move(bootstrap), threads_topology(rank_count), transport);
   return World(std::move(device), std::move(communicator));
 }
 
-World make_threads_world(const std::shared_ptr<ThreadsHub>& hub, int rank, int rank_count,
+World make_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, int rank, int rank_count,
                          const WorldOptions& options) {
-  return meet_when_made(make_threads_parts(hub, rank, rank_count, options), options);
+  return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options);
 }
 
 /// How the ranks of a world of threads end. The first failure of any is kept; the others only report that they were told to
 /// leave.
-class ThreadRanks {
+class ThreadRankResults {
  public:
-  explicit ThreadRanks(int rank_count) : is_back_(static_cast<std::size_t>(rank_count), false) {}
+  explicit ThreadRankResults(int rank_count) : returned_(static_cast<std::size_t>(rank_count), false) {}
 
   /// Whether it is the first.
-  bool keep(std::exception_ptr failure) {
+  bool record_failure(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     if (failure_) return false;
     failure_ = std::move(failure);
     return true;
   }
-  void come_back(int rank) {
+  void mark_returned_rank(int rank) {
     const std::lock_guard lock(mutex_);
-    is_back_[static_cast<std::size_t>(rank)] = true;
+    returned_[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
   }
   /// By the rank that failed first: leaves when all others are back, or tells who is not.
-  void await_others(int own_rank, const WorldOptions& options) {
-    constexpr double kMostSeconds = 10;
-    const std::chrono::duration<double> patience(std::min(options.timeout_seconds + 1, kMostSeconds));
+  void wait_for_other_ranks(int own_rank, const WorldOptions& options) {
+    constexpr double kMaxSeconds = 10;
+    const std::chrono::duration<double> wait_limit(std::min(options.timeout_seconds + 1, kMaxSeconds));
     std::unique_lock lock(mutex_);
-    is_back_[static_cast<std::size_t>(own_rank)] = true;
-    const auto all_back = [this] { return std::ranges::find(is_back_, false) == is_back_.end(); };
-    if (changed_.wait_for(lock, patience, all_back)) return;
+    returned_[static_cast<std::size_t>(own_rank)] = true;
+    const auto all_returned = [this] { return std::ranges::find(returned_, false) == returned_.end(); };
+    if (changed_.wait_for(lock, wait_limit, all_returned)) return;
     std::string who;
-    for (std::size_t r = 0; r < is_back_.size(); ++r) {
-      if (!is_back_[r]) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", r);
+    for (std::size_t r = 0; r < returned_.size(); ++r) {
+      if (!returned_[r]) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", r);
     }
     lock.unlock();
     options.on_stuck(failure_, who);
@@ -86,7 +86,7 @@ class ThreadRanks {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<bool> is_back_;
+  std::vector<bool> returned_;
   std::exception_ptr failure_;  // set once
 };
 
@@ -97,11 +97,11 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
   return make_host_device(options.threads_per_rank > 0 ? options.threads_per_rank : std::max(1, share));
 }
 
-WorldOptions checked(WorldOptions options) {
-  constexpr double kMostSeconds = 1e9;
+WorldOptions validated_options(WorldOptions options) {
+  constexpr double kMaxSeconds = 1e9;
   if (!(options.timeout_seconds > 0.0))
     throw UsageError(fmt::format("timeout_seconds is {}; it must be above 0", options.timeout_seconds));
-  options.timeout_seconds = std::min(options.timeout_seconds, kMostSeconds);
+  options.timeout_seconds = std::min(options.timeout_seconds, kMaxSeconds);
   if (options.kind == WorldChoice::kNccl && options.device == DeviceChoice::kHost)
     throw UsageError("NCCL moves bytes between GPUs: leave out the choice of hosts");
   if (options.kind == WorldChoice::kMpi && options.device == DeviceChoice::kCuda)
@@ -110,7 +110,7 @@ WorldOptions checked(WorldOptions options) {
   return options;
 }
 
-World meet_when_made(World made, const WorldOptions& options) {
+World finish_world_setup(World made, const WorldOptions& options) {
   const std::string own = fmt::format("{:08x}{:08x}", std::random_device()(), std::random_device()());
   const std::string run = made.communicator().gather_objects(own).front();
   const char* elsewhere = std::getenv("ALIQUOT_FLIGHT_DIR");
@@ -130,10 +130,10 @@ World World::noted(World made, std::shared_ptr<FlightRecorder> flight) {
 
 // The others are told before anything is written: they wait for this rank, and a file system may hang. What the record says is
 // fixed before that, so that it is of this failure whoever comes to write it: ranks that were told end soon, and over MPI they end
-// this one too if it has not come to its end kExitPatience later, by a signal that lets the command finish its file.
-void abort_with_record(World& world) noexcept {
+// this one too if it has not come to its end kExitGracePeriod later, by a signal that lets the command finish its file.
+void abort_and_write_flight_record(World& world) noexcept {
   const std::string why = failure_text(world.rank());
-  if (world.flight() != nullptr) world.flight()->take(why);
+  if (world.flight() != nullptr) world.flight()->capture(why);
   world.communicator().abort(why);
   if (world.flight() != nullptr) world.flight()->write(why);
 }
@@ -148,8 +148,8 @@ Topology threads_topology(int rank_count) {
   return topology;
 }
 
-World make_world_alone(const WorldOptions& options) {
-  return make_threads_world(make_threads_hub(1, options.timeout_seconds), 0, 1, options);
+World make_single_rank_world(const WorldOptions& options) {
+  return make_threads_world(make_threads_bootstrap_store(1, options.timeout_seconds), 0, 1, options);
 }
 
 std::string failure_text(int rank) {
@@ -175,25 +175,25 @@ void World::sum(std::span<double> values) {
 }
 
 void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& given) {
-  const WorldOptions options = checked(given);
+  const WorldOptions options = validated_options(given);
   if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank, not {}", rank_count));
   if (!body) throw UsageError("a world needs a function for its ranks to run");
   if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);
-  const auto hub = make_threads_hub(rank_count, options.timeout_seconds);
-  ThreadRanks fates(rank_count);
+  const auto store = make_threads_bootstrap_store(rank_count, options.timeout_seconds);
+  ThreadRankResults results(rank_count);
   const auto run_rank = [&](int rank) {
     std::optional<World> world;
     try {
-      world.emplace(make_threads_world(hub, rank, rank_count, options));
+      world.emplace(make_threads_world(store, rank, rank_count, options));
       body(*world);
-      note_return(*hub, rank);
+      mark_returned(*store, rank);
     } catch (...) {
-      const bool is_first = fates.keep(std::current_exception());
-      abort(*hub, failure_text(rank));
-      if (world) abort_with_record(*world);
-      if (is_first && options.on_stuck) fates.await_others(rank, options);
+      const bool is_first = results.record_failure(std::current_exception());
+      abort(*store, failure_text(rank));
+      if (world) abort_and_write_flight_record(*world);
+      if (is_first && options.on_stuck) results.wait_for_other_ranks(rank, options);
     }
-    fates.come_back(rank);
+    results.mark_returned_rank(rank);
   };
   std::vector<std::thread> ranks;
   ranks.reserve(static_cast<std::size_t>(rank_count) - 1);
@@ -202,11 +202,11 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
       ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
     run_rank(0);
   } catch (...) {  // a thread was refused; the ranks that did start wait for those that never will
-    fates.keep(std::current_exception());
-    abort(*hub, failure_text(0));
+    results.record_failure(std::current_exception());
+    abort(*store, failure_text(0));
   }
   for (auto& rank : ranks) rank.join();
-  fates.rethrow();
+  results.rethrow();
 }
 
 }  // namespace aliquot

@@ -8,13 +8,13 @@
 
 #include "sharding/launcher.h"
 #include "sharding/world.h"
-#include "sharding/world_parts.h"
+#include "sharding/world_internal.h"
 
 namespace aliquot {
 namespace {
 
 // 0 if it is not set or no number.
-int number_in(const char* variable) {
+int environment_int(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;
   const std::string_view text = value;
@@ -25,34 +25,34 @@ int number_in(const char* variable) {
 
 bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
 
-Launch find_launcher() {
+LauncherInfo find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
                                  std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
                                  std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
   // srun may speak as an mpiexec would; one that started its daemons with srun counts more than those.
-  if (const int count = number_in("PMI_SIZE"); count > 0 && count == number_in("SLURM_STEP_NUM_TASKS"))
+  if (const int count = environment_int("PMI_SIZE"); count > 0 && count == environment_int("SLURM_STEP_NUM_TASKS"))
     return {"srun", count};
   for (const auto& [name, variable] : kSizes) {
-    if (const int count = number_in(variable); count > 0) return {std::string(name), count};
+    if (const int count = environment_int(variable); count > 0) return {std::string(name), count};
   }
   // A batch script and the shell of an allocation know their job's tasks as well, but are not one of them.
   const bool only_a_job = is_set("SLURM_JOB_ID") && !is_set("SLURM_STEP_ID") && !is_set("SLURM_STEPID");
-  if (const int count = number_in("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
+  if (const int count = environment_int("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
   // A launcher that says which of its processes this is, but not how many there are: MPI knows.
   if (is_set("PMIX_RANK") || is_set("PMI_RANK"))
-    return {"the launcher", 0, std::max(number_in("PMIX_RANK"), number_in("PMI_RANK")) + 1};
+    return {"the launcher", 0, std::max(environment_int("PMIX_RANK"), environment_int("PMI_RANK")) + 1};
   return {};
 }
 
 }  // namespace
 
-std::string Launch::text() const {
+std::string LauncherInfo::text() const {
   if (process_count > 0) return fmt::format("{} started {} processes", by, process_count);
   return by + " started this process as one of a number that it does not say";
 }
 
 StartedBy started_by() {
-  const Launch launcher = find_launcher();
+  const LauncherInfo launcher = find_launcher();
   if (launcher.process_count == 1) return StartedBy::kItself;
   return launcher.by == "srun" ? StartedBy::kSrun : StartedBy::kMpirun;
 }
@@ -60,16 +60,16 @@ StartedBy started_by() {
 int launched_process_count() { return std::max(1, find_launcher().process_count); }
 
 World World::from_environment(const WorldOptions& given) {
-  const WorldOptions options = checked(given);
-  const Launch launcher = find_launcher();
+  const WorldOptions options = validated_options(given);
+  const LauncherInfo launcher = find_launcher();
   const bool launched = launcher.process_count != 1;
   if (options.kind == WorldChoice::kThreads || options.make_device) {
-    if (!launched) return make_world_alone(options);
+    if (!launched) return make_single_rank_world(options);
     throw UsageError(fmt::format("{}, and a world of threads is one process: leave out {}, or the choice of threads",
                                  launcher.text(), launcher.by));
   }
-  if (!launched && options.kind == WorldChoice::kAuto) return make_world_alone(options);
-  if (!launched && options.kind == WorldChoice::kNccl) return make_world_alone(options);
+  if (!launched && options.kind == WorldChoice::kAuto) return make_single_rank_world(options);
+  if (!launched && options.kind == WorldChoice::kNccl) return make_single_rank_world(options);
   return make_mpi_world(options, launcher);
 }
 
@@ -81,7 +81,7 @@ void World::run(int rank_count, const std::function<void(World&)>& body, const W
   try {
     body(world);
   } catch (...) {
-    abort_with_record(world);
+    abort_and_write_flight_record(world);
     throw;
   }
 }

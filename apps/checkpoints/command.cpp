@@ -4,9 +4,9 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/commands.h"
-#include "apps/say.h"
+#include "apps/console.h"
+#include "engine/options/enum_names.h"
 #include "engine/options/nearest.h"
-#include "engine/options/words.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -30,14 +30,14 @@ void export_flags(OptionTable& table, CheckpointOptions& options) {
 
 std::string help() {
   std::string text = "aliquot checkpoint VERB ...\n\n";
-  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
     text += fmt::format("  {:<36}{}\n", verb.name + " " + verb.places, verb.summary);
   }
   text +=
       "\nPATH is a checkpoint (DIR/step-00000100), or a directory of them: then the newest. Exit codes: 0 done; 1 "
       "wrong use, "
       "or\ndiff found a difference; 5 a checkpoint is absent or cannot be used.\n";
-  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
     CheckpointOptions options;
     OptionTable table;
     verb.declare(table, options);
@@ -46,9 +46,9 @@ std::string help() {
   return text;
 }
 
-const CheckpointVerb& find_verb(const std::string& given) {
+const CheckpointSubcommand& find_subcommand(const std::string& given) {
   std::vector<std::string> names;
-  for (const CheckpointVerb& verb : checkpoint_verbs()) {
+  for (const CheckpointSubcommand& verb : checkpoint_subcommands()) {
     if (verb.name == given) return verb;
     names.push_back(verb.name);
   }
@@ -58,8 +58,8 @@ const CheckpointVerb& find_verb(const std::string& given) {
 
 }  // namespace
 
-const std::vector<CheckpointVerb>& checkpoint_verbs() {
-  static const std::vector<CheckpointVerb> verbs{
+const std::vector<CheckpointSubcommand>& checkpoint_subcommands() {
+  static const std::vector<CheckpointSubcommand> verbs{
       {"list", "DIR", "every checkpoint of a directory, oldest first", 1, no_flags, list_command},
       {"show", "PATH", "step, who wrote it, tensors, scalars and the digest of its weights", 1, no_flags, show_command},
       {"verify", "PATH", "re-read every byte against the manifest; of a directory, all its checkpoints", 1, no_flags,
@@ -75,15 +75,15 @@ const std::vector<CheckpointVerb>& checkpoint_verbs() {
 
 int run_checkpoint(const Arguments& arguments) {
   if (arguments.empty() || wants_help(arguments)) {
-    say_text(arguments.empty() ? stderr : stdout, help());
+    write_stream(arguments.empty() ? stderr : stdout, help());
     return static_cast<int>(arguments.empty() ? ExitCode::kUsage : ExitCode::kDone);
   }
-  const CheckpointVerb& verb = find_verb(arguments[0]);
+  const CheckpointSubcommand& verb = find_subcommand(arguments[0]);
   CheckpointOptions options;
   OptionTable table;
   verb.declare(table, options);
   Arguments words(arguments.begin() + 1, arguments.end());
-  options.places = take_places(words, table);
+  options.places = extract_positional(words, table);
   parse_arguments(table, words);
   if (options.places.size() != verb.place_count) {
     throw UsageError(fmt::format("checkpoint {} takes {} ({} given): aliquot checkpoint {} {}.", verb.name,

@@ -21,14 +21,14 @@ struct CheckpointOptions {
   std::optional<int64_t> keep;      // --keep
 };
 
-struct CheckpointVerb {
+struct CheckpointSubcommand {
   std::string name, places, summary;
   size_t place_count;
   void (*declare)(OptionTable&, CheckpointOptions&);  // its flags
   int (*run)(const CheckpointOptions&);
 };
 
-const std::vector<CheckpointVerb>& checkpoint_verbs();
+const std::vector<CheckpointSubcommand>& checkpoint_subcommands();
 
 int list_command(const CheckpointOptions& options);
 int show_command(const CheckpointOptions& options);
@@ -39,11 +39,11 @@ int import_command(const CheckpointOptions& options);
 int prune_command(const CheckpointOptions& options);
 
 /// A checkpoint by its own path, or the newest of a directory of checkpoints, if there is one.
-std::optional<std::filesystem::path> find_checkpoint_at(const std::string& place);
+std::optional<std::filesystem::path> find_checkpoint(const std::string& place);
 /// A checkpoint by its own path, or the newest of a directory of checkpoints. Throws CheckpointError when there is none.
-std::filesystem::path checkpoint_at(const std::string& place);
+std::filesystem::path require_checkpoint(const std::string& place);
 
 /// Tells standard error how far a verification has come, where that is a terminal.
-void show_verification(int64_t done_bytes, int64_t all_bytes);
+void print_verification_progress(int64_t done_bytes, int64_t all_bytes);
 
 }  // namespace aliquot

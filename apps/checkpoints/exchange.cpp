@@ -4,9 +4,9 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
+#include "apps/console.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/models/hugging_face/weights.h"
-#include "apps/say.h"
 #include "checkpoint/find.h"
 #include "checkpoint/weights/export_weights.h"
 #include "checkpoint/weights/weights.h"
@@ -35,7 +35,7 @@ std::string config_of(const Manifest& manifest, const std::string& where, const 
 
 /// The shape in the config.json beside weights of a GPT-2 or Llama, as scalars; nothing if there is none, or for other weights.
 std::map<std::string, Scalar> scalars_of_config(const std::filesystem::path& path) {
-  const auto config = config_beside(path);
+  const auto config = find_config_near(path);
   if (!config) return {};
   const WeightFiles weights = WeightFiles::open(FileSystem::system(), path);
   std::vector<NamedShape> parameters;
@@ -67,16 +67,16 @@ int export_command(const CheckpointOptions& options) {
     if (std::filesystem::exists(out / name, unseen))
       throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (out / name).string()));
   }
-  const CheckpointReader reader = open_verified(checkpoint_at(options.places[0]), show_verification);
+  const CheckpointReader reader = open_verified(require_checkpoint(options.places[0]), print_verification_progress);
   const std::string config = config_of(reader.manifest(), options.places[0], options);
   const int64_t written = export_weights(reader, out, kWeightsFile, options.dtype);
-  say("{}: {} bytes\n", (out / kWeightsFile).string(), written);
+  write_stdout("{}: {} bytes\n", (out / kWeightsFile).string(), written);
   if (config.empty()) {
-    say("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
+    write_stdout("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
     return 0;
   }
   write_whole_file(out, kConfigFile, config);
-  say("{}\n", (out / kConfigFile).string());
+  write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }
 
@@ -94,9 +94,9 @@ int import_command(const CheckpointOptions& options) {
   World::threads(
       1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out, scalars); },
       world);
-  say("{}: {} tensors\n", report.path.string(), report.tensor_count);
-  if (!report.left_out.empty()) say("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
-  if (!report.rounded.empty()) say("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
+  write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
+  if (!report.left_out.empty()) write_stdout("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
+  if (!report.rounded.empty()) write_stdout("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
   return 0;
 }
 

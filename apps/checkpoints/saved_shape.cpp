@@ -14,7 +14,7 @@ using Scalars = std::map<std::string, Scalar>;
 constexpr ShapeNames kScalarNames{"layers",  "width",      "heads",        "kv_heads",  "hidden",
                                   "context", "vocabulary", "norm_epsilon", "rope_theta"};
 // The name of rope_factor in older checkpoints; 1 means no scaling.
-constexpr const char* kOlderFactor = "rotary_factor";
+constexpr const char* kLegacyRopeFactorName = "rotary_factor";
 
 template <typename T>
 const T* find(const Scalars& scalars, const std::string& name) {
@@ -31,9 +31,9 @@ void take(const Scalars& scalars, const std::string& name, T& value) {
   if (const T* found = find<T>(scalars, name)) value = *found;
 }
 
-void take_rope(const Scalars& scalars, Rope& rope) {
+void read_rope(const Scalars& scalars, Rope& rope) {
   rope.theta = Rope().theta;
-  if (const auto* factor = find<int64_t>(scalars, kOlderFactor))
+  if (const auto* factor = find<int64_t>(scalars, kLegacyRopeFactorName))
     rope = {.scaling = *factor == 1 ? RopeScaling::kNone : RopeScaling::kLlama3,
             .factor = static_cast<double>(*factor)};
   take(scalars, "rope_theta", rope.theta);
@@ -52,13 +52,13 @@ void take_rope(const Scalars& scalars, Rope& rope) {
 }
 
 /// Scalars that are missing have the values that older versions trained with.
-void take_scalars(const Scalars& scalars, ModelShape& shape) {
+void read_scalars(const Scalars& scalars, ModelShape& shape) {
   take(scalars, "heads", shape.heads);
   shape.norm_epsilon = ModelShape().norm_epsilon;
   take(scalars, "norm_epsilon", shape.norm_epsilon);
   if (shape.family != ModelFamily::kLlama) return;
   take(scalars, "context", shape.context);
-  take_rope(scalars, shape.rope);
+  read_rope(scalars, shape.rope);
 }
 
 std::vector<NamedShape> parameters_of(const Manifest& manifest) {
@@ -72,7 +72,7 @@ std::vector<NamedShape> parameters_of(const Manifest& manifest) {
 }
 
 /// Turns shape.kv_heads from the width of all keys into their number of heads. `name` names the heads in messages.
-void cut_into_heads(ModelShape& shape, const char* name) {
+void split_into_heads(ModelShape& shape, const char* name) {
   const int64_t key_width = shape.kv_heads;
   if (shape.heads < 1 || shape.width % shape.heads != 0)
     throw UsageError(fmt::format("{} {} does not divide the width {}.", name, shape.heads, shape.width));
@@ -85,18 +85,18 @@ void cut_into_heads(ModelShape& shape, const char* name) {
 
 ModelShape complete_shape(ModelShape shape, const Scalars& scalars, std::optional<int64_t> heads) {
   constexpr int64_t kUsualContext = 8192;
-  const ModelShape* preset = preset_like(shape);
+  const ModelShape* preset = find_similar_preset(shape);
   if (shape.family == ModelFamily::kLlama) {
     shape.context = preset == nullptr ? kUsualContext : preset->context;
     if (preset != nullptr) shape.rope = preset->rope;
   }
-  take_scalars(scalars, shape);
+  read_scalars(scalars, shape);
   if (heads && records_shape(scalars) && *heads != shape.heads)
     throw UsageError(
         fmt::format("--heads {1} contradicts the checkpoint (heads {0}): leave --heads out.", shape.heads, *heads));
   if (!records_shape(scalars)) shape.heads = heads.value_or(preset == nullptr ? 0 : preset->heads);
   if (shape.heads == 0 && !records_shape(scalars) && !heads) return shape;  // unknown
-  cut_into_heads(shape, heads ? "--heads" : "heads");
+  split_into_heads(shape, heads ? "--heads" : "heads");
   check(shape, kScalarNames);
   return shape;
 }
@@ -133,7 +133,7 @@ std::optional<ModelShape> saved_shape(const Manifest& manifest, const std::strin
 std::vector<ShapeDifference> shape_differences(const Scalars& scalars, const ModelShape& shape) {
   if (!records_shape(scalars)) return {};
   ModelShape there = shape;
-  take_scalars(scalars, there);
+  read_scalars(scalars, there);
   const Scalars of_there = shape_scalars(there);
   std::vector<ShapeDifference> differences;
   for (const auto& [name, here] : shape_scalars(shape)) {

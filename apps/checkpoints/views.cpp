@@ -3,31 +3,31 @@
 #include <unistd.h>
 
 #include "apps/checkpoints/commands.h"
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/train/digest.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
 #include "checkpoint/verify.h"
-#include "kernels/system/bytes_text.h"
 #include "kernels/system/checkpoint_error.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
 
 constexpr std::string_view kParameters = "parameters/";
 
-[[noreturn]] void fail_absent(const std::string& place) {
+[[noreturn]] void throw_not_found(const std::string& place) {
   throw CheckpointError(
       fmt::format("there is no checkpoint at {}: give a step-... directory, or one that holds some", place));
 }
 
 /// What cannot be looked at, a loop of links say, is not there.
-bool is_there(const std::filesystem::path& path) {
+bool path_exists(const std::filesystem::path& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
 }
 
-std::filesystem::path directory_at(const std::string& place) {
+std::filesystem::path find_checkpoint_directory(const std::string& place) {
   std::error_code error;
   if (!std::filesystem::is_directory(place, error)) {
     throw CheckpointError(fmt::format("{} is no directory of checkpoints", place));
@@ -79,71 +79,72 @@ int64_t elements_of(const Manifest& manifest, std::string_view prefix) {
 
 }  // namespace
 
-std::optional<std::filesystem::path> find_checkpoint_at(const std::string& place) {
+std::optional<std::filesystem::path> find_checkpoint(const std::string& place) {
   const std::filesystem::path path = place;
-  if (is_there(path / kManifestFile) || is_there(path / kStateFile)) return path;
+  if (path_exists(path / kManifestFile) || path_exists(path / kStateFile)) return path;
   const auto found = list_checkpoints(path);
   return found.empty() ? std::nullopt : std::optional(found.back().path);
 }
 
-std::filesystem::path checkpoint_at(const std::string& place) {
-  const auto found = find_checkpoint_at(place);
-  if (!found) fail_absent(place);
+std::filesystem::path require_checkpoint(const std::string& place) {
+  const auto found = find_checkpoint(place);
+  if (!found) throw_not_found(place);
   return *found;
 }
 
-void show_verification(int64_t done_bytes, int64_t all_bytes) {
+void print_verification_progress(int64_t done_bytes, int64_t all_bytes) {
   static const bool terminal = ::isatty(STDERR_FILENO) == 1;
   if (!terminal || all_bytes < 64 * kTileBytes) return;
-  say_text(stderr,
-           fmt::format("\rverified {:3} %{}", done_bytes * 100 / all_bytes, done_bytes == all_bytes ? "\r\033[K" : ""));
+  write_stream(stderr, fmt::format("\rverified {:3} %{}", done_bytes * 100 / all_bytes,
+                                   done_bytes == all_bytes ? "\r\033[K" : ""));
 }
 
 int list_command(const CheckpointOptions& options) {
-  const auto found = list_checkpoints(directory_at(options.places[0]));
-  if (found.empty()) say("no checkpoints in {}\n", options.places[0]);
+  const auto found = list_checkpoints(find_checkpoint_directory(options.places[0]));
+  if (found.empty()) write_stdout("no checkpoints in {}\n", options.places[0]);
   for (const FoundCheckpoint& each : found) {
     try {
       const Manifest manifest = read_manifest(each.path);
-      say("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, bytes_text(manifest.file_bytes),
-          manifest.tensors.size(), each.path.string(), writer_of(manifest));
+      write_stdout("step {:>8}  {:>10}  {:>5} tensors  {}  ({})\n", each.step, format_bytes(manifest.file_bytes),
+                   manifest.tensors.size(), each.path.string(), writer_of(manifest));
     } catch (const CheckpointError& error) {
-      say("step {:>8}  BAD  {}\n", each.step, error.what());
+      write_stdout("step {:>8}  BAD  {}\n", each.step, error.what());
     }
   }
   return 0;
 }
 
 int show_command(const CheckpointOptions& options) {
-  const std::filesystem::path path = checkpoint_at(options.places[0]);
-  const CheckpointReader reader = open_verified(path, show_verification);
+  const std::filesystem::path path = require_checkpoint(options.places[0]);
+  const CheckpointReader reader = open_verified(path, print_verification_progress);
   const Manifest& manifest = reader.manifest();
-  say("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n", path.string(),
-      manifest.step, writer_of(manifest), printable(manifest.hdf5_version), bytes_text(manifest.file_bytes),
-      manifest.file_bytes);
-  say("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
-      elements_of(manifest, "optimizer/"));
-  for (const auto& [name, value] : manifest.scalars) say("  {} = {}\n", printable(name), describe(value));
-  say("\ntensors\n");
+  write_stdout("checkpoint  {}\nstep        {}\nwritten by  {}\nHDF5        {}\nsize        {} ({} bytes)\n",
+               path.string(), manifest.step, writer_of(manifest), printable(manifest.hdf5_version),
+               format_bytes(manifest.file_bytes), manifest.file_bytes);
+  write_stdout("parameters  {} elements\noptimizer   {} elements\n\nscalars\n", elements_of(manifest, kParameters),
+               elements_of(manifest, "optimizer/"));
+  for (const auto& [name, value] : manifest.scalars) write_stdout("  {} = {}\n", printable(name), describe(value));
+  write_stdout("\ntensors\n");
   for (const TensorEntry& tensor : manifest.tensors) {
-    say("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
+    write_stdout("  {}  {}\n", printable(tensor.path), describe(tensor.dtype, tensor.shape));
   }
-  say("\ndigest {}\n", digest_of(reader));
+  write_stdout("\ndigest {}\n", digest_of(reader));
   return 0;
 }
 
 int verify_command(const CheckpointOptions& options) {
   std::vector<std::filesystem::path> paths;
   const std::filesystem::path given = options.places[0];
-  if (!is_there(given / kManifestFile)) {
+  if (!path_exists(given / kManifestFile)) {
     for (const FoundCheckpoint& each : list_checkpoints(given)) paths.push_back(each.path);
   }
-  if (paths.empty()) paths.push_back(checkpoint_at(options.places[0]));
+  if (paths.empty()) paths.push_back(require_checkpoint(options.places[0]));
   int bad = 0;
   for (const auto& path : paths) {
     try {
-      const Manifest manifest = verify(path, show_verification);
-      say("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(), manifest.file_bytes);
+      const Manifest manifest = verify(path, print_verification_progress);
+      write_stdout("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(),
+                   manifest.file_bytes);
     } catch (const CheckpointError& error) {
       ++bad;
       warn("{}", error.what());
@@ -153,21 +154,22 @@ int verify_command(const CheckpointOptions& options) {
 }
 
 int diff_command(const CheckpointOptions& options) {
-  const CheckpointReader a = open_verified(checkpoint_at(options.places[0]), show_verification);
-  const CheckpointReader b = open_verified(checkpoint_at(options.places[1]), show_verification);
+  const CheckpointReader a = open_verified(require_checkpoint(options.places[0]), print_verification_progress);
+  const CheckpointReader b = open_verified(require_checkpoint(options.places[1]), print_verification_progress);
   const CheckpointDifference found = compare(a, b);
-  for (const std::string& line : found.scalars) say("{}\n", line);
-  for (const TensorDifference& tensor : found.tensors) say("{}: {}\n", printable(tensor.path), describe(tensor));
-  if (found.tensors.empty()) say("no tensor differs ({} compared)\n", a.manifest().tensors.size());
+  for (const std::string& line : found.scalars) write_stdout("{}\n", line);
+  for (const TensorDifference& tensor : found.tensors)
+    write_stdout("{}: {}\n", printable(tensor.path), describe(tensor));
+  if (found.tensors.empty()) write_stdout("no tensor differs ({} compared)\n", a.manifest().tensors.size());
   return found.tensors.empty() ? 0 : 1;
 }
 
 int prune_command(const CheckpointOptions& options) {
   if (!options.keep) throw UsageError("checkpoint prune needs --keep K: how many of the newest stay.");
-  const PruneReport report = prune_verified(directory_at(options.places[0]), *options.keep);
+  const PruneReport report = prune_verified(find_checkpoint_directory(options.places[0]), *options.keep);
   for (const std::string& sentence : report.bad) warn("{}; it is not counted", sentence);
-  for (const FoundCheckpoint& each : report.removed) say("removed {}\n", each.path.string());
-  if (report.removed.empty() && report.failures.empty()) say("nothing to remove\n");
+  for (const FoundCheckpoint& each : report.removed) write_stdout("removed {}\n", each.path.string());
+  if (report.removed.empty() && report.failures.empty()) write_stdout("nothing to remove\n");
   for (const std::string& sentence : report.failures) warn("{}", sentence);
   return static_cast<int>(report.failures.empty() ? ExitCode::kDone : ExitCode::kFault);
 }

@@ -34,7 +34,7 @@ std::string_view text_at(const MappedFile& file, int64_t offset, int64_t count) 
           static_cast<size_t>(std::min(count, file.size_bytes() - offset))};
 }
 
-constexpr std::string_view kHdf5Beginning = "\x89HDF\r\n\x1a\n";
+constexpr std::string_view kHdf5Signature = "\x89HDF\r\n\x1a\n";
 
 struct OtherFormat {
   std::string_view beginning, what, advice;
@@ -51,7 +51,7 @@ constexpr std::array kOtherFormats = {
     OtherFormat{"PK\x03\x04"sv, "a zip archive (as .npz and PyTorch's .pt are)", "extract it first"},
     OtherFormat{"PAR1"sv, "a parquet file", kTokenise},
     OtherFormat{"ARROW1\0\0"sv, "an arrow file", kTokenise},
-    OtherFormat{kHdf5Beginning, "an HDF5 file", "rename it to end in .h5 or .hdf5"},
+    OtherFormat{kHdf5Signature, "an HDF5 file", "rename it to end in .h5 or .hdf5"},
     OtherFormat{"MMIDIDX\0\0"sv, "the index of a Megatron data set", "give the .bin beside it"},
 };
 
@@ -83,7 +83,7 @@ bool is_safetensors(const MappedFile& file) {
   return length >= 2 && length <= static_cast<uint64_t>(file.size_bytes()) - 8 && text_at(file, 8, 2) == "{\""sv;
 }
 
-void refuse_other_length(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
+void check_payload_size(const MappedFile& file, const std::filesystem::path& path, const TokenLayout& layout) {
   const int64_t due = layout.offset_bytes + layout.count * layout.bytes_per_token;
   if (due == file.size_bytes()) return;
   refuse(path, fmt::format("its header says {} {}, so the file should have {} bytes, but it has {}: it is {}",
@@ -100,7 +100,7 @@ TokenLayout llmc_layout(const MappedFile& file, const std::filesystem::path& pat
                      .count = count,
                      .bytes_per_token = kind.bytes_per_token,
                      .unit = std::string(kind.what)};
-  refuse_other_length(file, path, layout);
+  check_payload_size(file, path, layout);
   return layout;
 }
 
@@ -151,7 +151,7 @@ TokenLayout numpy_layout(const MappedFile& file, const std::filesystem::path& pa
   if (*count == 0) refuse(path, "the array has no elements");
   layout->offset_bytes = begin + length;
   layout->count = *count;
-  refuse_other_length(file, path, *layout);
+  check_payload_size(file, path, *layout);
   return *layout;
 }
 
@@ -176,7 +176,7 @@ bool looks_like(const MappedFile& file, Word small) {
 
 }  // namespace
 
-bool begins_as_hdf5(const MappedFile& file) { return text_at(file, 0, kHdf5Beginning.size()) == kHdf5Beginning; }
+bool has_hdf5_signature(const MappedFile& file) { return text_at(file, 0, kHdf5Signature.size()) == kHdf5Signature; }
 
 void refuse_other_formats(const MappedFile& file, const std::filesystem::path& path) {
   const auto refuse_as = [&](std::string_view what, std::string_view advice) {

@@ -42,7 +42,7 @@ TokenLayout layout_of(const std::filesystem::path& file, hid_t dataset) {
 }
 
 /// A link may lead into another file, which is not the one that is mapped.
-void refuse_another_file(const std::filesystem::path& path, hid_t dataset) {
+void refuse_external_storage(const std::filesystem::path& path, hid_t dataset) {
   std::string name(4096, '\0');
   const ssize_t length = H5Fget_name(dataset, name.data(), name.size());
   name.resize(static_cast<size_t>(std::clamp<ssize_t>(length, 0, std::ssize(name) - 1)));
@@ -57,7 +57,7 @@ TokenLayout find_tokens(const std::filesystem::path& path) {
   try {
     const Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), H5Fclose, "open it");
     const Hdf5Handle dataset(H5Dopen2(file.get(), "tokens", H5P_DEFAULT), H5Dclose, "find the dataset 'tokens' in it");
-    refuse_another_file(path, dataset.get());
+    refuse_external_storage(path, dataset.get());
     return layout_of(path, dataset.get());
   } catch (const FaultError& error) {
     throw UsageError(path.string() + ": " + error.what());

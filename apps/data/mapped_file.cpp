@@ -38,7 +38,7 @@ MappedFile::MappedFile(const std::filesystem::path& path)
   data_ = static_cast<const std::byte*>(mapped);
 }
 
-int64_t MappedFile::size_now_bytes() const {
+int64_t MappedFile::current_size_bytes() const {
   struct stat status = {};
   return fstat(file_.number, &status) == 0 ? int64_t{status.st_size} : size_bytes_;
 }

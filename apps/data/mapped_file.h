@@ -18,7 +18,7 @@ class MappedFile {
   const std::byte* data() const { return data_; }
   int64_t size_bytes() const { return size_bytes_; }
   /// What it is by now: who reads beyond that gets SIGBUS.
-  int64_t size_now_bytes() const;
+  int64_t current_size_bytes() const;
 
   /// Asks the system to read these bytes ahead.
   void prefetch(int64_t offset, int64_t count_bytes) const;

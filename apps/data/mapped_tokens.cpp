@@ -13,7 +13,7 @@ namespace {
 /// The index of the first of `count` tokens that is `bound` or more; `count` if there is none. Tokens need not be aligned.
 /// The maximum of a piece is a loop without branches, which the compiler vectorises; only a piece that fails is searched.
 template <typename Token>
-int64_t first_not_below(const std::byte* from, int64_t count, uint64_t bound) {
+int64_t first_at_least(const std::byte* from, int64_t count, uint64_t bound) {
   if (bound > uint64_t{std::numeric_limits<Token>::max()}) return count;
   const auto limit = static_cast<Token>(bound);
   const auto token = [from](int64_t i) {
@@ -54,18 +54,18 @@ class MappedTokens : public TokenSource {
   int64_t token_count() const override { return layout_.count; }
   int64_t token_bytes() const override { return layout_.bytes_per_token; }
 
-  std::optional<int64_t> find_outside(int64_t first, int64_t count, int64_t vocabulary) const override {
-    refuse_shorter(first + count);
+  std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const override {
+    check_not_truncated(first + count);
     const int64_t width = layout_.bytes_per_token, offset = layout_.offset_bytes + first * width;
     const std::byte* from = file_.data() + offset;
     file_.prefetch(offset, count * width);
     // Negative numbers, read as unsigned, have the highest bit set.
     const auto positive = layout_.is_signed ? int64_t{1} << std::min<int64_t>(8 * width - 1, 62) : INT64_MAX;
     const auto limit = static_cast<uint64_t>(std::min(vocabulary, positive));
-    const int64_t found = width == 1   ? first_not_below<uint8_t>(from, count, limit)
-                          : width == 2 ? first_not_below<uint16_t>(from, count, limit)
-                          : width == 4 ? first_not_below<uint32_t>(from, count, limit)
-                                       : first_not_below<uint64_t>(from, count, limit);
+    const int64_t found = width == 1   ? first_at_least<uint8_t>(from, count, limit)
+                          : width == 2 ? first_at_least<uint16_t>(from, count, limit)
+                          : width == 4 ? first_at_least<uint32_t>(from, count, limit)
+                                       : first_at_least<uint64_t>(from, count, limit);
     file_.drop_pages(offset, count * width);
     return found < count ? std::optional(first + found) : std::nullopt;
   }
@@ -75,7 +75,7 @@ class MappedTokens : public TokenSource {
 
  protected:
   void fetch(int64_t first, std::span<int32_t> to) const override {
-    refuse_shorter(first + static_cast<int64_t>(to.size()));
+    check_not_truncated(first + static_cast<int64_t>(to.size()));
     const std::byte* from = file_.data() + layout_.offset_bytes + first * layout_.bytes_per_token;
     const auto step = static_cast<size_t>(layout_.bytes_per_token);
     const int spare_bits = 64 - 8 * layout_.bytes_per_token;
@@ -88,8 +88,8 @@ class MappedTokens : public TokenSource {
   }
 
  private:
-  void refuse_shorter(int64_t end) const {
-    if (file_.size_now_bytes() >= layout_.offset_bytes + end * layout_.bytes_per_token) return;
+  void check_not_truncated(int64_t end) const {
+    if (file_.current_size_bytes() >= layout_.offset_bytes + end * layout_.bytes_per_token) return;
     throw FaultError(path_ + " has become shorter since the run began: its tokens are no longer there.");
   }
 

@@ -31,7 +31,7 @@ std::unique_ptr<TokenSource> open_mapped_tokens(const std::filesystem::path& fil
 /// safetensors, HDF5, Megatron's index, or the files that llm.c writes beside its tokens.
 void refuse_other_formats(const MappedFile& file, const std::filesystem::path& path);
 
-bool begins_as_hdf5(const MappedFile& file);
+bool has_hdf5_signature(const MappedFile& file);
 
 /// The layout of a file with a header: llm.c's 16-bit or 32-bit tokens, or a one-dimensional .npy array of little-endian
 /// integers. Returns nothing for a file without such a header. Throws if the header is not supported or does not match the

@@ -16,21 +16,22 @@ constexpr std::array kAdjectives{"red"sv, "small"sv, "old"sv, "quick"sv, "quiet"
 constexpr std::array kNouns{"fox"sv,   "tree"sv,  "river"sv, "stone"sv, "child"sv, "bird"sv,  "house"sv, "cloud"sv,
                             "horse"sv, "baker"sv, "light"sv, "storm"sv, "queen"sv, "field"sv, "clock"sv, "ship"sv};
 constexpr std::array kVerbs{"sees"sv, "finds"sv, "follows"sv, "loves"sv, "hides"sv, "carries"sv, "wakes"sv, "leaves"sv};
-constexpr std::array kEnds{"."sv, "."sv, "."sv, " at night."sv, " in spring."sv, " again."sv};
+constexpr std::array kSentenceEndings{"."sv, "."sv, "."sv, " at night."sv, " in spring."sv, " again."sv};
 
 constexpr int64_t kLineTokens = 64;  // so that any token is found without making those before it
 constexpr int64_t kLineCount = int64_t{1} << 24;
 
 // A stream of choices of its own for every line.
-class Choices {
+class RandomChoices {
  public:
-  explicit Choices(int64_t line) : state_(static_cast<uint64_t>(line) * 0xD1342543DE82EF95u + 0x2545F4914F6CDD1Du) {}
+  explicit RandomChoices(int64_t line)
+      : state_(static_cast<uint64_t>(line) * 0xD1342543DE82EF95u + 0x2545F4914F6CDD1Du) {}
 
   template <size_t N>
   std::string_view of(const std::array<std::string_view, N>& words) {
     return words[next() % N];
   }
-  bool coin() { return next() % 2 == 0; }
+  bool flip_coin() { return next() % 2 == 0; }
 
  private:
   uint64_t next() {
@@ -42,22 +43,22 @@ class Choices {
   uint64_t state_;
 };
 
-void append_thing(std::string& text, Choices& choices) {
+void append_noun_phrase(std::string& text, RandomChoices& choices) {
   text += choices.of(kDeterminers);
   text += ' ';
-  if (choices.coin()) text.append(choices.of(kAdjectives)).append(" ");
+  if (choices.flip_coin()) text.append(choices.of(kAdjectives)).append(" ");
   text += choices.of(kNouns);
 }
 
 // Sentences, cut at the line's end.
-std::string make_line(int64_t line) {
-  Choices choices(line);
+std::string generate_line(int64_t line) {
+  RandomChoices choices(line);
   std::string text;
   while (static_cast<int64_t>(text.size()) < kLineTokens) {
-    append_thing(text, choices);
+    append_noun_phrase(text, choices);
     text.append(" ").append(choices.of(kVerbs)).append(" ");
-    append_thing(text, choices);
-    text.append(choices.of(kEnds)).append(" ");
+    append_noun_phrase(text, choices);
+    text.append(choices.of(kSentenceEndings)).append(" ");
   }
   text.resize(kLineTokens);
   text.back() = '\n';
@@ -76,7 +77,7 @@ class SyntheticLanguage : public TokenSource {
     size_t done = 0;
     while (done < to.size()) {
       const int64_t at = first + static_cast<int64_t>(done);
-      const std::string text = make_line(at / kLineTokens);
+      const std::string text = generate_line(at / kLineTokens);
       const auto from = static_cast<size_t>(at % kLineTokens);
       const size_t count = std::min(text.size() - from, to.size() - done);
       for (size_t i = 0; i < count; ++i) to[done + i] = static_cast<int32_t>(text[from + i] % vocabulary_);

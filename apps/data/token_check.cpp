@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kRoundBytes = int64_t{8} << 20;  // per thread and round: bounds the pages mapped at once
 
-void store_smaller(std::atomic<int64_t>& smallest, int64_t found) {
+void atomic_min(std::atomic<int64_t>& smallest, int64_t found) {
   int64_t before = smallest.load();
   while (found < before && !smallest.compare_exchange_weak(before, found)) {
   }
@@ -16,7 +16,7 @@ void store_smaller(std::atomic<int64_t>& smallest, int64_t found) {
 
 }  // namespace
 
-void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPart part, ThreadPool& pool,
+void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPartition part, ThreadPool& pool,
                   const std::function<bool(double)>& progress) {
   if (source.token_bytes() == 0) return;
   const int64_t each = source.token_count() / part.part_count;
@@ -27,7 +27,7 @@ void check_tokens(const TokenSource& source, int64_t vocabulary, TokenPart part,
     const int64_t count = std::min(round, end - at);
     std::atomic<int64_t> bad = INT64_MAX;
     pool.for_ranges(count, of_thread / 64, [&](int64_t first, int64_t last) {
-      if (const auto found = source.find_outside(at + first, last - first, vocabulary)) store_smaller(bad, *found);
+      if (const auto found = source.find_out_of_range(at + first, last - first, vocabulary)) atomic_min(bad, *found);
     });
     if (bad != INT64_MAX) source.refuse(bad, vocabulary);
     if (progress && !progress(static_cast<double>(at + count - begin) / static_cast<double>(end - begin))) return;

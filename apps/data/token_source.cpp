@@ -14,7 +14,7 @@ void TokenSource::read(int64_t first, std::span<int32_t> to, int64_t vocabulary)
   }
 }
 
-std::optional<int64_t> TokenSource::find_outside(int64_t, int64_t, int64_t) const { return std::nullopt; }
+std::optional<int64_t> TokenSource::find_out_of_range(int64_t, int64_t, int64_t) const { return std::nullopt; }
 
 void TokenSource::refuse(int64_t position, int64_t vocabulary) const {
   int32_t found = 0;
@@ -31,7 +31,7 @@ std::unique_ptr<TokenSource> open_by_name(const std::filesystem::path& file) {
   const auto extension = file.extension();
   const MappedFile mapped(file);
   const bool is_hdf5 = extension == ".h5" || extension == ".hdf5";
-  if (!is_hdf5 || !begins_as_hdf5(mapped)) refuse_other_formats(mapped, file);
+  if (!is_hdf5 || !has_hdf5_signature(mapped)) refuse_other_formats(mapped, file);
   if (is_hdf5) return open_hdf5_tokens(file);
   if (const auto layout = layout_of_header(mapped, file)) return open_mapped_tokens(file, *layout);
   for (const char* integers :

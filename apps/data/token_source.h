@@ -28,7 +28,7 @@ class TokenSource {
   /// The position of the first of tokens [first, first + count) outside [0, vocabulary), or nothing. A source that generates
   /// its tokens returns nothing. Much faster than read(); keeps no pages of the file mapped. Throws FaultError if the file
   /// has become shorter.
-  virtual std::optional<int64_t> find_outside(int64_t first, int64_t count, int64_t vocabulary) const;
+  virtual std::optional<int64_t> find_out_of_range(int64_t first, int64_t count, int64_t vocabulary) const;
   /// Bytes per stored token; 0 for a source that generates its tokens.
   virtual int64_t token_bytes() const { return 0; }
   /// Throws the UsageError of read() for the token at that position.

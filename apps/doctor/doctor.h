@@ -28,7 +28,7 @@ struct MachineRates {
   int ranks_on_node = 2;                     // of the first
   bool several_nodes = false;                // and what is between them was measured too
   bool launched = false;                     // as processes, by a launcher
-  bool leads = false;                        // this process has the first rank, which is to tell; others have no rates
+  bool is_rank_zero = false;                 // this process has the first rank, which is to tell; others have no rates
   CostModel cost;                            // the rates of one of them; what was not measured is as it comes
 };
 

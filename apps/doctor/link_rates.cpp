@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "apps/doctor/doctor.h"
-#include "engine/cost/crossings.h"
+#include "engine/cost/inter_node_groups.h"
 #include "kernels/system/seconds.h"
 
 namespace aliquot {
@@ -12,12 +12,12 @@ namespace {
 
 // Parts as models have them; a line through what they take has a latency and a rate.
 constexpr int64_t kSmallPart = int64_t{64} << 10, kLargePart = int64_t{2} << 20;
-constexpr int kRounds = 25, kAttempts = 6;
-constexpr double kBurstSeconds = 0.005, kBesideSeconds = 0.3;
+constexpr int kRounds = 25, kMaxAttempts = 6;
+constexpr double kBurstSeconds = 0.005, kOverlapSeconds = 0.3;
 
-class LinkMeasurement {
+class LinkBenchmark {
  public:
-  LinkMeasurement(World& world, const std::function<void()>& compute)
+  LinkBenchmark(World& world, const std::function<void()>& compute)
       : world_(world),
         ranks_(world.communicator()),
         whole_(ranks_.allocate(kLargePart * ranks_.rank_count(), Category::kSlots, "parts")),
@@ -26,16 +26,17 @@ class LinkMeasurement {
             ranks_.allocate(std::max<int64_t>(1, reduce_staging(ranks_.topology(), count_of(kLargePart)).size_bytes()),
                             Category::kStaging, "reduce-scatter staging")),
         compute_(compute),
-        meeting_(Crossings(ranks_.topology(), 1).replicas.front()),
+        meeting_(InterNodeGroups(ranks_.topology(), 1).replicas.front()),
         lane_(world.device().make_stream(Lane::kGather)) {}
 
   LinkRates measure() {
     compute_();
     LinkRates rates;
     const double small = alone_seconds(kSmallPart), large = alone_seconds(kLargePart);
-    rates.alone = through(small, large);
-    const Beside small_beside = beside(kSmallPart, small), large_beside = beside(kLargePart, large);
-    rates.beside_compute = through(small_beside.seconds, large_beside.seconds);
+    rates.alone = fit_link_cost(small, large);
+    const OverlapSample small_beside = measure_overlap(kSmallPart, small),
+                        large_beside = measure_overlap(kLargePart, large);
+    rates.beside_compute = fit_link_cost(small_beside.seconds, large_beside.seconds);
     rates.compute_share = large_beside.lost_share;
     return rates;
   }
@@ -43,7 +44,7 @@ class LinkMeasurement {
  private:
   static int64_t count_of(int64_t part_bytes) { return part_bytes / static_cast<int64_t>(sizeof(float)); }
 
-  void move(int64_t part_bytes) {
+  void transfer(int64_t part_bytes) {
     ranks_.all_gather_in_place(*lane_, {&whole_, 0}, part_bytes, {"measuring"});
     ranks_.reduce_scatter(
         *lane_,
@@ -51,12 +52,12 @@ class LinkMeasurement {
         {"measuring"});
   }
 
-  void meet() {
+  void barrier() {
     ranks_.barrier(*lane_, {"measuring"});
     lane_->synchronize();
   }
 
-  double agreed(double value, Reduction reduction) {
+  double all_reduce_value(double value, Reduction reduction) {
     ranks_.all_reduce(*lane_, {&value, 1}, reduction, {"measuring"});
     lane_->synchronize();
     return value;
@@ -67,51 +68,52 @@ class LinkMeasurement {
   double alone_seconds(int64_t part_bytes) {
     std::vector<double> seconds;
     for (int round = 0; round <= kRounds; ++round) {
-      meet();
+      barrier();
       for (const double since = now_seconds(); now_seconds() - since < kBurstSeconds;) compute_();
       const double began = now_seconds();
-      move(part_bytes);
+      transfer(part_bytes);
       lane_->synchronize();
       if (round > 0) seconds.push_back((now_seconds() - began) / 2);
     }
     std::ranges::sort(seconds);
-    return agreed(seconds[seconds.size() / 2], Reduction::kMax);
+    return all_reduce_value(seconds[seconds.size() / 2], Reduction::kMax);
   }
 
-  struct Beside {
+  struct OverlapSample {
     double seconds = 0, lost_share = 0;
   };
 
   /// The same while the rank's own thread computes, and what that loses.
-  Beside beside(int64_t part_bytes, double alone) {
-    Beside best{.seconds = 1e9};
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
-      const Beside now = beside_once(part_bytes, alone);
+  OverlapSample measure_overlap(int64_t part_bytes, double alone) {
+    OverlapSample best{.seconds = 1e9};
+    for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+      const OverlapSample now = measure_overlap_once(part_bytes, alone);
       if (now.seconds < best.seconds) best = now;
     }
     return best;
   }
 
-  Beside beside_once(int64_t part_bytes, double alone) {
-    meet();
+  OverlapSample measure_overlap_once(int64_t part_bytes, double alone) {
+    barrier();
     const double computing_began = now_seconds();
     int64_t pieces = 0;
-    for (; now_seconds() - computing_began < kBesideSeconds; ++pieces) compute_();
+    for (; now_seconds() - computing_began < kOverlapSeconds; ++pieces) compute_();
     const double piece_seconds = (now_seconds() - computing_began) / static_cast<double>(pieces);
-    const auto times = static_cast<int64_t>(agreed(std::ceil(kBesideSeconds / (2 * alone)), Reduction::kMax));
-    meet();
+    const auto times =
+        static_cast<int64_t>(all_reduce_value(std::ceil(kOverlapSeconds / (2 * alone)), Reduction::kMax));
+    barrier();
     std::atomic<bool> done = false;
     const double began = now_seconds();
-    for (int64_t i = 0; i < times; ++i) move(part_bytes);
+    for (int64_t i = 0; i < times; ++i) transfer(part_bytes);
     lane_->run([&done] { done = true; });
     for (pieces = 0; !done; ++pieces) compute_();
     const double took = now_seconds() - began;
     const double lost = std::clamp(1 - static_cast<double>(pieces) * piece_seconds / took, 0.0, 1.0);
-    return {.seconds = agreed(took, Reduction::kMax) / (2 * static_cast<double>(times)),
-            .lost_share = agreed(lost, Reduction::kSum) / ranks_.rank_count()};
+    return {.seconds = all_reduce_value(took, Reduction::kMax) / (2 * static_cast<double>(times)),
+            .lost_share = all_reduce_value(lost, Reduction::kSum) / ranks_.rank_count()};
   }
 
-  LinkCost through(double small, double large) const {
+  LinkCost fit_link_cost(double small, double large) const {
     const auto bytes = [&](int64_t part_bytes) {
       const int64_t reduced = meeting_.reduced_bytes(part_bytes / static_cast<int64_t>(sizeof(float)), DType::kFloat32);
       return static_cast<double>(meeting_.gathered_bytes(part_bytes) + reduced) / 2;
@@ -128,14 +130,14 @@ class LinkMeasurement {
   Buffer sums_;
   SymmetricBuffer staging_;
   const std::function<void()>& compute_;
-  Meeting meeting_;
+  GroupPlacement meeting_;
   std::unique_ptr<Stream> lane_;  // joined before what its work uses goes
 };
 
 }  // namespace
 
 LinkRates measure_links(World& world, const std::function<void()>& compute) {
-  return LinkMeasurement(world, compute).measure();
+  return LinkBenchmark(world, compute).measure();
 }
 
 }  // namespace aliquot

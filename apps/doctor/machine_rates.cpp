@@ -8,7 +8,7 @@ namespace {
 
 int threads_of(Device& device) {
   if (device.kind() != DeviceKind::kHost) return 1;
-  return host(*device.make_stream(Lane::kCompute)).pool().thread_count();
+  return as_host_stream(*device.make_stream(Lane::kCompute)).pool().thread_count();
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ MachineRates measure_machine(DeviceChoice device) {
                         .threads_per_rank = threads_of(world.device()),
                         .ranks_on_node = static_cast<int>(world.topology().ranks_of_node(0).size()),
                         .several_nodes = !world.topology().one_node(),
-                        .leads = true,
+                        .is_rank_zero = true,
                         .cost = cost};
              },
              {.device = device});

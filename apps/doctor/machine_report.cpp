@@ -22,23 +22,23 @@
 namespace aliquot {
 namespace {
 
-constexpr const char* kConfigureAgain = "then configure and build again";
+constexpr const char* kReconfigureHint = "then configure and build again";
 
 std::string bf16_text() {
-  switch (bf16_products()) {
-    case Bf16Products::kTiles: return "products by tiles (AMX)";
-    case Bf16Products::kPairs: return "products by pairs (AVX512_BF16)";
-    case Bf16Products::kWidened: break;
+  switch (selected_bf16_product_method()) {
+    case Bf16ProductMethod::kTiles: return "products by tiles (AMX)";
+    case Bf16ProductMethod::kPairs: return "products by pairs (AVX512_BF16)";
+    case Bf16ProductMethod::kWidened: break;
   }
   return "products in fp32";
 }
 
-void look_at_host(MachineReport& report) {
+void report_host(MachineReport& report) {
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   report.lines.push_back({"aliquot", std::string(version())});
   report.lines.push_back({"cores", fmt::format("{}", std::thread::hardware_concurrency())});
-  report.lines.push_back(
-      {"memory", fmt::format("{}, {} of them free to take", bytes_text(memory), bytes_text(available_memory_bytes()))});
+  report.lines.push_back({"memory", fmt::format("{}, {} of them free to take", format_bytes(memory),
+                                                format_bytes(available_memory_bytes()))});
   report.lines.push_back({"loops", std::string(name(best_isa()))});
   report.lines.push_back({"bf16", bf16_text()});
   report.lines.push_back({"HDF5", std::string(hdf5_version())});
@@ -55,18 +55,18 @@ bool has_nvidia_gpu() {
   return false;
 }
 
-void look_at_gpus(MachineReport& report) {
-  const BuildPart cuda = cuda_part();
+void report_gpus(MachineReport& report) {
+  const BuildFeature cuda = cuda_part();
   report.lines.push_back(
-      {"CUDA", fmt::format("{} ({})", cuda.is_there ? "in this build" : "not in this build", cuda.why)});
+      {"CUDA", fmt::format("{} ({})", cuda.is_available ? "in this build" : "not in this build", cuda.why)});
   const int count = cuda_device_count();
   for (int gpu = 0; gpu < count; ++gpu) report.lines.push_back({"GPU", make_cuda_device(gpu)->describe()});
   if (count > 0) return;
   report.lines.push_back({"GPU", has_nvidia_gpu() ? "there is one of NVIDIA's, which cannot be used" : "none"});
   if (!has_nvidia_gpu()) return;
-  if (!cuda.is_there) {
+  if (!cuda.is_available) {
     report.missing.push_back(
-        fmt::format("GPU parts: install NVIDIA's CUDA toolkit and NCCL, {} with -DALIQUOT_CUDA=ON", kConfigureAgain));
+        fmt::format("GPU parts: install NVIDIA's CUDA toolkit and NCCL, {} with -DALIQUOT_CUDA=ON", kReconfigureHint));
     return;
   }
   try {
@@ -76,7 +76,7 @@ void look_at_gpus(MachineReport& report) {
   }
 }
 
-std::string found_on_path(std::string_view program) {
+std::string find_on_path(std::string_view program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
@@ -105,34 +105,34 @@ bool mpi_starts() {
   return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void look_for_launchers(MachineReport& report) {
-  const std::string mpirun = found_on_path("mpirun"), srun = found_on_path("srun");
+void report_launchers(MachineReport& report) {
+  const std::string mpirun = find_on_path("mpirun"), srun = find_on_path("srun");
   for (const std::string& launcher : {mpirun, srun}) {
     if (!launcher.empty()) report.lines.push_back({"launcher", launcher});
   }
   if (mpirun.empty() && srun.empty()) report.missing.push_back("a launcher of processes: apt install openmpi-bin");
 }
 
-void look_at_mpi(MachineReport& report) {
-  const BuildPart mpi = mpi_part();
-  if (!mpi.is_there) {
+void report_mpi(MachineReport& report) {
+  const BuildFeature mpi = mpi_part();
+  if (!mpi.is_available) {
     report.lines.push_back({"MPI", fmt::format("not in this build ({})", mpi.why)});
     report.missing.push_back(
-        fmt::format("MPI, for several processes: apt install libopenmpi-dev openmpi-bin, {}", kConfigureAgain));
+        fmt::format("MPI, for several processes: apt install libopenmpi-dev openmpi-bin, {}", kReconfigureHint));
     return;
   }
   const bool starts = mpi_starts();
   report.lines.push_back(
       {"MPI",
        fmt::format("{}; {}", mpi.why, starts ? "any thread may call it (MPI_THREAD_MULTIPLE)" : "does not start")});
-  look_for_launchers(report);
+  report_launchers(report);
   if (!starts)
     report.missing.push_back(
         "an MPI that starts and lets any thread call it: mpirun -n 1 aliquot train --steps 1 says why");
 }
 
 /// Megabits a second, or nothing where the system does not know.
-std::string speed_of(const std::filesystem::path& link) {
+std::string read_link_speed(const std::filesystem::path& link) {
   int64_t megabits = 0;
   std::ifstream(link / "speed") >> megabits;
   if (megabits <= 0) return "speed unknown";
@@ -140,13 +140,14 @@ std::string speed_of(const std::filesystem::path& link) {
                           : fmt::format("{} Mbit/s", megabits);
 }
 
-void look_at_links(MachineReport& report) {
+void report_links(MachineReport& report) {
   std::error_code ignored;
   std::vector<std::string> texts;
   for (const auto& link : std::filesystem::directory_iterator("/sys/class/net", ignored)) {
     std::string state;
     std::ifstream(link.path() / "operstate") >> state;
-    if (state == "up") texts.push_back(fmt::format("{}, {}", link.path().filename().string(), speed_of(link.path())));
+    if (state == "up")
+      texts.push_back(fmt::format("{}, {}", link.path().filename().string(), read_link_speed(link.path())));
   }
   for (const auto& adapter : std::filesystem::directory_iterator("/sys/class/infiniband", ignored)) {
     std::string number, rate;
@@ -161,10 +162,10 @@ void look_at_links(MachineReport& report) {
 
 MachineReport report_machine() {
   MachineReport report;
-  look_at_host(report);
-  look_at_mpi(report);  // before anything that starts threads: it forks
-  look_at_gpus(report);
-  look_at_links(report);
+  report_host(report);
+  report_mpi(report);  // before anything that starts threads: it forks
+  report_gpus(report);
+  report_links(report);
   return report;
 }
 

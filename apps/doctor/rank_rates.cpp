@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "apps/doctor/doctor.h"
-#include "apps/models/cuda/model_loops_cuda.h"
+#include "apps/models/cuda/backend_cuda.h"
 #include "kernels/device/host_stream.h"
 #include "kernels/elementwise/kernels.h"
 #include "kernels/system/seconds.h"
@@ -33,14 +33,14 @@ class RankRates {
         stream_(world.device().make_stream(Lane::kCompute)),
         inside_(world.communicator().split(world.topology().node_of_rank[world.rank()], world.rank())),
         gradients_(inside_->allocate(sizes.elements * 4, Category::kGradients, "gradients")),
-        loops_(on_gpu() ? make_cuda_model_loops(world.device()) : make_host_model_loops(host(*stream_).pool())) {
-    loops_->compute_on(*stream_);
+        backend_(on_gpu() ? make_cuda_backend(world.device()) : make_host_backend(as_host_stream(*stream_).pool())) {
+    backend_->compute_on(*stream_);
     for (Buffer& array : arrays_) {
       array = world.device().allocate(sizes.elements * 4, Category::kStaging, "measured arrays");
       fill(array.data());
     }
     fill(gradients_.local());
-    scratch_ = world.device().allocate(loops_->product_scratch_elements(product_type(), product_type()) * 4,
+    scratch_ = world.device().allocate(backend_->product_scratch_elements(product_type(), product_type()) * 4,
                                        Category::kStaging, "scratch of products");
     const Segment all{.offset = 0, .count = sizes.elements, .global_offset = 0, .parameter = 0};
     segment_ = world.device().allocate(sizeof all, Category::kStaging, "segment");
@@ -50,8 +50,8 @@ class RankRates {
 
   CostModel measure() {
     CostModel cost = on_gpu() ? CostModel::typical_gpu() : CostModel::typical_host();
-    if (inside_->rank_count() > 1) cost.inside_node = link_inside();
-    if (!world_.topology().one_node()) measure_between(cost);
+    if (inside_->rank_count() > 1) cost.inside_node = measure_node_link();
+    if (!world_.topology().one_node()) measure_network_link(cost);
     if (!on_gpu()) cost.cores_per_thread = cores_per_thread();
     const auto elements = static_cast<double>(sizes_.elements);
     cost.copy_bytes_per_second =
@@ -95,7 +95,7 @@ class RankRates {
     return least;
   }
 
-  LinkCost link_inside() {
+  LinkCost measure_node_link() {
     const int ranks = inside_->rank_count();
     const int64_t part = sizes_.elements / ranks;
     LinkCost link;
@@ -103,7 +103,7 @@ class RankRates {
     link.bytes_per_second = static_cast<double>(part * 4) * (ranks - 1) / least_seconds([&] { reduce(part); });
     return link;
   }
-  void measure_between(CostModel& cost) {
+  void measure_network_link(CostModel& cost) {
     const LinkRates links = measure_links(world_, [&] {
       product();
       stream_->synchronize();
@@ -125,7 +125,7 @@ class RankRates {
   double cores_per_thread() const {
     const std::vector<bool> cores = allowed_cores();
     const auto count = static_cast<double>(std::count(cores.begin(), cores.end(), true));
-    return count / inside_->rank_count() / host(*stream_).pool().thread_count();
+    return count / inside_->rank_count() / as_host_stream(*stream_).pool().thread_count();
   }
   void update() {
     const auto floats = [&](size_t array) { return reinterpret_cast<float*>(arrays_[array].data()); };
@@ -145,7 +145,7 @@ class RankRates {
                         .inputs = sizes_.depth,
                         .outputs = sizes_.columns,
                         .scratch = reinterpret_cast<float*>(scratch_.data())};
-    loops_->linear_forward(linear, values(0), nullptr, values(2));
+    backend_->linear_forward(linear, values(0), nullptr, values(2));
   }
 
   World& world_;
@@ -153,7 +153,7 @@ class RankRates {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Communicator> inside_;
   SymmetricBuffer gradients_;
-  std::unique_ptr<ModelLoops> loops_;
+  std::unique_ptr<Backend> backend_;
   Buffer arrays_[4], scratch_, segment_;
 };
 

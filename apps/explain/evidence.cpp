@@ -9,17 +9,17 @@ bool has_times(const FlightRecord& record) {
   return std::ranges::any_of(record.entries, [](const FlightEntry& entry) { return entry.begun >= 0; });
 }
 
-bool was_told_to_end(const FlightRecord& record) { return record.why.starts_with(kToldToEnd); }
+bool was_ended_by_launcher(const FlightRecord& record) { return record.why.starts_with(kEndedByLauncher); }
 
 }  // namespace
 
 Evidence::Evidence(std::vector<FlightRecord> flights)
     : records(std::move(flights)),
       timed(std::ranges::any_of(records, has_times)),
-      told_to_end(std::ranges::all_of(records, was_told_to_end)) {
+      ended_by_launcher(std::ranges::all_of(records, was_ended_by_launcher)) {
   std::ranges::sort(records, {}, &FlightRecord::rank);
   for (const FlightRecord& record : records) by_rank[record.rank] = &record;
-  crossings = crossings_of(records);
+  collectives = match_collectives(records);
 }
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "apps/explain/crossings.h"
+#include "apps/explain/collectives.h"
 #include "sharding/flight/flight_file.h"
 
 namespace aliquot {
@@ -18,18 +18,18 @@ struct Evidence {
   const FlightRecord& of(int rank) const { return *by_rank.at(rank); }
   bool has(int rank) const { return by_rank.contains(rank); }
   /// Whether its record was cut short: what that lacks may have come.
-  bool is_cut(int rank) const { return has(rank) && !of(rank).whole; }
+  bool is_truncated(int rank) const { return has(rank) && !of(rank).complete; }
   /// Whether it is known when ranks came to it, or else only who issued it.
-  bool is_timed(const Crossing& crossing) const { return timed || crossing.is_meeting; }
+  bool is_timed(const CollectiveRecord& collective) const { return timed || collective.is_rendezvous; }
   /// Whether the rank that noted it came to it, as far as that is known.
-  bool came_to(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
+  bool has_reached(const FlightEntry& entry) const { return !timed || entry.begun >= 0; }
 
   std::vector<FlightRecord> records;  // by rank
   std::map<int, const FlightRecord*> by_rank;
-  std::vector<Crossing> crossings;
+  std::vector<CollectiveRecord> collectives;
   /// Streams noted when they began and ended collectives; a GPU's do not, and who issued them is all that is known.
   bool timed;
-  bool told_to_end;  // every rank that left a record was ended by the launcher, and none of them failed
+  bool ended_by_launcher;  // every rank that left a record was ended by the launcher, and none of them failed
 };
 
 }  // namespace aliquot

@@ -16,7 +16,7 @@ namespace {
 bool same(const FlightEntry& a, const FlightEntry& b) { return a.what.packed() == b.what.packed() && a.unit == b.unit; }
 
 std::string difference(const FlightEntry& a, const FlightEntry& b) {
-  if (a.is_meeting) return "another purpose";
+  if (a.is_rendezvous) return "another purpose";
   if (a.what.kind != b.what.kind) return "another operation";
   if (a.what.count != b.what.count) return "another count";
   if (a.what.dtype != b.what.dtype) return "another type of number";
@@ -24,10 +24,12 @@ std::string difference(const FlightEntry& a, const FlightEntry& b) {
 }
 
 /// The ranks in groups of those that came with the same.
-std::vector<std::vector<int>> camps_of(const Crossing& crossing) {
+std::vector<std::vector<int>> group_by_operation(const CollectiveRecord& collective) {
   std::vector<std::vector<int>> camps;
-  for (const auto& [rank, entry] : crossing.by_rank) {
-    const auto alike = [&, mine = entry](const auto& camp) { return same(*crossing.by_rank.at(camp.front()), *mine); };
+  for (const auto& [rank, entry] : collective.by_rank) {
+    const auto alike = [&, mine = entry](const auto& camp) {
+      return same(*collective.by_rank.at(camp.front()), *mine);
+    };
     const auto found = std::ranges::find_if(camps, alike);
     (found != camps.end() ? *found : camps.emplace_back()).push_back(rank);
   }
@@ -36,18 +38,18 @@ std::vector<std::vector<int>> camps_of(const Crossing& crossing) {
 }
 
 /// The first collective, in the order of the rank that came first, to which ranks came with different operations.
-std::string different_operations(const Evidence& evidence) {
-  const Crossing* first = nullptr;
-  const auto place = [](const Crossing& crossing) { return crossing.by_rank.begin()->second->number; };
-  for (const Crossing& crossing : evidence.crossings) {
-    if (camps_of(crossing).size() < 2) continue;
-    if (first == nullptr || place(crossing) < place(*first)) first = &crossing;
+std::string mismatch_text(const Evidence& evidence) {
+  const CollectiveRecord* first = nullptr;
+  const auto place = [](const CollectiveRecord& collective) { return collective.by_rank.begin()->second->number; };
+  for (const CollectiveRecord& collective : evidence.collectives) {
+    if (group_by_operation(collective).size() < 2) continue;
+    if (first == nullptr || place(collective) < place(*first)) first = &collective;
   }
   if (first == nullptr) return {};
-  const auto camps = camps_of(*first);
+  const auto camps = group_by_operation(*first);
   const FlightEntry& usual = *first->by_rank.at(camps[0].front());
-  std::string text = fmt::format("Ranks went apart at {}: {} came with {}", place_text(*first), ranks_text(camps[0]),
-                                 operation_text(usual));
+  std::string text = fmt::format("Ranks went apart at {}: {} came with {}", collective_text(*first),
+                                 ranks_text(camps[0]), operation_text(usual));
   for (size_t i = 1; i < camps.size(); ++i) {
     const FlightEntry& other = *first->by_rank.at(camps[i].front());
     text += fmt::format(", {} with {}: {}", ranks_text(camps[i]), operation_text(other), difference(usual, other));
@@ -55,10 +57,10 @@ std::string different_operations(const Evidence& evidence) {
   return text + ".\n";
 }
 
-std::string of_last_collective(const Evidence& evidence, const FlightRecord& record) {
+std::string last_collective_text(const Evidence& evidence, const FlightRecord& record) {
   const FlightEntry* last = nullptr;
   for (const FlightEntry& entry : record.entries) {
-    if (evidence.came_to(entry)) last = &entry;
+    if (evidence.has_reached(entry)) last = &entry;
   }
   if (last == nullptr) return {};
   return fmt::format("  last {} {}, #{} of the {} lane, {:.1f} s before this{}\n", evidence.timed ? "began" : "issued",
@@ -68,7 +70,7 @@ std::string of_last_collective(const Evidence& evidence, const FlightRecord& rec
 }
 
 /// When the records were written, by the clocks of their nodes; nothing where none says it.
-std::string when_written(const Evidence& evidence) {
+std::string write_time_text(const Evidence& evidence) {
   std::set<std::string> times;
   for (const FlightRecord& record : evidence.records) {
     if (!record.written_utc.empty()) times.insert(record.written_utc);
@@ -78,20 +80,20 @@ std::string when_written(const Evidence& evidence) {
   return fmt::format(", from {} to {}", date_text(*times.begin()), date_text(*times.rbegin()));
 }
 
-std::string who_left_records(const Evidence& evidence) {
+std::string record_count_text(const Evidence& evidence) {
   const int rank_count = evidence.records.front().rank_count;
   std::vector<int> none;
   for (int rank = 0; rank < rank_count; ++rank) {
     if (!evidence.has(rank)) none.push_back(rank);
   }
-  return fmt::format("{} of {} ranks left a record{}{}.\n", evidence.records.size(), rank_count, when_written(evidence),
-                     none.empty() ? "" : fmt::format("; {} left none", ranks_text(none)));
+  return fmt::format("{} of {} ranks left a record{}{}.\n", evidence.records.size(), rank_count,
+                     write_time_text(evidence), none.empty() ? "" : fmt::format("; {} left none", ranks_text(none)));
 }
 
-std::string of_cut_records(const Evidence& evidence) {
+std::string truncated_records_text(const Evidence& evidence) {
   std::vector<int> cut;
   for (const FlightRecord& record : evidence.records) {
-    if (!record.whole) cut.push_back(record.rank);
+    if (!record.complete) cut.push_back(record.rank);
   }
   if (cut.empty()) return {};
   const bool one = cut.size() == 1;
@@ -100,9 +102,9 @@ std::string of_cut_records(const Evidence& evidence) {
 }
 
 /// What it was in on the host, however many threads of it.
-std::string of_meetings(const FlightRecord& record) {
+std::string host_waits_text(const FlightRecord& record) {
   std::string text;
-  for (const FlightEntry& meeting : record.meetings) {
+  for (const FlightEntry& meeting : record.rendezvous) {
     if (meeting.ended >= 0) continue;
     text += fmt::format("  was in meeting #{}{}, for {:.1f} s\n", meeting.sequence,
                         label_text(meeting.unit, meeting.step), waited_seconds(meeting, record));
@@ -116,7 +118,7 @@ std::string line_of(const Evidence& evidence, const FlightRecord& record, int sa
   std::string text = fmt::format("\nrank {}: {}\n", record.rank,
                                  said == record.rank ? why : fmt::format("says what rank {} says", said));
   if (!record.place.empty()) text += fmt::format("  was at {}\n", record.place);
-  return text + (record.whole ? of_last_collective(evidence, record) : "") + of_meetings(record);
+  return text + (record.complete ? last_collective_text(evidence, record) : "") + host_waits_text(record);
 }
 
 }  // namespace
@@ -128,14 +130,14 @@ std::string date_text(std::string utc) {
 
 std::string explain(std::vector<FlightRecord> records) {
   const Evidence evidence(std::move(records));
-  std::string text = who_left_records(evidence) + of_cut_records(evidence);
-  if (evidence.told_to_end)
+  std::string text = record_count_text(evidence) + truncated_records_text(evidence);
+  if (evidence.ended_by_launcher)
     text +=
         "The launcher told all of them to end, and none says that it failed: another rank died, or somebody stopped "
         "the job.\n";
-  std::string found = different_operations(evidence);
-  if (found.empty()) found = missing_ranks(evidence);
-  found += late_ranks(evidence);
+  std::string found = mismatch_text(evidence);
+  if (found.empty()) found = missing_ranks_text(evidence);
+  found += late_ranks_text(evidence);
   text += found.empty() ? "All that is recorded went alike on all of them: what each said is below.\n" : found;
   std::map<std::string, int> said;
   for (const FlightRecord& record : evidence.records)

@@ -13,14 +13,14 @@ namespace {
 using Span = std::pair<double, double>;
 
 /// A rank that came last, over all collectives that all came to.
-struct Lateness {
+struct StragglerWaits {
   std::map<int, std::vector<Span>> waits;  // of each other rank
   int count = 0;
   double most_seconds = 0;
   const FlightEntry* most = nullptr;
 };
 
-double covered_seconds(std::vector<Span> spans) {
+double union_seconds(std::vector<Span> spans) {
   std::ranges::sort(spans);
   double seconds = 0, until = spans.front().first;
   for (const auto& [from, to] : spans) {
@@ -39,42 +39,45 @@ double recorded_seconds(const FlightRecord& record) {
   return record.written - first;
 }
 
-void add_lateness(const Evidence& evidence, const Crossing& crossing, std::map<int, Lateness>& late) {
+void add_wait_times(const Evidence& evidence, const CollectiveRecord& collective, std::map<int, StragglerWaits>& late) {
   // Who waits in a meeting may be beside training, and lose nothing by it.
-  if (crossing.is_meeting || crossing.members->size() < 2 || crossing.by_rank.size() < crossing.members->size()) return;
+  if (collective.is_rendezvous || collective.members->size() < 2 ||
+      collective.by_rank.size() < collective.members->size())
+    return;
   std::map<int, double> waited;
-  for (const auto& [rank, entry] : crossing.by_rank) {
+  for (const auto& [rank, entry] : collective.by_rank) {
     const double seconds = waited_seconds(*entry, evidence.of(rank));
-    if (seconds < 0 || (evidence.told_to_end && entry->ended < 0)) return;  // who was told last waited for who was gone
+    if (seconds < 0 || (evidence.ended_by_launcher && entry->ended < 0))
+      return;  // who was told last waited for who was gone
     waited[rank] = seconds;
   }
   const auto by_seconds = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto [last, least] = *std::ranges::min_element(waited, by_seconds);
-  Lateness& of_last = late[last];
+  StragglerWaits& of_last = late[last];
   ++of_last.count;
   for (const auto& [rank, seconds] : waited) {
-    const double begun = crossing.by_rank.at(rank)->begun;
+    const double begun = collective.by_rank.at(rank)->begun;
     if (rank != last) of_last.waits[rank].emplace_back(begun, begun + seconds - least);
   }
   const double most = std::ranges::max_element(waited, by_seconds)->second - least;
   if (most < of_last.most_seconds) return;
   of_last.most_seconds = most;
-  of_last.most = crossing.by_rank.at(last);
+  of_last.most = collective.by_rank.at(last);
 }
 
 }  // namespace
 
-std::string late_ranks(const Evidence& evidence) {
+std::string late_ranks_text(const Evidence& evidence) {
   constexpr double kPartThatMatters = 0.1, kSecondsThatMatter = 0.05;
-  std::map<int, Lateness> late;
-  for (const Crossing& crossing : evidence.crossings) add_lateness(evidence, crossing, late);
+  std::map<int, StragglerWaits> late;
+  for (const CollectiveRecord& collective : evidence.collectives) add_wait_times(evidence, collective, late);
   int count = 0;
   for (const auto& [rank, of_rank] : late) count += of_rank.count;
   std::string text;
   for (const auto& [rank, of_rank] : late) {
     double seconds = 0, recorded = 0;
     for (const auto& [other, spans] : of_rank.waits) {
-      const double waited = covered_seconds(spans);
+      const double waited = union_seconds(spans);
       if (waited > seconds) seconds = waited, recorded = recorded_seconds(evidence.of(other));
     }
     if (seconds < std::max(kSecondsThatMatter, kPartThatMatters * recorded)) continue;

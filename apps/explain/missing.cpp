@@ -10,20 +10,20 @@ namespace aliquot {
 namespace {
 
 /// The last that the rank came to, in the order that has the one it is missing from, before that.
-const FlightEntry* last_before(const Evidence& evidence, const Crossing& missed, int rank) {
+const FlightEntry* last_before(const Evidence& evidence, const CollectiveRecord& missed, int rank) {
   const FlightEntry* last = nullptr;
-  for (const Crossing& crossing : evidence.crossings) {
-    const auto found = crossing.by_rank.find(rank);
-    if (!in_one_order(crossing, missed) || found == crossing.by_rank.end()) continue;
-    if (evidence.came_to(*found->second) && crossing.sequence < missed.sequence) last = found->second;
+  for (const CollectiveRecord& collective : evidence.collectives) {
+    const auto found = collective.by_rank.find(rank);
+    if (!in_same_order(collective, missed) || found == collective.by_rank.end()) continue;
+    if (evidence.has_reached(*found->second) && collective.sequence < missed.sequence) last = found->second;
   }
   return last;
 }
 
-std::string of_missing(const Evidence& evidence, const UnendedCrossing& wait, int rank) {
+std::string missing_rank_text(const Evidence& evidence, const PendingCollective& wait, int rank) {
   const FlightRecord& record = evidence.of(rank);
   std::string text = fmt::format("  rank {} ", rank);
-  const FlightEntry* last = last_before(evidence, *wait.crossing, rank);
+  const FlightEntry* last = last_before(evidence, *wait.collective, rank);
   text += last == nullptr ? "had come to none there before"
                           : fmt::format("had last come to #{} there, {}", last->sequence, operation_text(*last));
   if (last != nullptr && last->ended >= 0)
@@ -32,7 +32,7 @@ std::string of_missing(const Evidence& evidence, const UnendedCrossing& wait, in
   return text + ".\n";
 }
 
-std::string of_ranks_without_records(const std::vector<int>& ranks) {
+std::string missing_records_text(const std::vector<int>& ranks) {
   if (ranks.empty()) return {};
   const bool one = ranks.size() == 1;
   return fmt::format("  {} left no record: {} killed, or {} gone, or {} elsewhere.\n", ranks_text(ranks),
@@ -41,29 +41,29 @@ std::string of_ranks_without_records(const std::vector<int>& ranks) {
 }
 
 /// "collective #13 of the reduce lane, reduce-scatter of 256 float32 (h.1, step 3)", "meeting #7 (save, step 20)".
-std::string where(const UnendedCrossing& wait) {
-  const FlightEntry& entry = *wait.crossing->by_rank.at(wait.waiting.front());
-  const std::string place = place_text(*wait.crossing);
-  return entry.is_meeting ? place + label_text(entry.unit, entry.step) : place + ", " + operation_text(entry);
+std::string where(const PendingCollective& wait) {
+  const FlightEntry& entry = *wait.collective->by_rank.at(wait.waiting.front());
+  const std::string place = collective_text(*wait.collective);
+  return entry.is_rendezvous ? place + label_text(entry.unit, entry.step) : place + ", " + operation_text(entry);
 }
 
-std::string never_came(const Evidence& evidence, const UnendedCrossing& wait, const std::vector<int>& ranks) {
-  const bool timed = evidence.is_timed(*wait.crossing);
+std::string never_arrived_text(const Evidence& evidence, const PendingCollective& wait, const std::vector<int>& ranks) {
+  const bool timed = evidence.is_timed(*wait.collective);
   std::string text = fmt::format("{} never came to {}, {} {} {}.\n", ranks_text(ranks), where(wait),
                                  timed ? "where" : "which", ranks_text(wait.waiting), timed ? "waited" : "had issued");
   text.front() = 'R';
   std::vector<int> without_records;
   for (const int rank : ranks) {
     if (evidence.has(rank)) {
-      text += of_missing(evidence, wait, rank);
+      text += missing_rank_text(evidence, wait, rank);
     } else {
       without_records.push_back(rank);
     }
   }
-  return text + of_ranks_without_records(without_records);
+  return text + missing_records_text(without_records);
 }
 
-std::string came_late(const UnendedCrossing& wait) {
+std::string late_arrival_text(const PendingCollective& wait) {
   std::string text = fmt::format("{} came to {}, when {} had given up.\n", ranks_text(wait.late), where(wait),
                                  ranks_text(wait.waiting));
   text.front() = 'R';
@@ -72,10 +72,10 @@ std::string came_late(const UnendedCrossing& wait) {
 
 /// Who is missing there and waits for nobody is the one that the others wait for in the end. In a meeting a thread of its own
 /// may be missed while the rank's waits in a collective.
-std::vector<int> roots_of(const std::vector<UnendedCrossing>& waits, const UnendedCrossing& wait) {
+std::vector<int> root_causes(const std::vector<PendingCollective>& waits, const PendingCollective& wait) {
   std::set<int> waiting;
-  for (const UnendedCrossing& each : waits) {
-    if (each.crossing->is_meeting || !wait.crossing->is_meeting)
+  for (const PendingCollective& each : waits) {
+    if (each.collective->is_rendezvous || !wait.collective->is_rendezvous)
       waiting.insert(each.waiting.begin(), each.waiting.end());
   }
   std::vector<int> roots;
@@ -84,28 +84,29 @@ std::vector<int> roots_of(const std::vector<UnendedCrossing>& waits, const Unend
 }
 
 /// Without times a rank may wait unseen, and who left no record comes first; where all others were told to end, alone.
-std::string never_came(const Evidence& evidence, const std::vector<UnendedCrossing>& waits) {
+std::string never_arrived_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   const auto is_gone = [&](int rank) { return !evidence.has(rank); };
   for (const bool gone_first : {true, false}) {
-    if (gone_first ? evidence.timed && !evidence.told_to_end : evidence.told_to_end) continue;
-    for (const UnendedCrossing& wait : waits) {
-      std::vector<int> roots = roots_of(waits, wait);
-      if (evidence.told_to_end) std::erase_if(roots, [&](int rank) { return !is_gone(rank); });
-      if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty()) return never_came(evidence, wait, roots);
+    if (gone_first ? evidence.timed && !evidence.ended_by_launcher : evidence.ended_by_launcher) continue;
+    for (const PendingCollective& wait : waits) {
+      std::vector<int> roots = root_causes(waits, wait);
+      if (evidence.ended_by_launcher) std::erase_if(roots, [&](int rank) { return !is_gone(rank); });
+      if (gone_first ? std::ranges::any_of(roots, is_gone) : !roots.empty())
+        return never_arrived_text(evidence, wait, roots);
     }
   }
   return {};
 }
 
 /// No verdict: a job that somebody stopped may have hung before, or have been slow.
-std::string long_waits(const Evidence& evidence, const std::vector<UnendedCrossing>& waits) {
+std::string long_waits_text(const Evidence& evidence, const std::vector<PendingCollective>& waits) {
   constexpr double kLongSeconds = 5;
-  for (const UnendedCrossing& wait : waits) {
-    const std::vector<int> roots = roots_of(waits, wait);
-    if (roots.empty() || !evidence.is_timed(*wait.crossing)) continue;
+  for (const PendingCollective& wait : waits) {
+    const std::vector<int> roots = root_causes(waits, wait);
+    if (roots.empty() || !evidence.is_timed(*wait.collective)) continue;
     double seconds = 0;
     for (const int rank : wait.waiting)
-      seconds = std::max(seconds, waited_seconds(*wait.crossing->by_rank.at(rank), evidence.of(rank)));
+      seconds = std::max(seconds, waited_seconds(*wait.collective->by_rank.at(rank), evidence.of(rank)));
     if (seconds < kLongSeconds) continue;
     std::string text = fmt::format("{} had waited {:.1f} s by then in {}, to which {} had not come.\n",
                                    ranks_text(wait.waiting), seconds, where(wait), ranks_text(roots));
@@ -117,16 +118,16 @@ std::string long_waits(const Evidence& evidence, const std::vector<UnendedCrossi
 
 }  // namespace
 
-std::string missing_ranks(const Evidence& evidence) {
-  const std::vector<UnendedCrossing> waits = waits_of(evidence);
+std::string missing_ranks_text(const Evidence& evidence) {
+  const std::vector<PendingCollective> waits = find_pending_collectives(evidence);
   if (waits.empty()) return {};
-  if (std::string text = never_came(evidence, waits); !text.empty()) return text;
-  if (evidence.told_to_end) return long_waits(evidence, waits);
-  for (const UnendedCrossing& wait : waits) {
-    if (wait.missing.empty()) return came_late(wait);
+  if (std::string text = never_arrived_text(evidence, waits); !text.empty()) return text;
+  if (evidence.ended_by_launcher) return long_waits_text(evidence, waits);
+  for (const PendingCollective& wait : waits) {
+    if (wait.missing.empty()) return late_arrival_text(wait);
   }
   std::string text = "Ranks wait for one another in a circle:\n";
-  for (const UnendedCrossing& wait : waits)
+  for (const PendingCollective& wait : waits)
     text += fmt::format("  {} in {}, for {}.\n", ranks_text(wait.waiting), where(wait), ranks_text(wait.missing));
   return text;
 }

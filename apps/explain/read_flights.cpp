@@ -20,12 +20,12 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostBytes = 1 << 20;  // 256 lines, and a group for each rank
 
 UsageError refusal(const fs::path& path, std::string_view why) {
-  return UsageError(without_controls(fmt::format("--explain {}: {}.", path.string(), why)));
+  return UsageError(replace_control_characters(fmt::format("--explain {}: {}.", path.string(), why)));
 }
 
 /// What the system refuses is a place that was named wrongly.
 template <typename Call>
-auto asked_of(const fs::path& path, Call&& call) {
+auto with_usage_errors(const fs::path& path, Call&& call) {
   try {
     return call();
   } catch (const FaultError& error) {
@@ -35,7 +35,7 @@ auto asked_of(const fs::path& path, Call&& call) {
 
 std::vector<fs::path> files_of(const fs::path& folder) {
   std::vector<fs::path> files;
-  const auto names = asked_of(folder, [&] { return Directory::open(FileSystem::system(), folder).names(); });
+  const auto names = with_usage_errors(folder, [&] { return Directory::open(FileSystem::system(), folder).names(); });
   for (const std::string& name : names) {
     if (name.starts_with("flight-") && name.ends_with(".txt")) files.push_back(folder / name);
   }
@@ -58,7 +58,8 @@ std::string text_of(const fs::path& path) {
 FlightRecord read_flight(const fs::path& path) {
   std::error_code failed;
   if (!fs::exists(path, failed)) throw refusal(path, "there is no such file");
-  return parse_flight(asked_of(path, [&] { return text_of(path); }), without_controls(path.string()));
+  return parse_flight(with_usage_errors(path, [&] { return text_of(path); }),
+                      replace_control_characters(path.string()));
 }
 
 struct Found {
@@ -86,7 +87,7 @@ std::string files_text(const RunRecords& run) {
   constexpr size_t kNamed = 4;
   std::vector<std::string> names;
   for (const auto& [rank, found] : run) {
-    if (names.size() < kNamed) names.push_back(without_controls(found.file.string()));
+    if (names.size() < kNamed) names.push_back(replace_control_characters(found.file.string()));
   }
   const std::string more = run.size() > kNamed ? fmt::format(" and {} more", run.size() - kNamed) : "";
   return fmt::format("{}{}", fmt::join(names, ", "), more);
@@ -110,20 +111,20 @@ class Runs {
     const auto [before, first] = run.try_emplace(rank, found);
     if (first || fs::equivalent(before->second.file, file, failed)) return;
     if (before->second.time() < found.time()) std::swap(before->second, found);
-    left_out_.push_back(without_controls(fmt::format("{} is left out: {} is of the same rank of the same run.",
-                                                     found.file.string(), before->second.file.string())));
+    left_out_.push_back(replace_control_characters(fmt::format(
+        "{} is left out: {} is of the same rank of the same run.", found.file.string(), before->second.file.string())));
   }
 
   bool empty() const { return runs_.empty(); }
 
   /// Leaves nothing here.
-  void take_newest(Flights& flights) {
+  void take_newest(FlightRecords& flights) {
     const auto older = [](const auto& a, const auto& b) { return is_older(a.second, b.second); };
     const auto newest = std::ranges::max_element(runs_, older);
     for (auto& [rank, found] : newest->second) flights.records.push_back(std::move(found.record));
     runs_.erase(newest);
-    std::ranges::move(left_out_, std::back_inserter(flights.left_out));
-    for (const auto& [name, run] : runs_) flights.left_out.push_back(of_other_run(run));
+    std::ranges::move(left_out_, std::back_inserter(flights.skip_messages));
+    for (const auto& [name, run] : runs_) flights.skip_messages.push_back(of_other_run(run));
     runs_.clear();
   }
 
@@ -134,9 +135,9 @@ class Runs {
 
 }  // namespace
 
-Flights read_flights(const std::vector<fs::path>& places) {
+FlightRecords read_flights(const std::vector<fs::path>& places) {
   Runs runs;
-  Flights flights;
+  FlightRecords flights;
   std::optional<UsageError> first;
   std::error_code failed;
   for (const fs::path& place : places) {
@@ -149,7 +150,7 @@ Flights read_flights(const std::vector<fs::path>& places) {
       try {
         runs.add(file);
       } catch (const UsageError& error) {
-        flights.left_out.push_back(fmt::format("{} It is left out.", error.what()));
+        flights.skip_messages.push_back(fmt::format("{} It is left out.", error.what()));
         if (!first) first = error;
       }
     }

@@ -8,7 +8,7 @@ namespace aliquot {
 namespace {
 
 /// Whether its last line was cut off. What is no file in a folder, a pipe say, is not looked at.
-bool ends_in_mid_line(const std::string& path) {
+bool ends_mid_line(const std::string& path) {
   std::error_code failed;
   if (!std::filesystem::is_regular_file(path, failed)) return false;
   std::ifstream file(path, std::ios::binary);
@@ -59,11 +59,11 @@ Json json(const DoneRecord& r) {
 }
 
 MetricsFile::MetricsFile(std::string path, Mode mode)
-    : path_(std::move(path)), file_(path_, mode == Mode::kAnew ? std::ios::trunc : std::ios::app) {
+    : path_(std::move(path)), file_(path_, mode == Mode::kTruncate ? std::ios::trunc : std::ios::app) {
   if (!file_)
     throw UsageError("--metrics " + path_ + ": the file cannot be written; give another, or make its directory.");
   // A run that was killed as it wrote left half a line, which what follows must not stand on.
-  if (mode == Mode::kAppend && ends_in_mid_line(path_)) file_ << '\n';
+  if (mode == Mode::kAppend && ends_mid_line(path_)) file_ << '\n';
 }
 
 void MetricsFile::write(const Json& object) {

@@ -52,7 +52,7 @@ Json json(const DoneRecord& record);
 /// null. Rank 0's. Throws UsageError when the file cannot be opened and FaultError when it cannot be written.
 class MetricsFile {
  public:
-  enum class Mode : uint8_t { kAnew, kAppend };
+  enum class Mode : uint8_t { kTruncate, kAppend };
 
   MetricsFile(std::string path, Mode mode);
   void write(const Json& object);

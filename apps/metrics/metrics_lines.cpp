@@ -7,7 +7,7 @@ namespace aliquot {
 namespace {
 
 /// Whole, or cut off too: a run may be killed as it begins to write.
-bool begins_a_run(const Json& object, std::string_view line) {
+bool starts_with_run(const Json& object, std::string_view line) {
   constexpr std::string_view kBegin = "{\"run\"";
   if (object.is_object()) return object.contains("run");
   return line.starts_with(kBegin) || kBegin.starts_with(line);
@@ -21,7 +21,7 @@ int read_metrics_lines(std::istream& file, const std::function<bool(const Json&)
     ++number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const Json object = Json::parse(line, nullptr, false);
-    if (cut != 0 && !begins_a_run(object, line)) return cut;
+    if (cut != 0 && !starts_with_run(object, line)) return cut;
     if (object.is_discarded() && line.starts_with('{')) {
       if (cut == 0) cut = number;
       continue;

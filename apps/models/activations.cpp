@@ -6,8 +6,7 @@ namespace aliquot {
 
 ActivationSpec activations_of(const ModelShape& shape, const ModelOptions& options, DeviceKind device, int threads) {
   ThreadPool pool(1);  // nothing is computed
-  const auto loops =
-      device == DeviceKind::kHost ? make_host_model_loops(pool, threads) : make_planned_gpu_model_loops(pool);
+  const auto loops = device == DeviceKind::kHost ? make_host_backend(pool, threads) : make_planned_gpu_backend(pool);
   return make_model(shape, options, *loops)->activations();
 }
 

@@ -8,16 +8,16 @@ namespace aliquot {
 namespace {
 
 constexpr float kDeviation = 0.02f;
-constexpr Initial kNormal{Initial::Kind::kNormal, kDeviation};
-constexpr Initial kZero{Initial::Kind::kZero};
-constexpr Initial kOne{Initial::Kind::kOne};
+constexpr Initializer kNormal{Initializer::Kind::kNormal, kDeviation};
+constexpr Initializer kZero{Initializer::Kind::kZero};
+constexpr Initializer kOne{Initializer::Kind::kOne};
 
 }  // namespace
 
-Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
-    : Transformer(shape, options, loops) {
+Gpt2::Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backend)
+    : Transformer(shape, options, backend) {
   declare_units();
-  finish_declaring(0);
+  finish_declaration(0);
 }
 
 void Gpt2::declare_units() {
@@ -40,7 +40,8 @@ void Gpt2::declare_block(int64_t layer) {
   Gpt2Block& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden;
   // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
-  const Initial residual{Initial::Kind::kNormal, kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
+  const Initializer residual{Initializer::Kind::kNormal,
+                             kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"h." + std::to_string(layer),
                     options_.gradients,
                     {tensor("ln_1.weight", {width}, kOne, p.ln_1_weight, g.ln_1_weight),
@@ -69,14 +70,14 @@ UseActivations Gpt2::use_of(int use) const {
 }
 
 void Gpt2::take(int use, ActivationArena& kept, ActivationArena& scratch) {
-  if (is_block(use)) return take_block(kept, scratch);
-  if (use > 2 + shape_.layers) return take_head(kept, scratch);
+  if (is_block(use)) return allocate_block(kept, scratch);
+  if (use > 2 + shape_.layers) return allocate_head(kept, scratch);
   if (use < 2) return;
   final_mean_ = kept.take(rows());
   final_rstd_ = kept.take(rows());
 }
 
-void Gpt2::take_block(ActivationArena& kept, ActivationArena& scratch) {
+void Gpt2::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   const DType compute = options_.compute;
   BlockActivations& a = block_;
   a.mean_1 = kept.take(rows());
@@ -88,7 +89,7 @@ void Gpt2::take_block(ActivationArena& kept, ActivationArena& scratch) {
   a.mean_2 = kept.take(rows());
   a.rstd_2 = kept.take(rows());
   a.before_gelu = kept.take(rows() * shape_.hidden, compute);
-  take_block_scratch(scratch, rows() * std::max(shape_.hidden, 3 * shape_.width));
+  allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, 3 * shape_.width));
 }
 
 Positions Gpt2::positions() const { return {options_.batch, options_.sequence, shape_.width, shape_.context}; }

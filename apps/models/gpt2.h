@@ -26,7 +26,7 @@ struct Gpt2Tensors {
 /// Units: wte, wpe, h.0, ..., ln_f. Uses: the same, and wte once more as the head.
 class Gpt2 final : public Transformer {
  public:
-  Gpt2(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
+  Gpt2(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
   void forward(int use) override;
   void recompute(int use) override;
@@ -45,7 +45,7 @@ class Gpt2 final : public Transformer {
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
   void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
-  void take_block(ActivationArena& kept, ActivationArena& scratch);
+  void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 2 && use < 2 + shape_.layers; }
   Positions positions() const;
 

@@ -4,8 +4,8 @@
 namespace aliquot {
 
 void Gpt2::forward(int use) {
-  if (use == 0) return loops_.embedding_forward(embedding(), parameters_.wte, output());
-  if (use == 1) return loops_.positions_forward(positions(), parameters_.wpe, input(), output());
+  if (use == 0) return backend_.embedding_forward(embedding(), parameters_.wte, output());
+  if (use == 1) return backend_.positions_forward(positions(), parameters_.wpe, input(), output());
   if (is_block(use)) return forward_block(parameters_.blocks[static_cast<size_t>(use - 2)]);
   if (use == 2 + shape_.layers) return forward_final_norm();
   forward_head(parameters_.wte);
@@ -20,8 +20,8 @@ void Gpt2::recompute(int use) {
 
 void Gpt2::backward(int use) {
   // The head has written the table's gradient whole, or added to it: either way tokens add to that.
-  if (use == 0) return loops_.embedding_backward(embedding(), gradient_, gradients_.wte);
-  if (use == 1) return loops_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
+  if (use == 0) return backend_.embedding_backward(embedding(), gradient_, gradients_.wte);
+  if (use == 1) return backend_.positions_backward(positions(), gradient_, gradients_.wpe, adds());
   const auto layer = static_cast<size_t>(use - 2);
   if (is_block(use)) return backward_block(parameters_.blocks[layer], gradients_.blocks[layer]);
   if (use == 2 + shape_.layers) return backward_final_norm();
@@ -31,28 +31,28 @@ void Gpt2::backward(int use) {
 void Gpt2::forward_block(const Gpt2Block& w) {
   forward_attention(w);
   forward_mlp(w);
-  loops_.gelu_forward(wide_, block_.before_gelu, rows() * shape_.hidden);
-  loops_.linear_forward(linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width), wide_, block_.middle,
-                        output());
+  backend_.gelu_forward(wide_scratch_, block_.before_gelu, rows() * shape_.hidden);
+  backend_.linear_forward(linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width), wide_scratch_, block_.middle,
+                          output());
 }
 
 void Gpt2::forward_attention(const Gpt2Block& w) {
   const BlockActivations& a = block_;
   norm_forward(norm_1(w), normed_);
-  loops_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width), normed_, nullptr, a.qkv);
-  loops_.attention_forward({attention_shape(), a.qkv, a.attention, a.log_sums, attention_scratch_});
-  loops_.linear_forward(linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention, input(),
-                        a.middle);
+  backend_.linear_forward(linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width), normed_, nullptr, a.qkv);
+  backend_.attention_forward({attention_shape(), a.qkv, a.attention, a.log_sums, attention_scratch_});
+  backend_.linear_forward(linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width), a.attention,
+                          input(), a.middle);
 }
 
 void Gpt2::forward_mlp(const Gpt2Block& w) {
   const BlockActivations& a = block_;
   norm_forward(norm_2(w), normed_);
-  loops_.linear_forward(linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden), normed_, nullptr, a.before_gelu);
+  backend_.linear_forward(linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden), normed_, nullptr, a.before_gelu);
 }
 
 void Gpt2::backward_block(const Gpt2Block& w, const Gpt2Block& g) {
-  loops_.gelu_forward(wide_, block_.before_gelu, rows() * shape_.hidden);
+  backend_.gelu_forward(wide_scratch_, block_.before_gelu, rows() * shape_.hidden);
   backward_mlp(w, g);
   backward_attention(w, g);
 }
@@ -62,13 +62,13 @@ void Gpt2::backward_mlp(const Gpt2Block& w, const Gpt2Block& g) {
   const Linear proj = linear(w.proj_weight, w.proj_bias, shape_.hidden, shape_.width);
   const Linear fc = linear(w.fc_weight, w.fc_bias, shape_.width, shape_.hidden);
   const ConstValues from = gradient_for_products();
-  loops_.linear_backward_weights(proj, wide_, from, {g.proj_weight, g.proj_bias, adds()});
-  loops_.linear_backward_input(proj, from, wide_);
-  loops_.gelu_backward(wide_, a.before_gelu, rows() * shape_.hidden);
+  backend_.linear_backward_weights(proj, wide_scratch_, from, {g.proj_weight, g.proj_bias, adds()});
+  backend_.linear_backward_input(proj, from, wide_scratch_);
+  backend_.gelu_backward(wide_scratch_, a.before_gelu, rows() * shape_.hidden);
   norm_forward(norm_2(w), normed_);
-  loops_.linear_backward_weights(fc, normed_, wide_, {g.fc_weight, g.fc_bias, adds()});
-  loops_.linear_backward_input(fc, wide_, narrow_);
-  norm_backward(norm_2(w), narrow_, g.ln_2_weight, g.ln_2_bias);
+  backend_.linear_backward_weights(fc, normed_, wide_scratch_, {g.fc_weight, g.fc_bias, adds()});
+  backend_.linear_backward_input(fc, wide_scratch_, normed_gradient_);
+  norm_backward(norm_2(w), normed_gradient_, g.ln_2_weight, g.ln_2_bias);
 }
 
 void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
@@ -76,13 +76,14 @@ void Gpt2::backward_attention(const Gpt2Block& w, const Gpt2Block& g) {
   const Linear proj = linear(w.attn_proj_weight, w.attn_proj_bias, shape_.width, shape_.width);
   const Linear attn = linear(w.attn_weight, w.attn_bias, shape_.width, 3 * shape_.width);
   const ConstValues from = gradient_for_products();
-  loops_.linear_backward_weights(proj, a.attention, from, {g.attn_proj_weight, g.attn_proj_bias, adds()});
-  loops_.linear_backward_input(proj, from, narrow_);
-  loops_.attention_backward({attention_shape(), a.qkv, a.attention, a.log_sums, narrow_, wide_, attention_scratch_});
+  backend_.linear_backward_weights(proj, a.attention, from, {g.attn_proj_weight, g.attn_proj_bias, adds()});
+  backend_.linear_backward_input(proj, from, normed_gradient_);
+  backend_.attention_backward(
+      {attention_shape(), a.qkv, a.attention, a.log_sums, normed_gradient_, wide_scratch_, attention_scratch_});
   norm_forward(norm_1(w), normed_);
-  loops_.linear_backward_weights(attn, normed_, wide_, {g.attn_weight, g.attn_bias, adds()});
-  loops_.linear_backward_input(attn, wide_, narrow_);
-  norm_backward(norm_1(w), narrow_, g.ln_1_weight, g.ln_1_bias);
+  backend_.linear_backward_weights(attn, normed_, wide_scratch_, {g.attn_weight, g.attn_bias, adds()});
+  backend_.linear_backward_input(attn, wide_scratch_, normed_gradient_);
+  norm_backward(norm_1(w), normed_gradient_, g.ln_1_weight, g.ln_1_bias);
 }
 
 void Gpt2::forward_final_norm() { norm_forward(final_norm(), normed_output()); }

@@ -8,15 +8,15 @@ namespace aliquot {
 namespace {
 
 constexpr float kDeviation = 0.02f;
-constexpr Initial kNormal{Initial::Kind::kNormal, kDeviation};
-constexpr Initial kOne{Initial::Kind::kOne};
+constexpr Initializer kNormal{Initializer::Kind::kNormal, kDeviation};
+constexpr Initializer kOne{Initializer::Kind::kOne};
 
 }  // namespace
 
-Llama::Llama(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
-    : Transformer(shape, options, loops) {
+Llama::Llama(const ModelShape& shape, const ModelOptions& options, Backend& backend)
+    : Transformer(shape, options, backend) {
   declare_units();
-  finish_declaring(shape_.tied ? 0 : -1);
+  finish_declaration(shape_.tied ? 0 : -1);
 }
 
 void Llama::declare_units() {
@@ -38,7 +38,8 @@ void Llama::declare_block(int64_t layer) {
   LlamaBlock& g = gradients_.blocks[static_cast<size_t>(layer)];
   const int64_t width = shape_.width, hidden = shape_.hidden, kv_width = shape_.kv_heads * shape_.head_width();
   // What enters the residual stream 2 x layers times is made smaller, so that its sum keeps its variance.
-  const Initial residual{Initial::Kind::kNormal, kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
+  const Initializer residual{Initializer::Kind::kNormal,
+                             kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.layers))};
   units_.push_back({"model.layers." + std::to_string(layer),
                     options_.gradients,
                     {tensor("input_layernorm.weight", {width}, kOne, p.input_norm, g.input_norm),
@@ -64,12 +65,12 @@ UseActivations Llama::use_of(int use) const {
 }
 
 void Llama::take(int use, ActivationArena& kept, ActivationArena& scratch) {
-  if (is_block(use)) return take_block(kept, scratch);
-  if (use > 1 + shape_.layers) return take_head(kept, scratch);
+  if (is_block(use)) return allocate_block(kept, scratch);
+  if (use > 1 + shape_.layers) return allocate_head(kept, scratch);
   if (use > 0) final_rstd_ = kept.take(rows());
 }
 
-void Llama::take_block(ActivationArena& kept, ActivationArena& scratch) {
+void Llama::allocate_block(ActivationArena& kept, ActivationArena& scratch) {
   const DType compute = options_.compute;
   BlockActivations& a = block_;
   a.rstd_1 = kept.take(rows());
@@ -82,7 +83,7 @@ void Llama::take_block(ActivationArena& kept, ActivationArena& scratch) {
   a.up = kept.take(rows() * shape_.hidden, compute);
   cosines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
   sines_ = scratch.take(options_.sequence * shape_.head_width() / 2);
-  take_block_scratch(scratch, rows() * std::max(shape_.hidden, attention_shape().stride()));
+  allocate_block_scratch(scratch, rows() * std::max(shape_.hidden, attention_shape().stride()));
 }
 
 Linear Llama::weight(ConstValues matrix, int64_t inputs, int64_t outputs) const {
@@ -98,17 +99,17 @@ Linear Llama::qkv_weight(ConstValues matrix, int64_t outputs) const {
 }
 
 // Angles are made anew in every block: that takes a few operations each, and to keep them memory all the time.
-void Llama::turn(Values qkv, bool back) {
-  loops_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
-  loops_.rotate({.batch = options_.batch,
-                 .sequence = options_.sequence,
-                 .heads = shape_.heads + shape_.kv_heads,
-                 .head_width = shape_.head_width(),
-                 .stride = attention_shape().stride(),
-                 .cosines = cosines_,
-                 .sines = sines_,
-                 .back = back},
-                qkv);
+void Llama::apply_rotary(Values qkv, bool back) {
+  backend_.rotary_angles(shape_, options_.sequence, cosines_, sines_);
+  backend_.rotate({.batch = options_.batch,
+                   .sequence = options_.sequence,
+                   .heads = shape_.heads + shape_.kv_heads,
+                   .head_width = shape_.head_width(),
+                   .stride = attention_shape().stride(),
+                   .cosines = cosines_,
+                   .sines = sines_,
+                   .back = back},
+                  qkv);
 }
 
 Transformer::Norm Llama::norm_1(const LlamaBlock& w) const {

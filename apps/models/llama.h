@@ -26,7 +26,7 @@ struct LlamaTensors {
 /// tokens is used once more in its place.
 class Llama final : public Transformer {
  public:
-  Llama(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
+  Llama(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
   void forward(int use) override;
   void recompute(int use) override;
@@ -45,12 +45,12 @@ class Llama final : public Transformer {
   void declare_block(int64_t layer);
   UseActivations use_of(int use) const override;
   void take(int use, ActivationArena& kept, ActivationArena& scratch) override;
-  void take_block(ActivationArena& kept, ActivationArena& scratch);
+  void allocate_block(ActivationArena& kept, ActivationArena& scratch);
   bool is_block(int use) const { return use >= 1 && use <= shape_.layers; }
   Linear weight(ConstValues matrix, int64_t inputs, int64_t outputs) const;
   /// One of the three products whose outputs stand side by side.
   Linear qkv_weight(ConstValues matrix, int64_t outputs) const;
-  void turn(Values qkv, bool back);
+  void apply_rotary(Values qkv, bool back);
   Norm norm_1(const LlamaBlock& w) const;
   Norm norm_2(const LlamaBlock& w) const;
   Norm final_norm() const;

@@ -5,9 +5,9 @@
 
 namespace aliquot {
 
-std::unique_ptr<Model> make_model(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops) {
-  if (shape.family == ModelFamily::kLlama) return std::make_unique<Llama>(shape, options, loops);
-  return std::make_unique<Gpt2>(shape, options, loops);
+std::unique_ptr<Model> make_model(const ModelShape& shape, const ModelOptions& options, Backend& backend) {
+  if (shape.family == ModelFamily::kLlama) return std::make_unique<Llama>(shape, options, backend);
+  return std::make_unique<Gpt2>(shape, options, backend);
 }
 
 }  // namespace aliquot

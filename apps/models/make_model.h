@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Throws UsageError when the shape or the sequence does not fit. The loops must outlive the model.
-std::unique_ptr<Model> make_model(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
+/// Throws UsageError when the shape or the sequence does not fit. The backend must outlive the model.
+std::unique_ptr<Model> make_model(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
 }  // namespace aliquot

@@ -14,12 +14,12 @@
 namespace aliquot {
 
 /// How a tensor's first values are made, element by element; by whom is not the model's business.
-struct Initial {
+struct Initializer {
   enum class Kind : uint8_t { kZero, kOne, kNormal };
   Kind kind = Kind::kZero;
   float deviation = 0.0f;  // of kNormal, whose mean is 0
 
-  friend bool operator==(const Initial&, const Initial&) = default;
+  friend bool operator==(const Initializer&, const Initializer&) = default;
 };
 
 /// One tensor. The pointers (`data`) are the model's own: whoever owns the memory sets them before a use of the unit, and
@@ -27,7 +27,7 @@ struct Initial {
 struct ModelTensor {
   std::string name;  // within its unit: "attn.c_attn.weight"
   std::vector<int64_t> shape;
-  Initial initial;
+  Initializer initial;
   Values* parameter = nullptr;
   Values* gradient = nullptr;
   bool is_table = false;  // of tokens or positions: its rows are looked up, so it is no matrix to an optimizer

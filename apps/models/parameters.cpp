@@ -95,7 +95,7 @@ ModelSpec parameters_of(const ModelShape& shape) {
   return shape.family == ModelFamily::kGpt2 ? gpt2(shape) : llama(shape);
 }
 
-ModelSpec equal_units(int64_t parameter_count, int64_t unit_count) {
+ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count) {
   Builder b;
   for (int64_t u = 0; u < unit_count; ++u) {
     const int64_t each = parameter_count / unit_count;

@@ -10,7 +10,7 @@ namespace aliquot {
 ModelSpec parameters_of(const ModelShape& shape);
 
 /// `parameter_count` parameters in `unit_count` equal units, used one after the other; the last takes what is left over.
-ModelSpec equal_units(int64_t parameter_count, int64_t unit_count);
+ModelSpec make_equal_units(int64_t parameter_count, int64_t unit_count);
 
 /// Of all units, each counted once.
 int64_t parameter_count(const ModelSpec& model);

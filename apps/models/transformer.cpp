@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops)
-    : shape_(shape), options_(options), loops_(loops) {
+Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, Backend& backend)
+    : shape_(shape), options_(options), backend_(backend) {
   check(shape_);
   if (options_.sequence == 0) options_.sequence = shape_.context;
   if (options_.sequence < 1 || options_.sequence > shape_.context) {
@@ -18,7 +18,7 @@ Transformer::Transformer(const ModelShape& shape, const ModelOptions& options, M
   if (options_.batch < 1) throw UsageError("--micro-batch " + std::to_string(options_.batch) + ": give 1 or more.");
 }
 
-void Transformer::finish_declaring(int head) {
+void Transformer::finish_declaration(int head) {
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) uses_.push_back(unit);
   if (head >= 0) uses_.push_back(head);
   for (int use = 0; use < static_cast<int>(uses_.size()); ++use) {
@@ -38,20 +38,20 @@ void Transformer::set_memory(const UseMemory& memory) {
   take(memory.use, kept, scratch);
 }
 
-void Transformer::take_block_scratch(ActivationArena& scratch, int64_t wide_elements) {
+void Transformer::allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements) {
   const DType compute = options_.compute;
   const bool rounds = compute != DType::kFloat32;
-  narrow_ = scratch.take(stream_elements());
-  normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(narrow_);
+  normed_gradient_ = scratch.take(stream_elements());
+  normed_ = rounds ? scratch.take(stream_elements(), compute) : Values(normed_gradient_);
   rounded_gradient_ = scratch.take(rounds ? stream_elements() : 0, compute);
-  wide_ = scratch.take(wide_elements, compute);
-  attention_scratch_ = scratch.take(loops_.attention_scratch_elements(attention_shape(), options_.compute));
-  product_scratch_ = take_product_scratch(scratch);
+  wide_scratch_ = scratch.take(wide_elements, compute);
+  attention_scratch_ = scratch.take(backend_.attention_scratch_elements(attention_shape(), options_.compute));
+  product_scratch_ = allocate_product_scratch(scratch);
 }
 
-void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
+void Transformer::allocate_head(ActivationArena& kept, ActivationArena& scratch) {
   const LossShape loss = loss_shape();
-  const bool rounds = loops_.makes_tiles_in_fp32(options_.compute);
+  const bool rounds = backend_.makes_tiles_in_fp32(options_.compute);
   // Tiles that are made again in backward are of no use between.
   loss_.logits = (loss.keep_logits ? kept : scratch).take(loss.logits_elements(), options_.compute);
   loss_.maxima = kept.take(rows());
@@ -59,11 +59,11 @@ void Transformer::take_head(ActivationArena& kept, ActivationArena& scratch) {
   loss_.scratch = scratch.take(2 * rows());
   loss_.tile = scratch.take(rounds ? rows() * loss.tile_entries() : 0);
   loss_.tile_maxima = kept.take(rounds ? rows() * loss.tile_count() : 0);
-  loss_.product_scratch = take_product_scratch(scratch);
+  loss_.product_scratch = allocate_product_scratch(scratch);
 }
 
-float* Transformer::take_product_scratch(ActivationArena& scratch) const {
-  return scratch.take(loops_.product_scratch_elements(options_.compute, options_.gradient_type));
+float* Transformer::allocate_product_scratch(ActivationArena& scratch) const {
+  return scratch.take(backend_.product_scratch_elements(options_.compute, options_.gradient_type));
 }
 
 void Transformer::set_batch(const TokenBatch& batch) {
@@ -78,17 +78,17 @@ void Transformer::set_batch(const TokenBatch& batch) {
                      " of a micro-batch is " + std::to_string(*bad) + ", and the vocabulary has " +
                      std::to_string(shape_.vocabulary) + " entries: give --vocab, or data made for this model.");
   }
-  placed_ = loops_.place(batch);
+  staged_tokens_ = backend_.stage_tokens(batch);
 }
 
-ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
-                                Values& gradient) const {
+ModelTensor Transformer::tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial,
+                                Values& parameter, Values& gradient) const {
   parameter = {nullptr, options_.compute};
   gradient = {nullptr, options_.gradient_type};
   return {name, std::move(shape), initial, &parameter, &gradient};
 }
 
-ModelTensor Transformer::table(std::vector<int64_t> shape, const Initial& initial, Values& parameter,
+ModelTensor Transformer::table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
                                Values& gradient) const {
   ModelTensor table = tensor("weight", std::move(shape), initial, parameter, gradient);
   table.is_table = true;
@@ -101,7 +101,7 @@ AttentionShape Transformer::attention_shape() const {
 
 LossShape Transformer::loss_shape() const { return {rows(), shape_.width, shape_.vocabulary, options_.keep_logits}; }
 
-Embedding Transformer::embedding() const { return {placed_.tokens, rows(), shape_.width, shape_.vocabulary}; }
+Embedding Transformer::embedding() const { return {staged_tokens_.tokens, rows(), shape_.width, shape_.vocabulary}; }
 
 Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs, int64_t outputs) const {
   return {.weight = weight,
@@ -114,42 +114,42 @@ Linear Transformer::linear(ConstValues weight, ConstValues bias, int64_t inputs,
 
 ConstValues Transformer::gradient_for_products() {
   if (options_.compute == DType::kFloat32) return gradient_;
-  loops_.convert(rounded_gradient_, gradient_, stream_elements());
+  backend_.convert(rounded_gradient_, gradient_, stream_elements());
   return rounded_gradient_;
 }
 
 void Transformer::norm_forward(const Norm& norm, Values to) {
-  loops_.layer_norm_forward({.x = norm.x,
-                             .weight = norm.weight,
-                             .bias = norm.bias,
-                             .mean = norm.mean,
-                             .rstd = norm.rstd,
-                             .to = to,
-                             .rows = rows(),
-                             .width = shape_.width,
-                             .epsilon = static_cast<float>(shape_.norm_epsilon)});
+  backend_.layer_norm_forward({.x = norm.x,
+                               .weight = norm.weight,
+                               .bias = norm.bias,
+                               .mean = norm.mean,
+                               .rstd = norm.rstd,
+                               .to = to,
+                               .rows = rows(),
+                               .width = shape_.width,
+                               .epsilon = static_cast<float>(shape_.norm_epsilon)});
 }
 
 void Transformer::norm_backward(const Norm& norm, const float* from, Values d_weight, Values d_bias, bool add) {
-  loops_.layer_norm_backward_weights({.x = norm.x,
-                                      .mean = norm.mean,
-                                      .rstd = norm.rstd,
-                                      .from = from,
-                                      .weight = d_weight,
-                                      .bias = d_bias,
-                                      .rows = rows(),
-                                      .width = shape_.width,
-                                      .add = adds()});
-  loops_.layer_norm_backward({norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
+  backend_.layer_norm_backward_weights({.x = norm.x,
+                                        .mean = norm.mean,
+                                        .rstd = norm.rstd,
+                                        .from = from,
+                                        .weight = d_weight,
+                                        .bias = d_bias,
+                                        .rows = rows(),
+                                        .width = shape_.width,
+                                        .add = adds()});
+  backend_.layer_norm_backward({norm.x, norm.weight, norm.mean, norm.rstd, from, gradient_, rows(), shape_.width, add});
 }
 
 void Transformer::forward_head(ConstValues table) {
-  loops_.loss_forward({loss_shape(), normed_input(), table, placed_.targets, loss_});
+  backend_.loss_forward({loss_shape(), normed_input(), table, staged_tokens_.targets, loss_});
 }
 
 void Transformer::backward_head(ConstValues table, Values d_table, bool add) {
-  loops_.loss_backward(
-      {loss_shape(), normed_input(), table, placed_.targets, loss_, loss_factor_, gradient_, d_table, add});
+  backend_.loss_backward(
+      {loss_shape(), normed_input(), table, staged_tokens_.targets, loss_, loss_factor_, gradient_, d_table, add});
 }
 
 }  // namespace aliquot

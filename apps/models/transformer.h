@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "apps/models/activation_arena.h"
+#include "apps/models/backend.h"
 #include "apps/models/model.h"
-#include "apps/models/model_loops.h"
 #include "apps/models/shape.h"
 
 namespace aliquot {
@@ -30,28 +30,28 @@ class Transformer : public Model {
   ActivationSpec activations() const override { return activations_; }
   void set_memory(const UseMemory& memory) override;
   void set_batch(const TokenBatch& batch) override;
-  double loss_sum() const override { return loops_.loss_sum(); }
+  double loss_sum() const override { return backend_.loss_sum(); }
   void set_loss_factor(float factor) override { loss_factor_ = factor; }
 
  protected:
-  /// Throws UsageError when the shape or the sequence does not fit. The loops must outlive the model.
-  Transformer(const ModelShape& shape, const ModelOptions& options, ModelLoops& loops);
+  /// Throws UsageError when the shape or the sequence does not fit. The backend must outlive the model.
+  Transformer(const ModelShape& shape, const ModelOptions& options, Backend& backend);
 
   /// Gives every unit a use in turn, and the head the use `head` after them, if that is not a unit of its own (-1); asks
   /// use_of() and take() what they need.
-  void finish_declaring(int head);
+  void finish_declaration(int head);
   /// What a use is like, but for the bytes that take() takes.
   virtual UseActivations use_of(int use) const = 0;
   /// Takes what the use keeps, and what it computes in: see ActivationArena. Runs before every use.
   virtual void take(int use, ActivationArena& kept, ActivationArena& scratch) = 0;
   /// `wide_elements`: of the widest array between two products of a block.
-  void take_block_scratch(ActivationArena& scratch, int64_t wide_elements);
-  void take_head(ActivationArena& kept, ActivationArena& scratch);
+  void allocate_block_scratch(ActivationArena& scratch, int64_t wide_elements);
+  void allocate_head(ActivationArena& kept, ActivationArena& scratch);
   int64_t stream_bytes() const { return stream_elements() * element_bytes(DType::kFloat32); }
   int64_t normed_bytes() const { return stream_elements() * element_bytes(options_.compute); }
 
-  ModelTensor table(std::vector<int64_t> shape, const Initial& initial, Values& parameter, Values& gradient) const;
-  ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initial& initial, Values& parameter,
+  ModelTensor table(std::vector<int64_t> shape, const Initializer& initial, Values& parameter, Values& gradient) const;
+  ModelTensor tensor(const char* name, std::vector<int64_t> shape, const Initializer& initial, Values& parameter,
                      Values& gradient) const;
 
   int64_t rows() const { return options_.batch * options_.sequence; }
@@ -85,22 +85,22 @@ class Transformer : public Model {
 
   ModelShape shape_;
   ModelOptions options_;
-  ModelLoops& loops_;
+  Backend& backend_;
   std::vector<ModelUnit> units_;
-  PlacedTokens placed_;
+  StagedTokens staged_tokens_;
 
   // Of the use at work. Whole rows: of the stream or, to and from the last norm's output, of what is normed; the stream's
   // gradient; scratch.
   UseMemory memory_;
   float* gradient_ = nullptr;
-  Values normed_;            // the output of a norm, width elements a row
-  float* narrow_ = nullptr;  // the gradient of such; in fp32, the same memory
-  Values wide_;
+  Values normed_;                     // the output of a norm, width elements a row
+  float* normed_gradient_ = nullptr;  // the gradient of such; in fp32, the same memory
+  Values wide_scratch_;
   float* attention_scratch_ = nullptr;
 
  private:
   LossShape loss_shape() const;
-  float* take_product_scratch(ActivationArena& scratch) const;
+  float* allocate_product_scratch(ActivationArena& scratch) const;
 
   std::vector<int> uses_;
   ActivationSpec activations_;

@@ -36,6 +36,6 @@ void set_options(const OptionTable& table, const std::vector<GivenOption>& given
 void parse_arguments(const OptionTable& table, const std::vector<std::string>& arguments);
 
 /// For commands that take names too: moves the words that are no flag and no flag's value out of `words`.
-std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table);
+std::vector<std::string> extract_positional(std::vector<std::string>& words, const OptionTable& table);
 
 }  // namespace aliquot

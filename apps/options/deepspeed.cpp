@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-constexpr double kDefaultRate = 1e-3;  // DeepSpeed's, of every optimizer and of a warm-up's end
+constexpr double kDeepspeedDefaultLr = 1e-3;  // DeepSpeed's, of every optimizer and of a warm-up's end
 
 /// Numbers as our options take them: 5e8 and "1_000_000" are whole.
 std::string number_text(const Json& value) {
@@ -35,27 +35,27 @@ std::string lower(std::string text) {
 
 constexpr RealRange kShare{0, 1};
 
-class Translation {
+class DeepspeedTranslator {
  public:
-  Translation(TrainOptions& options, DeepspeedFile file, std::optional<double> rate_of_shares)
+  DeepspeedTranslator(TrainOptions& options, DeepspeedFile file, std::optional<double> rate_of_shares)
       : options_(options),
         table_(train_option_table(options)),
         file_(std::move(file)),
-        rate_of_shares_(rate_of_shares) {}
+        ratio_base_lr_(rate_of_shares) {}
 
-  void take_all() {
+  void translate_all() {
     for (const DeepspeedKey& key : deepspeed_keys()) take(key);
-    take_batch();
-    take_precision();
-    take_types();
-    take_optimizer();
-    take_scheduler();
-    take_offload("offload_optimizer", "cpu_offload", "offload");
-    take_offload("offload_param", "cpu_offload_params", "offload-parameters");
-    take_quantization();
-    take_prefetch();
+    translate_batch();
+    translate_precision();
+    translate_types();
+    translate_optimizer();
+    translate_scheduler();
+    translate_offload("offload_optimizer", "cpu_offload", "offload");
+    translate_offload("offload_param", "cpu_offload_params", "offload-parameters");
+    translate_quantization();
+    translate_prefetch();
   }
-  std::vector<std::string> meaningless() && { return std::move(file_.meaningless); }
+  std::vector<std::string> ignored_keys() && { return std::move(file_.ignored_keys); }
 
  private:
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
@@ -97,7 +97,7 @@ class Translation {
       refuse(key, error.what());
     }
   }
-  int64_t whole(const std::string& key, int64_t otherwise) const {
+  int64_t integer(const std::string& key, int64_t otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
     try {
@@ -120,42 +120,42 @@ class Translation {
   }
 
   void take(const DeepspeedKey& key);
-  void take_batch();
-  void take_precision();
-  void take_loss_scaling();
-  void take_types();
-  void take_muon(const std::string& params);
-  void take_optimizer();
-  void take_betas(double first, double second);
-  void take_scheduler();
-  void take_rates(const std::string& type);
-  void take_offload(const std::string& block, const std::string& old_key, std::string_view option);
-  void take_quantization();
-  void take_prefetch();
+  void translate_batch();
+  void translate_precision();
+  void translate_loss_scaling();
+  void translate_types();
+  void translate_muon(const std::string& params);
+  void translate_optimizer();
+  void translate_betas(double first, double second);
+  void translate_scheduler();
+  void translate_rates(const std::string& type);
+  void translate_offload(const std::string& block, const std::string& old_key, std::string_view option);
+  void translate_quantization();
+  void translate_prefetch();
 
   TrainOptions& options_;
   OptionTable table_;
   DeepspeedFile file_;
-  std::optional<double> rate_of_shares_;
+  std::optional<double> ratio_base_lr_;
 };
 
-void Translation::take(const DeepspeedKey& key) {
+void DeepspeedTranslator::take(const DeepspeedKey& key) {
   const std::string path(key.path);
   const Json* value = find(path);
-  if (key.fate == KeyFate::kSets) {
+  if (key.handling == KeyHandling::kMapped) {
     if (value != nullptr) {
       set(path, key.what, number_text(*value));
     } else if (!is_auto(path) && !key.omitted.empty()) {
       set(path, key.what, std::string(key.omitted));
     }
   }
-  if (key.fate == KeyFate::kOnly && value != nullptr && number_text(*value) != key.what) {
+  if (key.handling == KeyHandling::kFixed && value != nullptr && number_text(*value) != key.what) {
     refuse(path, fmt::format("{} is not to be had here: leave it out{}.", value->dump(),
                              key.what == "null" ? "" : fmt::format(", or give {}", key.what)));
   }
 }
 
-void Translation::take_batch() {
+void DeepspeedTranslator::translate_batch() {
   const std::string micro = "train_micro_batch_size_per_gpu";
   if (const Json* value = find(micro)) {
     set(micro, "micro-batch", number_text(*value));
@@ -164,22 +164,22 @@ void Translation::take_batch() {
   }
 }
 
-void Translation::take_precision() {
+void DeepspeedTranslator::translate_precision() {
   const std::string bf16 = file_.values.contains("bf16.enabled") ? "bf16.enabled" : "bfloat16.enabled";
   const bool in_bf16 = flag(bf16), in_fp16 = flag("fp16.enabled");
   if (in_bf16 && in_fp16) refuse("fp16.enabled", "bf16 is enabled too: enable one of them.");
   if (in_bf16) set(bf16, "precision", "bf16");
   if (in_fp16) set("fp16.enabled", "precision", "fp16");
   if (!in_bf16 && !in_fp16 && !is_auto(bf16) && !is_auto("fp16.enabled")) options_.precision = DType::kFloat32;
-  take_loss_scaling();
+  translate_loss_scaling();
 }
 
-void Translation::take_loss_scaling() {
+void DeepspeedTranslator::translate_loss_scaling() {
   LossScaling& scaling = options_.engine.loss_scaling;
   scaling.loss_scale = real("fp16.loss_scale", scaling.loss_scale);
-  scaling.initial_scale_power = static_cast<int>(whole("fp16.initial_scale_power", scaling.initial_scale_power));
-  scaling.loss_scale_window = whole("fp16.loss_scale_window", scaling.loss_scale_window);
-  scaling.hysteresis = static_cast<int>(whole("fp16.hysteresis", scaling.hysteresis));
+  scaling.initial_scale_power = static_cast<int>(integer("fp16.initial_scale_power", scaling.initial_scale_power));
+  scaling.loss_scale_window = integer("fp16.loss_scale_window", scaling.loss_scale_window);
+  scaling.hysteresis = static_cast<int>(integer("fp16.hysteresis", scaling.hysteresis));
   scaling.consecutive_hysteresis = flag("fp16.consecutive_hysteresis", scaling.consecutive_hysteresis);
   scaling.min_loss_scale = real("fp16.min_loss_scale", scaling.min_loss_scale);
   try {
@@ -190,7 +190,7 @@ void Translation::take_loss_scaling() {
 }
 
 /// What gradients are summed and sent in.
-void Translation::take_types() {
+void DeepspeedTranslator::translate_types() {
   const auto take_type = [this](const std::string& key, std::string_view option) {
     const std::string type = lower(word(key));
     if (type.empty()) return;
@@ -202,7 +202,7 @@ void Translation::take_types() {
   take_type("communication_data_type", "reduce-precision");
 }
 
-void Translation::take_betas(double first, double second) {
+void DeepspeedTranslator::translate_betas(double first, double second) {
   const std::string key = "optimizer.params.betas";
   const Json* value = find(key);
   if (is_auto(key) || (value != nullptr && *value == Json{"auto", "auto"})) return;
@@ -212,18 +212,18 @@ void Translation::take_betas(double first, double second) {
 }
 
 /// Rates of its own for matrices and for the rest, or one for both; and defaults of its own.
-void Translation::take_muon(const std::string& params) {
+void DeepspeedTranslator::translate_muon(const std::string& params) {
   const auto own_or_common = [&](const char* own) { return params + (find(params + own) != nullptr ? own : "lr"); };
   set_number(own_or_common("muon_lr"), "muon-lr", 0.02);
   set_number(own_or_common("adam_lr"), "lr", 3e-4);
   set_number(params + "momentum", "momentum", 0.95);
   set_number(params + "eps", "eps", 1e-10);
   set_number(params + "weight_decay", "weight-decay", 0);
-  take_betas(0.9, 0.95);
+  translate_betas(0.9, 0.95);
 }
 
 /// Without the block DeepSpeed takes the program's own optimizer, which is ours.
-void Translation::take_optimizer() {
+void DeepspeedTranslator::translate_optimizer() {
   const std::string params = "optimizer.params.", type = lower(word("optimizer.type"));
   if (type.empty()) {
     if (has("optimizer") && !is_auto("optimizer.type"))
@@ -235,17 +235,17 @@ void Translation::take_optimizer() {
            fmt::format("'{}' is not here: give Adam, AdamW, Lion, SGD or Muon.", word("optimizer.type")));
   const bool decoupled = flag(params + "adam_w_mode", true);  // also of what DeepSpeed calls Adam
   set("optimizer.type", "optimizer", type == "adam" && decoupled ? "adamw" : type);
-  if (type == "muon") return take_muon(params);
-  set_number(params + "lr", "lr", kDefaultRate);
+  if (type == "muon") return translate_muon(params);
+  set_number(params + "lr", "lr", kDeepspeedDefaultLr);
   set_number(params + "eps", "eps", 1e-8);
   const bool by_torch = flag(params + "torch_adam") && decoupled;  // whose AdamW decays unless told otherwise
   set_number(params + "weight_decay", "weight-decay", by_torch && type.starts_with("adam") ? 0.01 : 0);
   if (type == "sgd") set_number(params + "momentum", "momentum", 0);
   if (type == "sgd") options_.optimizer.nesterov = flag(params + "nesterov");
-  take_betas(0.9, type == "lion" ? 0.99 : 0.999);
+  translate_betas(0.9, type == "lion" ? 0.99 : 0.999);
 }
 
-void Translation::take_scheduler() {
+void DeepspeedTranslator::translate_scheduler() {
   const std::string type = word("scheduler.type");
   if (type.empty() && has("scheduler") && !is_auto("scheduler.type"))
     refuse("scheduler.type", "it is missing: give WarmupLR, WarmupDecayLR or WarmupCosineLR.");
@@ -264,26 +264,27 @@ void Translation::take_scheduler() {
     set_number(params + "total_num_steps", "steps", 0);
     set("scheduler.type", "schedule", type == "WarmupDecayLR" ? "linear" : "cosine");
   }
-  take_rates(type);
+  translate_rates(type);
 }
 
 /// Where the rate rises from and to, and falls to.
-void Translation::take_rates(const std::string& type) {
+void DeepspeedTranslator::translate_rates(const std::string& type) {
   const std::string params = "scheduler.params.";
   if (type == "WarmupCosineLR") {  // shares of the optimizer's rate
-    const double rate = rate_of_shares_.value_or(*options_.optimizer.lr);
+    const double rate = ratio_base_lr_.value_or(*options_.optimizer.lr);
     options_.warmup_from = real(params + "warmup_min_ratio", 0, kShare) * rate;
     options_.min_lr = real(params + "cos_min_ratio", 1e-4, kShare) * rate;
     return;
   }
-  set_number(params + "warmup_max_lr", "lr", kDefaultRate);
+  set_number(params + "warmup_max_lr", "lr", kDeepspeedDefaultLr);
   if (options_.optimizer.kind == OptimizerKind::kMuon)
-    set_number(params + "warmup_max_lr", "muon-lr", kDefaultRate);  // one rate for all
+    set_number(params + "warmup_max_lr", "muon-lr", kDeepspeedDefaultLr);  // one rate for all
   set_number(params + "warmup_min_lr", "warmup-from", 0);
   options_.min_lr = type == "WarmupDecayLR" ? options_.warmup_from : 0;
 }
 
-void Translation::take_offload(const std::string& block, const std::string& old_key, std::string_view option) {
+void DeepspeedTranslator::translate_offload(const std::string& block, const std::string& old_key,
+                                            std::string_view option) {
   const std::string key = "zero_optimization." + block, old_path = "zero_optimization." + old_key;
   std::string device = word(key + ".device");
   if (device.empty() && flag(old_path)) device = "cpu";
@@ -295,20 +296,20 @@ void Translation::take_offload(const std::string& block, const std::string& old_
   set(key, option, "disk:" + directory);
 }
 
-void Translation::take_quantization() {
+void DeepspeedTranslator::translate_quantization() {
   options_.engine.quantize_weights = flag("zero_optimization.zero_quantized_weights");
   options_.engine.quantize_gradients = flag("zero_optimization.zero_quantized_gradients");
 }
 
 /// Units are gathered ahead here, not elements; that nothing is, is the same.
-void Translation::take_prefetch() {
+void DeepspeedTranslator::translate_prefetch() {
   for (const std::string key :
        {"zero_optimization.stage3_prefetch_bucket_size", "zero_optimization.prefetch_bucket_size"}) {
     if (find(key) == nullptr) continue;
     if (real(key, 1) == 0) {
       options_.engine.prefetch = 0;
     } else {
-      file_.meaningless.push_back(key);
+      file_.ignored_keys.push_back(key);
     }
   }
 }
@@ -316,14 +317,14 @@ void Translation::take_prefetch() {
 /// `rate_of_shares` is the rate that the file's shares are of, where that is known to be another than its own.
 std::vector<std::string> translate(TrainOptions& options, const DeepspeedFile& file,
                                    std::optional<double> rate_of_shares = {}) {
-  Translation translation(options, file, rate_of_shares);
-  translation.take_all();
-  return std::move(translation).meaningless();
+  DeepspeedTranslator translation(options, file, rate_of_shares);
+  translation.translate_all();
+  return std::move(translation).ignored_keys();
 }
 
 }  // namespace
 
-std::vector<std::string> take_deepspeed_file(TrainOptions& options, const std::string& path) {
+std::vector<std::string> apply_deepspeed_file(TrainOptions& options, const std::string& path) {
   return translate(options, read_deepspeed_file(path));
 }
 
@@ -339,10 +340,10 @@ std::vector<std::string> parse_train_arguments(TrainOptions& options, const std:
     TrainOptions once;  // what the file gives as shares of the rate is of the rate that wins in the end
     translate(once, file);
     set_options(train_option_table(once), given);
-    const std::vector<std::string> meaningless = translate(options, file, once.optimizer.lr);
-    if (!meaningless.empty())
+    const std::vector<std::string> ignored_keys = translate(options, file, once.optimizer.lr);
+    if (!ignored_keys.empty())
       remarks.push_back(
-          fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(meaningless, ", ")));
+          fmt::format("{}: ignored, as having no meaning here: {}", named.deepspeed, fmt::join(ignored_keys, ", ")));
   }
   set_options(train_option_table(options), given);
   return remarks;

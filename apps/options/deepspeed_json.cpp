@@ -24,7 +24,7 @@ bool is_block(const std::string& path) {
 }
 
 /// What may stand where `path` does: the names that known keys have there.
-std::vector<std::string> neighbours(const std::string& path) {
+std::vector<std::string> sibling_keys(const std::string& path) {
   const size_t dot = path.rfind('.');
   const std::string parent = dot == std::string::npos ? "" : path.substr(0, dot + 1);
   std::set<std::string> names;
@@ -36,15 +36,15 @@ std::vector<std::string> neighbours(const std::string& path) {
   return {names.begin(), names.end()};
 }
 
-class Flattener {
+class JsonFlattener {
  public:
-  explicit Flattener(DeepspeedFile& file) : file_(file) {}
+  explicit JsonFlattener(DeepspeedFile& file) : file_(file) {}
 
   void take(const std::string& path, const Json& value) {
     const DeepspeedKey* key = find_key(path);
     const bool off = value.is_null() && !path.empty();
-    if (key != nullptr && key->fate == KeyFate::kNothing && !(value.is_object() && is_block(path))) {
-      file_.meaningless.push_back(path);
+    if (key != nullptr && key->handling == KeyHandling::kIgnored && !(value.is_object() && is_block(path))) {
+      file_.ignored_keys.push_back(path);
     } else if (value.is_object() && (path.empty() || is_block(path))) {
       for (const auto& [name, below] : value.items()) take(path.empty() ? name : path + "." + name, below);
     } else if (key != nullptr) {
@@ -53,20 +53,20 @@ class Flattener {
       file_.values["zero_optimization.stage"] = value.get<bool>() ? 1 : 0;
     } else if (is_block(path)) {
       if (!off) refuse(path, "this is to be an object, {...}");
-    } else if (in_meaningless_block(path)) {
-      file_.meaningless.push_back(path);
+    } else if (in_ignored_block(path)) {
+      file_.ignored_keys.push_back(path);
     } else {
       const std::string name = path.substr(path.rfind('.') + 1);
-      refuse(path, "the key is unknown." + did_you_mean(name, neighbours(path), "") +
+      refuse(path, "the key is unknown." + did_you_mean(name, sibling_keys(path), "") +
                        " Leave it out if it has no part in the training");
     }
   }
 
  private:
   /// Beside a key that says that all of it is off.
-  static bool in_meaningless_block(const std::string& path) {
+  static bool in_ignored_block(const std::string& path) {
     const DeepspeedKey* block = find_key(path.substr(0, path.find('.')));
-    return block != nullptr && block->fate == KeyFate::kNothing;
+    return block != nullptr && block->handling == KeyHandling::kIgnored;
   }
   [[noreturn]] void refuse(const std::string& path, const std::string& why) const {
     throw UsageError(fmt::format("--deepspeed {}: {}: {}.", file_.path, path, why));
@@ -112,7 +112,7 @@ DeepspeedFile read_deepspeed_file(const std::string& path) {
   if (!twice.twice.empty())
     throw UsageError(fmt::format("--deepspeed {}: {} stands there twice: leave one out.", path, twice.twice));
   DeepspeedFile file{path, {}, {}};
-  Flattener(file).take("", json);
+  JsonFlattener(file).take("", json);
   return file;
 }
 

@@ -14,7 +14,7 @@ namespace aliquot {
 struct DeepspeedFile {
   std::string path;
   std::map<std::string, Json> values;
-  std::vector<std::string> meaningless;
+  std::vector<std::string> ignored_keys;
 };
 
 /// Throws UsageError, naming the file and the key, for a file that cannot be read or is no JSON object, a key that stands

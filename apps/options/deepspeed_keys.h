@@ -6,18 +6,18 @@
 
 namespace aliquot {
 
-enum class KeyFate : uint8_t {
-  kSets,     // an option of ours, as it stands
+enum class KeyHandling : uint8_t {
+  kMapped,   // an option of ours, as it stands
   kRead,     // together with its neighbours
-  kOnly,     // one value is what is done here anyway; any other would change the training, and is refused
-  kNothing,  // tunes or shows something that is not there here; so does all below it
+  kFixed,    // one value is what is done here anyway; any other would change the training, and is refused
+  kIgnored,  // tunes or shows something that is not there here; so does all below it
 };
 
 struct DeepspeedKey {
   std::string_view path;  // with dots
-  KeyFate fate;
-  std::string_view what = {};     // kSets: the option; kOnly: the value
-  std::string_view omitted = {};  // kSets: what a file without the key means; empty: what we mean too
+  KeyHandling handling;
+  std::string_view what = {};     // kMapped: the option; kFixed: the value
+  std::string_view omitted = {};  // kMapped: what a file without the key means; empty: what we mean too
 };
 
 /// In the order in which they are taken.

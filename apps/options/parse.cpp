@@ -14,7 +14,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr const char* kStray = "an argument of no option";  // no flag can be called that
+constexpr const char* kPositionalName = "an argument of no option";  // no flag can be called that
 
 po::options_description describe(const OptionTable& table) {
   po::options_description description;
@@ -23,7 +23,7 @@ po::options_description describe(const OptionTable& table) {
     if (entry.option.is_switch) value->implicit_value("on");
     description.add_options()(entry.option.name.c_str(), value, "");
   }
-  description.add_options()(kStray, po::value<std::vector<std::string>>(), "");
+  description.add_options()(kPositionalName, po::value<std::vector<std::string>>(), "");
   return description;
 }
 
@@ -41,7 +41,7 @@ po::parsed_options parse_line(const OptionTable& table, const std::vector<std::s
   try {
     return po::command_line_parser(arguments)
         .options(description)
-        .positional(po::positional_options_description().add(kStray, -1))
+        .positional(po::positional_options_description().add(kPositionalName, -1))
         .style(kStyle)
         .run();
   } catch (const po::unknown_option& error) {
@@ -91,7 +91,7 @@ void read_config_file(const OptionTable& table, const std::string& path, std::ve
 
 }  // namespace
 
-std::vector<std::string> take_places(std::vector<std::string>& words, const OptionTable& table) {
+std::vector<std::string> extract_positional(std::vector<std::string>& words, const OptionTable& table) {
   std::vector<std::string> places, flags;
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("--")) {
@@ -110,7 +110,7 @@ std::vector<GivenOption> read_arguments(const OptionTable& table, const std::vec
   const po::parsed_options parsed = parse_line(table, arguments);
   std::vector<GivenOption> all;
   for (const po::option& given : parsed.options) {
-    if (given.string_key == kStray) {
+    if (given.string_key == kPositionalName) {
       throw UsageError("'" + given.value.front() +
                        "' belongs to no option: every value follows its --option. --help lists them.");
     }

@@ -36,15 +36,15 @@ void resolve_batch(TrainOptions& o, int rank_count) {
                      std::to_string(*o.global_batch) + ", which makes it " + std::to_string(accumulate) +
                      ": leave one of them out.");
   }
-  if (accumulate > kMostMicroBatches) {
+  if (accumulate > kMaxMicroBatches) {
     throw UsageError("--global-batch " + std::to_string(*o.global_batch) + " would be " + std::to_string(accumulate) +
-                     " micro-batches a step, and " + std::to_string(kMostMicroBatches) +
+                     " micro-batches a step, and " + std::to_string(kMaxMicroBatches) +
                      " are the most: give a larger --micro-batch, or more ranks.");
   }
   o.engine.accumulate = static_cast<int>(accumulate);
 }
 
-void check_together(const TrainOptions& o) {
+void check_combinations(const TrainOptions& o) {
   if (o.engine.update_in_backward && o.skip_spikes) {
     throw UsageError(
         "--skip-spikes looks at the loss before anything is updated, and --update-in-backward has updated by then: "
@@ -117,7 +117,7 @@ void resolve(TrainOptions& o, int rank_count, bool on_gpu) {
   const bool into_shard = accumulates_into_shard(policy_of(engine));
   engine.accumulate_into = into_shard ? AccumulateInto::kShard : AccumulateInto::kFull;
   resolve_batch(o, rank_count);
-  check_together(o);
+  check_combinations(o);
 }
 
 }  // namespace aliquot

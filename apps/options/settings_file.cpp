@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{16} << 20, kPieceBytes = size_t{1} << 16;
 
-struct Closer {
+struct FileCloser {
   void operator()(std::FILE* file) const { std::fclose(file); }
 };
 
@@ -22,7 +22,7 @@ std::string read_settings_file(const std::string& option, const std::string& pat
   const auto refuse = [&](const std::string& why) {
     throw UsageError(option + " " + path + ": the file cannot be read (" + why + ")" + hint + ".");
   };
-  const std::unique_ptr<std::FILE, Closer> file(std::fopen(path.c_str(), "rbe"));
+  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rbe"));
   if (!file) refuse(std::strerror(errno));
   std::string text;
   for (size_t got = 1; got > 0;) {

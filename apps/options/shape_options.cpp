@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-constexpr WholeRange kExtent{1, int64_t{1} << 31};
+constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
 
 struct ExtentFlag {
   std::optional<int64_t> ShapeOptions::*given;
@@ -40,7 +40,7 @@ bool is_path(const std::string& model) {
 }
 
 /// The first difference beside the extents, or "".
-std::string other_numbers(const ModelShape& here, const ModelShape& there) {
+std::string differing_fields(const ModelShape& here, const ModelShape& there) {
   if (here.family != there.family) return "the kind of model";
   if (here.tied != there.tied) return "tie_word_embeddings";
   if (here.norm_epsilon != there.norm_epsilon) return "norm epsilon";
@@ -49,15 +49,15 @@ std::string other_numbers(const ModelShape& here, const ModelShape& there) {
 
 /// --model gives a complete shape, so all of its fields must agree.
 void refuse_other_model(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
-                        const ShapeNames& names, bool may_deepen) {
+                        const ShapeNames& names, bool allow_more_layers) {
   const ModelShape here = model_shape(given);
   for (const ExtentFlag& flag : kExtentFlags) {
     const int64_t own = here.*flag.extent, other = shape.*flag.extent;
-    if (own == other || (may_deepen && flag.extent == &ModelShape::layers && own > other)) continue;
+    if (own == other || (allow_more_layers && flag.extent == &ModelShape::layers && own > other)) continue;
     throw UsageError(fmt::format("--model {} ({} {}) contradicts {} ({} {}): leave --model out.", given.model,
                                  kShapeFlags.*flag.name, own, where, names.*flag.name, other));
   }
-  const std::string other = other_numbers(here, shape);
+  const std::string other = differing_fields(here, shape);
   if (other.empty()) return;
   throw UsageError(fmt::format("--model {} ({}) contradicts {} ({}): {} differs; leave --model out.", given.model,
                                numbers_text(here), where, numbers_text(shape), other));
@@ -66,13 +66,13 @@ void refuse_other_model(const ShapeOptions& given, const ModelShape& shape, cons
 }  // namespace
 
 void set_model(ShapeOptions& o, const std::string& model) {
-  o.described.reset();
+  o.file_shape.reset();
   o.remarks.clear();
   if (is_path(model)) {
     std::error_code error;
     const std::filesystem::path path(model);
     ModelConfig config = read_model_config(std::filesystem::is_directory(path, error) ? path / kConfigFile : path);
-    o.described = config.shape;
+    o.file_shape = config.shape;
     o.remarks = std::move(config.remarks);
   }
   o.model = is_path(model) ? model : parse_choice(model, model_names());
@@ -85,23 +85,23 @@ void add_shape_options(OptionTable& t, ShapeOptions& o) {
          false, [&o](std::string_view text) { set_model(o, std::string(text)); },
          [&o]() -> OptionValue {
            if (!o.model.empty()) return o.model;
-           return o.described ? OptionValue() : OptionValue(kDefaultModel);
+           return o.file_shape ? OptionValue() : OptionValue(kDefaultModel);
          }});
-  t.count("layers", o.layers, kExtent, "Blocks, instead of the model's.");
-  t.count("width", o.width, kExtent, "Elements of the residual stream.");
-  t.count("heads", o.heads, kExtent, "Heads of attention; they divide the width.");
-  t.count("kv-heads", o.kv_heads, kExtent, "Heads of keys and values (llama); they divide the heads.");
-  t.count("hidden", o.hidden, kExtent, "Elements inside a feed-forward layer.");
-  t.count("context", o.context, kExtent, "The longest sequence.");
-  t.count("vocab", o.vocabulary, kExtent, "Entries of the vocabulary.");
+  t.count("layers", o.layers, kExtentRange, "Blocks, instead of the model's.");
+  t.count("width", o.width, kExtentRange, "Elements of the residual stream.");
+  t.count("heads", o.heads, kExtentRange, "Heads of attention; they divide the width.");
+  t.count("kv-heads", o.kv_heads, kExtentRange, "Heads of keys and values (llama); they divide the heads.");
+  t.count("hidden", o.hidden, kExtentRange, "Elements inside a feed-forward layer.");
+  t.count("context", o.context, kExtentRange, "The longest sequence.");
+  t.count("vocab", o.vocabulary, kExtentRange, "Entries of the vocabulary.");
 }
 
-bool ShapeOptions::names_a_shape() const {
+bool ShapeOptions::has_shape_options() const {
   return !model.empty() || layers || width || heads || kv_heads || hidden || context || vocabulary;
 }
 
 ModelShape model_shape(const ShapeOptions& o) {
-  ModelShape shape = o.described ? *o.described : find_model_preset(o.model.empty() ? kDefaultModel : o.model)->shape;
+  ModelShape shape = o.file_shape ? *o.file_shape : find_model_preset(o.model.empty() ? kDefaultModel : o.model)->shape;
   const bool plain_hidden = shape.hidden == 4 * shape.width;
   shape.layers = o.layers.value_or(shape.layers);
   shape.width = o.width.value_or(shape.width);
@@ -116,21 +116,21 @@ ModelShape model_shape(const ShapeOptions& o) {
 }
 
 std::string model_name(const ShapeOptions& o) {
-  if (o.described) return o.described->family == ModelFamily::kLlama ? "llama" : "gpt2";
+  if (o.file_shape) return o.file_shape->family == ModelFamily::kLlama ? "llama" : "gpt2";
   return o.model.empty() ? kDefaultModel : o.model;
 }
 
-void refuse_contradiction(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
-                          const ShapeNames& names, bool may_deepen) {
+void check_consistent(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
+                      const ShapeNames& names, bool allow_more_layers) {
   for (const ExtentFlag& flag : kExtentFlags) {
     const std::optional<int64_t>& here = given.*flag.given;
     const int64_t there = shape.*flag.extent;
-    if (!here || *here == there || (may_deepen && flag.extent == &ModelShape::layers && *here > there)) continue;
+    if (!here || *here == there || (allow_more_layers && flag.extent == &ModelShape::layers && *here > there)) continue;
     const std::string_view name = kShapeFlags.*flag.name;
     throw UsageError(fmt::format("{} {} contradicts {} ({} {}): leave {} out, or give {} {}.", name, *here, where,
                                  names.*flag.name, there, name, name, there));
   }
-  if (!given.model.empty()) refuse_other_model(given, shape, where, names, may_deepen);
+  if (!given.model.empty()) refuse_other_model(given, shape, where, names, allow_more_layers);
 }
 
 }  // namespace aliquot

@@ -18,11 +18,11 @@ struct ShapeOptions {
   std::optional<int64_t> layers, width, heads, kv_heads, hidden, context, vocabulary;
 
   /// The shape from a file instead of a preset: the config.json of --model, or the model of --init.
-  std::optional<ModelShape> described;
+  std::optional<ModelShape> file_shape;
   std::vector<std::string> remarks;  // warnings about the file of --model
 
   /// Whether any of these options was given.
-  bool names_a_shape() const;
+  bool has_shape_options() const;
 };
 
 /// Sets --model to the name of a preset, or to the path of a config.json or of its folder, which is read. Any other text with
@@ -39,8 +39,8 @@ ModelShape model_shape(const ShapeOptions& options);
 std::string model_name(const ShapeOptions& options);
 
 /// Throws UsageError, naming the flag, both values and `where`, if an option that was given contradicts `shape`. `names` are
-/// the names of its fields at `where`. With `may_deepen`, more layers than the shape has are no contradiction.
-void refuse_contradiction(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
-                          const ShapeNames& names, bool may_deepen);
+/// the names of its fields at `where`. With `allow_more_layers`, more layers than the shape has are no contradiction.
+void check_consistent(const ShapeOptions& given, const ModelShape& shape, const std::string& where,
+                      const ShapeNames& names, bool allow_more_layers);
 
 }  // namespace aliquot

@@ -3,10 +3,10 @@
 namespace aliquot {
 namespace {
 
-constexpr WholeRange kFromZero{0, int64_t{1} << 62};
-constexpr WholeRange kFromOne{1, int64_t{1} << 62};
-constexpr WholeRange kExtent{1, int64_t{1} << 31};
-constexpr RealRange kRate{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
+constexpr IntegerRange kNonNegative{0, int64_t{1} << 62};
+constexpr IntegerRange kPositive{1, int64_t{1} << 62};
+constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
+constexpr RealRange kLrRange{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
 
 void add_world(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Sharding");
@@ -33,32 +33,32 @@ void add_data(OptionTable& t, TrainOptions& o, const OptionTable& common) {
          "as their headers say; any other: bytes as tokens. Compressed and other known formats are refused. Default: a "
          "built-in language that a model can learn.");
   t.choice("shuffle", o.shuffle, kShuffleWords, "Take sequences in an order shuffled anew each epoch.");
-  t.count("data-seed", o.data_seed, kFromZero, "What the shuffled order is drawn from.");
+  t.count("data-seed", o.data_seed, kNonNegative, "What the shuffled order is drawn from.");
   t.text("eval-data", "FILE", o.eval_data, "Tokens for the validation loss.");
-  t.count("eval-every", o.eval_every, kFromZero, "Steps between validations; 0 is never.");
-  t.count("eval-batches", o.eval_batches, kFromOne, "Micro-batches a rank takes for one.");
+  t.count("eval-every", o.eval_every, kNonNegative, "Steps between validations; 0 is never.");
+  t.count("eval-batches", o.eval_batches, kPositive, "Micro-batches a rank takes for one.");
   t.heading("Steps");
-  t.count("steps", o.steps, kFromOne, "Steps in all, over all resumes; what schedules run to.");
+  t.count("steps", o.steps, kPositive, "Steps in all, over all resumes; what schedules run to.");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank computes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtent, "Tokens a sequence; default the context.");
-  t.count("global-batch", o.global_batch, kFromOne, "Sequences a step over all ranks; fixes --accumulate.");
-  t.count("stop-after", o.stop_after, kFromOne, "End this run at that step, saved.");
+  t.count("sequence", o.sequence, kExtentRange, "Tokens a sequence; default the context.");
+  t.count("global-batch", o.global_batch, kPositive, "Sequences a step over all ranks; fixes --accumulate.");
+  t.count("stop-after", o.stop_after, kPositive, "End this run at that step, saved.");
 }
 
 void add_optimizer(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.heading("Optimizer");
   t.add(common, {"optimizer", "lr"});
-  t.real("min-lr", o.min_lr, kRate, "The least it falls to.");
+  t.real("min-lr", o.min_lr, kLrRange, "The least it falls to.");
   t.add(common, {"betas", "eps", "weight-decay"});
   t.toggle("decay-all", o.decay_all, "Decay norms and biases too.");
   t.add(common, {"momentum", "nesterov", "muon-lr"});
   t.choice("schedule", o.schedule, kScheduleWords, "How the rate falls from --lr to --min-lr at --steps.");
-  t.count("warmup", o.warmup, kFromZero, "Steps in which the rate rises to --lr.");
+  t.count("warmup", o.warmup, kNonNegative, "Steps in which the rate rises to --lr.");
   t.choice("warmup-shape", o.warmup_shape, kWarmupWords, "How it rises.");
-  t.real("warmup-from", o.warmup_from, kRate, "What it rises from.");
+  t.real("warmup-from", o.warmup_from, kLrRange, "What it rises from.");
   t.choice("scale-lr", o.scale_lr, kScalingWords, "Scale the rate with the batch / --base-batch.");
-  t.count("base-batch", o.base_batch, kFromOne, "The batch that --lr was chosen for.");
+  t.count("base-batch", o.base_batch, kPositive, "The batch that --lr was chosen for.");
   t.add(common, {"clip"});
 }
 
@@ -74,7 +74,7 @@ void add_checkpoints(OptionTable& t, TrainOptions& o) {
   t.heading("Checkpoints");
   t.text("checkpoint-dir", "DIR", o.checkpoint_dir,
          "Where checkpoints are written; the last one at the end of the run.");
-  t.count("checkpoint-every", o.checkpoint_every, kFromZero, "Steps between checkpoints; 0 is the last alone.");
+  t.count("checkpoint-every", o.checkpoint_every, kNonNegative, "Steps between checkpoints; 0 is the last alone.");
   t.count("keep", o.keep, {0, 1 << 30}, "The newest that are kept; 0 is all.");
   t.choice("save", o.save, {"auto", "snapshot", "blocking"}, "Copy the shard and train on, or wait for the disk.");
   t.text("resume", "none|auto|PATH", o.resume, "auto: the newest valid checkpoint of --checkpoint-dir.");
@@ -87,16 +87,16 @@ void add_reports(OptionTable& t, TrainOptions& o, const OptionTable& common) {
   t.text("trace", "FILE.json", o.trace, "The operations of each lane and rank, for Perfetto.");
   t.toggle("quiet", o.quiet, "The digest, warnings and errors alone.");
   t.choice("progress", o.progress, {"auto", "bar", "lines", "none"}, "auto: a bar on a terminal, lines elsewhere.");
-  t.count("stragglers-every", o.stragglers_every, kFromZero,
+  t.count("stragglers-every", o.stragglers_every, kNonNegative,
           "Steps between reports, in the metrics, of what each rank computed and waited; 0 is never.");
   t.real("straggler-threshold", o.straggler_threshold, {.least = 1},
          "How many times the median a rank may compute before it is named.");
-  t.count("digest-every", o.digest_every, kFromZero, "Steps between digests in the metrics; 0 is never.");
+  t.count("digest-every", o.digest_every, kNonNegative, "Steps between digests in the metrics; 0 is never.");
   t.heading("Running");
   t.add(common, {"timeout", "max-skipped"});
   t.real("skip-spikes", o.skip_spikes, {.least = 1},
          "Skip steps whose loss is so many standard deviations above the mean of those before; default never.");
-  t.count("check-every", o.check_every, kFromZero,
+  t.count("check-every", o.check_every, kNonNegative,
           "Steps between comparisons of what several ranks hold of the same; 0 is never.");
   t.add(common, {"seed"});
   t.toggle("dry-run", o.dry_run, "Print the options, the memory plan and the schedule; run nothing.");

@@ -59,13 +59,15 @@ struct TrainOptions : ShapeOptions, CommonOptions {
   std::string deepspeed, config;
 };
 
-inline constexpr std::array kShuffleWords{Word{"on", true}, Word{"off", false}};
-inline constexpr std::array kScheduleWords{Word{"constant", RateShape::kConstant}, Word{"linear", RateShape::kLinear},
-                                           Word{"cosine", RateShape::kCosine}, Word{"wsd", RateShape::kWsd},
-                                           Word{"inverse-sqrt", RateShape::kInverseSqrt}};
-inline constexpr std::array kWarmupWords{Word{"linear", WarmupShape::kLinear}, Word{"log", WarmupShape::kLog}};
-inline constexpr std::array kScalingWords{Word{"none", RateScaling::kNone}, Word{"linear", RateScaling::kLinear},
-                                          Word{"sqrt", RateScaling::kSqrt}};
+inline constexpr std::array kShuffleWords{EnumName{"on", true}, EnumName{"off", false}};
+inline constexpr std::array kScheduleWords{EnumName{"constant", RateShape::kConstant},
+                                           EnumName{"linear", RateShape::kLinear},
+                                           EnumName{"cosine", RateShape::kCosine}, EnumName{"wsd", RateShape::kWsd},
+                                           EnumName{"inverse-sqrt", RateShape::kInverseSqrt}};
+inline constexpr std::array kWarmupWords{EnumName{"linear", WarmupShape::kLinear}, EnumName{"log", WarmupShape::kLog}};
+inline constexpr std::array kScalingWords{EnumName{"none", RateScaling::kNone},
+                                          EnumName{"linear", RateScaling::kLinear},
+                                          EnumName{"sqrt", RateScaling::kSqrt}};
 
 /// The table of `aliquot train`, bound to `options`, which must outlive it and stay where it is.
 OptionTable train_option_table(TrainOptions& options);

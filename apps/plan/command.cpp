@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "apps/commands.h"
+#include "apps/console.h"
 #include "apps/metrics/metrics.h"
 #include "apps/models/activations.h"
 #include "apps/models/parameters.h"
@@ -10,7 +11,6 @@
 #include "apps/plan/plan_options.h"
 #include "apps/plan/plan_text.h"
 #include "apps/plan/use_costs.h"
-#include "apps/say.h"
 #include "apps/train/reporting/memory_table.h"
 #include "engine/choose/budget.h"
 #include "engine/cost/trace.h"
@@ -32,13 +32,13 @@ ModelSpec model_of(const PlanOptions& o, const Machine& machine, const ModelShap
 
 ModelSpec model_of(const PlanOptions& o, const Machine& machine) {
   if (!o.params) return model_of(o, machine, model_shape(o));
-  if (o.names_a_shape())
+  if (o.has_shape_options())
     throw UsageError("--params stands instead of a model: leave it out, or --model and what changes its shape.");
   if (o.engine.recompute != 0 && o.engine.recompute != kRecomputeAsNeeded)
     throw UsageError("--recompute block: of --params nothing is known but their number; give a --model.");
   if (o.optimizer.kind == OptimizerKind::kMuon)
     throw UsageError("--optimizer muon: of --params no matrices are known, only their number; give a --model.");
-  return equal_units(*o.params, o.units);
+  return make_equal_units(*o.params, o.units);
 }
 
 /// As train's kernels are told to write: they add where several micro-batches are summed in place.
@@ -51,7 +51,7 @@ Plan plan_of(ModelSpec model, const Policy& policy, const Topology& topology) {
 
 /// The same kind of model with more layers, or more parameters in as many units.
 ModelSpec scaled(const PlanOptions& o, const Machine& machine, int64_t scale) {
-  if (o.params) return equal_units(scale * 1'000'000, o.units);
+  if (o.params) return make_equal_units(scale * 1'000'000, o.units);
   ModelShape shape = model_shape(o);
   shape.layers = scale;
   return model_of(o, machine, shape);
@@ -74,15 +74,15 @@ int64_t largest_that_fits(const PlanOptions& o, const Machine& machine, const Po
   return fit == 0 ? 0 : parameter_count(scaled(o, machine, fit));
 }
 
-PlanOutcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) {
+PlannedRun plan_run(const PlanOptions& o, const Machine& machine, int stage) {
   const Policy policy = policy_of(o, stage);
   const ModelSpec model = model_of(o, machine);
   CostModel cost = machine.cost;
   const int64_t sequence = o.sequence.value_or(o.params ? 1024 : model_shape(o).context);
   cost.samples_per_micro_batch = static_cast<double>(o.micro_batch * sequence);
-  if (!o.params) cost.uses = uses_at(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
+  if (!o.params) cost.uses = estimate_use_costs(model_shape(o), o.micro_batch, sequence, cost.flops_per_second);
   if (!o.profile.empty()) cost.uses = read_profile(o.profile, o.micro_batch, sequence);
-  PlanOutcome outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
+  PlannedRun outcome{plan_of(model, policy, topology_of(o, machine.has_gpus)), {}, {}, parameter_count(model), 0, {}};
   outcome.account = account(outcome.plan.schedule);
   outcome.timeline = simulate(outcome.plan, cost);
   outcome.tokens = static_cast<double>(o.micro_batch * sequence * o.engine.accumulate * o.ranks);
@@ -90,7 +90,7 @@ PlanOutcome outcome_of(const PlanOptions& o, const Machine& machine, int stage) 
   return outcome;
 }
 
-Json to_json(const PlanOptions& o, const PlanOutcome& outcome) {
+Json to_json(const PlanOptions& o, const PlannedRun& outcome) {
   Json memory = json(outcome.account.peak);
   memory["peak"] = outcome.account.peak_bytes;
   Json one = {{"zero_stage", outcome.plan.schedule.zero_stage},
@@ -123,13 +123,13 @@ void print_csv(const std::vector<Json>& plans) {
       std::ranges::replace(cell, '/', '.');
       line += (line.empty() ? "" : ",") + cell;
     }
-    say("{}\n", line);
+    write_stdout("{}\n", line);
   };
   row(plans.front(), true);
   for (const Json& plan : plans) row(plan, false);
 }
 
-void write_trace_file(const PlanOptions& o, const PlanOutcome& outcome) {
+void write_trace_file(const PlanOptions& o, const PlannedRun& outcome) {
   std::ofstream file(o.trace);
   write_trace(file, outcome.plan, outcome.timeline);
   if (!file.flush()) throw UsageError("--trace " + o.trace + ": it cannot be written.");
@@ -141,7 +141,8 @@ int run_plan(const Arguments& arguments) {
   PlanOptions options;
   const OptionTable table = plan_option_table(options);
   if (wants_help(arguments)) {
-    say("aliquot plan [--option value ...]\n\n"
+    write_stdout(
+        "aliquot plan [--option value ...]\n\n"
         "What a run would cost a rank, in bytes by category and, with --machine, in seconds by simulation. Runs "
         "nothing.\n"
         "Activations are those of the command's models on a host, or on GPUs where the machine has them; of --params "
@@ -153,13 +154,13 @@ int run_plan(const Arguments& arguments) {
   parse_arguments(table, arguments);
   const Machine machine = find_machine(options.machine.empty() ? "host" : options.machine);
   std::vector<Json> plans;
-  std::vector<PlanOutcome> outcomes;
+  std::vector<PlannedRun> outcomes;
   for (const int stage : stages_of(options)) {
-    outcomes.push_back(outcome_of(options, machine, stage));
+    outcomes.push_back(plan_run(options, machine, stage));
     plans.push_back(to_json(options, outcomes.back()));
   }
-  if (options.format == "text") say_text(stdout, plan_text(options, outcomes));
-  if (options.format == "json") say("{}\n", Json{{"plans", plans}}.dump(2));
+  if (options.format == "text") write_stream(stdout, plan_text(options, outcomes));
+  if (options.format == "json") write_stdout("{}\n", Json{{"plans", plans}}.dump(2));
   if (options.format == "csv") print_csv(plans);
   if (!options.trace.empty()) write_trace_file(options, outcomes.back());
   return 0;

@@ -53,15 +53,16 @@ void refuse_unknown_keys(const Json& object, const std::vector<std::string>& kno
   }
 }
 
-enum class May : uint8_t { kBeZero, kNotBeZero };
+enum class ZeroPolicy : uint8_t { kAllowZero, kRejectZero };
 
 /// Of a rate, 0 would be for ever.
-void take(const Json& object, const char* field, double& value, const std::string& path, May may = May::kNotBeZero) {
+void take(const Json& object, const char* field, double& value, const std::string& path,
+          ZeroPolicy zero_policy = ZeroPolicy::kRejectZero) {
   if (!object.contains(field)) return;
   const double given = object[field].is_number() ? object[field].get<double>() : -1;
-  if (!(given >= 0) || (given == 0 && may == May::kNotBeZero)) {
+  if (!(given >= 0) || (given == 0 && zero_policy == ZeroPolicy::kRejectZero)) {
     throw UsageError(fmt::format("{}: {} is none; give a number {}.", path, field,
-                                 may == May::kBeZero ? "of 0 or more" : "above 0"));
+                                 zero_policy == ZeroPolicy::kAllowZero ? "of 0 or more" : "above 0"));
   }
   value = given;
 }
@@ -71,11 +72,11 @@ void take(const Json& object, const char* field, LinkCost& link, const std::stri
   if (!object[field].is_object()) throw UsageError(fmt::format("{}: {} is no link.", path, field));
   refuse_unknown_keys(object[field], kLinkKeys, path + ": " + field);
   take(object[field], "bytes_per_second", link.bytes_per_second, path);
-  take(object[field], "latency_seconds", link.latency_seconds, path, May::kBeZero);
+  take(object[field], "latency_seconds", link.latency_seconds, path, ZeroPolicy::kAllowZero);
 }
 
 /// Links and memory at about nine tenths of what is published of them; arithmetic at what large models come to.
-std::optional<Machine> known_machine(const std::string& name) {
+std::optional<Machine> find_preset_machine(const std::string& name) {
   if (name == "host") return Machine{name, false, CostModel::typical_host()};
   if (name == "dgx-a100") return Machine{name, true, eight_gpus(2.3e11, 1.8e11, 1.6e12, 1.5e14)};
   if (name == "dgx-h100") return Machine{name, true, eight_gpus(3.5e11, 3.6e11, 2.6e12, 4.4e14)};
@@ -91,7 +92,7 @@ Machine read_machine(const std::string& path) {
   refuse_unknown_keys(json, kMachineKeys, path);
   Machine machine{path, false, CostModel::typical_host()};
   if (json.contains("like")) {
-    const auto like = json["like"].is_string() ? known_machine(json["like"]) : std::nullopt;
+    const auto like = json["like"].is_string() ? find_preset_machine(json["like"]) : std::nullopt;
     if (!like)
       throw UsageError(fmt::format("{}: like is no machine; give host, dgx-a100, dgx-h100 or dgx-h200.", path));
     machine = *like;
@@ -100,8 +101,8 @@ Machine read_machine(const std::string& path) {
   take(json, "between_nodes", machine.cost.between_nodes, path);
   machine.cost.beside_compute = machine.cost.between_nodes;
   take(json, "beside_compute", machine.cost.beside_compute, path);
-  take(json, "beside_compute_share", machine.cost.beside_compute_share, path, May::kBeZero);
-  take(json, "cores_per_thread", machine.cost.cores_per_thread, path, May::kBeZero);
+  take(json, "beside_compute_share", machine.cost.beside_compute_share, path, ZeroPolicy::kAllowZero);
+  take(json, "cores_per_thread", machine.cost.cores_per_thread, path, ZeroPolicy::kAllowZero);
   take(json, "copy_bytes_per_second", machine.cost.copy_bytes_per_second, path);
   take(json, "host_bytes_per_second", machine.cost.host_bytes_per_second, path);
   take(json, "disk_bytes_per_second", machine.cost.disk_bytes_per_second, path);
@@ -137,7 +138,7 @@ std::string machine_text(const CostModel& cost, bool has_gpus) {
 }
 
 Machine find_machine(const std::string& name) {
-  if (const auto machine = known_machine(name)) return *machine;
+  if (const auto machine = find_preset_machine(name)) return *machine;
   return read_machine(name);
 }
 

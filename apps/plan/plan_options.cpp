@@ -8,13 +8,13 @@
 namespace aliquot {
 namespace {
 
-constexpr WholeRange kFromOne{1, int64_t{1} << 62};
-constexpr WholeRange kExtent{1, int64_t{1} << 31};
+constexpr IntegerRange kPositive{1, int64_t{1} << 62};
+constexpr IntegerRange kExtentRange{1, int64_t{1} << 31};
 
 void add_model(OptionTable& t, PlanOptions& o) {
   t.heading("Model");
   add_shape_options(t, o);
-  t.count("params", o.params, kFromOne, "Instead of a model: so many parameters, 7.5b.");
+  t.count("params", o.params, kPositive, "Instead of a model: so many parameters, 7.5b.");
   t.count("units", o.units, {1, 1 << 20}, "Equal units that --params are in.");
 }
 
@@ -50,7 +50,7 @@ OptionTable plan_option_table(PlanOptions& o) {
   t.heading("Batch");
   t.count("micro-batch", o.micro_batch, {1, 1 << 20}, "Sequences a rank takes at once.");
   t.add(common, {"accumulate"});
-  t.count("sequence", o.sequence, kExtent, "Tokens in one; default the context.");
+  t.count("sequence", o.sequence, kExtentRange, "Tokens in one; default the context.");
   t.add(common, "threads", "Host threads a rank, which have scratch each: 1 here, in train the cores / ranks.");
   t.heading("What to say");
   t.bytes("device-memory", o.device_memory, "Of a rank: names the largest model of this kind that fits.");

@@ -10,7 +10,7 @@ namespace aliquot {
 namespace {
 
 /// The kind of memory that there is most of at the peak, and its share.
-std::string most_of(const Account& account) {
+std::string largest_categories_text(const Account& account) {
   const BytesByCategory& at_peak = account.at[static_cast<size_t>(account.peak_operation)];
   const auto most = std::ranges::max_element(at_peak);
   const auto category = static_cast<Category>(most - at_peak.begin());
@@ -18,31 +18,31 @@ std::string most_of(const Account& account) {
   return fmt::format("{}, {:.0f} %", name(category), 100 * share);
 }
 
-std::string heading(const PlanOptions& o, const PlanOutcome& outcome) {
+std::string heading(const PlanOptions& o, const PlannedRun& outcome) {
   return fmt::format("stage {} on {} rank{}, {} parameters, {}\n", outcome.plan.schedule.zero_stage, o.ranks,
                      o.ranks == 1 ? "" : "s", outcome.parameters, outcome.plan.policy.precision.describe());
 }
 
-std::string list(const PlanOptions& o, const PlanOutcome& outcome) {
+std::string list(const PlanOptions& o, const PlannedRun& outcome) {
   const Account& account = outcome.account;
   std::string text = heading(o, outcome);
   for (int c = 0; c < kCategoryCount; ++c) {
     const int64_t bytes = account.peak[static_cast<std::size_t>(c)];
     if (bytes > 0)
-      text += fmt::format("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, bytes_text(bytes));
+      text += fmt::format("  {:<14}{:>18}  {}\n", name(static_cast<Category>(c)), bytes, format_bytes(bytes));
   }
-  text += fmt::format("  {:<14}{:>18}  {}, {}{}\n", "peak", account.peak_bytes, bytes_text(account.peak_bytes),
+  text += fmt::format("  {:<14}{:>18}  {}, {}{}\n", "peak", account.peak_bytes, format_bytes(account.peak_bytes),
                       account.peaks_between_steps() ? "" : "at ", peak_moment(outcome.plan, account));
   if (const int64_t elsewhere = account.elsewhere_bytes; elsewhere > 0)
     text +=
-        fmt::format("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, bytes_text(elsewhere));
-  text += fmt::format("  most of it is {}\n", most_of(account));
-  text += fmt::format("  a rank sends {} and receives {} a step\n", bytes_text(outcome.timeline.sent_bytes),
-                      bytes_text(outcome.timeline.received_bytes));
+        fmt::format("  {:<14}{:>18}  {}, beside the rank's memory\n", "offloaded", elsewhere, format_bytes(elsewhere));
+  text += fmt::format("  most of it is {}\n", largest_categories_text(account));
+  text += fmt::format("  a rank sends {} and receives {} a step\n", format_bytes(outcome.timeline.sent_bytes),
+                      format_bytes(outcome.timeline.received_bytes));
   if (outcome.timeline.crossing_bytes > 0)
-    text += fmt::format("  a node sends {} to others a step\n", bytes_text(outcome.timeline.crossing_bytes));
+    text += fmt::format("  a node sends {} to others a step\n", format_bytes(outcome.timeline.crossing_bytes));
   if (outcome.largest)
-    text += fmt::format("  in {} fits a model of {} parameters\n", bytes_text(*o.device_memory), *outcome.largest);
+    text += fmt::format("  in {} fits a model of {} parameters\n", format_bytes(*o.device_memory), *outcome.largest);
   if (!o.machine.empty()) {
     text += fmt::format("  on {}, simulated: {:.4g} s a step, {:.0f} % of communication hidden, {:.0f} tokens/s\n",
                         o.machine, outcome.timeline.step_seconds, 100 * outcome.timeline.hidden_share(),
@@ -54,58 +54,58 @@ std::string list(const PlanOptions& o, const PlanOutcome& outcome) {
 /// Stages side by side.
 class Table {
  public:
-  explicit Table(std::span<const PlanOutcome> outcomes) : outcomes_(outcomes) {}
+  explicit Table(std::span<const PlannedRun> outcomes) : outcomes_(outcomes) {}
 
-  void row(const std::string& what, const std::function<std::string(const PlanOutcome&)>& cell) {
+  void row(const std::string& what, const std::function<std::string(const PlannedRun&)>& cell) {
     constexpr size_t kWidth = 19;
     text += fmt::format("  {:<18}", what);
-    for (const PlanOutcome& outcome : outcomes_)
+    for (const PlannedRun& outcome : outcomes_)
       text += fmt::format("{:>{}}", cell(outcome).substr(0, kWidth - 1), kWidth);
     text += "\n";
   }
   /// Left out where it is nothing at any stage.
-  void bytes(const std::string& what, const std::function<int64_t(const PlanOutcome&)>& bytes_of) {
-    if (std::ranges::all_of(outcomes_, [&](const PlanOutcome& outcome) { return bytes_of(outcome) == 0; })) return;
-    row(what, [&](const PlanOutcome& outcome) { return bytes_text(bytes_of(outcome)); });
+  void bytes(const std::string& what, const std::function<int64_t(const PlannedRun&)>& bytes_of) {
+    if (std::ranges::all_of(outcomes_, [&](const PlannedRun& outcome) { return bytes_of(outcome) == 0; })) return;
+    row(what, [&](const PlannedRun& outcome) { return format_bytes(bytes_of(outcome)); });
   }
   std::string text;
 
  private:
-  std::span<const PlanOutcome> outcomes_;
+  std::span<const PlannedRun> outcomes_;
 };
 
 void add_memory(Table& table) {
   for (size_t c = 0; c < kCategoryCount; ++c) {
     table.bytes(std::string(name(static_cast<Category>(c))),
-                [c](const PlanOutcome& outcome) { return outcome.account.peak[c]; });
+                [c](const PlannedRun& outcome) { return outcome.account.peak[c]; });
   }
-  table.bytes("peak", [](const PlanOutcome& outcome) { return outcome.account.peak_bytes; });
-  table.row("  in bytes", [](const PlanOutcome& outcome) { return std::to_string(outcome.account.peak_bytes); });
-  table.row("  at", [](const PlanOutcome& outcome) { return peak_moment(outcome.plan, outcome.account); });
-  table.row("  most of it", [](const PlanOutcome& outcome) { return most_of(outcome.account); });
-  table.bytes("offloaded", [](const PlanOutcome& outcome) { return outcome.account.elsewhere_bytes; });
+  table.bytes("peak", [](const PlannedRun& outcome) { return outcome.account.peak_bytes; });
+  table.row("  in bytes", [](const PlannedRun& outcome) { return std::to_string(outcome.account.peak_bytes); });
+  table.row("  at", [](const PlannedRun& outcome) { return peak_moment(outcome.plan, outcome.account); });
+  table.row("  most of it", [](const PlannedRun& outcome) { return largest_categories_text(outcome.account); });
+  table.bytes("offloaded", [](const PlannedRun& outcome) { return outcome.account.elsewhere_bytes; });
 }
 
-std::string side_by_side(const PlanOptions& o, std::span<const PlanOutcome> outcomes) {
+std::string comparison_table(const PlanOptions& o, std::span<const PlannedRun> outcomes) {
   Table table(outcomes);
   table.text = fmt::format("{} parameters on {} rank{}, {}; of each rank\n", outcomes[0].parameters, o.ranks,
                            o.ranks == 1 ? "" : "s", outcomes[0].plan.policy.precision.describe());
-  table.row("", [](const PlanOutcome& outcome) { return fmt::format("stage {}", outcome.plan.schedule.zero_stage); });
+  table.row("", [](const PlannedRun& outcome) { return fmt::format("stage {}", outcome.plan.schedule.zero_stage); });
   add_memory(table);
-  table.bytes("sent a step", [](const PlanOutcome& outcome) { return outcome.timeline.sent_bytes; });
-  table.bytes("received a step", [](const PlanOutcome& outcome) { return outcome.timeline.received_bytes; });
-  table.bytes("sent by a node", [](const PlanOutcome& outcome) { return outcome.timeline.crossing_bytes; });
+  table.bytes("sent a step", [](const PlannedRun& outcome) { return outcome.timeline.sent_bytes; });
+  table.bytes("received a step", [](const PlannedRun& outcome) { return outcome.timeline.received_bytes; });
+  table.bytes("sent by a node", [](const PlannedRun& outcome) { return outcome.timeline.crossing_bytes; });
   if (o.device_memory) {
-    table.row("fits in " + bytes_text(*o.device_memory),
-              [](const PlanOutcome& outcome) { return std::to_string(*outcome.largest); });
+    table.row("fits in " + format_bytes(*o.device_memory),
+              [](const PlannedRun& outcome) { return std::to_string(*outcome.largest); });
   }
   if (o.machine.empty()) return table.text;
   table.text += fmt::format("  simulated on {}\n", o.machine);
   table.row("seconds a step",
-            [](const PlanOutcome& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
+            [](const PlannedRun& outcome) { return fmt::format("{:.4g}", outcome.timeline.step_seconds); });
   table.row("hidden",
-            [](const PlanOutcome& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
-  table.row("tokens/s", [](const PlanOutcome& outcome) {
+            [](const PlannedRun& outcome) { return fmt::format("{:.0f} %", 100 * outcome.timeline.hidden_share()); });
+  table.row("tokens/s", [](const PlannedRun& outcome) {
     return fmt::format("{:.0f}", outcome.tokens / outcome.timeline.step_seconds);
   });
   return table.text;
@@ -113,10 +113,10 @@ std::string side_by_side(const PlanOptions& o, std::span<const PlanOutcome> outc
 
 }  // namespace
 
-std::string plan_text(const PlanOptions& options, std::span<const PlanOutcome> outcomes) {
-  std::string all = outcomes.size() == 1 ? list(options, outcomes[0]) : side_by_side(options, outcomes);
+std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes) {
+  std::string all = outcomes.size() == 1 ? list(options, outcomes[0]) : comparison_table(options, outcomes);
   if (options.schedule) {
-    for (const PlanOutcome& outcome : outcomes) {
+    for (const PlannedRun& outcome : outcomes) {
       if (outcomes.size() > 1) all += fmt::format("\n{}", heading(options, outcome));
       all += fmt::format("\n{}", text(outcome.plan));
     }

@@ -13,7 +13,7 @@
 namespace aliquot {
 
 /// A run that was planned, at one stage.
-struct PlanOutcome {
+struct PlannedRun {
   Plan plan;
   Account account;
   Timeline timeline;
@@ -23,6 +23,6 @@ struct PlanOutcome {
 };
 
 /// One stage as a list, several as a table of at most 100 columns; there is one at least.
-std::string plan_text(const PlanOptions& options, std::span<const PlanOutcome> outcomes);
+std::string plan_text(const PlanOptions& options, std::span<const PlannedRun> outcomes);
 
 }  // namespace aliquot

@@ -9,14 +9,14 @@
 namespace aliquot {
 namespace {
 
-struct RecordedRun {
+struct ProfiledRun {
   Json options;
   Json titles, times;  // of the operations of one step
   std::vector<double> step_seconds;
 };
 
-RecordedRun read(const std::string& path) {
-  RecordedRun run;
+ProfiledRun read(const std::string& path) {
+  ProfiledRun run;
   std::ifstream file(path);
   if (!file) throw UsageError(fmt::format("--profile {}: the file cannot be read.", path));
   const int bad_line = read_metrics_lines(file, [&run](const Json& json) {
@@ -33,16 +33,16 @@ RecordedRun read(const std::string& path) {
 
 /// What the recorded step is to be multiplied with, to be one that a quarter of the steps were no slower than: what else
 /// runs on a machine makes a step longer, never shorter.
-double to_undisturbed(const RecordedRun& run) {
+double undisturbed_ratio(const ProfiledRun& run) {
   std::vector<double> seconds(run.step_seconds.begin() + 1, run.step_seconds.end());  // the first one warms up
   std::ranges::sort(seconds);
   return seconds[seconds.size() / 4] / run.times.at("step_seconds").get<double>();
 }
 
-std::vector<UseCost> uses_of(const RecordedRun& run) {
+std::vector<UseCost> uses_of(const ProfiledRun& run) {
   std::vector<UseCost> uses;
   std::size_t backward = 0;
-  const double factor = to_undisturbed(run);
+  const double factor = undisturbed_ratio(run);
   for (std::size_t id = 0; id < run.titles.size(); ++id) {
     const std::string title = run.titles.at(id);
     const double seconds = factor * (run.times.at("end_seconds").at(id).get<double>() -
@@ -59,7 +59,7 @@ std::vector<UseCost> uses_of(const RecordedRun& run) {
 std::vector<UseCost> read_profile(const std::string& path, int64_t micro_batch, int64_t sequence) {
   std::vector<UseCost> uses;
   try {
-    const RecordedRun run = read(path);
+    const ProfiledRun run = read(path);
     const auto was = [&](const char* option) { return run.options.at(option).get<int64_t>(); };
     if (run.options.is_object() &&
         (was("ranks") != 1 || was("micro-batch") != micro_batch || was("sequence") != sequence)) {

@@ -23,7 +23,8 @@ double forward_flops(const ModelSpec& model, std::size_t use, const ModelShape& 
 
 }  // namespace
 
-std::vector<UseCost> uses_at(const ModelShape& shape, int64_t sequences, int64_t length, double flops_per_second) {
+std::vector<UseCost> estimate_use_costs(const ModelShape& shape, int64_t sequences, int64_t length,
+                                        double flops_per_second) {
   const ModelSpec model = parameters_of(shape);
   const double tokens = static_cast<double>(sequences * length);
   std::vector<UseCost> uses;

@@ -75,9 +75,9 @@ std::string memory_bars(const ReportRun& run) {
                fmt::format("{} measured: {} bytes", bar.name, bar.measured));
     const double end = x.at(static_cast<double>(std::max(bar.planned, bar.measured))) + 6;
     const bool equal = bar.planned == bar.measured;
-    svg.text({end, y + (equal ? 14 : 9)}, bytes_text(bar.planned), R"(font-size="11")");
+    svg.text({end, y + (equal ? 14 : 9)}, format_bytes(bar.planned), R"(font-size="11")");
     if (!equal && bar.measured >= 0)
-      svg.text({end, y + 21}, bytes_text(bar.measured), R"(font-size="11" font-weight="bold")");
+      svg.text({end, y + 21}, format_bytes(bar.measured), R"(font-size="11" font-weight="bold")");
     y += kRow;
   }
   svg.text({8, y + 14}, "outlined: planned; filled: measured; of the rank with the most",

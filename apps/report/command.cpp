@@ -7,10 +7,10 @@
 #include <iterator>
 
 #include "apps/commands.h"
+#include "apps/console.h"
 #include "apps/options/arguments.h"
 #include "apps/report/csv.h"
 #include "apps/report/page.h"
-#include "apps/say.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -102,11 +102,11 @@ int run_report(const Arguments& arguments) {
   ReportOptions options;
   const OptionTable table = report_option_table(options);
   if (wants_help(arguments)) {
-    say("{}{}", kHelp, option_help(table));
+    write_stdout("{}{}", kHelp, option_help(table));
     return 0;
   }
   Arguments flags = arguments;
-  const std::vector<std::string> paths = take_places(flags, table);
+  const std::vector<std::string> paths = extract_positional(flags, table);
   parse_arguments(table, flags);
   if (paths.empty() && options.sweep.empty())
     throw UsageError("report wants the files that aliquot train --metrics wrote, or --sweep DIR.");
@@ -119,7 +119,7 @@ int run_report(const Arguments& arguments) {
   std::ofstream file(options.out);
   file << page;
   if (!file.flush()) throw UsageError("--out " + options.out + ": the file cannot be written; give another.");
-  say("{}\n", options.out);
+  write_stdout("{}\n", options.out);
   return 0;
 }
 

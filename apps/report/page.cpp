@@ -69,8 +69,8 @@ std::string summary_row(const ReportRun& run) {
   row += cell(fmt::format("{}", world.value("ranks", 0)), "td", true) + cell(world.value("device", ""));
   row += cell(fmt::format("{}", run.record.steps.size()), "td", true) + cell(last_loss(run), "td", true);
   row += cell(fmt::format("{:.0f}", median_rate(run)), "td", true);
-  row += cell(bytes_text(run.record.run.at("plan").at("memory").value("peak", int64_t{0})), "td", true);
-  row += cell(done.is_null() ? "did not end" : bytes_text(done.value("measured_peak", int64_t{0})), "td", true);
+  row += cell(format_bytes(run.record.run.at("plan").at("memory").value("peak", int64_t{0})), "td", true);
+  row += cell(done.is_null() ? "did not end" : format_bytes(done.value("measured_peak", int64_t{0})), "td", true);
   const std::string digest = done.is_null() ? "" : done.value("digest", "");
   return row +
          fmt::format("<td class=\"hash\" title=\"{}\">{}</td></tr>\n", escaped(digest), escaped(digest.substr(0, 12)));

@@ -74,7 +74,7 @@ void draw_peak(Svg& svg, const std::vector<double>& sum, const Axis& x, const Ax
   svg.mark(Mark::kTriangle, {at.x, at.y - 5}, 3.5, R"(fill="black")");
   const bool at_right = at.x > kWidth / 2;
   svg.text({at.x + (at_right ? -8 : 8), at.y - 5},
-           fmt::format("peak {} at {}", bytes_text(static_cast<int64_t>(sum[peak])), titles[peak].get<std::string>()),
+           fmt::format("peak {} at {}", format_bytes(static_cast<int64_t>(sum[peak])), titles[peak].get<std::string>()),
            at_right ? R"(text-anchor="end" font-size="11")" : R"(font-size="11")");
 }
 
@@ -100,7 +100,7 @@ std::string verb_of(const Json& title) {
   return text.substr(0, text.find(' '));
 }
 
-void draw_verbs(Svg& svg, const Json& titles) {
+void draw_operations(Svg& svg, const Json& titles) {
   std::vector<std::string> verbs;
   for (const Json& title : titles) {
     const std::string verb = verb_of(title);
@@ -191,7 +191,7 @@ std::string step_lanes_chart(const ReportRun& run) {
                   fmt::format(R"(fill="{}")", verb_colour(title)),
                   fmt::format("{}: {:.4g} ms from {:.4g} ms on", title, 1e3 * (ends[i] - starts[i]), 1e3 * starts[i]));
   }
-  draw_verbs(svg, plan.at("titles"));
+  draw_operations(svg, plan.at("titles"));
   return svg.finish();
 }
 

@@ -56,18 +56,18 @@ ChildProcess::~ChildProcess() {
   waitpid(process_, nullptr, 0);
 }
 
-bool ChildProcess::look() {
+bool ChildProcess::poll_exit() {
   int status = 0;
   if (waitpid(process_, &status, WNOHANG) != process_) return false;
   ended_ = true;
-  if (WIFEXITED(status)) ending_.code = WEXITSTATUS(status);
-  if (WIFSIGNALED(status)) ending_.signal = WTERMSIG(status);
+  if (WIFEXITED(status)) exit_status_.code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) exit_status_.signal = WTERMSIG(status);
   return true;
 }
 
-bool ChildProcess::ended_within(double seconds) {
+bool ChildProcess::wait_for_exit(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!ended_ && !look() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kBetweenLooks);
+  while (!ended_ && !poll_exit() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kBetweenLooks);
   return ended_;
 }
 

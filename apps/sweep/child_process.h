@@ -8,7 +8,7 @@
 namespace aliquot {
 
 /// How a program ended: by itself with `code`, or by a signal.
-struct Ending {
+struct ExitStatus {
   int code = 0;
   int signal = 0;  // 0: none
 };
@@ -25,16 +25,16 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   /// Waits for `seconds` at most; true once it has ended.
-  bool ended_within(double seconds);
-  Ending ending() const { return ending_; }
+  bool wait_for_exit(double seconds);
+  ExitStatus exit_status() const { return exit_status_; }
   /// Nothing once it has ended.
   void send(int signal) const;
 
  private:
-  bool look();
+  bool poll_exit();
   pid_t process_ = 0;
   bool ended_ = false;
-  Ending ending_;
+  ExitStatus exit_status_;
 };
 
 }  // namespace aliquot

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "apps/commands.h"
+#include "apps/console.h"
 #include "apps/models/parameters.h"
-#include "apps/say.h"
 #include "apps/sweep/memory_picture.h"
 #include "apps/sweep/sweep_options.h"
 #include "apps/train/reporting/progress.h"
@@ -29,7 +29,7 @@ constexpr std::string_view kHelp =
     "What the runs recorded and printed is in --out/runs. Besides its own options it takes those of aliquot train,\n"
     "for all runs.\n\n";
 
-constexpr double kSecondsBetweenLooks = 0.2;
+constexpr double kPollSeconds = 0.2;
 
 std::string text_of_file(const fs::path& path) {
   std::ifstream file(path);
@@ -53,9 +53,9 @@ class Sweep {
  private:
   SweepRow run_one(const SweepCase& one, size_t number);
   void wait_for(ChildProcess& child, const SweepCase& one, size_t number);
-  void show_running(const SweepCase& one, size_t number, double seconds);
-  void leave_line();
-  std::string common_text() const;
+  void show_progress(const SweepCase& one, size_t number, double seconds);
+  void clear_progress_line();
+  std::string common_settings_text() const;
   int finish();
 
   SweepOptions options_;
@@ -90,8 +90,8 @@ int Sweep::run() {
     rows_.push_back(row);
     table_ << csv_line(row) << '\n' << std::flush;
     if (!table_) throw FaultError(options_.out + "/sweep.csv could not be written: is the disk full?");
-    leave_line();
-    say("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
+    clear_progress_line();
+    write_stdout("{:>{}}/{}  {}\n", i + 1, std::to_string(cases_.size()).size(), cases_.size(), text_line(row));
     std::fflush(stdout);
   }
   return finish();
@@ -100,16 +100,16 @@ int Sweep::run() {
 SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
   const fs::path metrics = runs_ / (one.name() + ".jsonl"), output = runs_ / (one.name() + ".txt");
   fs::remove(metrics);  // of a sweep before
-  Ending ending;
+  ExitStatus exit_status;
   {
     ChildProcess child(command_of(options_, one, program_, metrics.string()), output.string());
     wait_for(child, one, number);
-    ending = child.ending();
+    exit_status = child.exit_status();
   }
   RunRecord record;
   if (fs::exists(metrics)) record = read_run_record(metrics.string());
-  SweepRow row = row_of(one, ending, record, text_of_file(output));
-  ShapeOptions shape = options_.every;
+  SweepRow row = row_of(one, exit_status, record, text_of_file(output));
+  ShapeOptions shape = options_.common;
   set_model(shape, one.model);
   row.parameters = parameter_count(parameters_of(model_shape(shape)));
   if (options_.device_memory) row.limit_bytes = options_.device_memory;
@@ -119,38 +119,38 @@ SweepRow Sweep::run_one(const SweepCase& one, size_t number) {
 void Sweep::wait_for(ChildProcess& child, const SweepCase& one, size_t number) {
   bool asked = false;
   double seconds = 0;
-  for (show_running(one, number, 0); !child.ended_within(kSecondsBetweenLooks); show_running(one, number, seconds)) {
-    seconds += kSecondsBetweenLooks;
+  for (show_progress(one, number, 0); !child.wait_for_exit(kPollSeconds); show_progress(one, number, seconds)) {
+    seconds += kPollSeconds;
     if (!stop_requested() || asked) continue;
     child.send(SIGTERM);
     asked = true;
   }
 }
 
-void Sweep::show_running(const SweepCase& one, size_t number, double seconds) {
+void Sweep::show_progress(const SweepCase& one, size_t number, double seconds) {
   if (!on_terminal_) return;
   constexpr size_t kWidth = 20;
   const size_t full = kWidth * number / cases_.size();
-  say("\r[{}{}] {}/{}  {}  {}\x1b[K", std::string(full, '#'), std::string(kWidth - full, '.'), number, cases_.size(),
-      one.name(), duration_text(seconds));
+  write_stdout("\r[{}{}] {}/{}  {}  {}\x1b[K", std::string(full, '#'), std::string(kWidth - full, '.'), number,
+               cases_.size(), one.name(), duration_text(seconds));
   std::fflush(stdout);
   line_is_open_ = true;
 }
 
-void Sweep::leave_line() {
-  if (line_is_open_) say("\r\x1b[K");
+void Sweep::clear_progress_line() {
+  if (line_is_open_) write_stdout("\r\x1b[K");
   line_is_open_ = false;
 }
 
 /// What the runs have in common, for the picture: from the first that got so far.
-std::string Sweep::common_text() const {
+std::string Sweep::common_settings_text() const {
   for (const SweepRow& row : rows_) {
     if (!row.planned_peak_bytes) continue;
     const Json run = read_run_record((runs_ / (row.run.name() + ".jsonl")).string()).run;
     const Json& options = run["options"];
     const auto said = [&options](const char* name) { return text_of(options.value(name, Json())); };
-    const bool same_sequence = options_.every.sequence.has_value() || options_.models.size() == 1;
-    const size_t equal = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::planned_is_measured));
+    const bool same_sequence = options_.common.sequence.has_value() || options_.models.size() == 1;
+    const size_t equal = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::plan_matches));
     const size_t ran = static_cast<size_t>(std::ranges::count_if(rows_, &SweepRow::ok));
     return fmt::format("{}, {}, micro-batch {} x {}; {}, {}. Planned equals measured, to the byte, in {} of {} runs.",
                        said("optimizer"), said("precision"), said("micro-batch"),
@@ -161,13 +161,13 @@ std::string Sweep::common_text() const {
 }
 
 int Sweep::finish() {
-  leave_line();
+  clear_progress_line();
   const fs::path picture = fs::path(options_.out) / "memory.svg";
-  write_file(picture, memory_picture(rows_, common_text()));
+  write_file(picture, memory_picture(rows_, common_settings_text()));
   const auto ran = std::ranges::count_if(rows_, &SweepRow::ok);
-  const auto equal = std::ranges::count_if(rows_, &SweepRow::planned_is_measured);
-  say("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n", ran,
-      cases_.size(), equal, options_.out, picture.string());
+  const auto equal = std::ranges::count_if(rows_, &SweepRow::plan_matches);
+  write_stdout("{} of {} runs were measured; planned equals measured, to the byte, in {} of them.\n{}/sweep.csv\n{}\n",
+               ran, cases_.size(), equal, options_.out, picture.string());
   if (rows_.size() < cases_.size()) {
     warn("asked to stop after {} of {} runs; what they came to is written.", rows_.size(), cases_.size());
     return exit_code_of_signal(stop_signal());
@@ -182,16 +182,16 @@ int run_sweep(const Arguments& arguments) {
   SweepOptions options;
   const OptionTable table = sweep_option_table(options);
   if (wants_help(arguments)) {
-    say("{}{}", kHelp, option_help(table));
+    write_stdout("{}{}", kHelp, option_help(table));
     return 0;
   }
   parse_arguments(table, arguments);
   for (const std::string& model : options.models) {
-    ShapeOptions shape = options.every;
+    ShapeOptions shape = options.common;
     set_model(shape, model);
     model_shape(shape);  // says at once what does not fit together
   }
-  listen_for_stop(StartedBy::kItself);
+  install_stop_handlers(StartedBy::kItself);
   return Sweep(options).run();
 }
 

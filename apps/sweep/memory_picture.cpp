@@ -29,7 +29,8 @@ constexpr double kLeft = 66, kRight = 118, kTop = 88, kGap = 24, kBelow = 84, kF
 constexpr size_t kPanelsInARow = 3;
 constexpr std::string_view kGrey = R"(fill="#555555" font-size="11")";
 constexpr double kLineHeight = 13;
-constexpr double kLimitInSight = 1.25;  // a limit further above what was planned would flatten it: it is said instead
+constexpr double kVisibleLimitFactor =
+    1.25;  // a limit further above what was planned would flatten it: it is said instead
 
 struct Panel {
   int64_t ranks = 0;
@@ -99,7 +100,7 @@ Picture::Picture(const std::vector<SweepRow>& rows, const std::string& below) : 
     bytes_ = {*bytes.begin() / 1.5, *bytes.rbegin() * 1.5};
   } else if (!bytes.empty()) {
     const double most = *bytes.rbegin();
-    for (const double limit : limits) bytes.insert(std::min(limit, kLimitInSight * most));
+    for (const double limit : limits) bytes.insert(std::min(limit, kVisibleLimitFactor * most));
     parameters_ = {0, *parameters.rbegin() * 1.06};
     bytes_ = {0, *bytes.rbegin() * 1.08};
   }
@@ -194,14 +195,14 @@ void Picture::draw_limit(const Panel& panel, const Axis& x, const Axis& y) {
   if (in_sight) svg_->line({left, at}, {x.at(parameters_.to), at}, R"(stroke="black" stroke-width="1.4")");
   svg_->text({left + 6, at + (in_sight && at > y.at(bytes_.to) + kLineHeight ? -5 : 13)},
              fmt::format("{}{} is what the machine has for a rank",
-                         in_sight ? "" : "above this: ", bytes_text(*panel.limit_bytes)),
+                         in_sight ? "" : "above this: ", format_bytes(*panel.limit_bytes)),
              R"(font-size="10.5" stroke="white" stroke-width="3" paint-order="stroke")");
 }
 
 std::string point_text(const SweepRow& row) {
   return fmt::format("{}, stage {}, {} rank{}: planned {}, {}", row.run.model, row.run.zero_stage, row.run.ranks,
-                     row.run.ranks == 1 ? "" : "s", bytes_text(*row.planned_peak_bytes),
-                     row.measured_peak_bytes ? "measured " + bytes_text(*row.measured_peak_bytes) : row.status);
+                     row.run.ranks == 1 ? "" : "s", format_bytes(*row.planned_peak_bytes),
+                     row.measured_peak_bytes ? "measured " + format_bytes(*row.measured_peak_bytes) : row.status);
 }
 
 void Picture::draw_stage(const Panel& panel, int stage, const Axis& x, const Axis& y) {
@@ -252,7 +253,7 @@ void Picture::draw_labels(const Panel& panel, const Axis& x, const Axis& y) {
     svg_->mark(style.mark, {end + 10, label.at}, 3.4, fmt::format(R"(fill="{}")", style.colour));
     const std::string colour = fmt::format(R"(fill="{}" font-size="11.5")", style.colour);
     svg_->text({end + 18, label.at + 4}, fmt::format("stage {}", label.stage), colour);
-    svg_->text({end + 64, label.at + 4}, bytes_text(label.bytes), colour);
+    svg_->text({end + 64, label.at + 4}, format_bytes(label.bytes), colour);
   }
 }
 

@@ -45,11 +45,11 @@ void add_ranks(OptionTable& t, SweepOptions& o) {
 }
 
 /// The option of `aliquot train`, which checks the value, and remembers the words.
-Option passed_on(const Option& option, SweepOptions& o) {
+Option train_arguments(const Option& option, SweepOptions& o) {
   Option copy = option;
   copy.set = [&o, set = option.set, flag = "--" + option.name](std::string_view text) {
     set(text);
-    o.passed_on.insert(o.passed_on.end(), {flag + "=" + std::string(text)});
+    o.train_arguments.insert(o.train_arguments.end(), {flag + "=" + std::string(text)});
   };
   return copy;
 }
@@ -78,13 +78,13 @@ OptionTable sweep_option_table(SweepOptions& o) {
   t.bytes("device-memory", o.device_memory,
           "What a rank may have, as drawn; default what the runs say of the machine.");
   t.text("config", "FILE", o.config, "Any of these options, 'name = value' a line; the command line wins.");
-  const OptionTable train = train_option_table(o.every);
+  const OptionTable train = train_option_table(o.common);
   std::string heading;
   for (const OptionTable::Entry& entry : train.entries()) {
     if (!entry.heading.empty()) heading = entry.heading;
     if (std::ranges::find(kOwn, entry.option.name) != kOwn.end()) continue;
     if (!heading.empty()) t.heading(std::exchange(heading, {}) + ", of every run");
-    t.add(passed_on(entry.option, o));
+    t.add(train_arguments(entry.option, o));
   }
   return t;
 }
@@ -102,7 +102,7 @@ std::vector<SweepCase> cases_of(const SweepOptions& o) {
 std::vector<std::string> command_of(const SweepOptions& o, const SweepCase& one, const std::string& program,
                                     const std::string& metrics) {
   std::vector<std::string> words = {program, "train"};
-  words.insert(words.end(), o.passed_on.begin(), o.passed_on.end());
+  words.insert(words.end(), o.train_arguments.begin(), o.train_arguments.end());
   words.insert(words.end(), {"--model", one.model, "--zero-stage", std::to_string(one.zero_stage), "--steps",
                              std::to_string(o.steps), "--metrics", metrics, "--quiet"});
   // A launcher that starts another number of ranks is told so by the run.

@@ -18,8 +18,8 @@ struct SweepOptions {
   std::string out = "results", launcher, config;
   std::optional<int64_t> device_memory;  // what a rank may have, in the picture; else what the runs say
 
-  TrainOptions every;  // as the words below have set it; model, stage, ranks and steps are not looked at
-  std::vector<std::string> passed_on;  // words for `aliquot train`
+  TrainOptions common;  // as the words below have set it; model, stage, ranks and steps are not looked at
+  std::vector<std::string> train_arguments;  // words for `aliquot train`
 };
 
 /// One combination.

@@ -20,9 +20,9 @@ std::vector<Category> categories() {
   return all;
 }
 
-std::string status_of(const Ending& ending, bool was_planned) {
-  if (ending.signal != 0) return "killed";
-  switch (static_cast<ExitCode>(ending.code)) {
+std::string status_of(const ExitStatus& exit_status, bool was_planned) {
+  if (exit_status.signal != 0) return "killed";
+  switch (static_cast<ExitCode>(exit_status.code)) {
     case ExitCode::kDone: return "ok";
     case ExitCode::kUsage: return "refused";
     case ExitCode::kUnavailable: return was_planned ? "does not fit" : "unavailable";
@@ -31,7 +31,7 @@ std::string status_of(const Ending& ending, bool was_planned) {
     case ExitCode::kCheckpoint: return "no checkpoint";
     case ExitCode::kStopped: return "stopped";
   }
-  return ending.code == 128 + SIGKILL ? "killed" : fmt::format("exit {}", ending.code);
+  return exit_status.code == 128 + SIGKILL ? "killed" : fmt::format("exit {}", exit_status.code);
 }
 
 /// Our own last sentence, or whatever was said last.
@@ -46,10 +46,11 @@ std::string last_words(const std::string& printed) {
   return ours.empty() ? last : ours;
 }
 
-std::string reason_of(const Ending& ending, const std::string& printed) {
-  if (ending.signal == SIGKILL || ending.code == 128 + SIGKILL)
+std::string reason_of(const ExitStatus& exit_status, const std::string& printed) {
+  if (exit_status.signal == SIGKILL || exit_status.code == 128 + SIGKILL)
     return "It was killed from outside; the system does so when memory runs out.";
-  if (ending.signal != 0) return fmt::format("It ended by signal {} ({}).", ending.signal, strsignal(ending.signal));
+  if (exit_status.signal != 0)
+    return fmt::format("It ended by signal {} ({}).", exit_status.signal, strsignal(exit_status.signal));
   const std::string words = last_words(printed);
   return words.empty() ? "It said nothing." : words;
 }
@@ -75,8 +76,7 @@ void take_measured(SweepRow& row, const Json& done) {
   row.measured = bytes;
   row.measured_peak_bytes = done.value("measured_peak", int64_t{0});
   row.system_bytes = done.value("system_bytes", int64_t{0});
-  row.planned_is_measured =
-      done.at("planned") == done.at("measured") && done.at("planned_peak") == done.at("measured_peak");
+  row.plan_matches = done.at("planned") == done.at("measured") && done.at("planned_peak") == done.at("measured_peak");
 }
 
 std::string quoted(const std::string& cell) {
@@ -93,7 +93,8 @@ std::string cell(const std::optional<Value>& value) {
 
 }  // namespace
 
-SweepRow row_of(const SweepCase& run, const Ending& ending, const RunRecord& record, const std::string& printed) {
+SweepRow row_of(const SweepCase& run, const ExitStatus& exit_status, const RunRecord& record,
+                const std::string& printed) {
   SweepRow row;
   row.run = run;
   const bool was_planned = record.run.is_object() && record.run.contains("plan");
@@ -104,9 +105,9 @@ SweepRow row_of(const SweepCase& run, const Ending& ending, const RunRecord& rec
     const Json limit = record.run.at("world").value("memory_per_rank", Json());
     if (limit.is_number_integer()) row.limit_bytes = limit.get<int64_t>();
   }
-  row.status = status_of(ending, was_planned);
+  row.status = status_of(exit_status, was_planned);
   if (row.ok() && record.done.is_null()) row.status = "no record";
-  if (!row.ok()) row.reason = reason_of(ending, printed);
+  if (!row.ok()) row.reason = reason_of(exit_status, printed);
   if (!record.done.is_null()) take_measured(row, record.done);
   row.tokens_per_second = median_of(record.steps, "tokens_per_second");
   row.step_seconds = median_of(record.steps, "step_seconds");
@@ -136,11 +137,11 @@ std::string csv_line(const SweepRow& r) {
 std::string text_line(const SweepRow& r) {
   const std::string head = fmt::format("{:<10}  stage {}  {:>2} rank{} ", r.run.model, r.run.zero_stage, r.run.ranks,
                                        r.run.ranks == 1 ? " " : "s");
-  const std::string planned = r.planned_peak_bytes ? bytes_text(*r.planned_peak_bytes) : "?";
+  const std::string planned = r.planned_peak_bytes ? format_bytes(*r.planned_peak_bytes) : "?";
   if (!r.ok()) return fmt::format("{} {}: {}", head, r.status, r.reason);
   return fmt::format("{} planned {:>8}  measured {:>8}{}  system {:>8}  {:>7.0f} tokens/s", head, planned,
-                     bytes_text(*r.measured_peak_bytes), r.planned_is_measured ? "" : " (differs)",
-                     bytes_text(*r.system_bytes), r.tokens_per_second.value_or(0));
+                     format_bytes(*r.measured_peak_bytes), r.plan_matches ? "" : " (differs)",
+                     format_bytes(*r.system_bytes), r.tokens_per_second.value_or(0));
 }
 
 }  // namespace aliquot

@@ -24,11 +24,12 @@ struct SweepRow {
 
   bool ok() const { return status == "ok"; }
   /// Every category's peak and that of the sum, to the byte.
-  bool planned_is_measured = false;
+  bool plan_matches = false;
 };
 
 /// From how the run ended, what it recorded (an empty record if nothing) and what it printed.
-SweepRow row_of(const SweepCase& run, const Ending& ending, const RunRecord& record, const std::string& printed);
+SweepRow row_of(const SweepCase& run, const ExitStatus& exit_status, const RunRecord& record,
+                const std::string& printed);
 
 /// The table's first line, and a line a row: commas between, quotes where they are needed.
 std::string csv_header();

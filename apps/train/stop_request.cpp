@@ -25,8 +25,8 @@ sigset_t signals(bool with_terminal) {
 }
 
 /// A launcher ends its ranks so when one of them died: there is no time to save, but to say where this one was.
-[[noreturn]] void end_by_launcher() {
-  write_flights(std::string(kToldToEnd) + " (SIGTERM): another rank died, or somebody stopped the job");
+[[noreturn]] void exit_by_launcher() {
+  write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM): another rank died, or somebody stopped the job");
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -46,11 +46,11 @@ void take_signals(sigset_t set, StartedBy by) {
     const int signal = leaves_record ? sigtimedwait(&set, nullptr, &kPatience) : sigwaitinfo(&set, nullptr);
     if (signal < 0 && errno != EAGAIN) continue;
     if (signal < 0) {
-      write_flights(std::string(kToldToEnd) + " (SIGTERM) 20 s before, and its step is not over");
+      write_flight_records(std::string(kEndedByLauncher) + " (SIGTERM) 20 s before, and its step is not over");
       leaves_record = false;
       continue;
     }
-    if (by == StartedBy::kMpirun && signal == SIGTERM) end_by_launcher();
+    if (by == StartedBy::kMpirun && signal == SIGTERM) exit_by_launcher();
     if (insisted && insists(signal)) _exit(exit_code_of_signal(signal));
     insisted = insisted || insists(signal);
     int nobody = 0;
@@ -63,7 +63,7 @@ void take_signals(sigset_t set, StartedBy by) {
 
 // A thread of its own takes the signals; all others have them blocked. A handler would run on the stack of a thread that
 // computes, and a model's generated code may keep values below the stack pointer (oneDNN 2.6 does).
-void listen_for_stop(StartedBy by) {
+void install_stop_handlers(StartedBy by) {
   const sigset_t set = signals(by != StartedBy::kMpirun);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // Ctrl-C ends the tee that reads us too, and what was asked for is still to be saved

@@ -15,7 +15,7 @@ inline constexpr std::array kStopSignals{SIGUSR1, SIGUSR2, SIGTERM, SIGINT};
 /// SIGINT ends the process at once. The ranks' records of their last collectives are written at SIGTERM by mpirun, and
 /// the process ends; by srun, where the process has not ended 20 s after it. No thread made after this is ever interrupted by
 /// them. Once, from the main thread, before there are others.
-void listen_for_stop(StartedBy by);
+void install_stop_handlers(StartedBy by);
 /// The signal by which somebody asked this process; 0: nobody did. The ranks agree among themselves.
 int stop_signal() noexcept;
 inline bool stop_requested() noexcept { return stop_signal() != 0; }

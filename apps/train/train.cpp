@@ -14,10 +14,10 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/commands.h"
+#include "apps/console.h"
 #include "apps/data/token_source.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/options/deepspeed.h"
-#include "apps/say.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_run.h"
 #include "apps/train/train_settings.h"
@@ -74,7 +74,7 @@ void make_checkpoint_directory(const std::string& directory) {
   require_writable("--checkpoint-dir " + directory, directory, failure);
 }
 
-void check_where_it_writes(const TrainOptions& options) {
+void check_output_paths(const TrainOptions& options) {
   const EngineOptions& engine = options.engine;
   for (const auto& [flag, directory] : {std::pair{"--offload", &engine.offload_state_to},
                                         std::pair{"--offload-parameters", &engine.offload_parameters_to}}) {
@@ -84,23 +84,23 @@ void check_where_it_writes(const TrainOptions& options) {
 }
 
 /// One a GPU, where they are to be used.
-int ranks_without_launcher(const TrainOptions& options) {
+int default_rank_count(const TrainOptions& options) {
   const int gpus = options.world.device == DeviceChoice::kHost ? 0 : cuda_device_count();
   return static_cast<int>(options.ranks.value_or(std::max(1, gpus)));
 }
 
 // What can be said without knowing the world.
-void check_before_ranks(const TrainOptions& options) {
-  staged_fault(fault_points());
+void check_before_launch(const TrainOptions& options) {
+  injected_fault(fault_points());
   TrainOptions copy = options;
   copy.global_batch.reset();  // whether it divides is known with the ranks
-  resolve(copy, ranks_without_launcher(options), false);
+  resolve(copy, default_rank_count(options), false);
   if (options.resume == "none" && !options.checkpoint_dir.empty() &&
       !list_checkpoints(options.checkpoint_dir).empty()) {
     throw UsageError("--checkpoint-dir " + options.checkpoint_dir +
                      " holds checkpoints already: go on from them with --resume auto, or give another directory.");
   }
-  check_where_it_writes(options);
+  check_output_paths(options);
   if (!options.checkpoint_dir.empty() && !options.dry_run) make_checkpoint_directory(options.checkpoint_dir);
 }
 
@@ -108,8 +108,8 @@ constexpr ShapeNames kNamesOfCheckpoints{"layers",  "width",      "heads",      
                                          "context", "vocabulary", "norm epsilon", "RoPE theta"};
 
 void define(TrainOptions& options, const ModelShape& shape, const std::string& where, const ShapeNames& names) {
-  refuse_contradiction(options, shape, where, names, options.allow_missing);
-  options.described = shape;
+  check_consistent(options, shape, where, names, options.allow_missing);
+  options.file_shape = shape;
 }
 
 std::string options_define_model(const TrainOptions& options, const std::string& why) {
@@ -118,7 +118,7 @@ std::string options_define_model(const TrainOptions& options, const std::string&
 }
 
 std::vector<std::string> take_config(TrainOptions& options) {
-  const auto path = config_beside(options.init);
+  const auto path = find_config_near(options.init);
   if (!path) return {options_define_model(options, "there is no config.json beside the weights")};
   const ModelConfig config = read_model_config(*path);
   define(options, config.shape, path->string(), config.names);
@@ -137,14 +137,14 @@ std::vector<std::string> take_checkpoint(TrainOptions& options, const std::files
   return {};
 }
 
-/// Sets options.described to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves it
+/// Sets options.file_shape to the model of --init: from the config.json beside weights, or from the checkpoint. Leaves it
 /// unset if neither describes a model, or nothing is at --init, which is an error only when the weights are read. Returns
 /// warnings, a sentence each. Throws UsageError if the file is not supported or an option contradicts it, and CheckpointError
 /// if the manifest is damaged.
 std::vector<std::string> take_model_of_init(TrainOptions& options) {
   if (options.init.empty()) return {};
   if (is_weights(options.init)) return take_config(options);
-  const auto path = find_checkpoint_at(options.init);
+  const auto path = find_checkpoint(options.init);
   return path ? take_checkpoint(options, *path) : std::vector<std::string>{};
 }
 
@@ -154,8 +154,8 @@ std::unique_ptr<TokenSource> open_data(const TrainOptions& options) {
 }
 
 /// A rank that computes, or waits for a disk, without end cannot be left behind in one process: all of it goes.
-[[noreturn]] void end_with_stuck(std::exception_ptr first, const std::string& who) {
-  write_flights(who + " did not come back after another rank had failed");
+[[noreturn]] void exit_with_stuck_threads(std::exception_ptr first, const std::string& who) {
+  write_flight_records(who + " did not come back after another rank had failed");
   auto code = ExitCode::kFault;
   try {
     std::rethrow_exception(first);
@@ -188,14 +188,14 @@ int run_train(const Arguments& arguments) {
   TrainOptions options;
   const OptionTable table = train_option_table(options);
   if (wants_help(arguments)) {
-    say("{}", help(table));
+    write_stdout("{}", help(table));
     return 0;
   }
   std::unique_ptr<TokenSource> data, evaluated;
   try {
     std::vector<std::string> remarks = parse_train_arguments(options, arguments);
     std::ranges::move(take_model_of_init(options), std::back_inserter(remarks));
-    check_before_ranks(options);
+    check_before_launch(options);
     std::ranges::move(options.remarks, std::back_inserter(remarks));
     for (const std::string& remark : remarks) {
       if (is_first_process()) warn("{}", remark);
@@ -206,13 +206,13 @@ int run_train(const Arguments& arguments) {
     if (is_first_process()) throw;
     return static_cast<int>(error.exit_code());
   }
-  listen_for_stop(started_by());
+  install_stop_handlers(started_by());
   install_fault_names();
   ExitCode code = ExitCode::kDone;
   WorldOptions world_choices = world_options(options);
-  world_choices.on_stuck = end_with_stuck;
+  world_choices.on_stuck = exit_with_stuck_threads;
   World::run(
-      ranks_without_launcher(options),
+      default_rank_count(options),
       [&](World& world) {
         const ExitCode own = train_rank(world, options, *data, evaluated.get());
         if (world.rank() == 0 || launched_process_count() > 1) code = own;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "apps/models/cuda/model_loops_cuda.h"
+#include "apps/models/cuda/backend_cuda.h"
 #include "apps/models/make_model.h"
 #include "apps/train/train_settings.h"
 #include "apps/train/wrap.h"
@@ -13,10 +13,10 @@ namespace aliquot {
 TrainContext::TrainContext(World& world, const TrainOptions& options)
     : world_(world), options_(options), stream_(world.device().make_stream(Lane::kCompute)) {
   if (on_gpu()) {
-    loops_ = make_cuda_model_loops(world.device());
+    backend_ = make_cuda_backend(world.device());
   } else {
-    options_.world.threads_per_rank = host(*stream_).pool().thread_count();
-    loops_ = make_host_model_loops(host(*stream_).pool());
+    options_.world.threads_per_rank = as_host_stream(*stream_).pool().thread_count();
+    backend_ = make_host_backend(as_host_stream(*stream_).pool());
   }
   make_engine(true);
   try {
@@ -33,7 +33,7 @@ void TrainContext::make_engine(bool keeps_logits) {
   ModelOptions model = model_options(options_);
   model.keep_logits = keeps_logits;
   engine_.reset();
-  model_ = make_model(model_shape(options_), model, *loops_);
+  model_ = make_model(model_shape(options_), model, *backend_);
   engine_ = std::make_unique<Engine>(world_, engine_options(options_));
   wrap(*engine_, *model_, options_.decay_all);
 }

@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "apps/models/backend.h"
 #include "apps/models/model.h"
-#include "apps/models/model_loops.h"
 #include "apps/options/train_options.h"
 #include "engine/engine.h"
 #include "kernels/device/stream.h"
@@ -26,13 +26,13 @@ class TrainContext {
   World& world() const { return world_; }
   const TrainOptions& options() const { return options_; }
   Stream& stream() const { return *stream_; }
-  ModelLoops& loops() const { return *loops_; }
+  Backend& backend() const { return *backend_; }
   Model& model() const { return *model_; }
   Engine& engine() const { return *engine_; }
   /// Whether the model keeps the logits of the whole vocabulary; else it makes them twice, tile by tile.
   bool keeps_logits() const { return keeps_logits_; }
   /// Whether this is rank 0, which prints and writes files.
-  bool leads() const { return world_.rank() == 0; }
+  bool is_rank_zero() const { return world_.rank() == 0; }
   bool on_gpu() const { return world_.device().kind() == DeviceKind::kCuda; }
   /// The number of ranks on this rank's node.
   int64_t node_rank_count() const;
@@ -48,7 +48,7 @@ class TrainContext {
   World& world_;
   TrainOptions options_;
   std::unique_ptr<Stream> stream_;  // the model computes with its threads; small sums travel on it
-  std::unique_ptr<ModelLoops> loops_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Engine> engine_;
   bool keeps_logits_ = true;

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "apps/console.h"
 #include "apps/data/token_check.h"
-#include "apps/say.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_context.h"
 #include "kernels/device/host_stream.h"
@@ -23,26 +23,26 @@ class CheckProgress {
   CheckProgress(const CheckProgress&) = delete;
   CheckProgress& operator=(const CheckProgress&) = delete;
   ~CheckProgress() {
-    if (line_is_open_) say_text(stderr, "\r\x1b[K");
+    if (line_is_open_) write_stream(stderr, "\r\x1b[K");
   }
 
   void show(double share) {
     constexpr double kPatience = 1;
     const double now = now_seconds();
-    if (now - shown_ < kPatience || (told_ && !on_terminal_)) return;
+    if (now - shown_ < kPatience || (progress_shown_ && !on_terminal_)) return;
     shown_ = now;
-    told_ = true;
+    progress_shown_ = true;
     const std::string text = fmt::format("checking the tokens of {}", source_.describe());
     if (!on_terminal_) return warn("{}.", text);
     line_is_open_ = true;
-    say_text(stderr, fmt::format("\r{}: {:.0f} %\x1b[K", text, 100 * share));
+    write_stream(stderr, fmt::format("\r{}: {:.0f} %\x1b[K", text, 100 * share));
   }
 
  private:
   const TokenSource& source_;
   const bool on_terminal_ = isatty(STDERR_FILENO) != 0;
   double shown_ = now_seconds();
-  bool told_ = false, line_is_open_ = false;
+  bool progress_shown_ = false, line_is_open_ = false;
 };
 
 LoaderOptions loader_options(const World& world, const TrainOptions& o) {
@@ -66,25 +66,25 @@ void check_part(const TrainContext& context, const TokenSource& source) {
   std::optional<ThreadPool> own_pool;
   if (context.on_gpu()) own_pool.emplace(1);
   CheckProgress progress(source);
-  const bool shows = context.leads() && !context.options().quiet;
+  const bool shows = context.is_rank_zero() && !context.options().quiet;
   // A run that was asked to stop does so after its first step, where reading checks each token again.
   const auto go_on = [&](double share) {
     if (shows) progress.show(share);
     return stop_signal() == 0;
   };
   check_tokens(source, *context.options().vocabulary, {static_cast<int>(part), static_cast<int>(node_ranks.size())},
-               own_pool ? *own_pool : host(context.stream()).pool(), go_on);
+               own_pool ? *own_pool : as_host_stream(context.stream()).pool(), go_on);
 }
 
 }  // namespace
 
 TrainData::TrainData(const World& world, const TrainOptions& options, const TokenSource& trained,
                      const TokenSource* evaluated)
-    : trained_(trained), evaluated_(evaluated), loader_(trained, loader_options(world, options)) {
+    : train_source_(trained), eval_source_(evaluated), loader_(trained, loader_options(world, options)) {
   if (evaluated == nullptr) return;
   LoaderOptions in_order = loader_options(world, options);
   in_order.shuffle = false;
-  evaluated_loader_.emplace(*evaluated, in_order);
+  eval_loader_.emplace(*evaluated, in_order);
 }
 
 TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch) {
@@ -92,19 +92,19 @@ TokenBatch TrainData::batch(int64_t consumed, int64_t micro_batch) {
   return loaded(loader_);
 }
 
-TokenBatch TrainData::evaluated_batch(int64_t index) {
-  evaluated_loader_->load(0, index);
-  return loaded(*evaluated_loader_);
+TokenBatch TrainData::eval_batch(int64_t index) {
+  eval_loader_->load(0, index);
+  return loaded(*eval_loader_);
 }
 
 void TrainData::check(const TrainContext& context) const {
-  const bool is_stored = trained_.token_bytes() > 0 || evaluated_ != nullptr;
+  const bool is_stored = train_source_.token_bytes() > 0 || eval_source_ != nullptr;
   if (!is_stored) return;
   std::string complaint;
   std::exception_ptr own;
   try {
-    check_part(context, trained_);
-    if (evaluated_ != nullptr) check_part(context, *evaluated_);
+    check_part(context, train_source_);
+    if (eval_source_ != nullptr) check_part(context, *eval_source_);
   } catch (const Error& error) {
     own = std::current_exception();
     complaint = error.what();

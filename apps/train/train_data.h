@@ -24,17 +24,17 @@ class TrainData {
   /// parts. Collective. Where a rank fails, it throws its own error, and the others UsageError with the same text.
   void check(const TrainContext& context) const;
 
-  int64_t token_count() const { return trained_.token_count(); }
+  int64_t token_count() const { return train_source_.token_count(); }
   /// Micro-batch `micro_batch` of the step that begins after `consumed` sequences. Valid until the next call.
   TokenBatch batch(int64_t consumed, int64_t micro_batch);
   /// Validation batch `index`, in the order of the data. Valid until the next call. Requires validation data.
-  TokenBatch evaluated_batch(int64_t index);
+  TokenBatch eval_batch(int64_t index);
 
  private:
-  const TokenSource& trained_;
-  const TokenSource* evaluated_;  // may be null
+  const TokenSource& train_source_;
+  const TokenSource* eval_source_;  // may be null
   Loader loader_;
-  std::optional<Loader> evaluated_loader_;
+  std::optional<Loader> eval_loader_;
 };
 
 }  // namespace aliquot

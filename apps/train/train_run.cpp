@@ -6,12 +6,12 @@
 #include <functional>
 #include <numeric>
 
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/train/stop_request.h"
 #include "apps/train/train_settings.h"
 #include "apps/train/wrap.h"
 #include "kernels/system/seconds.h"
-#include "sharding/comm/tree.h"
+#include "sharding/comm/combine_in_tree.h"
 
 namespace aliquot {
 namespace {
@@ -67,12 +67,12 @@ ExitCode TrainRun::run() {
     const bool saves = is_due(options.checkpoint_every);
     // A rank that was asked to stop meanwhile need not wait for another step, nor save twice.
     if (saves || is_due(options.eval_every)) agree({}, engine.step_count());
-    if (nobody_saves_) keeper_.collect();
+    if (saving_disabled_) keeper_.collect();
     if (stop_signal_ != 0) return stop();
     if (saves && engine.step_count() < last_step) keeper_.save(state_);
   }
   keeper_.save_last(state_);
-  return finish(keeper_.is_spoiled(state_) ? ExitCode::kNotFinite : ExitCode::kDone);
+  return finish(keeper_.has_nonfinite_update(state_) ? ExitCode::kNotFinite : ExitCode::kDone);
 }
 
 ExitCode TrainRun::finish(ExitCode code) {
@@ -102,10 +102,10 @@ void TrainRun::prepare() {
   audit_.require_fit();
   audit_.enter(RunPhase::kInitialValues);
   engine.materialize(initial_values(context_.model(), options.engine.seed));
-  context_.loops().compute_on(engine.compute_stream());
+  context_.backend().compute_on(engine.compute_stream());
   if (!options.trace.empty() || !options.metrics.empty()) engine.record_timelines();
   audit_.enter(RunPhase::kLoading);
-  const bool resumed = keeper_.find_start(state_);
+  const bool resumed = keeper_.load_initial_state(state_);
   if (resumes) reporter_.begin_metrics(resumed);
   keeper_.prepare_saving();
   audit_.enter(RunPhase::kTraining);
@@ -130,7 +130,7 @@ std::vector<double> TrainRun::run_micro_batches() {
 void TrainRun::step() {
   const double began = now_seconds();
   Engine& engine = context_.engine();
-  take_part_seconds();
+  drain_work_seconds();
   engine.set_learning_rate(rates_.rate(engine.step_count() + 1));
   const std::vector<double> own_losses = run_micro_batches();
   std::optional<SpikeGuard>& spikes = state_.spikes;
@@ -147,7 +147,7 @@ void TrainRun::step() {
   const bool finite = outcome.report.first_not_finite.empty();  // an update in backward is taken all the same
   state_.not_finite_in_a_row = finite ? 0 : state_.not_finite_in_a_row + 1;
   outcome.seconds = now_seconds() - began;
-  outcome.parts = take_part_seconds();
+  outcome.parts = drain_work_seconds();
   if (is_due(context_.options().eval_every)) outcome.eval_loss = evaluate();
   reporter_.end_step(outcome);
 }
@@ -162,7 +162,7 @@ double TrainRun::agree(std::span<const double> own_losses, int64_t step) {
   std::vector<double> sums(flags.begin(), flags.end());
   sums.insert(sums.end(), own_losses.begin(), own_losses.end());
   context_.all_reduce(sums, Reduction::kSum, {"loss", step});
-  nobody_saves_ = sums[0] == 0;
+  saving_disabled_ = sums[0] == 0;
   for (size_t i = 0; i < kStopSignals.size(); ++i) {
     if (sums[1 + i] > 0) stop_signal_ = kStopSignals[i];
   }
@@ -177,21 +177,21 @@ bool TrainRun::skips_spike(double loss) {
   const bool spike = spikes.is_spike(loss);
   state_.spikes_in_a_row = spike ? state_.spikes_in_a_row + 1 : 0;
   if (spike) {
-    reporter_.warning(
-        fmt::format("step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.",
-                    context_.engine().step_count() + 1, loss, spikes.height(loss), spikes.seen().mean));
+    reporter_.warning(fmt::format(
+        "step {} was skipped: its loss of {:.4f} is {:.1f} deviations above the mean, {:.4f}.",
+        context_.engine().step_count() + 1, loss, spikes.deviations_above_mean(loss), spikes.statistics().mean));
   }
   return spike;
 }
 
 /// The mean validation loss over all ranks' tokens. Collective.
 double TrainRun::evaluate() {
-  const MemoryAudit::InPhase evaluating(audit_, RunPhase::kEvaluating);
+  const MemoryAudit::ScopedPhase evaluating(audit_, RunPhase::kEvaluating);
   const TrainOptions& options = context_.options();
   Model& model = context_.model();
   std::vector<double> losses;
   for (int64_t batch = 0; batch < options.eval_batches; ++batch) {
-    model.set_batch(data_.evaluated_batch(batch));
+    model.set_batch(data_.eval_batch(batch));
     run_evaluation(context_.engine(), model);
     losses.push_back(model.loss_sum());
   }

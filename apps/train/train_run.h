@@ -51,8 +51,8 @@ class TrainRun {
   CheckpointKeeper keeper_;
   RateSchedule rates_;
   RunState state_;
-  int stop_signal_ = 0;        // by which some rank was asked to stop; 0: none was
-  bool nobody_saves_ = false;  // on any rank
+  int stop_signal_ = 0;           // by which some rank was asked to stop; 0: none was
+  bool saving_disabled_ = false;  // on any rank
 };
 
 }  // namespace aliquot

@@ -17,7 +17,9 @@ EngineOptions engine_options(const TrainOptions& o) {
 }
 
 RateSchedule rate_schedule(const TrainOptions& o) {
-  const auto scaled = [&](double lr) { return scaled_rate(lr, o.scale_lr, *o.global_batch, o.base_batch.value_or(0)); };
+  const auto scaled = [&](double lr) {
+    return scaled_learning_rate(lr, o.scale_lr, *o.global_batch, o.base_batch.value_or(0));
+  };
   return {.shape = o.schedule,
           .lr = scaled(*o.optimizer.lr),
           .min_lr = scaled(o.min_lr),

@@ -16,11 +16,11 @@ uint32_t key_of(std::string_view name) {
   return key;
 }
 
-void draw(const Initial& initial, const RandomKey& key, int64_t offset, std::span<float> values) {
+void draw(const Initializer& initial, const RandomKey& key, int64_t offset, std::span<float> values) {
   switch (initial.kind) {
-    case Initial::Kind::kZero: std::ranges::fill(values, 0.0f); return;
-    case Initial::Kind::kOne: std::ranges::fill(values, 1.0f); return;
-    case Initial::Kind::kNormal: break;
+    case Initializer::Kind::kZero: std::ranges::fill(values, 0.0f); return;
+    case Initializer::Kind::kOne: std::ranges::fill(values, 1.0f); return;
+    case Initializer::Kind::kNormal: break;
   }
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = initial.deviation * random_normal(key, offset + static_cast<int64_t>(i));
@@ -52,7 +52,7 @@ void wrap(Engine& engine, Model& model, bool decay_all) {
 }
 
 Initialize initial_values(const Model& model, uint64_t seed) {
-  std::map<std::string, Initial> initials;
+  std::map<std::string, Initializer> initials;
   for (const ModelUnit& unit : model.units()) {
     for (const ModelTensor& tensor : unit.tensors) initials[unit.name + "." + tensor.name] = tensor.initial;
   }

@@ -7,7 +7,7 @@
 
 #include "checkpoint/hash/sha256.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/all_or_none.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 namespace {

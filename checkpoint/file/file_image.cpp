@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "sharding/comm/all_or_none.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/run_on_all_or_throw.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {

@@ -5,7 +5,7 @@
 #include "checkpoint/file/manifest.h"
 #include "checkpoint/hash/crc32c.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/all_or_none.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 

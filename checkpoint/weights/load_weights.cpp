@@ -9,8 +9,8 @@
 #include "checkpoint/file/tensor_entry.h"
 #include "checkpoint/save.h"
 #include "checkpoint/weights/weights.h"
-#include "sharding/comm/all_or_none.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/run_on_all_or_throw.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -83,14 +83,14 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
   std::optional<WeightFiles> weights;
   Fit found;
   // All is known to fit before anything is touched.
-  all_or_none(communicator, [&] {
+  run_on_all_or_throw(communicator, [&] {
     weights.emplace(WeightFiles::open(file_system, path));
     found = fit(state, *weights, path, options.allow_missing);
     for (const auto& [tensor, from] : found.matches) {
       if (from != nullptr) WeightAccess(*from, tensor->dtype);
     }
   });
-  all_or_none(communicator, [&] {
+  run_on_all_or_throw(communicator, [&] {
     const StagingRing ring(options.ledger);
     for (const auto& [tensor, from] : found.matches) fill(*tensor, from, ring.chunk(0));
   });

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "kernels/system/bytes_text.h"
 #include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
@@ -42,7 +42,7 @@ std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) 
 }
 
 /// How many uses stay whole: all of them, and halves of that, down to none.
-std::vector<int> kept_counts(const Policy& policy, std::size_t use_count) {
+std::vector<int> keep_gathered_counts(const Policy& policy, std::size_t use_count) {
   std::vector<int> counts = {0};
   if (policy.zero_stage < 3) return counts;
   for (auto count = static_cast<int>(use_count); count > 0; count /= 2) counts.push_back(count);
@@ -55,7 +55,7 @@ std::vector<GatherMode> gather_modes(const Policy& policy) {
 }
 
 /// A GPU's host has memory beside the budget; a host's own is what the budget is of.
-std::vector<Offload> state_homes(const Policy& policy, const Topology& topology) {
+std::vector<Offload> state_offload_choices(const Policy& policy, const Topology& topology) {
   if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
   return {Offload::kNone, Offload::kHost};
 }
@@ -63,10 +63,10 @@ std::vector<Offload> state_homes(const Policy& policy, const Topology& topology)
 std::vector<Policy> candidates(const Policy& policy, const Topology& topology, std::size_t use_count) {
   static constexpr int kPrefetch[] = {0, 1, 2, 3};
   std::vector<Policy> all;
-  for (const Offload state : state_homes(policy, topology)) {
+  for (const Offload state : state_offload_choices(policy, topology)) {
     for (const GatherMode gather : gather_modes(policy)) {
       for (const int prefetch : kPrefetch) {
-        for (const int kept : kept_counts(policy, use_count)) {
+        for (const int kept : keep_gathered_counts(policy, use_count)) {
           all.push_back(policy);
           all.back().gather = gather;
           all.back().prefetch = prefetch;
@@ -90,9 +90,9 @@ bool better(const Candidate& a, const std::optional<Candidate>& b) {
   return a.seconds != b->seconds ? a.seconds < b->seconds : a.bytes < b->bytes;
 }
 
-class Search {
+class BudgetSearch {
  public:
-  Search(int64_t budget_bytes, const ModelSpec& model, const Topology& topology, const CostModel& cost)
+  BudgetSearch(int64_t budget_bytes, const ModelSpec& model, const Topology& topology, const CostModel& cost)
       : budget_bytes_(budget_bytes), model_(model), topology_(topology), cost_(cost) {}
 
   std::optional<Candidate> best, fastest, smallest;
@@ -156,16 +156,16 @@ int64_t rank_bytes(const Plan& plan) {
   const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
-  const int64_t step_bytes = plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kPeers) +
+  const int64_t step_bytes = plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kReplicateGroup) +
                              plan.schedule.bytes(Space::kSharedRange) / plan.topology.rank_count() +
-                             home(plan.policy.offload_state, Space::kStateHome) +
-                             home(plan.policy.offload_parameters, Space::kParametersHome);
-  return std::max(step_bytes, standing_bytes(plan.schedule) + plan.schedule.stream_bytes);
+                             home(plan.policy.offload_state, Space::kOffloadedState) +
+                             home(plan.policy.offload_parameters, Space::kOffloadedParameters);
+  return std::max(step_bytes, persistent_bytes(plan.schedule) + plan.schedule.stream_bytes);
 }
 
 Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& policy, const Topology& topology,
                  const CostModel& cost) {
-  Search search(budget_bytes, model, topology, cost);
+  BudgetSearch search(budget_bytes, model, topology, cost);
   search.run(policy);
   std::optional<Candidate>&best = search.best, &fastest = search.fastest, &smallest = search.smallest;
   const auto describe = [&](const Candidate& c) {
@@ -175,16 +175,16 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
     throw UnavailableError(
         fmt::format("a memory budget of {} cannot be met: the smallest schedule takes {} ({} bytes) a "
                     "rank, with {}. More ranks, a higher stage{} a narrower precision{} need less",
-                    bytes_text(budget_bytes), bytes_text(smallest->bytes), smallest->bytes, describe(*smallest),
+                    format_bytes(budget_bytes), format_bytes(smallest->bytes), smallest->bytes, describe(*smallest),
                     model.activations.uses.empty() ? " or" : ",",
                     model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
   best->plan.choice = fmt::format(
       "{}: {} of {} a rank, {:.3g} s a step by simulation (rates of a typical machine, unless others were given)",
-      describe(*best), bytes_text(best->bytes), bytes_text(budget_bytes), best->seconds);
+      describe(*best), format_bytes(best->bytes), format_bytes(budget_bytes), best->seconds);
   if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
-    best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest), bytes_text(fastest->bytes),
-                                     fastest->seconds);
+    best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest),
+                                     format_bytes(fastest->bytes), fastest->seconds);
   }
   return std::move(best->plan);
 }

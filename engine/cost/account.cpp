@@ -31,11 +31,11 @@ Account account(const Schedule& schedule) {
   }
   int64_t& staging = account.peak[static_cast<std::size_t>(Category::kStaging)];
   staging = std::max(staging, schedule.stream_bytes);
-  account.peak_bytes = std::max(account.step_peak_bytes, standing_bytes(schedule) + schedule.stream_bytes);
+  account.peak_bytes = std::max(account.step_peak_bytes, persistent_bytes(schedule) + schedule.stream_bytes);
   return account;
 }
 
-int64_t standing_bytes(const Schedule& schedule) {
+int64_t persistent_bytes(const Schedule& schedule) {
   int64_t bytes = 0;
   for (const PlannedBuffer& buffer : schedule.buffers) bytes += buffer.always && buffer.booked ? buffer.size_bytes : 0;
   return bytes;

@@ -4,11 +4,11 @@
 
 namespace aliquot {
 
-Reach::Reach(const Topology& topology)
-    : rank_count(topology.rank_count()), least_on_a_node(rank_count), one_node(topology.one_node()) {
+GroupExtent::GroupExtent(const Topology& topology)
+    : rank_count(topology.rank_count()), min_ranks_per_node(rank_count), one_node(topology.one_node()) {
   std::vector<int> ranks_of_node(static_cast<std::size_t>(topology.node_count()), 0);
   for (const int node : topology.node_of_rank) ++ranks_of_node[node];
-  for (const int count : ranks_of_node) least_on_a_node = std::min(least_on_a_node, count);
+  for (const int count : ranks_of_node) min_ranks_per_node = std::min(min_ranks_per_node, count);
 }
 
 LinkPrices::LinkPrices(const Plan& plan, const CostModel& cost)
@@ -27,7 +27,7 @@ Price LinkPrices::move(double inside_seconds, int64_t crossing_bytes, bool cross
               .crossing_bytes = crossing_bytes,
               .link_seconds = link_seconds - (crosses ? rounds * cost_.between_nodes.latency_seconds : 0)};
   if (cost_.cores_per_thread == 0 || cost_.cores_per_thread > 1 || price.seconds == 0) return price;
-  price.beside_seconds = 2 * inside_seconds + std::max(on(cost_.beside_compute), link_seconds);
+  price.seconds_while_computing = 2 * inside_seconds + std::max(on(cost_.beside_compute), link_seconds);
   price.core_share = (inside_seconds / 2 + link_seconds * cost_.beside_compute_share) / price.seconds;
   return price;
 }
@@ -42,15 +42,15 @@ Price LinkPrices::collective(int64_t part_bytes, int64_t crossing_bytes) const {
   return price;
 }
 
-int64_t LinkPrices::gathered_across(int64_t part_bytes) const {
+int64_t LinkPrices::inter_node_gather_bytes(int64_t part_bytes) const {
   int64_t bytes = 0;
-  for (const Meeting& of : crossings_.replicas) bytes += of.gathered_bytes(part_bytes);
+  for (const GroupPlacement& of : crossings_.replicas) bytes += of.gathered_bytes(part_bytes);
   return bytes;
 }
 
-Price LinkPrices::from_others(int peers, int64_t bytes, bool across) const {
+Price LinkPrices::receive_from(int peers, int64_t bytes, bool across) const {
   if (peers == 0) return {};
-  const int64_t all = peers * bytes, crossing = across ? all * on_each_node() * groups() : 0;
+  const int64_t all = peers * bytes, crossing = across ? all * ranks_per_node() * groups() : 0;
   const double seconds =
       cost_.inside_node.latency_seconds + (across ? 0 : static_cast<double>(all) / cost_.inside_node.bytes_per_second);
   Price price = move(seconds, crossing, !replica_.one_node);
@@ -62,7 +62,7 @@ void add(Price& sum, const Price& one) {
   const double seconds = sum.seconds + one.seconds;
   if (seconds > 0) sum.core_share = (sum.core_share * sum.seconds + one.core_share * one.seconds) / seconds;
   sum.seconds = seconds;
-  sum.beside_seconds += one.beside_seconds;
+  sum.seconds_while_computing += one.seconds_while_computing;
   sum.link_seconds += one.link_seconds;
   sum.bytes += one.bytes;
   sum.crossing_bytes += one.crossing_bytes;

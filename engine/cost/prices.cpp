@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/cost/link_prices.h"
-#include "engine/plan/order.h"
+#include "engine/plan/happens_before.h"
 #include "engine/plan/reduce_recipe.h"
 #include "engine/plan/sizes.h"
 #include "kernels/elementwise/kernels.h"
@@ -35,26 +35,26 @@ class Pricing {
       case Verb::kForward:
       case Verb::kRecompute:
       case Verb::kBackward: return {model_code(operation), 0};
-      case Verb::kRefresh: return refresh(operation.place);
+      case Verb::kGatherQuantizedShards: return gather_quantized_shards(operation.operand);
       case Verb::kGather:
-        if (plan_.policy.quantize_weights) return gather_encoded(operation.place);
-        return plan_.schedule.view ? Price{} : of_flats(operation.place, false, precision().compute);
-      case Verb::kSpread: return of_flats(operation.place, true, precision().gradients);
-      case Verb::kPublish: return of_flats(operation.place, true, precision().compute);
-      case Verb::kReduce: return reduce(operation.place, recipes_[id]);
-      case Verb::kExchange: return exchange(operation.place);
+        if (plan_.policy.quantize_weights) return gather_quantized(operation.operand);
+        return plan_.schedule.view ? Price{} : of_flats(operation.operand, false, precision().compute);
+      case Verb::kAllGatherGradients: return of_flats(operation.operand, true, precision().gradients);
+      case Verb::kAllGatherParameters: return of_flats(operation.operand, true, precision().compute);
+      case Verb::kReduce: return reduce(operation.operand, recipes_[id]);
+      case Verb::kReplicaAllReduce: return replica_all_reduce(operation.operand);
       case Verb::kNorm: return norm();
-      case Verb::kBlend: return {blend(operation.place), 0};
-      case Verb::kCollect:
-      case Verb::kScatter: return pass_matrices(operation.place);
+      case Verb::kMuonMomentum: return {muon_momentum(operation.operand), 0};
+      case Verb::kGatherMatrices:
+      case Verb::kScatterMatrices: return move_matrices(operation.operand);
       case Verb::kOrthogonalize:  // a multiply-add is two
-        return {2 * plan_.matrix_groups[operation.place].work / cost_.matrix_flops_per_second, 0};
-      case Verb::kUpdate: return {update(operation.place), 0};
+        return {2 * plan_.matrix_groups[operation.operand].work / cost_.matrix_flops_per_second, 0};
+      case Verb::kUpdate: return {update(operation.operand), 0};
       case Verb::kCopyIn:
       case Verb::kCopyOut: return {copy(id), 0};
       default: break;
     }
-    assert(info(operation.verb).actor == Actor::kNobody);
+    assert(info(operation.verb).actor == Actor::kNone);
     return {};
   }
 
@@ -62,11 +62,11 @@ class Pricing {
   double model_code(const Operation& operation) const {
     const bool forward = operation.verb != Verb::kBackward;
     if (!cost_.uses.empty()) {
-      const UseCost& use = cost_.uses[operation.place];
+      const UseCost& use = cost_.uses[operation.operand];
       return forward ? use.forward_seconds : use.backward_seconds;
     }
     double elements = 0;
-    for (const UnitId unit : plan_.model.uses[operation.place]) {
+    for (const UnitId unit : plan_.model.uses[operation.operand]) {
       for (const int32_t f : plan_.flats_of_unit[unit]) {
         elements += static_cast<double>(plan_.flats[f].layout.element_count());
       }
@@ -79,51 +79,51 @@ class Pricing {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (trainable_only && !plan_.flats[f].trainable) continue;
       const int64_t part_bytes = shard_bytes(plan_.flats[f], dtype);
-      add(sum, links_.collective(part_bytes, links_.gathered_across(part_bytes)));
+      add(sum, links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes)));
     }
     return sum;
   }
 
-  Price refresh(UnitId unit) const {
+  Price gather_quantized_shards(UnitId unit) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
-      add(sum, links_.touched(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
-      add(sum, links_.from_others(links_.nodes() - 1, code, true));
+      add(sum, links_.memory_traffic(static_cast<double>(shard_bytes(plan_.flats[f], precision().compute) + code)));
+      add(sum, links_.receive_from(links_.nodes() - 1, code, true));
     }
     return sum;
   }
 
-  Price gather_encoded(UnitId unit) const {
+  Price gather_quantized(UnitId unit) const {
     Price sum;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       const int64_t code = encoded_bytes(plan_.flats[f].layout.shard_count());
-      add(sum, links_.from_others(links_.on_each_node() - 1, links_.nodes() * code, false));
-      add(sum, links_.touched(static_cast<double>(links_.replica().rank_count *
-                                                  (code + shard_bytes(plan_.flats[f], precision().compute)))));
+      add(sum, links_.receive_from(links_.ranks_per_node() - 1, links_.nodes() * code, false));
+      add(sum, links_.memory_traffic(static_cast<double>(links_.replica().rank_count *
+                                                         (code + shard_bytes(plan_.flats[f], precision().compute)))));
     }
     return sum;
   }
 
   /// Within the node, rounded, between nodes.
-  Price reduce_encoded(const FlatSpec& flat, DType sent) const {
+  Price reduce_quantized(const FlatSpec& flat, DType sent) const {
     const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
     Price sum;
-    if (links_.on_each_node() > 1) {
+    if (links_.ranks_per_node() > 1) {
       const int64_t met = links_.nodes() * shard_bytes(flat, sent);
-      add(sum, links_.from_others(links_.on_each_node() - 1, met, false));
-      add(sum, links_.touched(static_cast<double>(links_.on_each_node() * met + links_.nodes() * count * 4)));
+      add(sum, links_.receive_from(links_.ranks_per_node() - 1, met, false));
+      add(sum, links_.memory_traffic(static_cast<double>(links_.ranks_per_node() * met + links_.nodes() * count * 4)));
     }
-    add(sum, links_.from_others(links_.nodes() - 1, code, true));
+    add(sum, links_.receive_from(links_.nodes() - 1, code, true));
     // Sums and what is carried are read, three codes written, one read; sums are written and read.
-    add(sum, links_.touched(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
+    add(sum, links_.memory_traffic(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
     return sum;
   }
 
   Price reduce_scatter(const FlatSpec& flat, const ReduceRecipe& recipe) const {
-    if (recipe.encoded) return reduce_encoded(flat, recipe.sent_dtype);
+    if (recipe.encoded) return reduce_quantized(flat, recipe.sent_dtype);
     int64_t crossing_bytes = 0;
-    for (const Meeting& of : links_.crossings().replicas)
+    for (const GroupPlacement& of : links_.crossings().replicas)
       crossing_bytes += of.reduced_bytes(flat.layout.shard_count(), recipe.sent_dtype);
     return links_.collective(shard_bytes(flat, recipe.sent_dtype), crossing_bytes);
   }
@@ -148,7 +148,7 @@ class Pricing {
     double seconds = 0;
     for (const BufferId b : copies_[id]) {
       const PlannedBuffer& slot = plan_.schedule.buffers[b];
-      const bool parameters = home_of(slot.role) == Role::kParametersHome;
+      const bool parameters = offloaded_role_of(slot.role) == Role::kOffloadedParameters;
       const Offload to = parameters ? plan_.policy.offload_parameters : plan_.policy.offload_state;
       const double rate = to == Offload::kDisk ? cost_.disk_bytes_per_second : cost_.host_bytes_per_second;
       seconds += static_cast<double>(slot.size_bytes) / rate;
@@ -157,38 +157,38 @@ class Pricing {
   }
 
   /// A peer rounds a part for each other, and its own sum for all.
-  Price exchange_encoded(UnitId unit) const {
+  Price quantized_replica_all_reduce(UnitId unit) const {
     Price sum;
     const int peers = plan_.policy.replica_count;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       const int64_t count = plan_.flats[f].layout.shard_count(), code = encoded_bytes(count / peers);
       int64_t crossing_bytes = 0;
-      for (const Meeting& of : links_.crossings().peers)
-        crossing_bytes += code * of.on_node * (of.rank_count - of.on_node) + of.gathered_bytes(code);
+      for (const GroupPlacement& of : links_.crossings().peers)
+        crossing_bytes += code * of.ranks_on_node * (of.rank_count - of.ranks_on_node) + of.gathered_bytes(code);
       const double inside = 2 * (cost_.inside_node.latency_seconds +
                                  static_cast<double>(code * (peers - 1)) / cost_.inside_node.bytes_per_second);
       Price one = links_.move(inside, crossing_bytes, !links_.world().one_node, 2);
       one.bytes = 2 * code * (peers - 1);
       add(sum, one);
-      add(sum, links_.touched(static_cast<double>(6 * 4 * count + 6 * peers * code)));
+      add(sum, links_.memory_traffic(static_cast<double>(6 * 4 * count + 6 * peers * code)));
     }
     return sum;
   }
 
   /// Of each shard a sum over the peers, of which each makes a part that all then get. A node's ranks meet their peers at
   /// once, over one link.
-  Price exchange(UnitId unit) const {
-    if (encodes_exchanges(plan_)) return exchange_encoded(unit);
+  Price replica_all_reduce(UnitId unit) const {
+    if (encodes_exchanges(plan_)) return quantized_replica_all_reduce(unit);
     Price sum;
     const int peers = plan_.policy.replica_count;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       const int64_t part_count = plan_.flats[f].layout.shard_count() / peers;
       const int64_t gathered_bytes =
-          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kSquares, f) / peers;
+          part_count * element_bytes(precision().gradients) + needed_bytes(plan_, Role::kBlockSquares, f) / peers;
       int64_t crossing_bytes = 0;
-      for (const Meeting& of : links_.crossings().peers)
+      for (const GroupPlacement& of : links_.crossings().peers)
         crossing_bytes += of.reduced_bytes(part_count, DType::kFloat32) + of.gathered_bytes(gathered_bytes);
       const int64_t bytes = (part_count * element_bytes(DType::kFloat32) + gathered_bytes) * (peers - 1);
       constexpr int kRounds = 3;
@@ -204,7 +204,7 @@ class Pricing {
   /// Within the replica; and of all ranks a word on whether one abandons the step.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_.flats);
-    Price price = links_.collective(part_bytes, links_.gathered_across(part_bytes));
+    Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
     if (plan_.policy.replica_count > 1)
       add(price, links_.move(cost_.inside_node.latency_seconds, 0, !links_.world().one_node));
     return price;
@@ -212,12 +212,12 @@ class Pricing {
 
   /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
   /// them, what others made of theirs. The more of the two is what takes time.
-  Price pass_matrices(int32_t group) const {
+  Price move_matrices(int32_t group) const {
     if (links_.replica().rank_count == 1) return {};
     const MatrixGroup& what = plan_.matrix_groups[group];
     int64_t all = 0;
     for (const OwnedMatrix& matrix : what.matrices) all += matrix.size_bytes();
-    const double ranks = links_.replica().rank_count, on_a_node = links_.replica().least_on_a_node;
+    const double ranks = links_.replica().rank_count, on_a_node = links_.replica().min_ranks_per_node;
     const double share = static_cast<double>(all) / ranks;
     const double sent = what.in_place ? static_cast<double>(all) : share;
     const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
@@ -232,7 +232,7 @@ class Pricing {
     return price;
   }
 
-  double blend(int32_t group) const {
+  double muon_momentum(int32_t group) const {
     double elements = 0;
     for (const int32_t f : plan_.matrix_groups[group].flats) elements += static_cast<double>(plan_.updated_count(f));
     return 0.5 * elements * cost_.update_seconds_per_element;

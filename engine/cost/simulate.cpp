@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/cost/clockwork.h"
+#include "engine/cost/event_simulator.h"
 
 namespace aliquot {
 
@@ -31,25 +31,25 @@ CostModel CostModel::typical_gpu() {
 
 Timeline simulate(const Plan& plan, const CostModel& cost) {
   const double compute_speed = cost.cores_per_thread > 0 ? std::min(cost.cores_per_thread, 1.0) : 1;
-  const Clockwork clockwork(plan, prices(plan, cost), cost.compute_issues, compute_speed);
+  const EventSimulator simulator(plan, prices(plan, cost), cost.compute_issues, compute_speed);
   const auto& operations = plan.schedule.operations;
-  constexpr int kStep = Clockwork::kSteps - 2;
+  constexpr int kStep = EventSimulator::kSteps - 2;
   std::vector<TimeSpan> busy;  // what a collective may hide under, which may be the next step's forward
   for (int step = kStep - 1; step <= kStep + 1; ++step) {
     for (std::size_t id = 0; id < operations.size(); ++id) {
-      const TimeSpan& span = clockwork.spans(step)[id];
+      const TimeSpan& span = simulator.spans(step)[id];
       if (operations[id].lane == Lane::kCompute && span.seconds() > 0) busy.push_back(span);
     }
   }
   Timeline timeline;
-  const double begin = clockwork.compute_end(kStep - 1);
-  timeline.step_seconds = clockwork.compute_end(kStep) - begin;
+  const double begin = simulator.compute_end(kStep - 1);
+  timeline.step_seconds = simulator.compute_end(kStep) - begin;
   for (std::size_t id = 0; id < operations.size(); ++id) {
-    const TimeSpan& span = clockwork.spans(kStep)[id];
+    const TimeSpan& span = simulator.spans(kStep)[id];
     timeline.operations.push_back({span.start_seconds - begin, span.end_seconds - begin});
-    timeline.sent_bytes += clockwork.prices()[id].bytes;
-    timeline.received_bytes += clockwork.prices()[id].bytes;
-    timeline.crossing_bytes += clockwork.prices()[id].crossing_bytes;
+    timeline.sent_bytes += simulator.prices()[id].bytes;
+    timeline.received_bytes += simulator.prices()[id].bytes;
+    timeline.crossing_bytes += simulator.prices()[id].crossing_bytes;
   }
   for (TimeSpan& span : busy) span = {span.start_seconds - begin, span.end_seconds - begin};
   add_up(plan, busy, timeline);

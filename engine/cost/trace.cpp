@@ -50,7 +50,7 @@ void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline
     for (int lane = 0; lane < kLaneCount; ++lane) out << ",\n" << track(rank, static_cast<Lane>(lane));
     for (std::size_t id = 0; id < ranks[rank].operations.size(); ++id) {
       // A release takes no time: there is nothing to see.
-      if (info(plan.schedule.operations[id].verb).actor == Actor::kNobody) continue;
+      if (info(plan.schedule.operations[id].verb).actor == Actor::kNone) continue;
       out << ",\n" << box(plan, rank, static_cast<OperationId>(id), ranks[rank].operations[id]);
     }
   }

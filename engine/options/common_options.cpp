@@ -3,13 +3,13 @@
 #include <array>
 #include <limits>
 
-#include "engine/options/words.h"
+#include "engine/options/enum_names.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
-constexpr WholeRange kUses{0, 1 << 20};
+constexpr IntegerRange kUses{0, 1 << 20};
 constexpr RealRange kRate{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
 constexpr std::string_view kDisk = "disk:";
 
@@ -34,14 +34,14 @@ void add_world(OptionTable& t, WorldOptions& o) {
 void add_offload(OptionTable& t, const char* name, Offload& kind, std::string& directory, const char* meaning) {
   const auto set = [&kind, &directory](std::string_view text) {
     if (text == kDisk) throw UsageError("disk: wants a directory, as in disk:/scratch.");
-    const bool on_disk = text.starts_with(kDisk) && text != word_of(kOffloadWords, Offload::kDisk);
-    const Offload given = on_disk ? Offload::kDisk : parse_word<Offload>(text, kOffloadWords);
+    const bool on_disk = text.starts_with(kDisk) && text != enum_name(kOffloadWords, Offload::kDisk);
+    const Offload given = on_disk ? Offload::kDisk : parse_enum<Offload>(text, kOffloadWords);
     if (given == Offload::kDisk && !on_disk) throw UsageError("DIR stands for a directory, as in disk:/scratch.");
     kind = given;
     directory = on_disk ? text.substr(kDisk.size()) : std::string_view();
   };
   add(t, name, joined(names_of<Offload>(kOffloadWords)), meaning, set, [&kind, &directory]() -> OptionValue {
-    return kind == Offload::kDisk ? std::string(kDisk) + directory : std::string(word_of(kOffloadWords, kind));
+    return kind == Offload::kDisk ? std::string(kDisk) + directory : std::string(enum_name(kOffloadWords, kind));
   });
 }
 
@@ -64,26 +64,26 @@ void add_recompute(OptionTable& t, int& count) {
 
 /// "auto" is the default and is not listed.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
-  constexpr Words<AccumulateInto> kAll = kAccumulateIntoWords;
+  constexpr EnumNames<AccumulateInto> kAll = kAccumulateIntoWords;
   const auto listed = kAll.subspan(1);
   const auto set = [&into, listed, kAll](std::string_view text) {
-    into = text == kAll.front().text ? kAll.front().value : parse_word(text, listed);
+    into = text == kAll.front().text ? kAll.front().value : parse_enum(text, listed);
   };
   add(t, "accumulate-into", joined(names_of(listed)),
       "Sum micro-batches unsharded or sharded; default full at stages 0 and 1, shard at 2 and 3.", set, [&into, kAll] {
-        return into == kAll.front().value ? OptionValue() : OptionValue(std::string(word_of(kAll, into)));
+        return into == kAll.front().value ? OptionValue() : OptionValue(std::string(enum_name(kAll, into)));
       });
 }
 
 void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
   const auto set = [&weights, &gradients](std::string_view text) {
-    const auto chosen = parse_word<Quantized>(text, kQuantizeWords);
+    const auto chosen = parse_enum<Quantized>(text, kQuantizeWords);
     weights = chosen.weights;
     gradients = chosen.gradients;
   };
   add(t, "quantize", joined(names_of<Quantized>(kQuantizeWords)), "8-bit weights and gradients between nodes.", set,
       [&weights, &gradients]() -> OptionValue {
-        return std::string(word_of(kQuantizeWords, Quantized{weights, gradients}));
+        return std::string(enum_name(kQuantizeWords, Quantized{weights, gradients}));
       });
 }
 
@@ -92,7 +92,7 @@ void add_schedule(OptionTable& t, EngineOptions& o) {
            "What is sharded: nothing, optimizer state, gradients too, parameters too.");
   t.count("replicas", o.replicas, {1, 1 << 20},
           "Hybrid sharding: groups of contiguous ranks, each holding one whole model.");
-  t.count("accumulate", o.accumulate, {1, kMostMicroBatches}, "Micro-batches a step.");
+  t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches a step.");
   add_accumulate_into(t, o.accumulate_into);
   t.count("prefetch", o.prefetch, kUses, "How many units ahead are gathered.");
   t.count("keep-gathered", o.keep_gathered, kUses, "How many units stay whole after forward.");

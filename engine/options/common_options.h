@@ -11,7 +11,7 @@
 
 namespace aliquot {
 
-inline constexpr int64_t kMostMicroBatches = 1 << 20;  // a step
+inline constexpr int64_t kMaxMicroBatches = 1 << 20;  // a step
 
 struct CommonOptions {
   WorldOptions world;

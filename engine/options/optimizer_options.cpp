@@ -8,31 +8,32 @@ namespace aliquot {
 namespace {
 
 template <typename Own, typename Given>
-void take(Own& own, const std::optional<Given>& given) {
+void set_if_given(Own& own, const std::optional<Given>& given) {
   if (given) own = static_cast<Own>(*given);
 }
 
 template <typename O>
-O filled(const OptimizerOptions& options) {
+O make_with_options(const OptimizerOptions& options) {
   O made;
-  take(made.lr, options.lr);
-  take(made.weight_decay, options.weight_decay);
-  if constexpr (requires { made.beta1; }) take(made.beta1, options.beta1), take(made.beta2, options.beta2);
-  if constexpr (requires { made.eps; }) take(made.eps, options.eps);
+  set_if_given(made.lr, options.lr);
+  set_if_given(made.weight_decay, options.weight_decay);
+  if constexpr (requires { made.beta1; })
+    set_if_given(made.beta1, options.beta1), set_if_given(made.beta2, options.beta2);
+  if constexpr (requires { made.eps; }) set_if_given(made.eps, options.eps);
   if constexpr (requires { made.momentum; }) {
-    take(made.momentum, options.momentum);
-    take(made.nesterov, options.nesterov);
+    set_if_given(made.momentum, options.momentum);
+    set_if_given(made.nesterov, options.nesterov);
   }
   return made;
 }
 
-Muon filled_muon(const OptimizerOptions& options) {
+Muon make_muon_with_options(const OptimizerOptions& options) {
   Muon made;
-  take(made.lr, options.muon_lr);
-  take(made.momentum, options.momentum);
-  take(made.nesterov, options.nesterov);
-  take(made.weight_decay, options.weight_decay);
-  made.rest = filled<AdamW>(options);
+  set_if_given(made.lr, options.muon_lr);
+  set_if_given(made.momentum, options.momentum);
+  set_if_given(made.nesterov, options.nesterov);
+  set_if_given(made.weight_decay, options.weight_decay);
+  made.rest = make_with_options<AdamW>(options);
   return made;
 }
 
@@ -41,20 +42,20 @@ Muon filled_muon(const OptimizerOptions& options) {
 Optimizer make_optimizer(const OptimizerOptions& options) {
   switch (options.kind) {
     case OptimizerKind::kAdamW: break;
-    case OptimizerKind::kAdam: return filled<Adam>(options);
-    case OptimizerKind::kAdamW8bit: return filled<AdamW8bit>(options);
-    case OptimizerKind::kLion: return filled<Lion>(options);
-    case OptimizerKind::kSgd: return filled<Sgd>(options);
-    case OptimizerKind::kMuon: return filled_muon(options);
+    case OptimizerKind::kAdam: return make_with_options<Adam>(options);
+    case OptimizerKind::kAdamW8bit: return make_with_options<AdamW8bit>(options);
+    case OptimizerKind::kLion: return make_with_options<Lion>(options);
+    case OptimizerKind::kSgd: return make_with_options<Sgd>(options);
+    case OptimizerKind::kMuon: return make_muon_with_options(options);
   }
-  return filled<AdamW>(options);
+  return make_with_options<AdamW>(options);
 }
 
 void refuse_unused(const OptimizerOptions& options) {
   const auto refuse = [&](bool is_unused, const char* option) {
     if (!is_unused) return;
     throw UsageError("the option " + std::string(option) + " is none of the optimizer " +
-                     std::string(word_of(kOptimizerWords, options.kind)));
+                     std::string(enum_name(kOptimizerWords, options.kind)));
   };
   std::visit(
       [&](const auto& made) {

@@ -11,12 +11,12 @@ namespace aliquot {
 
 enum class OptimizerKind : uint8_t { kAdamW, kAdam, kAdamW8bit, kLion, kSgd, kMuon };
 
-inline constexpr std::array kOptimizerWords{Word{"adamw", OptimizerKind::kAdamW},
-                                            Word{"adam", OptimizerKind::kAdam},
-                                            Word{"adamw8bit", OptimizerKind::kAdamW8bit},
-                                            Word{"lion", OptimizerKind::kLion},
-                                            Word{"sgd", OptimizerKind::kSgd},
-                                            Word{"muon", OptimizerKind::kMuon}};
+inline constexpr std::array kOptimizerWords{EnumName{"adamw", OptimizerKind::kAdamW},
+                                            EnumName{"adam", OptimizerKind::kAdam},
+                                            EnumName{"adamw8bit", OptimizerKind::kAdamW8bit},
+                                            EnumName{"lion", OptimizerKind::kLion},
+                                            EnumName{"sgd", OptimizerKind::kSgd},
+                                            EnumName{"muon", OptimizerKind::kMuon}};
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;

@@ -35,7 +35,7 @@ class OptionTable {
 
   // Each option is bound to `value`, or to the value of an optional, which must outlive the table and stay where it is.
   template <typename T>
-  void count(std::string name, T& value, WholeRange range, std::string meaning) {
+  void count(std::string name, T& value, IntegerRange range, std::string meaning) {
     bind(std::move(name), "N", value, std::move(meaning), [range](auto text) { return parse_count(text, range); });
   }
   void bytes(std::string name, std::optional<int64_t>& value, std::string meaning);
@@ -47,9 +47,9 @@ class OptionTable {
   void choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning);
   /// One of `words`, which are shown as words.
   template <typename E>
-  void choice(std::string name, E& value, std::type_identity_t<Words<E>> words, std::string meaning);
+  void choice(std::string name, E& value, std::type_identity_t<EnumNames<E>> words, std::string meaning);
   template <typename E>
-  void choice(std::string name, std::optional<E>& value, std::type_identity_t<Words<E>> words, std::string meaning);
+  void choice(std::string name, std::optional<E>& value, std::type_identity_t<EnumNames<E>> words, std::string meaning);
   void text(std::string name, std::string hint, std::string& value, std::string meaning);
   /// --name alone, or with on or off.
   template <typename T>
@@ -106,18 +106,18 @@ class OptionTable {
 std::string joined(const std::vector<std::string>& names);
 
 template <typename E>
-void OptionTable::choice(std::string name, E& value, std::type_identity_t<Words<E>> words, std::string meaning) {
+void OptionTable::choice(std::string name, E& value, std::type_identity_t<EnumNames<E>> words, std::string meaning) {
   add({std::move(name), joined(names_of(words)), std::move(meaning), false,
-       [&value, words](std::string_view text) { value = parse_word(text, words); },
-       [&value, words]() -> OptionValue { return std::string(word_of(words, value)); }});
+       [&value, words](std::string_view text) { value = parse_enum(text, words); },
+       [&value, words]() -> OptionValue { return std::string(enum_name(words, value)); }});
 }
 
 template <typename E>
-void OptionTable::choice(std::string name, std::optional<E>& value, std::type_identity_t<Words<E>> words,
+void OptionTable::choice(std::string name, std::optional<E>& value, std::type_identity_t<EnumNames<E>> words,
                          std::string meaning) {
   add({std::move(name), joined(names_of(words)), std::move(meaning), false,
-       [&value, words](std::string_view text) { value = parse_word(text, words); },
-       [&value, words] { return value ? OptionValue(std::string(word_of(words, *value))) : OptionValue(); }});
+       [&value, words](std::string_view text) { value = parse_enum(text, words); },
+       [&value, words] { return value ? OptionValue(std::string(enum_name(words, *value))) : OptionValue(); }});
 }
 
 }  // namespace aliquot

@@ -24,7 +24,7 @@ Policy policy_of(const EngineOptions& options) {
   quantize_weights = options.quantize_weights;
   quantize_gradients = options.quantize_gradients;
   check = options.check;
-  take_optimizer(policy, options.optimizer, options.moments);
+  apply_optimizer(policy, options.optimizer, options.moments);
   return policy;
 }
 

@@ -60,7 +60,7 @@ int64_t parse_scaled(std::string_view given, const std::array<Suffix, N>& suffix
   refuse(given, what_to_give);
 }
 
-std::string range_text(WholeRange range) {
+std::string range_text(IntegerRange range) {
   if (range.most == std::numeric_limits<int64_t>::max()) return "a whole number from " + std::to_string(range.least);
   return "a whole number from " + std::to_string(range.least) + " to " + std::to_string(range.most);
 }
@@ -81,7 +81,7 @@ std::string exact(Real value) {
 
 }  // namespace
 
-int64_t parse_count(std::string_view text, WholeRange range) {
+int64_t parse_count(std::string_view text, IntegerRange range) {
   const std::string what = range_text(range) + " (k, m and b are thousands, millions and billions)";
   const int64_t value = parse_scaled(text, kCountSuffixes, what);
   if (value < range.least || value > range.most) refuse(text, range_text(range));

@@ -13,12 +13,12 @@ namespace aliquot {
 
 // Each function reads the whole text, or throws UsageError with what is wrong and what to give. The caller adds the option's name.
 
-struct WholeRange {
+struct IntegerRange {
   int64_t least = 0;
   int64_t most = std::numeric_limits<int64_t>::max();
 };
 /// "4096", "7.5b" (1e9), "3m" (1e6), "12k" (1e3): whole in the end.
-int64_t parse_count(std::string_view text, WholeRange range);
+int64_t parse_count(std::string_view text, IntegerRange range);
 
 /// A count, or any whole number of 64 bits.
 uint64_t parse_seed(std::string_view text);
@@ -38,24 +38,24 @@ std::string parse_choice(std::string_view text, const std::vector<std::string>& 
 
 /// A value of an enumeration and its name.
 template <typename E>
-struct Word {
+struct EnumName {
   std::string_view text;
   E value;
 };
 /// A table of words that lives as long as the program.
 template <typename E>
-using Words = std::span<const Word<E>>;
+using EnumNames = std::span<const EnumName<E>>;
 
 template <typename E>
-std::vector<std::string> names_of(Words<E> words) {
+std::vector<std::string> names_of(EnumNames<E> words) {
   std::vector<std::string> names;
-  for (const Word<E>& word : words) names.emplace_back(word.text);
+  for (const EnumName<E>& word : words) names.emplace_back(word.text);
   return names;
 }
 
 /// The value of one of `words`.
 template <typename E>
-E parse_word(std::string_view text, Words<E> words) {
+E parse_enum(std::string_view text, EnumNames<E> words) {
   const std::string name = parse_choice(text, names_of(words));
   size_t at = 0;
   while (words[at].text != name) ++at;
@@ -64,8 +64,8 @@ E parse_word(std::string_view text, Words<E> words) {
 
 /// The word of a value; empty if the table has none.
 template <typename E>
-std::string_view word_of(std::type_identity_t<Words<E>> words, const E& value) {
-  for (const Word<E>& word : words) {
+std::string_view enum_name(std::type_identity_t<EnumNames<E>> words, const E& value) {
+  for (const EnumName<E>& word : words) {
     if (word.value == value) return word.text;
   }
   return {};

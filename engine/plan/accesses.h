@@ -8,13 +8,13 @@
 namespace aliquot {
 
 /// One operation's touch of the buffer of `role` that is in use for `flat` (as PlannedBuffer has it), on every rank alike. Only its owner writes a
-/// buffer; `by_peers`: the operation of every other rank reads it too.
+/// buffer; `read_by_others`: the operation of every other rank reads it too.
 struct Access {
   Role role;
   int32_t flat;
   bool writes = false;
-  bool by_peers = false;
-  bool after_meeting = false;  // what the own rank does, too, is done when all ranks have come to the collective
+  bool read_by_others = false;
+  bool after_all_arrived = false;  // what the own rank does, too, is done when all ranks have come to the collective
 };
 
 /// The contract between schedules and those who carry them out: an executor touches this and no more.
@@ -32,26 +32,26 @@ class Accesses {
   void use(OperationId operation);
   void activations(const Operation& operation);
   void copy(OperationId operation);
-  void refresh(int32_t flat);
+  void gather_quantized_shards(int32_t flat);
   void gather(int32_t flat);
-  void gather_encoded(int32_t flat);
-  void exchange(int32_t flat);
-  void spread(int32_t flat);
+  void gather_quantized(int32_t flat);
+  void replica_all_reduce(int32_t flat);
+  void all_gather_gradients(int32_t flat);
   void norm();
   void group(const Operation& operation);
-  void pass_matrices(int32_t group, bool in_place, Verb verb);
+  void move_matrices(int32_t group, bool in_place, Verb verb);
   void gradient_to_update(int32_t flat);
-  void change(Role role, int32_t flat);
+  void add_read_and_write(Role role, int32_t flat);
   void update(int32_t flat);
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                         // then a node's ranks read what they received for one another
-  bool reduces_in_place_;                      // the sum replaces the own part of the gradients
-  bool stages_exchanges_;                      // between nodes of hosts
-  std::vector<ReduceRecipe> recipes_;          // by operation
-  std::vector<std::vector<UnitId>> goes_on_;   // by operation: units whose gradient a backward adds to
-  std::vector<std::vector<BufferId>> copies_;  // by operation
+  bool several_nodes_;                                   // then a node's ranks read what they received for one another
+  bool reduces_in_place_;                                // the sum replaces the own part of the gradients
+  bool has_exchange_staging_;                            // between nodes of hosts
+  std::vector<ReduceRecipe> recipes_;                    // by operation
+  std::vector<std::vector<UnitId>> accumulating_units_;  // by operation: units whose gradient a backward adds to
+  std::vector<std::vector<BufferId>> copies_;            // by operation
   std::vector<Access> accesses_;
 };
 

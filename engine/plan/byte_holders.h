@@ -12,7 +12,7 @@ class ByteHolders {
  public:
   /// Calls visit(holder) for each range of one holder that has a byte of [begin, end), in order, then lets `holder` have them all.
   template <typename Visit>
-  void take(int64_t begin, int64_t end, int32_t holder, Visit visit) {
+  void assign(int64_t begin, int64_t end, int32_t holder, Visit visit) {
     cut(begin);
     cut(end);
     auto it = held_.lower_bound(begin);

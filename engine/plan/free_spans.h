@@ -15,10 +15,10 @@ class FreeSpans {
   explicit FreeSpans(int64_t begin) : blocks_{{{{begin, INT64_MAX}}, INT64_MAX - begin}} {}
 
   /// The lowest offset at which `size` bytes are free, which then are not; for none, where the first span begins.
-  int64_t take(int64_t size);
+  int64_t allocate(int64_t size);
 
   /// [begin, end) is taken, all of it.
-  void give_back(int64_t begin, int64_t end);
+  void release(int64_t begin, int64_t end);
 
  private:
   struct Span {
@@ -30,7 +30,7 @@ class FreeSpans {
     int64_t longest;
   };
   /// After its spans have changed: drops the block if it is empty, and halves it if it is long.
-  void settle(std::size_t block);
+  void update_block(std::size_t block);
 
   std::vector<Block> blocks_;  // by offset; the last span of the last has no end
 };

@@ -11,12 +11,12 @@ namespace {
 constexpr int64_t kAlignBytes = 256;
 
 /// The busiest owner has at most this much more than its share.
-constexpr double kBalance = 1.1;
-constexpr std::size_t kMany = 8;  // matrices an owner
+constexpr double kMaxImbalance = 1.1;
+constexpr std::size_t kManyMatricesPerOwner = 8;  // matrices an owner
 
-class Grouping {
+class MatrixGrouper {
  public:
-  Grouping(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count)
+  MatrixGrouper(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count)
       : flats_(flats),
         rank_count_(rank_count),
         iterations_(policy.matrix_updates->iterations),
@@ -28,70 +28,72 @@ class Grouping {
       add(f);
       if (is_balanced()) close();
     }
-    if (!now_.flats.empty()) close();
+    if (!current_.flats.empty()) close();
     return std::move(groups_);
   }
 
  private:
   void add(int32_t flat) {
     const auto& tensors = flats_[flat].layout.tensors();
-    now_.flats.push_back(flat);
+    current_.flats.push_back(flat);
     for (int32_t t = 0; t < static_cast<int32_t>(tensors.size()); ++t) {
       const MatrixShape shape{tensors[t].shape[0], tensors[t].shape[1]};
-      now_.matrices.push_back({.flat = flat, .tensor = t, .owner = 0, .shape = shape});
-      now_.scratch_bytes = std::max(now_.scratch_bytes, orthogonalize_scratch_bytes(shape));
+      current_.matrices.push_back({.flat = flat, .tensor = t, .owner = 0, .shape = shape});
+      current_.scratch_bytes = std::max(current_.scratch_bytes, orthogonalize_scratch_bytes(shape));
     }
   }
 
   /// Asked only when a tenth more matrices than last time are there: owners are found anew each time.
   bool is_balanced() {
-    if (now_.matrices.size() < static_cast<std::size_t>(rank_count_) || now_.matrices.size() < ask_at_) return false;
-    ask_at_ = now_.matrices.size() + now_.matrices.size() / 10;
+    if (current_.matrices.size() < static_cast<std::size_t>(rank_count_) ||
+        current_.matrices.size() < next_check_count_)
+      return false;
+    next_check_count_ = current_.matrices.size() + current_.matrices.size() / 10;
     assign();
     double all = 0, largest = 0;
-    for (const OwnedMatrix& matrix : now_.matrices) {
-      const double work = orthogonalize_work(matrix.shape, iterations_);
+    for (const OwnedMatrix& matrix : current_.matrices) {
+      const double work = orthogonalize_multiply_adds(matrix.shape, iterations_);
       all += work, largest = std::max(largest, work);
     }
-    if (now_.work * rank_count_ <= all * kBalance) return true;
+    if (current_.work * rank_count_ <= all * kMaxImbalance) return true;
     // One that outweighs many others would wait for very many more.
-    const bool many = now_.matrices.size() >= kMany * static_cast<std::size_t>(rank_count_);
-    return many && now_.work <= largest * kBalance;
+    const bool many = current_.matrices.size() >= kManyMatricesPerOwner * static_cast<std::size_t>(rank_count_);
+    return many && current_.work <= largest * kMaxImbalance;
   }
 
   void assign() {
     std::vector<MatrixShape> shapes;
-    for (const OwnedMatrix& matrix : now_.matrices) shapes.push_back(matrix.shape);
+    for (const OwnedMatrix& matrix : current_.matrices) shapes.push_back(matrix.shape);
     const auto owners = assign_matrices(shapes, rank_count_, iterations_);
     std::vector<double> work(static_cast<std::size_t>(rank_count_));
     for (std::size_t m = 0; m < shapes.size(); ++m) {
-      now_.matrices[m].owner = owners[m];
-      work[static_cast<std::size_t>(owners[m])] += orthogonalize_work(shapes[m], iterations_);
+      current_.matrices[m].owner = owners[m];
+      work[static_cast<std::size_t>(owners[m])] += orthogonalize_multiply_adds(shapes[m], iterations_);
     }
-    now_.work = std::ranges::max(work);
+    current_.work = std::ranges::max(work);
   }
 
   void close() {
     assign();
-    now_.in_place = in_place_;
+    current_.in_place = in_place_;
     std::vector<int64_t> held(static_cast<std::size_t>(rank_count_));
-    for (OwnedMatrix& matrix : now_.matrices) {
+    for (OwnedMatrix& matrix : current_.matrices) {
       if (in_place_) break;
       int64_t& of_owner = held[static_cast<std::size_t>(matrix.owner)];
       matrix.offset_bytes = of_owner;
       of_owner += (matrix.size_bytes() + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
     }
-    now_.held_bytes = std::ranges::max(held);
-    groups_.push_back(std::move(now_));
-    now_ = {};
-    ask_at_ = 0;
+    current_.held_bytes = std::ranges::max(held);
+    groups_.push_back(std::move(current_));
+    current_ = {};
+    next_check_count_ = 0;
   }
 
   const std::vector<FlatSpec>& flats_;
   int rank_count_, iterations_;
   bool in_place_;
-  MatrixGroup now_;
-  std::size_t ask_at_ = 0;
+  MatrixGroup current_;
+  std::size_t next_check_count_ = 0;
   std::vector<MatrixGroup> groups_;
 };
 
@@ -99,7 +101,7 @@ class Grouping {
 
 std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count) {
   if (!policy.matrix_updates) return {};
-  return Grouping(flats, policy, rank_count).group();
+  return MatrixGrouper(flats, policy, rank_count).group();
 }
 
 }  // namespace aliquot

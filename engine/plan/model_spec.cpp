@@ -14,27 +14,27 @@ namespace aliquot {
 namespace {
 
 /// As much of a name as a sentence bears.
-std::string short_of(std::string_view name) {
+std::string shortened(std::string_view name) {
   constexpr std::size_t kMost = 80;
   return printable(name.substr(0, kMost)) + (name.size() > kMost ? "..." : "");
 }
 
-constexpr int64_t kMostElements = int64_t{1} << 58;
+constexpr int64_t kMaxElements = int64_t{1} << 58;
 
 /// Names and shapes that no checkpoint can hold are told before anything is trained.
 void check_savable(const TensorSpec& tensor) {
-  constexpr std::size_t kBesideBytes = 64;  // what a checkpoint writes around the name
+  constexpr std::size_t kPathOverheadBytes = 64;  // what a checkpoint writes around the name
   std::string defect = path_defect(tensor.name);
-  if (tensor.name.size() > kPathBytesLimit - kBesideBytes)
-    defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kBesideBytes);
+  if (tensor.name.size() > kPathBytesLimit - kPathOverheadBytes)
+    defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kPathOverheadBytes);
   if (!defect.empty())
     throw UsageError(
-        fmt::format("no checkpoint can hold parameter \"{}\": its name {}", short_of(tensor.name), defect));
+        fmt::format("no checkpoint can hold parameter \"{}\": its name {}", shortened(tensor.name), defect));
   if (!checked_element_count(tensor.shape)) {
     throw UsageError(
         fmt::format("no checkpoint can hold parameter {}: it has a negative extent, more than {} extents or more than "
                     "2^58 elements",
-                    short_of(tensor.name), kShapeRankLimit));
+                    shortened(tensor.name), kShapeRankLimit));
   }
 }
 
@@ -45,7 +45,7 @@ void check_groups(const std::unordered_set<std::string_view>& names) {
       if (!names.contains(name.substr(0, slash))) continue;
       throw UsageError(
           fmt::format("no checkpoint can hold parameter {} beside {}: what comes before a / is a group there",
-                      short_of(name), short_of(name.substr(0, slash))));
+                      shortened(name), shortened(name.substr(0, slash))));
     }
   }
 }
@@ -55,16 +55,16 @@ void check_parameters(const ModelSpec& model) {
   int64_t element_count = 0;
   for (const UnitSpec& unit : model.units) {
     if (!units.insert(unit.name).second)
-      throw UsageError(fmt::format("two units are both named {}", short_of(unit.name)));
+      throw UsageError(fmt::format("two units are both named {}", shortened(unit.name)));
     for (const ParameterSpec& parameter : unit.parameters) {
       if (!parameters.insert(parameter.tensor.name).second) {
         throw UsageError(
             fmt::format("two parameters are both named {}; a tied tensor is declared once, in a unit of its own",
-                        short_of(parameter.tensor.name)));
+                        shortened(parameter.tensor.name)));
       }
       check_savable(parameter.tensor);
       element_count += parameter.tensor.element_count();
-      if (element_count > kMostElements) throw UsageError("the model has more than 2^58 elements");
+      if (element_count > kMaxElements) throw UsageError("the model has more than 2^58 elements");
     }
   }
   check_groups(parameters);

@@ -17,9 +17,9 @@ struct Alignment {
 };
 
 /// Which lives of those added meet a given one: found by where they begin, or by what covers that one's beginning.
-class Lives {
+class LifetimeIndex {
  public:
-  explicit Lives(OperationId count) : begin_at_(static_cast<std::size_t>(count)) {
+  explicit LifetimeIndex(OperationId count) : begin_at_(static_cast<std::size_t>(count)) {
     while (leaves_ < begin_at_.size()) leaves_ *= 2;
     covering_.resize(2 * leaves_);
   }
@@ -35,7 +35,7 @@ class Lives {
     }
   }
 
-  void meeting(const PlannedBuffer& buffer, std::vector<const PlannedBuffer*>& found) const {
+  void overlapping(const PlannedBuffer& buffer, std::vector<const PlannedBuffer*>& found) const {
     found.clear();
     const auto take = [&found](const auto& more) { found.insert(found.end(), more.begin(), more.end()); };
     for (std::size_t node = static_cast<std::size_t>(buffer.first) + leaves_; node > 0; node /= 2)
@@ -50,7 +50,7 @@ class Lives {
 };
 
 /// How many pairs of buffers are there at once: what placing the largest first takes.
-int64_t meetings(const std::vector<BufferUse>& buffers, const std::vector<std::size_t>& in_order) {
+int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& in_order) {
   std::priority_queue<OperationId, std::vector<OperationId>, std::greater<>> alive;  // by their last operations
   int64_t pairs = 0;
   for (const std::size_t index : in_order) {
@@ -62,7 +62,7 @@ int64_t meetings(const std::vector<BufferUse>& buffers, const std::vector<std::s
 }
 
 /// Buffers that are always there come first in their space, one after the other.
-void place_standing(Draft& draft, Schedule& schedule, int rank_count) {
+void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) {
   const Alignment aligned{draft.alignment_bytes};
   for (auto& [buffer, ends] : draft.buffers) {
     if (!buffer.always) continue;
@@ -74,7 +74,7 @@ void place_standing(Draft& draft, Schedule& schedule, int rank_count) {
 }
 
 /// The largest first, each at the lowest offset that is free while it lives.
-int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base,
+int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                             Alignment aligned) {
   std::vector<std::size_t> order = transient;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -82,12 +82,12 @@ int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<s
   });
   OperationId last = 0;
   for (const std::size_t index : transient) last = std::max(last, buffers[index].buffer.last);
-  Lives placed(last + 1);
+  LifetimeIndex placed(last + 1);
   std::vector<const PlannedBuffer*> others;
   int64_t end = base;
   for (const std::size_t index : order) {
     PlannedBuffer& buffer = buffers[index].buffer;
-    placed.meeting(buffer, others);
+    placed.overlapping(buffer, others);
     std::sort(others.begin(), others.end(),
               [](const PlannedBuffer* a, const PlannedBuffer* b) { return a->offset_bytes < b->offset_bytes; });
     int64_t offset = base;
@@ -104,7 +104,7 @@ int64_t place_largest_first(std::vector<BufferUse>& buffers, const std::vector<s
 
 /// In the order of first use, each at the lowest offset that is free at that moment: in little more than linear time, where
 /// the above takes the square.
-int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient, int64_t base,
+int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                        Alignment aligned) {
   std::multimap<OperationId, std::size_t> ending;  // by last operation
   FreeSpans free(base);
@@ -113,11 +113,11 @@ int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::s
     PlannedBuffer& buffer = buffers[index].buffer;
     while (!ending.empty() && ending.begin()->first < buffer.first) {
       const PlannedBuffer& gone = buffers[ending.begin()->second].buffer;
-      free.give_back(gone.offset_bytes, gone.offset_bytes + aligned(gone.size_bytes));
+      free.release(gone.offset_bytes, gone.offset_bytes + aligned(gone.size_bytes));
       ending.erase(ending.begin());
     }
     const int64_t size = aligned(buffer.size_bytes);
-    buffer.offset_bytes = free.take(size);
+    buffer.offset_bytes = free.allocate(size);
     if (size > 0) ending.emplace(buffer.last, index);
     end = std::max(end, buffer.offset_bytes + size);
   }
@@ -125,7 +125,7 @@ int64_t place_in_order(std::vector<BufferUse>& buffers, const std::vector<std::s
 }
 
 /// As the step goes by. Walking it twice makes the second walk's first answers those of the step before.
-void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::vector<std::size_t>& transient,
+void wait_for_earlier_holders(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient,
                               std::vector<Operation>& operations) {
   ByteHolders holders;
   for (const bool second_walk : {false, true}) {
@@ -133,7 +133,7 @@ void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::
       const PlannedBuffer& buffer = buffers[index].buffer;
       if (buffer.size_bytes == 0) continue;
       const auto holder = static_cast<int32_t>(index);
-      holders.take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, holder, [&](int32_t earlier) {
+      holders.assign(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes, holder, [&](int32_t earlier) {
         if (!second_walk) return;
         const bool of_previous_step = buffers[earlier].buffer.first >= buffer.first;
         for (Wait wait : buffers[earlier].ends) {
@@ -150,7 +150,7 @@ void wait_for_earlier_holders(const std::vector<BufferUse>& buffers, const std::
 namespace {
 
 /// Those of one space that come and go, in the order of first use.
-std::vector<std::size_t> transient_in(const std::vector<BufferUse>& buffers, Space space) {
+std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, Space space) {
   std::vector<std::size_t> transient;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (!buffers[i].buffer.always && buffers[i].buffer.space == space) transient.push_back(i);
@@ -161,12 +161,12 @@ std::vector<std::size_t> transient_in(const std::vector<BufferUse>& buffers, Spa
 }
 
 /// After what is always there; returns the end.
-int64_t place_transient(Draft& draft, const std::vector<std::size_t>& transient, int64_t base) {
-  constexpr int64_t kMostMeetings = 4'000'000;  // some 0.2 s
+int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
+  constexpr int64_t kMaxOverlaps = 4'000'000;  // some 0.2 s
   const Alignment aligned{draft.alignment_bytes};
-  std::vector<BufferUse> other = draft.buffers;
+  std::vector<DraftBuffer> other = draft.buffers;
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);
-  if (meetings(draft.buffers, transient) > kMostMeetings) return end;
+  if (count_overlaps(draft.buffers, transient) > kMaxOverlaps) return end;
   const int64_t other_end = place_largest_first(other, transient, base, aligned);
   if (other_end >= end) return end;
   draft.buffers = std::move(other);
@@ -175,8 +175,8 @@ int64_t place_transient(Draft& draft, const std::vector<std::size_t>& transient,
 
 }  // namespace
 
-void place(Draft draft, Schedule& schedule, int rank_count) {
-  place_standing(draft, schedule, rank_count);
+void place(ScheduleDraft draft, Schedule& schedule, int rank_count) {
+  place_persistent(draft, schedule, rank_count);
   for (int i = 0; i < kSpaceCount; ++i) {
     const auto space = static_cast<Space>(i);
     const auto transient = transient_in(draft.buffers, space);

@@ -64,7 +64,7 @@ void refuse_quantization(const Policy& policy, const Topology& replica) {
   }
 }
 
-void refuse_what_does_not_compose(const ModelSpec& model, const Policy& policy, const Topology& topology) {
+void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
         fmt::format("there is no ZeRO stage {}: 0 shards nothing, 1 optimizer state, 2 gradients too, 3 parameters too",
@@ -131,8 +131,8 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
         "--reproducible sums every micro-batch over the ranks; accumulate into the shard, or let it choose");
   }
   const bool wants_shard = accumulates_into_shard(policy);
-  if (policy.reproducible && policy.micro_batch_count > 1 << (kLevelCount - 1))
-    throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kLevelCount - 1)));
+  if (policy.reproducible && policy.micro_batch_count > 1 << (kTreeLevelCount - 1))
+    throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kTreeLevelCount - 1)));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
@@ -156,14 +156,14 @@ int64_t stream_bytes(const Plan& plan) {
   for (const FlatSpec& flat : plan.flats) {
     for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());
   }
-  const int64_t free_bytes = account(plan.schedule).peak_bytes - standing_bytes(plan.schedule);
+  const int64_t free_bytes = account(plan.schedule).peak_bytes - persistent_bytes(plan.schedule);
   const int64_t wanted_bytes = std::max(free_bytes, kStreamCopies * largest * kValueBytes / kMostRounds);
   const int64_t chunk_bytes = std::clamp(wanted_bytes, kLeast, kMost) / kStreamCopies / kValueBytes * kValueBytes;
   return kStreamCopies * std::min(chunk_bytes, largest * kValueBytes);
 }
 
 void lay_out(Plan& plan) {
-  Draft draft = write(plan);
+  ScheduleDraft draft = write(plan);
   offload(plan, draft);
   place(std::move(draft), plan.schedule, plan.topology.rank_count());
   prune(plan.schedule.operations);
@@ -179,18 +179,18 @@ bool encodes_exchanges(const Plan& plan) {
   return plan.policy.quantize_gradients && plan.policy.replica_count > 1 && !plan.world.one_node();
 }
 
-bool meets_in_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
+bool has_several_ranks_per_node(const Plan& plan) { return plan.topology.node_count() < plan.topology.rank_count(); }
 
 int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint32_t>(micro_batch)); }
 
-Topology topology_of_replica(const Topology& world, int replica_count) {
+Topology topology_of_shard_group(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / std::max(replica_count, 1);
   if (replica_count < 1 || ranks * replica_count != world.rank_count())
     throw UsageError(fmt::format("{} ranks do not make {} replicas of one size", world.rank_count(), replica_count));
   const auto replica = [&](int index) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), index * ranks);
-    return subset(world, members);
+    return topology_of_group(world, members);
   };
   const Topology first = replica(0);
   for (int index = 1; index < replica_count; ++index) {
@@ -204,17 +204,17 @@ Topology topology_of_replica(const Topology& world, int replica_count) {
   return first;
 }
 
-Topology topology_of_peers(const Topology& world, int replica_count, int shard) {
+Topology topology_of_replicate_group(const Topology& world, int replica_count, int shard) {
   std::vector<int> members(static_cast<std::size_t>(replica_count));
   for (int index = 0; index < replica_count; ++index)
     members[static_cast<std::size_t>(index)] = index * (world.rank_count() / replica_count) + shard;
-  return subset(world, members);
+  return topology_of_group(world, members);
 }
 
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   model.check();
-  refuse_what_does_not_compose(model, policy, topology);
-  const Topology replica = topology_of_replica(topology, policy.replica_count);
+  refuse_incompatible_options(model, policy, topology);
+  const Topology replica = topology_of_shard_group(topology, policy.replica_count);
   refuse_quantization(policy, replica);
   Plan plan{.model = model,
             .policy = policy,

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <ostream>
 
-#include "kernels/system/bytes_text.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 
@@ -13,11 +13,11 @@ std::ostream& operator<<(std::ostream& to, const Plan& plan) {
   for (std::size_t c = 0; c < account.peak.size(); ++c) {
     if (account.peak[c] == 0) continue;
     categories += fmt::format("{}{} {}", categories.empty() ? "" : ", ", name(static_cast<Category>(c)),
-                              bytes_text(account.peak[c]));
+                              format_bytes(account.peak[c]));
   }
   const int ranks = plan.topology.rank_count();
   return to << fmt::format("ZeRO stage {} on {} {}, each: {}; at most {} at once, {}{}{}{}", plan.policy.zero_stage,
-                           ranks, ranks == 1 ? "rank" : "ranks", categories, bytes_text(account.peak_bytes),
+                           ranks, ranks == 1 ? "rank" : "ranks", categories, format_bytes(account.peak_bytes),
                            account.peaks_between_steps() ? "" : "at ", peak_moment(plan, account),
                            plan.choice.empty() ? "" : "; ", plan.choice);
 }

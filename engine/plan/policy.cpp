@@ -17,7 +17,7 @@ bool accumulates_into_shard(const Policy& policy) {
   return policy.zero_stage >= 2 || policy.reproducible;
 }
 
-void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
+void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments) {
   policy.state_bytes_per_block = state_bytes(optimizer, moments, kBlockElements);
   policy.matrix_updates.reset();
   if (const auto* muon = std::get_if<Muon>(&optimizer))

@@ -79,7 +79,7 @@ struct Policy {
 bool accumulates_into_shard(const Policy& policy);
 
 /// Lets the policy be of that optimizer's state.
-void take_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
+void apply_optimizer(Policy& policy, const Optimizer& optimizer, DType moments);
 
 }  // namespace aliquot
 #pragma GCC visibility pop

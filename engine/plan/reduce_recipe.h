@@ -14,24 +14,25 @@ struct Access;
 DType partial_dtype(const Plan& plan);
 
 /// Of one reduce, for each trainable flat of its unit. The sum over ranks goes to `sum` if nothing waits for it. Else it goes to
-/// kPartial, what waits is added to it one after the other, and the last addition writes `sum`.
+/// kMicroBatchSum, what waits is added to it one after the other, and the last addition writes `sum`.
 struct ReduceRecipe {
   DType gradient_dtype = DType::kFloat32;  // of kGradients
-  DType sent_dtype = DType::kFloat32;  // of what ranks read of one another; where it is another, kSent is cast first
-  bool encoded = false;                // the sums of a node's ranks go to other nodes in 8 bits
-  bool peers_read = true;              // of what is sent: all ranks, or those of the node
-  bool staged = false;                 // between nodes of hosts
-  bool in_levels = false;              // what waits is at levels of a tree, else in `sum`
-  int additions = 0;                   // how many sums wait
+  DType sent_dtype =
+      DType::kFloat32;     // of what ranks read of one another; where it is another, kSentGradients is cast first
+  bool encoded = false;    // the sums of a node's ranks go to other nodes in 8 bits
+  bool peers_read = true;  // of what is sent: all ranks, or those of the node
+  bool staged = false;     // between nodes of hosts
+  bool in_levels = false;  // what waits is at levels of a tree, else in `sum`
+  int additions = 0;       // how many sums wait
   DType partial_dtype = DType::kFloat32;
-  Role sum = Role::kReduced;
+  Role sum = Role::kReducedGradients;
   DType sum_dtype = DType::kFloat32;
   bool squares = false;  // the sum is complete: its squares are for the norm
 
   bool casts() const { return sent_dtype != gradient_dtype; }
-  Role sent() const { return casts() ? Role::kSent : Role::kGradients; }
+  Role sent() const { return casts() ? Role::kSentGradients : Role::kGradients; }
   /// The i-th that waits.
-  Role waiting(int i) const { return in_levels ? level_role(i) : sum; }
+  Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
 };
 
 /// The recipes of a plan's reduces. `plan` must outlive it.
@@ -50,12 +51,13 @@ class ReduceRecipes {
 std::vector<ReduceRecipe> reduce_recipes(const Plan& plan);
 
 /// Appends what the reduce of a flat touches, in order.
-void append_touches(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
+void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
 
 /// Whether the lives of such buffers end with a reduce, or an exchange, whatever becomes of the sum.
 constexpr bool ends_with_reduce(Role role) {
-  return role == Role::kGradients || role == Role::kSent || role == Role::kMet || role == Role::kNodeSums ||
-         role == Role::kEncodedSums || role == Role::kEncodedReceived || role == Role::kPartial;
+  return role == Role::kGradients || role == Role::kSentGradients || role == Role::kNodePartialSums ||
+         role == Role::kFp32Sums || role == Role::kQuantizedSums || role == Role::kQuantizedReceived ||
+         role == Role::kMicroBatchSum;
 }
 
 }  // namespace aliquot

@@ -32,11 +32,11 @@ struct Wait {
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `place` is an index of what its verb's operand says; 0 for norm.
+/// One operation. `operand` is an index of what its verb's operand says; 0 for norm.
 struct Operation {
   Verb verb;
   Lane lane;
-  int32_t place;
+  int32_t operand;
   int32_t micro_batch;
   std::vector<Wait> after;
 };
@@ -87,17 +87,17 @@ int closed_levels(int32_t micro_batch);
 
 /// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
 /// lie differently on nodes.
-Topology topology_of_replica(const Topology& world, int replica_count);
+Topology topology_of_shard_group(const Topology& world, int replica_count);
 
 /// Of the ranks that hold shard `shard`, one of each replica.
-Topology topology_of_peers(const Topology& world, int replica_count, int shard);
+Topology topology_of_replicate_group(const Topology& world, int replica_count, int shard);
 
 struct Plan;
 /// Whether reduces go between nodes in 8 bits: where there are several; with replicas it is what they exchange, instead.
 bool encodes_gradients(const Plan& plan);
 bool encodes_exchanges(const Plan& plan);
 /// Whether a node has several ranks, which meet before nodes do: else what a rank has of other nodes' codes is all of them.
-bool meets_in_node(const Plan& plan);
+bool has_several_ranks_per_node(const Plan& plan);
 
 /// Everything a schedule is about, checked and laid out once.
 struct Plan {
@@ -160,7 +160,7 @@ struct Account {
 };
 Account account(const Schedule& schedule);
 /// Bytes of the buffers that are always there.
-int64_t standing_bytes(const Schedule& schedule);
+int64_t persistent_bytes(const Schedule& schedule);
 
 /// When most is in use: the title of an operation, or "between steps".
 std::string peak_moment(const Plan& plan, const Account& account);

@@ -31,7 +31,8 @@ int64_t exchange_staging_bytes(const Plan& plan) {
   const int64_t longest = longest_shard(plan) / replicas;
   int64_t most = 0;
   for (int shard = 0; shard < plan.topology.rank_count(); ++shard)
-    most = std::max(most, reduce_staging(topology_of_peers(plan.world, replicas, shard), longest).size_bytes());
+    most =
+        std::max(most, reduce_staging(topology_of_replicate_group(plan.world, replicas, shard), longest).size_bytes());
   return most;
 }
 
@@ -55,8 +56,8 @@ int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   const bool exchanges = encodes_exchanges(plan);
   const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
   const int64_t count = exchanges ? shard_count / parts : shard_count;
-  if (role == Role::kNodeSums) return parts * count * static_cast<int64_t>(sizeof(float));
-  return encoded_bytes(count) * (parts + (exchanges && role == Role::kCarried ? 1 : 0));
+  if (role == Role::kFp32Sums) return parts * count * static_cast<int64_t>(sizeof(float));
+  return encoded_bytes(count) * (parts + (exchanges && role == Role::kErrorFeedbackResidual ? 1 : 0));
 }
 
 int64_t element_count(const Plan& plan, ElementCount count, int32_t flat) {
@@ -90,17 +91,18 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
   const int64_t shard = plan.flats[flat].layout.shard_count();
   switch (role) {
-    case Role::kOptimizerHome:
+    case Role::kOffloadedOptimizer:
     case Role::kOptimizer: return plan.updated_count(flat) / kBlockElements * plan.state_bytes_per_block(flat);
     case Role::kSegments: return segment_bytes(plan, plan.flats[flat]);
-    case Role::kEncodedWhole: return encoded_bytes(shard) * ranks;
-    case Role::kMet: return nodes == ranks ? 0 : shard * ranks * element_bytes(plan.policy.precision.sent());
-    case Role::kEncodedShards: return encoded_bytes(shard) * nodes;
-    case Role::kNodeSums:
-    case Role::kEncodedSums:
-    case Role::kEncodedReceived:
-    case Role::kCarried: return encoded_sum_bytes(plan, role, shard);
-    case Role::kSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
+    case Role::kQuantizedParameters: return encoded_bytes(shard) * ranks;
+    case Role::kNodePartialSums:
+      return nodes == ranks ? 0 : shard * ranks * element_bytes(plan.policy.precision.sent());
+    case Role::kQuantizedShards: return encoded_bytes(shard) * nodes;
+    case Role::kFp32Sums:
+    case Role::kQuantizedSums:
+    case Role::kQuantizedReceived:
+    case Role::kErrorFeedbackResidual: return encoded_sum_bytes(plan, role, shard);
+    case Role::kBlockSquares: return shard / kBlockElements * static_cast<int64_t>(sizeof(double));
     default: return 0;
   }
 }
@@ -108,18 +110,20 @@ int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
 }  // namespace
 
 int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use) {
-  if (role == Role::kBackward) return model.activations.backward_bytes;
+  if (role == Role::kActivationGradients) return model.activations.backward_bytes;
   const UseActivations& of = model.activations.uses[use];
-  return role == Role::kOutput ? of.output_bytes : role == Role::kKept ? of.kept_bytes : of.scratch_bytes;
+  return role == Role::kOutputActivations  ? of.output_bytes
+         : role == Role::kSavedActivations ? of.kept_bytes
+                                           : of.scratch_bytes;
 }
 
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
   if (role == Role::kNormParts) return norm_part_bytes(plan.flats) * plan.topology.rank_count();
   if (role == Role::kReduceStaging) return reduce_staging_bytes(plan);
   if (role == Role::kExchangeStaging) return exchange_staging_bytes(plan);
-  if (is_of_activations(role)) return activation_bytes(plan, role, flat);
-  if (role == Role::kMatrices) return plan.matrix_groups[flat].held_bytes;
-  if (role == Role::kIteration) return plan.matrix_groups[flat].scratch_bytes;
+  if (is_activation(role)) return activation_bytes(plan, role, flat);
+  if (role == Role::kOwnedMatrices) return plan.matrix_groups[flat].held_bytes;
+  if (role == Role::kOrthogonalizeScratch) return plan.matrix_groups[flat].scratch_bytes;
   const RoleInfo& what = info(role);
   if (what.count == ElementCount::kOther) return other_bytes(plan, role, flat);
   return element_count(plan, what.count, flat) * type_bytes(plan, what.type);

@@ -7,9 +7,9 @@ namespace aliquot {
 namespace {
 
 /// Places of one role, named by a letter and the order of their offsets: g0, g1, ...
-class PlaceNames {
+class SlotNames {
  public:
-  explicit PlaceNames(const Schedule& schedule) {
+  explicit SlotNames(const Schedule& schedule) {
     for (const PlannedBuffer& buffer : schedule.buffers) {
       if (!buffer.always) numbers_[buffer.role][buffer.offset_bytes] = 0;
     }
@@ -19,7 +19,7 @@ class PlaceNames {
     }
   }
   std::string of(const PlannedBuffer& buffer) const {
-    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes), level = level_of(buffer.role);
+    const int index = numbers_.at(buffer.role).at(buffer.offset_bytes), level = tree_level_of(buffer.role);
     const std::string of_level = level < 0 ? "" : fmt::format("{}.", level);
     return fmt::format("{}{}{}", info(buffer.role).letter, of_level, index);
   }
@@ -28,10 +28,11 @@ class PlaceNames {
   std::map<Role, std::map<int64_t, int>> numbers_;  // by offset
 };
 
-std::string place_name(const Plan& plan, const Operation& operation) {
+std::string operand_name(const Plan& plan, const Operation& operation) {
   const auto units = units_of(plan, operation);
   const auto name_of = [&](UnitId unit) { return plan.model.units[unit].name; };
-  if (is_of_group(operation.verb) && units.size() > 1) return name_of(units.front()) + ".." + name_of(units.back());
+  if (belongs_to_matrix_group(operation.verb) && units.size() > 1)
+    return name_of(units.front()) + ".." + name_of(units.back());
   std::string names;
   for (const UnitId unit : units) names += (names.empty() ? "" : "+") + name_of(unit);
   return names;
@@ -48,18 +49,18 @@ std::string waits(const Operation& operation) {
 }  // namespace
 
 std::string name(Role role) {
-  const int level = level_of(role);
+  const int level = tree_level_of(role);
   return level < 0 ? std::string(info(role).name) : fmt::format("{} {}", info(role).name, level);
 }
 
 std::vector<UnitId> units_of(const Plan& plan, const Operation& operation) {
   switch (info(operation.verb).operand) {
-    case Operand::kNothing: break;
-    case Operand::kUse: return plan.model.uses[operation.place];
-    case Operand::kUnit: return {operation.place};
+    case Operand::kNone: break;
+    case Operand::kUse: return plan.model.uses[operation.operand];
+    case Operand::kUnit: return {operation.operand};
     case Operand::kMatrixGroup: {
       std::vector<UnitId> units;
-      for (const int32_t flat : plan.matrix_groups[operation.place].flats) units.push_back(plan.flats[flat].unit);
+      for (const int32_t flat : plan.matrix_groups[operation.operand].flats) units.push_back(plan.flats[flat].unit);
       return units;
     }
   }
@@ -68,8 +69,9 @@ std::vector<UnitId> units_of(const Plan& plan, const Operation& operation) {
 
 std::string_view owner(const Plan& plan, const PlannedBuffer& buffer) {
   if (buffer.flat < 0) return "all units";
-  if (is_of_use(buffer.role)) return plan.model.units[plan.model.uses[buffer.flat].front()].name;
-  const int32_t flat = is_of_group(buffer.role) ? plan.matrix_groups[buffer.flat].flats.front() : buffer.flat;
+  if (belongs_to_use(buffer.role)) return plan.model.units[plan.model.uses[buffer.flat].front()].name;
+  const int32_t flat =
+      belongs_to_matrix_group(buffer.role) ? plan.matrix_groups[buffer.flat].flats.front() : buffer.flat;
   return plan.model.units[plan.flats[flat].unit].name;
 }
 
@@ -79,13 +81,13 @@ std::string peak_moment(const Plan& plan, const Account& account) {
 
 std::string title(const Plan& plan, OperationId id) {
   const Operation& operation = plan.schedule.operations[id];
-  const std::string place = place_name(plan, operation);
+  const std::string place = operand_name(plan, operation);
   return fmt::format("{}{}{}", name(operation.verb), place.empty() ? "" : " ", place);
 }
 
 std::string text(const Plan& plan) {
   const Schedule& schedule = plan.schedule;
-  const PlaceNames names(schedule);
+  const SlotNames names(schedule);
   std::vector<std::string> begins(schedule.operations.size()), ends(schedule.operations.size());
   for (const PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.always || info(buffer.role).letter == 0) continue;
@@ -98,7 +100,7 @@ std::string text(const Plan& plan) {
   for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
     const Operation& operation = schedule.operations[i];
     std::string line =
-        fmt::format("{:4}  {:<8} {:<12} m{} {:<7} {:<12} {}", i, name(operation.verb), place_name(plan, operation),
+        fmt::format("{:4}  {:<8} {:<12} m{} {:<7} {:<12} {}", i, name(operation.verb), operand_name(plan, operation),
                     operation.micro_batch, name(operation.lane), begins[i] + ends[i], waits(operation));
     while (line.back() == ' ') line.pop_back();
     lines += line + "\n";

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/plan/order.h"
+#include "engine/plan/happens_before.h"
 
 namespace aliquot {
 namespace {

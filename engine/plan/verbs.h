@@ -15,24 +15,24 @@ enum class Verb : uint8_t {
   kForward,    // the model's own code, between the opening and the closing of a scope
   kRecompute,  // forward of a use once more, right before its backward, which finds what forward left
   kBackward,
-  kRelease,   // let a unit go
-  kReduce,    // reduce-scatter a unit's gradients
-  kExchange,  // add up the shards of all replicas
-  kSpread,    // all-gather the reduced gradients (stage 0)
-  kNorm,      // exchange the parts of the norm, decide clip factor and skip
-  kBlend,     // of a group of matrices: momentum, and what is to be made orthogonal
-  kCollect,   // each of them to its owner
+  kRelease,             // let a unit go
+  kReduce,              // reduce-scatter a unit's gradients
+  kReplicaAllReduce,    // add up the shards of all replicas
+  kAllGatherGradients,  // all-gather the reduced gradients (stage 0)
+  kNorm,                // exchange the parts of the norm, decide clip factor and skip
+  kMuonMomentum,        // of a group of matrices: momentum, and what is to be made orthogonal
+  kGatherMatrices,      // each of them to its owner
   kOrthogonalize,
-  kScatter,  // back to the shards that they came from; where every rank has them, to all
+  kScatterMatrices,  // back to the shards that they came from; where every rank has them, to all
   kUpdate,
-  kPublish,  // all-gather updated parameters (stages 1 and 2)
-  kCopyIn,   // bring offloaded buffers of a unit into their slots: those whose lives begin with it
-  kCopyOut,  // take them back to where they lie: those whose lives end with it
-  kRefresh,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
+  kAllGatherParameters,    // all-gather updated parameters (stages 1 and 2)
+  kCopyIn,                 // bring offloaded buffers of a unit into their slots: those whose lives begin with it
+  kCopyOut,                // take them back to where they lie: those whose lives end with it
+  kGatherQuantizedShards,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
 };
 
-/// What Operation::place is an index of.
-enum class Operand : uint8_t { kNothing, kUse, kUnit, kMatrixGroup };
+/// What Operation::operand is an index of.
+enum class Operand : uint8_t { kNone, kUse, kUnit, kMatrixGroup };
 
 /// The ranks that an operation runs over.
 enum class GroupId : uint8_t {
@@ -42,7 +42,7 @@ enum class GroupId : uint8_t {
 };
 
 /// Whose code an operation runs, beyond its waits and the buffers that begin and end with it.
-enum class Actor : uint8_t { kNobody, kModel, kEngine };
+enum class Actor : uint8_t { kNone, kModel, kEngine };
 
 struct VerbInfo {
   Verb verb;
@@ -58,21 +58,21 @@ inline constexpr std::array kVerbTable = {
     VerbInfo{Verb::kForward, "forward", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kRecompute, "recompute", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
     VerbInfo{Verb::kBackward, "backward", Operand::kUse, GroupId::kRank, Lane::kCompute, Actor::kModel},
-    VerbInfo{Verb::kRelease, "release", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kNobody},
+    VerbInfo{Verb::kRelease, "release", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kNone},
     VerbInfo{Verb::kReduce, "reduce", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
-    VerbInfo{Verb::kExchange, "exchange", Operand::kUnit, GroupId::kReplica, Lane::kExchange, Actor::kEngine},
-    VerbInfo{Verb::kSpread, "spread", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
-    VerbInfo{Verb::kNorm, "norm", Operand::kNothing, GroupId::kShard, Lane::kReduce, Actor::kEngine},
-    VerbInfo{Verb::kBlend, "blend", Operand::kMatrixGroup, GroupId::kRank, Lane::kCompute, Actor::kEngine},
-    VerbInfo{Verb::kCollect, "collect", Operand::kMatrixGroup, GroupId::kShard, Lane::kGather, Actor::kEngine},
+    VerbInfo{Verb::kReplicaAllReduce, "exchange", Operand::kUnit, GroupId::kReplica, Lane::kExchange, Actor::kEngine},
+    VerbInfo{Verb::kAllGatherGradients, "spread", Operand::kUnit, GroupId::kShard, Lane::kReduce, Actor::kEngine},
+    VerbInfo{Verb::kNorm, "norm", Operand::kNone, GroupId::kShard, Lane::kReduce, Actor::kEngine},
+    VerbInfo{Verb::kMuonMomentum, "blend", Operand::kMatrixGroup, GroupId::kRank, Lane::kCompute, Actor::kEngine},
+    VerbInfo{Verb::kGatherMatrices, "collect", Operand::kMatrixGroup, GroupId::kShard, Lane::kGather, Actor::kEngine},
     VerbInfo{Verb::kOrthogonalize, "orthogonalize", Operand::kMatrixGroup, GroupId::kRank, Lane::kCompute,
              Actor::kEngine},
-    VerbInfo{Verb::kScatter, "scatter", Operand::kMatrixGroup, GroupId::kShard, Lane::kGather, Actor::kEngine},
+    VerbInfo{Verb::kScatterMatrices, "scatter", Operand::kMatrixGroup, GroupId::kShard, Lane::kGather, Actor::kEngine},
     VerbInfo{Verb::kUpdate, "update", Operand::kUnit, GroupId::kRank, Lane::kCompute, Actor::kEngine},
-    VerbInfo{Verb::kPublish, "publish", Operand::kUnit, GroupId::kShard, Lane::kGather, Actor::kEngine},
+    VerbInfo{Verb::kAllGatherParameters, "publish", Operand::kUnit, GroupId::kShard, Lane::kGather, Actor::kEngine},
     VerbInfo{Verb::kCopyIn, "copy-in", Operand::kUnit, GroupId::kRank, Lane::kIo, Actor::kEngine},
     VerbInfo{Verb::kCopyOut, "copy-out", Operand::kUnit, GroupId::kRank, Lane::kIo, Actor::kEngine},
-    VerbInfo{Verb::kRefresh, "refresh", Operand::kUnit, GroupId::kShard, Lane::kGather, Actor::kEngine},
+    VerbInfo{Verb::kGatherQuantizedShards, "refresh", Operand::kUnit, GroupId::kShard, Lane::kGather, Actor::kEngine},
 };
 
 constexpr const VerbInfo& info(Verb verb) { return kVerbTable[static_cast<std::size_t>(verb)]; }
@@ -87,7 +87,7 @@ static_assert(
 
 constexpr std::string_view name(Verb verb) { return info(verb).name; }
 /// Whether the place of such operations is a group of matrices.
-constexpr bool is_of_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
+constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
 
 }  // namespace aliquot

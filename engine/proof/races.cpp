@@ -7,8 +7,8 @@ namespace aliquot {
 namespace {
 
 /// Who touched a buffer's bytes last. A lane ends its work in order, so one moment a lane says it all.
-struct Touches {
-  Touches() {
+struct LastAccesses {
+  LastAccesses() {
     for (auto& reads : here) reads = kNever;
     for (auto& reads : elsewhere) reads = kNever;
   }
@@ -18,13 +18,13 @@ struct Touches {
 };
 
 /// Walks two steps in the order of issue: the first leaves what the one before left, the second is judged.
-class RaceWalk {
+class RaceChecker {
  public:
-  explicit RaceWalk(const Proof& proof)
+  explicit RaceChecker(const Proof& proof)
       : proof_(proof),
         schedule_(proof.plan.schedule),
         has_peers_(proof.plan.topology.rank_count() > 1),
-        touches_(schedule_.buffers.size()),
+        last_accesses_(schedule_.buffers.size()),
         begins_(schedule_.operations.size()),
         ends_(schedule_.operations.size()) {
     current_.assign(kRoleCount, std::vector<BufferId>(proof.plan.owner_count() + 1, kNoBuffer));
@@ -36,14 +36,14 @@ class RaceWalk {
         continue;
       }
       current(buffer.role, buffer.flat) = b;
-      if (buffer.space != Space::kSharedRange && buffer.size_bytes > 0) hold(b, [](BufferId) {});
+      if (buffer.space != Space::kSharedRange && buffer.size_bytes > 0) assign_bytes(b, [](BufferId) {});
     }
   }
 
   void walk() {
     const auto count = static_cast<OperationId>(schedule_.operations.size());
     for (const int step : {0, 1}) {
-      judging_ = step == 1;
+      reporting_ = step == 1;
       for (OperationId id = 0; id < count; ++id) visit(proof_.order.moment(step, id), id);
     }
   }
@@ -55,10 +55,10 @@ class RaceWalk {
   }
 
   template <typename Visit>
-  void hold(BufferId b, Visit visit) {
+  void assign_bytes(BufferId b, Visit visit) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
-    holders_[static_cast<std::size_t>(buffer.space)].take(buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes,
-                                                          b, visit);
+    holders_[static_cast<std::size_t>(buffer.space)].assign(buffer.offset_bytes,
+                                                            buffer.offset_bytes + buffer.size_bytes, b, visit);
   }
 
   void visit(Moment now, OperationId id) {
@@ -75,135 +75,135 @@ class RaceWalk {
     const PlannedBuffer& buffer = schedule_.buffers[b];
     current(buffer.role, buffer.flat) = b;
     if (buffer.size_bytes > 0) {
-      hold(b, [&](BufferId earlier) {
-        if (alive(earlier, now)) overlap(earlier, b, now);
+      assign_bytes(b, [&](BufferId earlier) {
+        if (alive(earlier, now)) report_overlap(earlier, b, now);
         check_write(earlier, now, proof_.order.at_start(now));
       });
     }
-    touches_[b] = {};
-    touches_[b].taken = now;
+    last_accesses_[b] = {};
+    last_accesses_[b].taken = now;
   }
 
   bool alive(BufferId b, Moment now) const {
     const PlannedBuffer& buffer = schedule_.buffers[b];
-    const Moment taken = touches_[b].taken;
+    const Moment taken = last_accesses_[b].taken;
     return buffer.always || now - taken <= buffer.last - buffer.first;
   }
 
   void touch(const Access& access, Moment now) {
     const BufferId b = current(access.role, access.flat);
-    if (b == kNoBuffer) return homeless(access, now);
+    if (b == kNoBuffer) return report_no_buffer(access, now);
     if (schedule_.buffers[b].size_bytes == 0) return;
-    const Order::Clock& meeting = proof_.order.at_meeting(now);
-    const Order::Clock& clock = access.after_meeting ? meeting : proof_.order.at_start(now);
-    Touches& touches = touches_[b];
+    const HappensBefore::Clock& meeting = proof_.order.at_all_arrived(now);
+    const HappensBefore::Clock& clock = access.after_all_arrived ? meeting : proof_.order.at_start(now);
+    LastAccesses& touches = last_accesses_[b];
     const std::size_t lane = proof_.order.lane(now);
     if (access.writes) {
       check_write(b, now, clock);
-      check_after_taking(b, now, clock);
-      forget_what_ended(touches, lane, now);
+      check_after_life_began(b, now, clock);
+      clear_ended(touches, lane, now);
       touches.write = now;
     } else {
       check_read(b, now, clock);
       touches.here[lane] = now;
     }
-    if (!access.by_peers || !has_peers_) return;
-    check_peers_read(b, now, meeting);
+    if (!access.read_by_others || !has_peers_) return;
+    check_other_ranks_read(b, now, meeting);
     touches.elsewhere[lane] = now;
   }
 
   /// A write follows all that came before it, but not what this same operation does meanwhile on other ranks.
-  static void forget_what_ended(Touches& touches, std::size_t lane, Moment now) {
+  static void clear_ended(LastAccesses& touches, std::size_t lane, Moment now) {
     const Moment taken = touches.taken, meanwhile = touches.elsewhere[lane];
     touches = {};
     touches.taken = taken;
     if (meanwhile == now) touches.elsewhere[lane] = now;
   }
 
-  void check_write(BufferId b, Moment now, const Order::Clock& clock) {
-    const Touches& touches = touches_[b];
+  void check_write(BufferId b, Moment now, const HappensBefore::Clock& clock) {
+    const LastAccesses& touches = last_accesses_[b];
     if (touches.write != now && !proof_.order.ended_here(touches.write, clock)) {
-      race(b, touches.write, now, "still be writing");
+      report_race(b, touches.write, now, "still be writing");
     }
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
       const Moment own = touches.here[lane], peers = touches.elsewhere[lane];
-      if (own != now && !proof_.order.ended_here(own, clock)) race(b, own, now, "still be reading");
+      if (own != now && !proof_.order.ended_here(own, clock)) report_race(b, own, now, "still be reading");
       if (peers != now && !proof_.order.ended_elsewhere(peers, clock)) {
-        race(b, peers, now, "on another rank still be reading");
+        report_race(b, peers, now, "on another rank still be reading");
       }
     }
   }
 
-  void check_after_taking(BufferId b, Moment now, const Order::Clock& clock) {
-    const Moment taken = touches_[b].taken;
-    if (taken != now && !proof_.order.ended_here(taken, clock)) race(b, taken, now, "not have begun its life");
+  void check_after_life_began(BufferId b, Moment now, const HappensBefore::Clock& clock) {
+    const Moment taken = last_accesses_[b].taken;
+    if (taken != now && !proof_.order.ended_here(taken, clock)) report_race(b, taken, now, "not have begun its life");
   }
 
-  void check_read(BufferId b, Moment now, const Order::Clock& clock) {
-    const Touches& touches = touches_[b];
-    if (touches.write == kNever && !schedule_.buffers[b].always) return unwritten(b, now);
+  void check_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
+    const LastAccesses& touches = last_accesses_[b];
+    if (touches.write == kNever && !schedule_.buffers[b].always) return report_unwritten(b, now);
     if (touches.write != now && !proof_.order.ended_here(touches.write, clock)) {
-      race(b, touches.write, now, "still be writing");
+      report_race(b, touches.write, now, "still be writing");
     }
   }
 
   /// The same operation of another rank reads here; to it, this rank is elsewhere.
-  void check_peers_read(BufferId b, Moment now, const Order::Clock& clock) {
-    const Moment write = touches_[b].write;
+  void check_other_ranks_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
+    const Moment write = last_accesses_[b].write;
     if (write != now && !proof_.order.ended_elsewhere(write, clock)) {
-      race(b, write, now, "on another rank still be writing");
+      report_race(b, write, now, "on another rank still be writing");
     }
   }
 
-  void race(BufferId b, Moment earlier, Moment now, std::string_view may) {
-    if (!judging_) return;
+  void report_race(BufferId b, Moment earlier, Moment now, std::string_view may) {
+    if (!reporting_) return;
     const OperationId first = proof_.order.operation(earlier), second = proof_.order.operation(now);
     const bool before = earlier < proof_.order.moment(1, 0);
     proof_.defects.add(DefectKind::kRace, {first, second},
-                       fmt::format("{} touches the {}, which {}{} may {}", proof_.defects.what(second),
-                                   proof_.defects.what(schedule_.buffers[b]), proof_.defects.what(first),
+                       fmt::format("{} touches the {}, which {}{} may {}", proof_.defects.describe(second),
+                                   proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(first),
                                    before ? " of the step before" : "", may));
   }
 
   /// Seen in the first walk: there the bytes are still in the first one's hands.
-  void overlap(BufferId a, BufferId b, Moment now) {
-    if (judging_) return;
+  void report_overlap(BufferId a, BufferId b, Moment now) {
+    if (reporting_) return;
     const OperationId id = proof_.order.operation(now);
     proof_.defects.add(
         DefectKind::kPlace, {id},
-        fmt::format("{} begins the {} where the {} still lie", proof_.defects.what(id),
-                    proof_.defects.what(schedule_.buffers[b]), proof_.defects.what(schedule_.buffers[a])));
+        fmt::format("{} begins the {} where the {} still lie", proof_.defects.describe(id),
+                    proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(schedule_.buffers[a])));
   }
 
-  void homeless(const Access& access, Moment now) {
-    if (!judging_) return;
+  void report_no_buffer(const Access& access, Moment now) {
+    if (!reporting_) return;
     const OperationId id = proof_.order.operation(now);
     const PlannedBuffer buffer{.role = access.role, .category = {}, .flat = access.flat};
     proof_.defects.add(DefectKind::kPlace, {id},
-                       fmt::format("{} touches the {} while they have no place", proof_.defects.what(id),
-                                   proof_.defects.what(buffer)));
+                       fmt::format("{} touches the {} while they have no place", proof_.defects.describe(id),
+                                   proof_.defects.describe(buffer)));
   }
 
-  void unwritten(BufferId b, Moment now) {
-    if (!judging_) return;
+  void report_unwritten(BufferId b, Moment now) {
+    if (!reporting_) return;
     const OperationId id = proof_.order.operation(now);
     proof_.defects.add(DefectKind::kPlace, {id},
-                       fmt::format("{} reads the {} before anything is written there", proof_.defects.what(id),
-                                   proof_.defects.what(schedule_.buffers[b])));
+                       fmt::format("{} reads the {} before anything is written there", proof_.defects.describe(id),
+                                   proof_.defects.describe(schedule_.buffers[b])));
   }
 
   const Proof& proof_;
   const Schedule& schedule_;
   bool has_peers_;
-  bool judging_ = false;
+  bool reporting_ = false;
   std::array<ByteHolders, kSpaceCount> holders_;
-  std::vector<Touches> touches_;
+  std::vector<LastAccesses> last_accesses_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
   std::vector<std::vector<BufferId>> current_;        // by role, then whose; nobody's is the last
 };
 
 }  // namespace
 
-void check_races(const Proof& proof) { RaceWalk(proof).walk(); }
+void check_races(const Proof& proof) { RaceChecker(proof).walk(); }
 
 }  // namespace aliquot

@@ -13,25 +13,25 @@ namespace {
 
 bool in_range(int64_t value, std::size_t count) { return value >= 0 && value < static_cast<int64_t>(count); }
 
-bool names_something(const Plan& plan, const Operation& operation) {
+bool has_valid_operand(const Plan& plan, const Operation& operation) {
   if (!in_range(static_cast<int64_t>(operation.lane), kLaneCount)) return false;
   if (!in_range(operation.micro_batch, static_cast<std::size_t>(plan.schedule.micro_batch_count))) return false;
   if (!in_range(static_cast<int64_t>(operation.verb), kVerbTable.size())) return false;
   switch (info(operation.verb).operand) {
-    case Operand::kNothing: return operation.place == 0;
-    case Operand::kUse: return in_range(operation.place, plan.model.uses.size());
-    case Operand::kUnit: return in_range(operation.place, plan.model.units.size());
-    case Operand::kMatrixGroup: return in_range(operation.place, plan.matrix_groups.size());
+    case Operand::kNone: return operation.operand == 0;
+    case Operand::kUse: return in_range(operation.operand, plan.model.uses.size());
+    case Operand::kUnit: return in_range(operation.operand, plan.model.units.size());
+    case Operand::kMatrixGroup: return in_range(operation.operand, plan.matrix_groups.size());
   }
   return false;
 }
 
-/// Homes hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
-bool lies_where_it_can(const Plan& plan, const PlannedBuffer& buffer) {
+/// OffloadStores hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
+bool has_valid_space(const Plan& plan, const PlannedBuffer& buffer) {
   if (buffer.space == Space::kSharedRange) return buffer.always && buffer.role == Role::kParameters;
   const Space space = info(buffer.role).space;
-  if (space == Space::kPeers && plan.policy.replica_count == 1) return buffer.space == Space::kArena;
-  return buffer.space == space && (buffer.always || !is_home(buffer.role));
+  if (space == Space::kReplicateGroup && plan.policy.replica_count == 1) return buffer.space == Space::kArena;
+  return buffer.space == space && (buffer.always || !is_offloaded_role(buffer.role));
 }
 
 std::size_t owner_count(const Plan& plan, Owner owner) {
@@ -39,7 +39,7 @@ std::size_t owner_count(const Plan& plan, Owner owner) {
     case Owner::kFlat: return plan.flats.size();
     case Owner::kUse: return plan.model.uses.size();
     case Owner::kMatrixGroup: return plan.matrix_groups.size();
-    case Owner::kNobody: break;
+    case Owner::kNone: break;
   }
   return 0;
 }
@@ -48,8 +48,8 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const std::size_t count = plan.schedule.operations.size();
   const bool lives = in_range(buffer.first, count) && in_range(buffer.last, count) && buffer.first <= buffer.last;
   const Owner owner = info(buffer.role).owner;
-  const bool owned = owner == Owner::kNobody ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
-  if (lives && owned && lies_where_it_can(plan, buffer) && buffer.size_bytes >= 0) return;
+  const bool owned = owner == Owner::kNone ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
+  if (lives && owned && has_valid_space(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
               fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),
                           buffer.first, buffer.last));
@@ -64,7 +64,7 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
     if (!communicates(plan, operation)) continue;
     std::string line = fmt::format("{} on the {} lane", title(plan, id), name(operation.lane));
     for (const Access& access : accesses.of(id)) {
-      if (access.by_peers) line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));
+      if (access.read_by_others) line += fmt::format(", {} bytes", needed_bytes(plan, access.role, access.flat));
     }
     lines.emplace_back(id, std::move(line));
   }
@@ -79,28 +79,28 @@ std::string_view name(DefectKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::string Defects::what(OperationId id) const { return fmt::format("{} (operation {})", title(plan_, id), id); }
+std::string Defects::describe(OperationId id) const { return fmt::format("{} (operation {})", title(plan_, id), id); }
 
-std::string Defects::what(const PlannedBuffer& buffer) const {
+std::string Defects::describe(const PlannedBuffer& buffer) const {
   if (buffer.flat < 0) return std::string(name(buffer.role));
   return fmt::format("{} of {}", name(buffer.role), owner(plan_, buffer));
 }
 
-void check_form(const Plan& plan, Defects& defects) {
+void check_well_formed(const Plan& plan, Defects& defects) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
-    if (!names_something(plan, operations[id])) {
+    if (!has_valid_operand(plan, operations[id])) {
       defects.add(DefectKind::kMalformed, {id}, fmt::format("operation {} is about nothing there is", id));
       continue;
     }
     for (const Wait& wait : operations[id].after) {
       if (!in_range(wait.operation, operations.size())) {
         defects.add(DefectKind::kMalformed, {id},
-                    fmt::format("{} waits for operation {}, which is none", defects.what(id), wait.operation));
+                    fmt::format("{} waits for operation {}, which is none", defects.describe(id), wait.operation));
       } else if (!wait.of_previous_step && wait.operation >= id) {
-        defects.add(
-            DefectKind::kWait, {id, wait.operation},
-            fmt::format("{} waits for {}, which is issued after it", defects.what(id), defects.what(wait.operation)));
+        defects.add(DefectKind::kWait, {id, wait.operation},
+                    fmt::format("{} waits for {}, which is issued after it", defects.describe(id),
+                                defects.describe(wait.operation)));
       }
     }
   }
@@ -109,18 +109,18 @@ void check_form(const Plan& plan, Defects& defects) {
 
 std::vector<Defect> validate(const Plan& plan) {
   Defects defects(plan);
-  check_form(plan, defects);
+  check_well_formed(plan, defects);
   if (!defects.empty()) return defects.take();
   // From here on every edge points forward in the order of issue, in which collectives meet: there is no cycle.
-  const Order order(plan);
+  const HappensBefore order(plan);
   Accesses accesses(plan);
   const Proof proof{plan, order, accesses, defects};
   check_uses(proof);
-  check_encoded(proof);
+  check_quantized(proof);
   check_gradients(proof);
   check_matrices(proof);
   check_places(proof);
-  check_homes(proof);
+  check_offload(proof);
   check_races(proof);
   return defects.take();
 }
@@ -133,7 +133,7 @@ void prove(const Plan& plan) {
                   defects.front().sentence));
 }
 
-std::optional<Defect> same_collectives(const Plan& a, const Plan& b) {
+std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b) {
   const auto ours = collectives(a), theirs = collectives(b);
   for (std::size_t i = 0; i < std::max(ours.size(), theirs.size()); ++i) {
     const bool here = i < ours.size(), there = i < theirs.size();

@@ -13,7 +13,7 @@ enum class DefectKind : uint8_t {
   kMalformed,    // a number that names nothing
   kWait,         // waits for what is issued later: a cycle
   kUse,          // the model's code is not run as declared
-  kWhole,        // a unit used while it is not whole, or never let go
+  kGathered,     // a unit used while it is not whole, or never let go
   kGradient,     // not reduced exactly once a micro-batch (or step), or not all of it before the norm
   kUpdate,       // not updated, or published, exactly once
   kPlace,        // two buffers in one place, or one outside of its memory, too small, or touched while nobody's
@@ -37,6 +37,6 @@ void prove(const Plan& plan);
 
 /// Whether ranks that hold these two plans would issue the same collectives in the same order; if not, the first that
 /// differs.
-std::optional<Defect> same_collectives(const Plan& a, const Plan& b);
+std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b);
 
 }  // namespace aliquot

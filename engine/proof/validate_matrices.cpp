@@ -9,16 +9,17 @@ namespace aliquot {
 namespace {
 
 constexpr OperationId kNone = -1;
-constexpr std::array<Verb, 4> kWay = {Verb::kBlend, Verb::kCollect, Verb::kOrthogonalize, Verb::kScatter};
+constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
+                                              Verb::kScatterMatrices};
 
 /// How far a group has come: the operation of each verb of its way.
-struct Group {
-  std::array<OperationId, kWay.size()> done = {kNone, kNone, kNone, kNone};
+struct GroupProgress {
+  std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };
 
-class MatrixWalk {
+class MatrixChecker {
  public:
-  explicit MatrixWalk(const Proof& proof)
+  explicit MatrixChecker(const Proof& proof)
       : proof_(proof),
         plan_(proof.plan),
         groups_(plan_.matrix_groups.size()),
@@ -34,14 +35,14 @@ class MatrixWalk {
     const auto& operations = plan_.schedule.operations;
     for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
       const Operation& operation = operations[id];
-      if (is_of_group(operation.verb)) advance(id, operation);
-      if (operation.verb == Verb::kUpdate) update(id, operation.place);
+      if (belongs_to_matrix_group(operation.verb)) advance(id, operation);
+      if (operation.verb == Verb::kUpdate) update(id, operation.operand);
     }
     for (std::size_t group = 0; group < groups_.size(); ++group) {
-      for (std::size_t part = 0; part < kWay.size(); ++part) {
+      for (std::size_t part = 0; part < kMatrixVerbs.size(); ++part) {
         if (wanted(group, part) == (groups_[group].done[part] != kNone)) continue;
         add(kNone, fmt::format("group {} of matrices has {} {}", group, wanted(group, part) ? "no" : "a needless",
-                               name(kWay[part])));
+                               name(kMatrixVerbs[part])));
       }
     }
   }
@@ -78,27 +79,28 @@ class MatrixWalk {
   }
 
   bool wanted(std::size_t group, std::size_t part) const {
-    if (kWay[part] == Verb::kCollect) return !plan_.matrix_groups[group].in_place;
-    return kWay[part] != Verb::kScatter || plan_.topology.rank_count() > 1;
+    if (kMatrixVerbs[part] == Verb::kGatherMatrices) return !plan_.matrix_groups[group].in_place;
+    return kMatrixVerbs[part] != Verb::kScatterMatrices || plan_.topology.rank_count() > 1;
   }
 
   void advance(OperationId id, const Operation& operation) {
-    Group& group = groups_[operation.place];
-    const auto part = static_cast<std::size_t>(std::ranges::find(kWay, operation.verb) - kWay.begin());
-    if (group.done[part] != kNone) add(id, fmt::format("{} comes twice", what(id)));
-    follow(id, group, part, operation.place);
+    GroupProgress& group = groups_[operation.operand];
+    const auto part = static_cast<std::size_t>(std::ranges::find(kMatrixVerbs, operation.verb) - kMatrixVerbs.begin());
+    if (group.done[part] != kNone) add(id, fmt::format("{} comes twice", describe(id)));
+    check_follows(id, group, part, operation.operand);
     group.done[part] = id;
   }
 
   /// The nearest part before it that this group has.
-  void follow(OperationId id, const Group& group, std::size_t part, int32_t place) {
+  void check_follows(OperationId id, const GroupProgress& group, std::size_t part, int32_t place) {
     while (part > 0 && !wanted(static_cast<std::size_t>(place), part - 1)) --part;
     if (part > 0 && !ended(group.done[part - 1], id))
-      add(id, fmt::format("{} does not follow the {}", what(id), name(kWay[part - 1])));
+      add(id, fmt::format("{} does not follow the {}", describe(id), name(kMatrixVerbs[part - 1])));
   }
 
   void update(OperationId id, UnitId unit) {
-    if (const int32_t group = group_of_unit_[unit]; group >= 0) follow(id, groups_[group], kWay.size(), group);
+    if (const int32_t group = group_of_unit_[unit]; group >= 0)
+      check_follows(id, groups_[group], kMatrixVerbs.size(), group);
   }
 
   bool ended(OperationId earlier, OperationId id) const {
@@ -106,7 +108,7 @@ class MatrixWalk {
     const Moment now = proof_.order.moment(1, id);
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }
-  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  std::string describe(OperationId id) const { return proof_.defects.describe(id); }
   void add(OperationId id, std::string sentence, DefectKind kind = DefectKind::kUpdate) {
     std::vector<OperationId> operations;
     if (id != kNone) operations.push_back(id);
@@ -115,14 +117,14 @@ class MatrixWalk {
 
   const Proof& proof_;
   const Plan& plan_;
-  std::vector<Group> groups_;
+  std::vector<GroupProgress> groups_;
   std::vector<int32_t> group_of_unit_;
 };
 
 }  // namespace
 
 void check_matrices(const Proof& proof) {
-  if (!proof.plan.policy.evaluation) MatrixWalk(proof).walk();
+  if (!proof.plan.policy.evaluation) MatrixChecker(proof).walk();
 }
 
 }  // namespace aliquot

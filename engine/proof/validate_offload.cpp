@@ -11,20 +11,20 @@ namespace {
 constexpr OperationId kNone = -1;
 
 /// Walks a step and follows what is offloaded: a copy brings it, operations use it, and what they changed is copied back.
-class HomeWalk {
+class OffloadChecker {
  public:
-  explicit HomeWalk(const Proof& proof) : proof_(proof) {}
+  explicit OffloadChecker(const Proof& proof) : proof_(proof) {}
 
   void walk() {
     for (OperationId id = 0; id < static_cast<OperationId>(proof_.plan.schedule.operations.size()); ++id) {
       const Operation& operation = proof_.plan.schedule.operations[id];
       const bool copies = operation.verb == Verb::kCopyIn || operation.verb == Verb::kCopyOut;
-      if (copies && operation.lane != Lane::kIo) add(id, fmt::format("{} is not on the io lane", what(id)));
+      if (copies && operation.lane != Lane::kIo) add(id, fmt::format("{} is not on the io lane", describe(id)));
       for (const Access& access : proof_.accesses.of(id)) touch(id, access);
     }
     for (const auto& [slot, state] : slots_) {
       if (state.changed != kNone)
-        add(state.changed, fmt::format("what {} changes is never taken back", what(state.changed)));
+        add(state.changed, fmt::format("what {} changes is never taken back", describe(state.changed)));
     }
   }
 
@@ -34,15 +34,15 @@ class HomeWalk {
   };
 
   void touch(OperationId id, const Access& access) {
-    if (!home_of(access.role)) return;
+    if (!offloaded_role_of(access.role)) return;
     const Verb verb = proof_.plan.schedule.operations[id].verb;
     Slot& slot = slots_[{access.role, access.flat}];
     if (verb == Verb::kCopyIn) {
-      if (slot.changed != kNone) add(id, fmt::format("{} undoes {}", what(id), what(slot.changed)));
+      if (slot.changed != kNone) add(id, fmt::format("{} undoes {}", describe(id), describe(slot.changed)));
       offloaded_[{access.role, access.flat}] = true;
     } else if (verb == Verb::kCopyOut) {
       if (slot.changed == kNone || !ended(slot.changed, id))
-        add(id, fmt::format("{} takes back what has not been changed", what(id)));
+        add(id, fmt::format("{} takes back what has not been changed", describe(id)));
       slot.changed = kNone;
     } else if (access.writes && offloaded_[{access.role, access.flat}]) {
       slot.changed = id;
@@ -53,7 +53,7 @@ class HomeWalk {
     const Moment now = proof_.order.moment(1, id);
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }
-  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  std::string describe(OperationId id) const { return proof_.defects.describe(id); }
   void add(OperationId id, std::string sentence) { proof_.defects.add(DefectKind::kPlace, {id}, std::move(sentence)); }
 
   const Proof& proof_;
@@ -63,10 +63,10 @@ class HomeWalk {
 
 }  // namespace
 
-void check_homes(const Proof& proof) {
+void check_offload(const Proof& proof) {
   const auto& buffers = proof.plan.schedule.buffers;
-  if (std::ranges::any_of(buffers, [](const PlannedBuffer& buffer) { return is_home(buffer.role); }))
-    HomeWalk(proof).walk();
+  if (std::ranges::any_of(buffers, [](const PlannedBuffer& buffer) { return is_offloaded_role(buffer.role); }))
+    OffloadChecker(proof).walk();
 }
 
 }  // namespace aliquot

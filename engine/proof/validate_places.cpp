@@ -7,7 +7,7 @@ namespace aliquot {
 namespace {
 
 /// One after the other in memory, with nothing beyond its end.
-void check_standing(const Proof& proof, Space space) {
+void check_persistent(const Proof& proof, Space space) {
   const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
   const int64_t memory_bytes = proof.plan.schedule.bytes(space);
   std::vector<const PlannedBuffer*> buffers;
@@ -15,7 +15,7 @@ void check_standing(const Proof& proof, Space space) {
     if (buffer.space != space) continue;
     if (buffer.offset_bytes < 0 || buffer.offset_bytes + buffer.size_bytes * copies > memory_bytes) {
       proof.defects.add(DefectKind::kPlace, {},
-                        fmt::format("the {} lie outside of their memory", proof.defects.what(buffer)));
+                        fmt::format("the {} lie outside of their memory", proof.defects.describe(buffer)));
     }
     if (buffer.always && buffer.size_bytes > 0) buffers.push_back(&buffer);
   }
@@ -24,8 +24,8 @@ void check_standing(const Proof& proof, Space space) {
   for (std::size_t i = 1; i < buffers.size(); ++i) {
     if (buffers[i - 1]->offset_bytes + buffers[i - 1]->size_bytes * copies <= buffers[i]->offset_bytes) continue;
     proof.defects.add(DefectKind::kPlace, {},
-                      fmt::format("the {} lie where the {} do", proof.defects.what(*buffers[i]),
-                                  proof.defects.what(*buffers[i - 1])));
+                      fmt::format("the {} lie where the {} do", proof.defects.describe(*buffers[i]),
+                                  proof.defects.describe(*buffers[i - 1])));
   }
 }
 
@@ -37,7 +37,8 @@ void check_pages(const Proof& proof) {
   for (const PlannedBuffer& buffer : proof.plan.schedule.buffers) {
     const bool anywhere = buffer.space == Space::kSharedRange && !policy.check;
     if (anywhere || buffer.offset_bytes % kPlacePageBytes == 0) continue;
-    proof.defects.add(DefectKind::kPlace, {}, fmt::format("the {} begin within a page", proof.defects.what(buffer)));
+    proof.defects.add(DefectKind::kPlace, {},
+                      fmt::format("the {} begin within a page", proof.defects.describe(buffer)));
   }
 }
 
@@ -68,13 +69,13 @@ void check_places(const Proof& proof) {
   check_red_zones(proof);
   const int node_count = proof.plan.topology.node_count();
   for (const PlannedBuffer& buffer : schedule.buffers) {
-    const int64_t needed = bytes_that_go_into(proof.plan, buffer, node_count);
+    const int64_t needed = required_bytes(proof.plan, buffer, node_count);
     if (buffer.size_bytes >= needed) continue;
     proof.defects.add(
         DefectKind::kPlace, {},
-        fmt::format("the {} have {} bytes and need {}", proof.defects.what(buffer), buffer.size_bytes, needed));
+        fmt::format("the {} have {} bytes and need {}", proof.defects.describe(buffer), buffer.size_bytes, needed));
   }
-  for (int space = 0; space < kSpaceCount; ++space) check_standing(proof, static_cast<Space>(space));
+  for (int space = 0; space < kSpaceCount; ++space) check_persistent(proof, static_cast<Space>(space));
 }
 
 }  // namespace aliquot

@@ -19,9 +19,9 @@ int64_t encoded_part_bytes(int64_t count) {
   return rounded_up(count + count / kBlockElements * kScaleBytes, kAligned);
 }
 
-class Sizes {
+class BufferSizes {
  public:
-  Sizes(const Plan& plan, const PlannedBuffer& buffer, int node_count)
+  BufferSizes(const Plan& plan, const PlannedBuffer& buffer, int node_count)
       : plan_(plan),
         precision_(plan.policy.precision),
         role_(buffer.role),
@@ -34,7 +34,7 @@ class Sizes {
     switch (info(role_).owner) {
       case Owner::kUse: return activation_bytes();
       case Owner::kMatrixGroup: return matrix_bytes(plan_.matrix_groups[owner_]);
-      case Owner::kNobody: return common_bytes();
+      case Owner::kNone: return common_bytes();
       case Owner::kFlat: return of_flat(plan_.flats[owner_]);
     }
     return 0;
@@ -45,8 +45,8 @@ class Sizes {
   int64_t activation_bytes() const {
     const ActivationSpec& spec = plan_.model.activations;
     int64_t declared = spec.backward_bytes;
-    if (role_ == Role::kOutput) declared = spec.uses[owner_].output_bytes;
-    if (role_ == Role::kKept) declared = spec.uses[owner_].kept_bytes;
+    if (role_ == Role::kOutputActivations) declared = spec.uses[owner_].output_bytes;
+    if (role_ == Role::kSavedActivations) declared = spec.uses[owner_].kept_bytes;
     if (role_ == Role::kScratch) declared = spec.uses[owner_].scratch_bytes;
     return declared == 0 || !plan_.policy.check ? declared : rounded_up(declared + kRedZoneBytes, kPlacePageBytes);
   }
@@ -57,18 +57,18 @@ class Sizes {
     int64_t bytes = 0;
     for (const OwnedMatrix& matrix : group.matrices) {
       const int64_t end = matrix.offset_bytes + rounded_up(matrix.size_bytes(), kMatrixAlignment);
-      bytes = std::max(bytes, role_ == Role::kMatrices ? end : orthogonalize_scratch_bytes(matrix.shape));
+      bytes = std::max(bytes, role_ == Role::kOwnedMatrices ? end : orthogonalize_scratch_bytes(matrix.shape));
     }
     return bytes;
   }
 
   int64_t common_bytes() const {
-    if (role_ == Role::kBackward) return activation_bytes();
+    if (role_ == Role::kActivationGradients) return activation_bytes();
     if (role_ == Role::kNormParts) return ranks_ * norm_part();
     std::set<int64_t> places;
     if (role_ == Role::kReduceStaging) places.insert(reduce_staging_places(plan_.topology));
     for (int shard = 0; shard < ranks_ && role_ == Role::kExchangeStaging; ++shard)
-      places.insert(reduce_staging_places(topology_of_peers(plan_.world, replicas_, shard)));
+      places.insert(reduce_staging_places(topology_of_replicate_group(plan_.world, replicas_, shard)));
     int64_t bytes = 0;
     for (const FlatSpec& flat : plan_.flats) {
       const int64_t count = flat.layout.shard_count() / (role_ == Role::kExchangeStaging ? replicas_ : 1);
@@ -97,24 +97,24 @@ class Sizes {
     const int64_t shard = flat.layout.shard_count(), whole = shard * ranks_;
     const int64_t updated = plan_.schedule.zero_stage == 0 ? whole : shard;
     const int64_t compute = element_bytes(precision_.compute), gradient = element_bytes(precision_.gradients);
-    if (level_of(role_) >= 0) return shard * kFloat;
+    if (tree_level_of(role_) >= 0) return shard * kFloat;
     switch (role_) {
       case Role::kParameters:
-      case Role::kParametersHome:
-      case Role::kOffered: return compute * (plan_.schedule.zero_stage == 3 ? shard : whole);
+      case Role::kOffloadedParameters:
+      case Role::kStagedShard: return compute * (plan_.schedule.zero_stage == 3 ? shard : whole);
       case Role::kMaster:
-      case Role::kMasterHome: return updated * master_element_bytes();
+      case Role::kOffloadedMaster: return updated * master_element_bytes();
       case Role::kOptimizer:
-      case Role::kOptimizerHome: return updated / kBlockElements * state_bytes_of_block(flat);
+      case Role::kOffloadedOptimizer: return updated / kBlockElements * state_bytes_of_block(flat);
       case Role::kSegments: return segment_bytes(flat);
       case Role::kGathered: return whole * compute;
       case Role::kGradients: return whole * gradient;
-      case Role::kReduced: return shard * gradient;
-      case Role::kSent: return whole * element_bytes(precision_.reduce.value_or(precision_.gradients));
-      case Role::kAcross: return shard * kFloat;
-      case Role::kPartial: return shard * (plan_.schedule.sums_in_levels || replicas_ > 1 ? kFloat : gradient);
-      case Role::kSquares: return shard / kBlockElements * kDouble;
-      case Role::kBlended: return updated * kFloat;
+      case Role::kReducedGradients: return shard * gradient;
+      case Role::kSentGradients: return whole * element_bytes(precision_.reduce.value_or(precision_.gradients));
+      case Role::kReplicaPartialSums: return shard * kFloat;
+      case Role::kMicroBatchSum: return shard * (plan_.schedule.sums_in_levels || replicas_ > 1 ? kFloat : gradient);
+      case Role::kBlockSquares: return shard / kBlockElements * kDouble;
+      case Role::kMuonDirections: return updated * kFloat;
       default: return of_encoded(shard);
     }
   }
@@ -124,14 +124,14 @@ class Sizes {
     const bool exchanges = replicas_ > 1;
     const int64_t parts = exchanges ? replicas_ : nodes_, count = exchanges ? shard / replicas_ : shard;
     switch (role_) {
-      case Role::kEncodedShards: return nodes_ * encoded_part_bytes(shard);
-      case Role::kEncodedWhole: return ranks_ * encoded_part_bytes(shard);
-      case Role::kMet:  // from each rank of the node, a part for each node
+      case Role::kQuantizedShards: return nodes_ * encoded_part_bytes(shard);
+      case Role::kQuantizedParameters: return ranks_ * encoded_part_bytes(shard);
+      case Role::kNodePartialSums:  // from each rank of the node, a part for each node
         return ranks_ == nodes_ ? 0 : ranks_ * shard * element_bytes(precision_.reduce.value_or(precision_.gradients));
-      case Role::kNodeSums: return parts * count * static_cast<int64_t>(sizeof(float));
-      case Role::kEncodedSums:
-      case Role::kEncodedReceived: return parts * encoded_part_bytes(count);
-      case Role::kCarried: return (exchanges ? parts + 1 : parts) * encoded_part_bytes(count);
+      case Role::kFp32Sums: return parts * count * static_cast<int64_t>(sizeof(float));
+      case Role::kQuantizedSums:
+      case Role::kQuantizedReceived: return parts * encoded_part_bytes(count);
+      case Role::kErrorFeedbackResidual: return (exchanges ? parts + 1 : parts) * encoded_part_bytes(count);
       default: return 0;
     }
   }
@@ -162,8 +162,8 @@ class Sizes {
 
 }  // namespace
 
-int64_t bytes_that_go_into(const Plan& plan, const PlannedBuffer& buffer, int node_count) {
-  return Sizes(plan, buffer, node_count).bytes();
+int64_t required_bytes(const Plan& plan, const PlannedBuffer& buffer, int node_count) {
+  return BufferSizes(plan, buffer, node_count).bytes();
 }
 
 }  // namespace aliquot

@@ -36,13 +36,13 @@ void check_model_code(const Proof& proof) {
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     const Operation& operation = operations[id];
     if (!is_model_code(operation.verb)) continue;
-    const bool as_declared = next < code.size() && operation.place == code[next].use &&
+    const bool as_declared = next < code.size() && operation.operand == code[next].use &&
                              operation.verb == code[next].verb && operation.micro_batch == code[next].micro_batch &&
                              operation.lane == Lane::kCompute;
     if (!as_declared) {
-      proof.defects.add(
-          DefectKind::kUse, {id},
-          fmt::format("{} comes where the model declared another, or not on the compute lane", proof.defects.what(id)));
+      proof.defects.add(DefectKind::kUse, {id},
+                        fmt::format("{} comes where the model declared another, or not on the compute lane",
+                                    proof.defects.describe(id)));
       return;
     }
     ++next;
@@ -52,46 +52,46 @@ void check_model_code(const Proof& proof) {
 }
 
 /// A unit from its gather to its release, stage 3.
-struct Whole {
+struct GatheredUnit {
   OperationId gather = kNone;    // none: it is not whole
   OperationId last_use = kNone;  // since
 };
 
-class WholeWalk {
+class GatherChecker {
  public:
-  explicit WholeWalk(const Proof& proof) : proof_(proof), units_(proof.plan.model.units.size()) {}
+  explicit GatherChecker(const Proof& proof) : proof_(proof), units_(proof.plan.model.units.size()) {}
 
   void walk() {
     const auto& operations = proof_.plan.schedule.operations;
     for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
       const Operation& operation = operations[id];
-      if (operation.verb == Verb::kGather) gather(id, units_[operation.place]);
-      if (operation.verb == Verb::kRelease) release(id, units_[operation.place]);
+      if (operation.verb == Verb::kGather) gather(id, units_[operation.operand]);
+      if (operation.verb == Verb::kRelease) release(id, units_[operation.operand]);
       if (!is_model_code(operation.verb)) continue;
-      for (const UnitId unit : proof_.plan.model.uses[operation.place]) use(id, unit);
+      for (const UnitId unit : proof_.plan.model.uses[operation.operand]) use(id, unit);
     }
-    for (const Whole& unit : units_) {
-      if (unit.gather != kNone) add({unit.gather}, fmt::format("{} is never undone", what(unit.gather)));
+    for (const GatheredUnit& unit : units_) {
+      if (unit.gather != kNone) add({unit.gather}, fmt::format("{} is never undone", describe(unit.gather)));
     }
   }
 
  private:
-  void gather(OperationId id, Whole& unit) {
-    if (unit.gather != kNone) add({unit.gather, id}, fmt::format("{} gathers what is whole", what(id)));
+  void gather(OperationId id, GatheredUnit& unit) {
+    if (unit.gather != kNone) add({unit.gather, id}, fmt::format("{} gathers what is whole", describe(id)));
     unit = {id, kNone};
   }
   void use(OperationId id, UnitId unit) {
-    Whole& whole = units_[unit];
+    GatheredUnit& whole = units_[unit];
     if (whole.gather == kNone || !ended(whole.gather, id)) {
-      add({id}, fmt::format("{} uses {} while it is not whole", what(id), proof_.plan.model.units[unit].name));
+      add({id}, fmt::format("{} uses {} while it is not whole", describe(id), proof_.plan.model.units[unit].name));
     }
     whole.last_use = id;
   }
-  void release(OperationId id, Whole& unit) {
+  void release(OperationId id, GatheredUnit& unit) {
     if (unit.gather == kNone) {
-      add({id}, fmt::format("{} lets go what is not whole", what(id)));
+      add({id}, fmt::format("{} lets go what is not whole", describe(id)));
     } else if (unit.last_use == kNone || !ended(unit.last_use, id) || !ended(unit.gather, id)) {
-      add({id}, fmt::format("{} comes before a use has ended", what(id)));
+      add({id}, fmt::format("{} comes before a use has ended", describe(id)));
     }
     unit = {};
   }
@@ -99,25 +99,25 @@ class WholeWalk {
     const Moment now = proof_.order.moment(1, id);
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }
-  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  std::string describe(OperationId id) const { return proof_.defects.describe(id); }
   void add(std::vector<OperationId> operations, std::string sentence) {
-    proof_.defects.add(DefectKind::kWhole, std::move(operations), std::move(sentence));
+    proof_.defects.add(DefectKind::kGathered, std::move(operations), std::move(sentence));
   }
 
   const Proof& proof_;
-  std::vector<Whole> units_;
+  std::vector<GatheredUnit> units_;
 };
 
 /// A trainable unit's gradient through the step.
-struct Gradient {
+struct GradientProgress {
   int32_t backward_count = 0;  // since the last reduce
   OperationId last_backward = kNone, last_reduce = kNone;
   int32_t reduce_count = 0, exchange_count = 0, spread_count = 0, update_count = 0, publish_count = 0;
 };
 
-class GradientWalk {
+class GradientChecker {
  public:
-  explicit GradientWalk(const Proof& proof)
+  explicit GradientChecker(const Proof& proof)
       : proof_(proof),
         schedule_(proof.plan.schedule),
         use_count_(proof.plan.model.units.size(), 0),
@@ -139,21 +139,21 @@ class GradientWalk {
     const Operation& operation = schedule_.operations[id];
     switch (operation.verb) {
       case Verb::kBackward:
-        for (const UnitId unit : proof_.plan.model.uses[operation.place]) {
+        for (const UnitId unit : proof_.plan.model.uses[operation.operand]) {
           ++units_[unit].backward_count;
           units_[unit].last_backward = id;
         }
         return;
       case Verb::kReduce: return reduce(id, operation);
-      case Verb::kExchange: return exchange(id, units_[operation.place]);
-      case Verb::kSpread: return spread(id, units_[operation.place]);
+      case Verb::kReplicaAllReduce: return replica_all_reduce(id, units_[operation.operand]);
+      case Verb::kAllGatherGradients: return all_gather_gradients(id, units_[operation.operand]);
       case Verb::kNorm: return norm(id);
-      case Verb::kBlend:
-        for (const int32_t f : proof_.plan.matrix_groups[operation.place].flats)
-          decided_and_summed(id, units_[proof_.plan.flats[f].unit]);
+      case Verb::kMuonMomentum:
+        for (const int32_t f : proof_.plan.matrix_groups[operation.operand].flats)
+          check_decided_and_summed(id, units_[proof_.plan.flats[f].unit]);
         return;
-      case Verb::kUpdate: return update(id, units_[operation.place]);
-      case Verb::kPublish: return publish(id, units_[operation.place]);
+      case Verb::kUpdate: return update(id, units_[operation.operand]);
+      case Verb::kAllGatherParameters: return all_gather_parameters(id, units_[operation.operand]);
       default: return;  // no step of a gradient
     }
   }
@@ -164,31 +164,31 @@ class GradientWalk {
   int32_t exchanges_wanted() const { return proof_.plan.policy.replica_count > 1 ? 1 : 0; }
 
   void reduce(OperationId id, const Operation& operation) {
-    Gradient& unit = units_[operation.place];
+    GradientProgress& unit = units_[operation.operand];
     const int32_t batches = schedule_.accumulate_into_shard ? 1 : schedule_.micro_batch_count;
-    const bool complete = unit.backward_count == use_count_[operation.place] * batches;
+    const bool complete = unit.backward_count == use_count_[operation.operand] * batches;
     if (!complete) {
       add(DefectKind::kGradient, id,
-          fmt::format("{} has {} of {} backward passes to sum", what(id), unit.backward_count,
-                      use_count_[operation.place] * batches));
+          fmt::format("{} has {} of {} backward passes to sum", describe(id), unit.backward_count,
+                      use_count_[operation.operand] * batches));
     } else if (!ended(unit.last_backward, id) || operation.micro_batch != micro_batch_of(unit.last_backward)) {
-      add(DefectKind::kGradient, id, fmt::format("{} does not follow its backward", what(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} does not follow its backward", describe(id)));
     }
-    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
+    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.backward_count = 0;
     unit.last_reduce = id;
     ++unit.reduce_count;
   }
-  void exchange(OperationId id, Gradient& unit) {
+  void replica_all_reduce(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
-      add(DefectKind::kGradient, id, fmt::format("{} exchanges what is not yet summed", what(id)));
-    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", what(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} exchanges what is not yet summed", describe(id)));
+    if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.last_reduce = id;
     ++unit.exchange_count;
   }
-  void spread(OperationId id, Gradient& unit) {
+  void all_gather_gradients(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted()) {
-      add(DefectKind::kGradient, id, fmt::format("{} spreads what is not yet summed", what(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} spreads what is not yet summed", describe(id)));
     }
     ++unit.spread_count;
   }
@@ -196,35 +196,35 @@ class GradientWalk {
     norm_ = id;
     ++norm_count_;
     if (proof_.plan.policy.update_in_backward) return;  // nothing waits for its decision
-    const Order::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
+    const HappensBefore::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
     for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
       const Verb verb = schedule_.operations[other].verb;
-      if (verb != Verb::kUpdate && !is_of_group(verb)) continue;
+      if (verb != Verb::kUpdate && !belongs_to_matrix_group(verb)) continue;
       if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
       add(DefectKind::kUpdate, id,
-          fmt::format("{} decides anew while {} of the step before may still follow the old decision", what(id),
-                      what(other)));
+          fmt::format("{} decides anew while {} of the step before may still follow the old decision", describe(id),
+                      describe(other)));
     }
   }
-  void update(OperationId id, Gradient& unit) {
-    decided_and_summed(id, unit);
+  void update(OperationId id, GradientProgress& unit) {
+    check_decided_and_summed(id, unit);
     ++unit.update_count;
   }
-  void decided_and_summed(OperationId id, const Gradient& unit) {
+  void check_decided_and_summed(OperationId id, const GradientProgress& unit) {
     const bool decided = proof_.plan.policy.update_in_backward || (norm_ != kNone && ended(norm_, id));
     const bool summed = unit.reduce_count == reduces_wanted() && unit.exchange_count == exchanges_wanted() &&
                         (schedule_.zero_stage > 0 || unit.spread_count == 1);
-    if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", what(id)));
+    if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", describe(id)));
     if (!summed || !ended(unit.last_reduce, id))
-      add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", what(id)));
+      add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", describe(id)));
   }
-  void publish(OperationId id, Gradient& unit) {
-    if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", what(id)));
+  void all_gather_parameters(OperationId id, GradientProgress& unit) {
+    if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", describe(id)));
     ++unit.publish_count;
   }
 
   void finish(UnitId id) {
-    const Gradient& unit = units_[id];
+    const GradientProgress& unit = units_[id];
     const bool trains = proof_.accesses.trains(id) && !evaluates();
     const int stage = schedule_.zero_stage;
     const std::string& name = proof_.plan.model.units[id].name;
@@ -252,7 +252,7 @@ class GradientWalk {
     const Moment now = proof_.order.moment(1, id);
     return proof_.order.ended_here(proof_.order.moment(1, earlier), proof_.order.at_start(now));
   }
-  std::string what(OperationId id) const { return proof_.defects.what(id); }
+  std::string describe(OperationId id) const { return proof_.defects.describe(id); }
   void add(DefectKind kind, OperationId id, std::string sentence) {
     std::vector<OperationId> operations;
     if (id != kNone) operations.push_back(id);
@@ -262,7 +262,7 @@ class GradientWalk {
   const Proof& proof_;
   const Schedule& schedule_;
   std::vector<int32_t> use_count_;
-  std::vector<Gradient> units_;
+  std::vector<GradientProgress> units_;
   OperationId norm_ = kNone;
   int32_t norm_count_ = 0;
 };
@@ -271,9 +271,9 @@ class GradientWalk {
 
 void check_uses(const Proof& proof) {
   check_model_code(proof);
-  if (proof.plan.schedule.zero_stage == 3) WholeWalk(proof).walk();
+  if (proof.plan.schedule.zero_stage == 3) GatherChecker(proof).walk();
 }
 
-void check_gradients(const Proof& proof) { GradientWalk(proof).walk(); }
+void check_gradients(const Proof& proof) { GradientChecker(proof).walk(); }
 
 }  // namespace aliquot

@@ -3,7 +3,7 @@
 #include <cassert>
 #include <fmt/format.h>
 
-#include "kernels/system/tell.h"
+#include "kernels/system/log_message.h"
 #include "sharding/flight/flight_recorder.h"
 
 namespace aliquot {
@@ -11,11 +11,11 @@ namespace aliquot {
 Executor::Executor(const Parts& parts)
     : plan_(parts.plan),
       world_(parts.groups.world()),
-      ranks_(parts.groups.replica()),
+      ranks_(parts.groups.shard_group()),
       lanes_(parts.lanes),
       memory_(parts.memory),
       decision_(parts.decision),
-      work_({parts.plan, parts.groups, parts.memory, parts.homes, parts.updater, parts.optimizer}) {
+      work_({parts.plan, parts.groups, parts.memory, parts.offload_stores, parts.updater, parts.optimizer}) {
   const std::size_t count = plan_.schedule.operations.size();
   begins_.resize(count);
   ends_.resize(count);
@@ -48,7 +48,7 @@ void Executor::note_observed_operations() {
   while (first_after_passes_ < count && operations[first_after_passes_].verb != Verb::kNorm) ++first_after_passes_;
 }
 
-void Executor::start_after_meeting(uint64_t base) {
+void Executor::start_after_barrier(uint64_t base) {
   progress_base_ = base;
   first_step_ = step_;
 }
@@ -60,17 +60,17 @@ void Executor::run_to_model_code() {
   }
 }
 
-void Executor::open(bool passes_over) {
-  or_say_where([&] {
+void Executor::open(bool skips_model_code) {
+  report_position_on_failure([&] {
     begin(cursor_);
     memory_.begin_operation(cursor_);
-    work_.open_use(stream(Lane::kCompute), cursor_, passes_over);
-    if (passes_over) memory_.skip_operation();
+    work_.open_use(stream(Lane::kCompute), cursor_, skips_model_code);
+    if (skips_model_code) memory_.skip_operation();
   });
 }
 
 void Executor::close() {
-  or_say_where([&] {
+  report_position_on_failure([&] {
     work_.close_use(stream(Lane::kCompute), cursor_);
     memory_.end_operation();
     end(cursor_);
@@ -90,7 +90,7 @@ void Executor::finish_step(bool abandons) {
 }
 
 void Executor::issue(OperationId id) {
-  or_say_where([&] {
+  report_position_on_failure([&] {
     begin(id);
     memory_.begin_operation(id);
     run(id);
@@ -101,24 +101,24 @@ void Executor::issue(OperationId id) {
 
 /// When ranks miss one another, all of them say where they were: together that tells who waited for whom.
 template <typename Work>
-void Executor::or_say_where(const Work& work) {
+void Executor::report_position_on_failure(const Work& work) {
   try {
     work();
   } catch (const CommunicationError&) {
-    tell("rank {} was at {}", world_.rank(), note_place());
+    log_message("rank {} was at {}", world_.rank(), note_position());
     throw;
   } catch (...) {
-    note_place();
+    note_position();
     throw;
   }
 }
 
 /// For the record that the rank leaves behind.
-std::string Executor::note_place() const {
+std::string Executor::note_position() const {
   const std::string place =
       fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
-                  plan_.schedule.operations.size(), operation(cursor_).micro_batch, shown_step_);
-  if (world_.flight() != nullptr) world_.flight()->note_place(place);
+                  plan_.schedule.operations.size(), operation(cursor_).micro_batch, reported_step_);
+  if (world_.flight() != nullptr) world_.flight()->set_failure_location(place);
   return place;
 }
 
@@ -142,13 +142,13 @@ void Executor::begin(OperationId id) {
   }
   for (const BufferId buffer : begins_[id]) memory_.acquire(buffer);
   if (recorder_ != nullptr) recorder_->begin(lane, id, step_);
-  if (faults_ != nullptr) faults_->before(lane, id, shown_step_);
-  if (watch_ != nullptr) watch_->before(lane, id);
+  if (faults_ != nullptr) faults_->before(lane, id, reported_step_);
+  if (gradient_detector_ != nullptr) gradient_detector_->before(lane, id);
 }
 
 void Executor::end(OperationId id) {
   Stream& lane = stream(operation(id).lane);
-  if (faults_ != nullptr) faults_->after(lane, id, shown_step_);
+  if (faults_ != nullptr) faults_->after(lane, id, reported_step_);
   if (recorder_ != nullptr) recorder_->end(lane, id, step_);
   if (observed_here_[id]) lane.record(*events_[id]);
   if (observed_by_all_[id]) ranks_.publish(lane, progress(id, step_));
@@ -159,16 +159,16 @@ void Executor::run(OperationId id) {
   const Operation& what = operation(id);
   Stream& lane = stream(what.lane);
   switch (what.verb) {
-    case Verb::kRefresh: return work_.refresh(lane, what, label(id));
+    case Verb::kGatherQuantizedShards: return work_.gather_quantized_shards(lane, what, label(id));
     case Verb::kGather: return work_.gather(lane, what, label(id));
     case Verb::kReduce: return work_.reduce(lane, id, label(id));
-    case Verb::kExchange: return work_.exchange(lane, what, label(id));
-    case Verb::kSpread: return work_.spread(lane, what, label(id));
-    case Verb::kPublish: return work_.publish(lane, what, label(id));
-    case Verb::kBlend:
-    case Verb::kCollect:
+    case Verb::kReplicaAllReduce: return work_.replica_all_reduce(lane, what, label(id));
+    case Verb::kAllGatherGradients: return work_.all_gather_gradients(lane, what, label(id));
+    case Verb::kAllGatherParameters: return work_.all_gather_parameters(lane, what, label(id));
+    case Verb::kMuonMomentum:
+    case Verb::kGatherMatrices:
     case Verb::kOrthogonalize:
-    case Verb::kScatter: return work_.matrices(lane, what, update_steps_, label(id));
+    case Verb::kScatterMatrices: return work_.matrices(lane, what, update_steps_, label(id));
     case Verb::kUpdate: return update(what);
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
@@ -181,10 +181,10 @@ void Executor::run(OperationId id) {
 
 void Executor::update(const Operation& operation) {
   if (plan_.policy.update_in_backward && !decided_) {
-    update_steps_ = decision_.decide_ahead();
+    update_steps_ = decision_.decide_before_norm();
     decided_ = true;
   }
-  work_.update(stream(operation.lane), operation.place, update_steps_);
+  work_.update(stream(operation.lane), operation.operand, update_steps_);
 }
 
 }  // namespace aliquot

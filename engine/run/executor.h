@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/run/fault_injector.h"
-#include "engine/run/gradient_watch.h"
-#include "engine/run/recorder.h"
+#include "engine/run/non_finite_gradient_detector.h"
 #include "engine/run/step_work.h"
+#include "engine/run/timeline_recorder.h"
 
 namespace aliquot {
 
@@ -19,11 +19,11 @@ class StepDecision {
   /// Called once a step, by the rank's own thread, the same on every rank.
   virtual UpdateSteps decide(const NormResult& norm) = 0;
   /// Called at a step's first update instead, where updates do not wait for the norm; decide() comes after them.
-  virtual UpdateSteps decide_ahead() = 0;
+  virtual UpdateSteps decide_before_norm() = 0;
 };
 
 /// One stream a lane that something runs on. Two executors may take turns on them.
-using Lanes = std::array<std::unique_ptr<Stream>, kLaneCount>;
+using LaneStreams = std::array<std::unique_ptr<Stream>, kLaneCount>;
 
 /// Issues the operations of a plan in order, step after step. Forward and backward are the model's: the executor stops
 /// there, and its caller opens and closes them. Allocates nothing after the first step. Used from the rank's own thread;
@@ -33,9 +33,9 @@ class Executor {
   struct Parts {
     const Plan& plan;
     const ReplicaGroups& groups;
-    Lanes& lanes;
+    LaneStreams& lanes;
     StepMemory& memory;
-    const Homes& homes;
+    const OffloadStores& offload_stores;
     Updater& updater;
     StepDecision& decision;
     const Optimizer& optimizer;
@@ -51,22 +51,22 @@ class Executor {
   bool at_start_of_step() const { return cursor_ == 0; }
 
   /// The next step starts where all ranks have met with nothing under way, and publishes progress from `base` on.
-  void start_after_meeting(uint64_t base);
+  void start_after_barrier(uint64_t base);
   /// Null: nobody takes the time.
-  void set_recorder(Recorder* recorder) { recorder_ = recorder; }
+  void set_recorder(TimelineRecorder* recorder) { recorder_ = recorder; }
   /// Null: nothing is staged.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
-  void set_watch(GradientWatch* watch) { watch_ = watch; }
+  void set_gradient_detector(NonFiniteGradientDetector* watch) { gradient_detector_ = watch; }
   /// How messages call the step that begins.
-  void show_step(int64_t step) { shown_step_ = step; }
+  void set_reported_step(int64_t step) { reported_step_ = step; }
   /// Above all that was published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
   /// Issues everything up to the next of the model's code, or up to the end of the passes.
   void run_to_model_code();
-  /// At the model's code: waits for what it needs, and readies what it writes (StepWork::open_use). `passes_over`: the model's
+  /// At the model's code: waits for what it needs, and readies what it writes (StepWork::open_use). `skips_model_code`: the model's
   /// code is not run.
-  void open(bool passes_over = false);
+  void open(bool skips_model_code = false);
   /// It is done: what it wrote is made good (StepWork::close_use), and what follows is issued, up to the next of the model's
   /// code.
   void close();
@@ -81,32 +81,32 @@ class Executor {
   void note_observed_operations();
   void issue(OperationId id);
   template <typename Work>
-  void or_say_where(const Work& work);
-  std::string note_place() const;
+  void report_position_on_failure(const Work& work);
+  std::string note_position() const;
   void begin(OperationId id);
   void run(OperationId id);
   void end(OperationId id);
   void update(const Operation& operation);
-  Label label(OperationId id) const { return {labels_[id], shown_step_}; }
+  Label label(OperationId id) const { return {labels_[id], reported_step_}; }
   uint64_t progress(OperationId id, int64_t step) const;
 
   const Plan& plan_;
   World& world_;
   Communicator& ranks_;  // of the replica: the plan's
-  Lanes& lanes_;
+  LaneStreams& lanes_;
   StepMemory& memory_;
   StepDecision& decision_;
   StepWork work_;
-  Recorder* recorder_ = nullptr;
+  TimelineRecorder* recorder_ = nullptr;
   FaultInjector* faults_ = nullptr;
-  GradientWatch* watch_ = nullptr;
+  NonFiniteGradientDetector* gradient_detector_ = nullptr;
   UpdateSteps update_steps_;
   bool decided_ = false;   // for this step, where that does not wait for the norm
   bool abandons_ = false;  // this step
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
   int64_t step_ = 1, first_step_ = 1;  // the first since all ranks met
-  int64_t shown_step_ = 0;
+  int64_t reported_step_ = 0;
   uint64_t progress_base_ = 0;  // above all that was published before
 
   // What the schedule says, turned round once: by operation.

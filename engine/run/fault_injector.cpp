@@ -24,16 +24,16 @@ UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view un
 }
 
 /// A rank that publishes what it updated writes over its own copy too, and with it over the flipped bit.
-void refuse_flip_before_publish(const StagedFault& fault, const Plan& plan) {
-  const bool publishes =
-      std::ranges::any_of(plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kPublish; });
+void refuse_flip_before_publish(const InjectedFault& fault, const Plan& plan) {
+  const bool publishes = std::ranges::any_of(
+      plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kAllGatherParameters; });
   if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
   throw UsageError(
       "ALIQUOT_FAULT would flip a bit in update that publish then writes over, and nothing would be other: at ZeRO "
       "stages 1 and 2 it is op=publish,kind=flip.");
 }
 
-void refuse_what_cannot_come(const StagedFault& fault, const Plan& plan, const World& world) {
+void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, const World& world) {
   if (fault.rank >= world.rank_count()) {
     throw UsageError(
         fmt::format("ALIQUOT_FAULT is for rank {}, and there are {} ranks.", fault.rank, world.rank_count()));
@@ -59,7 +59,7 @@ const std::vector<FaultPoint>& fault_points() {
     std::vector<FaultPoint> all;
     for (const VerbInfo& verb : kVerbTable) {
       const bool has_gradient = verb.verb == Verb::kBackward || verb.verb == Verb::kReduce;
-      const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kPublish;
+      const bool has_parameters = verb.verb == Verb::kUpdate || verb.verb == Verb::kAllGatherParameters;
       all.push_back({verb.name, has_gradient     ? std::optional(FaultKind::kNan)
                                 : has_parameters ? std::optional(FaultKind::kFlip)
                                                  : std::nullopt});
@@ -70,37 +70,37 @@ const std::vector<FaultPoint>& fault_points() {
 }
 
 std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts) {
-  const StagedFault* fault = staged_fault(fault_points());
+  const InjectedFault* fault = injected_fault(fault_points());
   if (fault == nullptr) return nullptr;
-  refuse_what_cannot_come(*fault, parts.plan, world);
+  refuse_unreachable_fault(*fault, parts.plan, world);
   if (fault->rank != world.rank() || fault->operation == "save") return nullptr;
   return std::make_unique<FaultInjector>(*fault, parts);
 }
 
-bool FaultInjector::is_here(OperationId operation, int64_t step) const {
+bool FaultInjector::matches(OperationId operation, int64_t step) const {
   const Operation& what = parts_.plan.schedule.operations[operation];
   return !done_ && step == fault_.step && name(what.verb) == fault_.operation && is_of(parts_.plan, what, fault_.unit);
 }
 
 void FaultInjector::before(Stream& lane, OperationId operation, int64_t step) {
-  if (!is_here(operation, step)) return;
+  if (!matches(operation, step)) return;
   const Operation& what = parts_.plan.schedule.operations[operation];
   if (fault_.kind == FaultKind::kFlip || (fault_.kind == FaultKind::kNan && what.verb == Verb::kBackward)) return;
   done_ = true;
-  if (fault_.kind == FaultKind::kNan) return spoil_gradient(lane, unit_of(parts_.plan, what, fault_.unit));
+  if (fault_.kind == FaultKind::kNan) return write_nan_gradient(lane, unit_of(parts_.plan, what, fault_.unit));
   where_ = fmt::format("{} (step {})", title(parts_.plan, operation), step);
-  lane.run([this] { strike(fault_, where_); });
+  lane.run([this] { inject_fault(fault_, where_); });
 }
 
 void FaultInjector::after(Stream& lane, OperationId operation, int64_t step) {
-  if (!is_here(operation, step)) return;
+  if (!matches(operation, step)) return;
   done_ = true;
   const UnitId unit = unit_of(parts_.plan, parts_.plan.schedule.operations[operation], fault_.unit);
-  if (fault_.kind == FaultKind::kNan) spoil_gradient(lane, unit);
+  if (fault_.kind == FaultKind::kNan) write_nan_gradient(lane, unit);
   if (fault_.kind == FaultKind::kFlip) flip_bit(lane, unit);
 }
 
-void FaultInjector::spoil_gradient(Stream& lane, UnitId unit) const {
+void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {
     std::byte* gradients = parts_.memory.peek(Role::kGradients, f);
     if (gradients == nullptr) continue;
@@ -120,7 +120,7 @@ void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
     for (int r = parts_.weights.first_rank(); r <= parts_.weights.last_rank(); ++r) {
       if (layout.pieces(r).empty()) continue;
       const int64_t element = r * layout.shard_count() + layout.pieces(r).front().shard_offset;
-      std::byte* at = parts_.weights.working(f, element);
+      std::byte* at = parts_.weights.working_copy(f, element);
       std::byte byte{};
       parts_.view.fetch(&byte, at, 1);
       byte ^= std::byte{4};

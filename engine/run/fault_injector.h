@@ -7,7 +7,7 @@
 
 #include "engine/run/memory/step_memory.h"
 #include "engine/run/memory/weights.h"
-#include "kernels/system/staged_fault.h"
+#include "kernels/system/injected_fault.h"
 #include "sharding/world.h"
 
 namespace aliquot {
@@ -23,7 +23,7 @@ class FaultInjector {
     const HostView& view;
     Device& device;
   };
-  FaultInjector(const StagedFault& fault, const Parts& parts) : fault_(fault), parts_(parts) {}
+  FaultInjector(const InjectedFault& fault, const Parts& parts) : fault_(fault), parts_(parts) {}
 
   /// On the operation's lane, before its work and after what it waits for.
   void before(Stream& lane, OperationId operation, int64_t step);
@@ -31,11 +31,11 @@ class FaultInjector {
   void after(Stream& lane, OperationId operation, int64_t step);
 
  private:
-  bool is_here(OperationId operation, int64_t step) const;
-  void spoil_gradient(Stream& lane, UnitId unit) const;
+  bool matches(OperationId operation, int64_t step) const;
+  void write_nan_gradient(Stream& lane, UnitId unit) const;
   void flip_bit(Stream& lane, UnitId unit) const;
 
-  const StagedFault& fault_;
+  const InjectedFault& fault_;
   Parts parts_;
   bool done_ = false;
   std::string where_;  // outlives the work that names it

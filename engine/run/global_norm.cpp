@@ -26,7 +26,7 @@ std::vector<NormSpan> spans_of(const Plan& plan, int32_t f, int32_t first_tensor
 GlobalNorm::GlobalNorm(const Plan& plan, const ReplicaGroups& groups)
     : plan_(plan),
       groups_(groups),
-      ranks_(groups.replica()),
+      ranks_(groups.shard_group()),
       device_(groups.world().device()),
       part_bytes_(norm_part_bytes(plan.flats)) {
   std::vector<NormTensor> tensors;
@@ -45,13 +45,13 @@ GlobalNorm::GlobalNorm(const Plan& plan, const ReplicaGroups& groups)
     value_counts_.push_back(static_cast<int64_t>(nodes.size()));
     all.insert(all.end(), nodes.begin(), nodes.end());
   }
-  total_ = std::make_unique<NormTotal>(*tree_, all);
+  total_ = std::make_unique<GlobalNormSum>(*tree_, all);
   values_.resize(all.size());
 
   int64_t first_value = 1, mirrored = 0;
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f) {
     if (!plan.flats[f].trainable) continue;
-    auto parts = std::make_unique<NormParts>(*tree_, spans_of(plan, f, first_tensor_[f], ranks_.rank()));
+    auto parts = std::make_unique<LocalNormSums>(*tree_, spans_of(plan, f, first_tensor_[f], ranks_.rank()));
     const auto count = static_cast<int64_t>(parts->nodes().size());
     const int64_t blocks = plan.flats[f].layout.shard_count() / kBlockElements;
     own_.push_back({f, std::move(parts), first_value, blocks, mirrored});
@@ -81,10 +81,10 @@ void GlobalNorm::sum_own(double* own) const {
 void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label) {
   const Kernels& kernels = device_.kernels();
   const bool mirrors = parts_mirror_.data() != nullptr;
-  std::byte* parts = memory.address(Role::kNormParts, -1, Touch::kWrites);
+  std::byte* parts = memory.address(Role::kNormParts, -1, AccessMode::kWrites);
   std::byte* own_part = (mirrors ? parts_mirror_.data() : parts) + ranks_.rank() * part_bytes_;
   for (FlatParts& flat : own_) {
-    const std::byte* squares = memory.address(Role::kSquares, flat.flat, Touch::kReads);
+    const std::byte* squares = memory.address(Role::kBlockSquares, flat.flat, AccessMode::kReads);
     flat.squares = reinterpret_cast<const double*>(squares);
     if (!mirrors) continue;
     flat.squares = squares_mirror_.as<double>() + flat.first_mirrored;
@@ -97,7 +97,7 @@ void GlobalNorm::exchange(Stream& reduce, const StepMemory& memory, bool abandon
     sum_own(own);
   });
   if (mirrors) kernels.copy(reduce, parts + ranks_.rank() * part_bytes_, own_part, part_bytes_);
-  ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1, Touch::kWrites), part_bytes_, label);
+  ranks_.all_gather_in_place(reduce, memory.range(Role::kNormParts, -1, AccessMode::kWrites), part_bytes_, label);
   if (mirrors) kernels.copy(reduce, parts_mirror_.data(), parts, part_bytes_ * ranks_.rank_count());
   if (plan_.policy.replica_count == 1) return;
   Communicator& world = groups_.world().communicator();

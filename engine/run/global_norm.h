@@ -27,7 +27,7 @@ class GlobalNorm {
   GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
 
   /// Enqueues on `reduce` what brings all ranks' parts together, and whether this rank abandons the step.
-  /// kSquares and kNormParts must be in use.
+  /// kBlockSquares and kNormParts must be in use.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
   /// When that has run: the norm, the same bits on every rank.
   NormResult finish(const StepMemory& memory);
@@ -36,7 +36,7 @@ class GlobalNorm {
   /// This rank's values of one flat: its own sums start at the flat's squares.
   struct FlatParts {
     int32_t flat;
-    std::unique_ptr<NormParts> parts;
+    std::unique_ptr<LocalNormSums> parts;
     int64_t first_value;
     int64_t block_count, first_mirrored;
     const double* squares = nullptr;  // of this step, as the host reads them
@@ -55,7 +55,7 @@ class GlobalNorm {
   std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
   std::vector<int64_t> value_counts_;  // by rank, without its word on abandoning
   double abandoned_by_ = 0;            // with replicas: the first rank of the world that does, or a number above all
-  std::unique_ptr<NormTotal> total_;
+  std::unique_ptr<GlobalNormSum> total_;
   std::vector<double> values_, tensor_sums_;
   int64_t part_bytes_;
 };

@@ -13,13 +13,13 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       ranks_(ranks),
       muon_(muon),
       kernels_(matrix_kernels(kind)),
-      blended_at_(plan.flats.size()),
-      matrices_at_(plan.matrix_groups.size()),
+      direction_offsets_(plan.flats.size()),
+      matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // a step has one of each
-    if (buffer.role == Role::kBlended) blended_at_[buffer.flat] = buffer.offset_bytes;
-    if (buffer.role == Role::kMatrices) matrices_at_[buffer.flat] = buffer.offset_bytes;
+    if (buffer.role == Role::kMuonDirections) direction_offsets_[buffer.flat] = buffer.offset_bytes;
+    if (buffer.role == Role::kOwnedMatrices) matrices_offsets_[buffer.flat] = buffer.offset_bytes;
   }
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) list_transfers(group);
 }
@@ -55,8 +55,8 @@ void MatrixWork::list_transfers(int32_t group) {
       continue;
     }
     for (const Part& part : parts_of_interest(matrix)) {
-      const int64_t in_shard = blended_at_[matrix.flat] + part.shard_offset * kElementBytes;
-      const int64_t in_whole = matrices_at_[group] + matrix.offset_bytes + part.tensor_offset * kElementBytes;
+      const int64_t in_shard = direction_offsets_[matrix.flat] + part.shard_offset * kElementBytes;
+      const int64_t in_whole = matrices_offsets_[group] + matrix.offset_bytes + part.tensor_offset * kElementBytes;
       collect_[group].push_back({part.rank, matrix.owner, in_shard, in_whole, part.count * kElementBytes});
       scatter_[group].push_back({matrix.owner, part.rank, in_whole, in_shard, part.count * kElementBytes});
     }
@@ -66,38 +66,41 @@ void MatrixWork::list_transfers(int32_t group) {
 
 /// Every rank has it, and its owner what it has become.
 void MatrixWork::list_copies(int32_t group, const OwnedMatrix& matrix) {
-  const int64_t at = blended_at_[matrix.flat] + matrix_offset_bytes(matrix);
+  const int64_t at = direction_offsets_[matrix.flat] + matrix_offset_bytes(matrix);
   for (int32_t r = 0; r < ranks_.rank_count(); ++r) {
     if (r != matrix.owner && (r == ranks_.rank() || matrix.owner == ranks_.rank()))
       scatter_[group].push_back({matrix.owner, r, at, at, matrix.size_bytes()});
   }
 }
 
-void MatrixWork::collect(Stream& lane, int32_t group, Label label) { transfer(lane, group, false, label); }
+void MatrixWork::gather_matrices(Stream& lane, int32_t group, Label label) { transfer(lane, group, false, label); }
 
-void MatrixWork::scatter(Stream& lane, int32_t group, Label label) { transfer(lane, group, true, label); }
+void MatrixWork::scatter_matrices(Stream& lane, int32_t group, Label label) { transfer(lane, group, true, label); }
 
 void MatrixWork::transfer(Stream& lane, int32_t group, bool back, Label label) {
   const std::vector<Transfer>& own = back ? scatter_[group] : collect_[group];
   const MatrixGroup& what = plan_.matrix_groups[group];
-  const Touch blended = !back ? Touch::kReads : what.in_place ? Touch::kReadsAndWrites : Touch::kWrites;
-  for (const int32_t flat : what.flats) memory_.touch(Role::kBlended, flat, blended);
-  memory_.touch(Role::kMatrices, group, back ? Touch::kReads : Touch::kWrites);
-  const SymmetricRange arena{memory_.range(Role::kBlended, what.flats.front(), blended).buffer, 0};
+  const AccessMode blended = !back           ? AccessMode::kReads
+                             : what.in_place ? AccessMode::kReadsAndWrites
+                                             : AccessMode::kWrites;
+  for (const int32_t flat : what.flats) memory_.declare_access(Role::kMuonDirections, flat, blended);
+  memory_.declare_access(Role::kOwnedMatrices, group, back ? AccessMode::kReads : AccessMode::kWrites);
+  const SymmetricRange arena{memory_.range(Role::kMuonDirections, what.flats.front(), blended).buffer, 0};
   ranks_.transfer(lane, {arena, arena, own, all_bytes_[group], back}, label);
 }
 
 void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
   const MatrixGroup& what = plan_.matrix_groups[group];
-  std::byte* scratch = memory_.address(Role::kIteration, group, Touch::kWrites);
+  std::byte* scratch = memory_.address(Role::kOrthogonalizeScratch, group, AccessMode::kWrites);
   // Every rank declares all of them, whichever it owns.
   if (what.in_place) {
-    for (const int32_t flat : what.flats) memory_.touch(Role::kBlended, flat, Touch::kReadsAndWrites);
+    for (const int32_t flat : what.flats)
+      memory_.declare_access(Role::kMuonDirections, flat, AccessMode::kReadsAndWrites);
   }
-  std::byte* matrices = memory_.address(Role::kMatrices, group, Touch::kReadsAndWrites);
+  std::byte* matrices = memory_.address(Role::kOwnedMatrices, group, AccessMode::kReadsAndWrites);
   for (const OwnedMatrix& matrix : what.matrices) {
     if (matrix.owner != ranks_.rank()) continue;
-    std::byte* at = what.in_place ? memory_.peek(Role::kBlended, matrix.flat) + matrix_offset_bytes(matrix)
+    std::byte* at = what.in_place ? memory_.peek(Role::kMuonDirections, matrix.flat) + matrix_offset_bytes(matrix)
                                   : matrices + matrix.offset_bytes;
     kernels_.orthogonalize(lane, {muon_, reinterpret_cast<float*>(at), matrix.shape, scratch});
   }

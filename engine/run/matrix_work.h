@@ -16,9 +16,9 @@ class MatrixWork {
  public:
   MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon, DeviceKind kind);
 
-  void collect(Stream& lane, int32_t group, Label label);
+  void gather_matrices(Stream& lane, int32_t group, Label label);
   void orthogonalize(Stream& lane, int32_t group);
-  void scatter(Stream& lane, int32_t group, Label label);
+  void scatter_matrices(Stream& lane, int32_t group, Label label);
 
  private:
   /// The parts of one tensor of a flat, as ranks hold them.
@@ -37,9 +37,9 @@ class MatrixWork {
   Communicator& ranks_;
   Muon muon_;
   const MatrixKernels& kernels_;
-  std::vector<int64_t> blended_at_, matrices_at_;         // in the arena, of every rank: by flat, by group
-  std::vector<std::vector<Transfer>> collect_, scatter_;  // by group: what this rank sends or receives
-  std::vector<int64_t> all_bytes_;                        // by group
+  std::vector<int64_t> direction_offsets_, matrices_offsets_;  // in the arena, of every rank: by flat, by group
+  std::vector<std::vector<Transfer>> collect_, scatter_;       // by group: what this rank sends or receives
+  std::vector<int64_t> all_bytes_;                             // by group
 };
 
 }  // namespace aliquot

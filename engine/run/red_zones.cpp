@@ -27,7 +27,7 @@ void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const Ho
       const int64_t begin = std::max(gap.begin, held_begin), end = std::min(gap.end, held_end);
       if (begin >= end) continue;
       filling.assign(static_cast<std::size_t>((end - begin) * bytes), red_zone_of_values(plan.policy));
-      view.store(weights.working(f, begin), filling.data(), std::ssize(filling));
+      view.store(weights.working_copy(f, begin), filling.data(), std::ssize(filling));
     }
   }
 }
@@ -40,7 +40,7 @@ RedZones::RedZones(const Plan& plan, const StepMemory& memory, const Device& dev
 std::vector<RedZones::Zone> RedZones::zones(OperationId operation) const {
   const Operation& what = plan_.schedule.operations[operation];
   std::vector<Zone> zones;
-  for (const UnitId unit : plan_.model.uses[what.place]) {
+  for (const UnitId unit : plan_.model.uses[what.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
       add_gaps(zones, flat, Role::kParameters);
       if (what.verb == Verb::kBackward && plan_.flats[flat].trainable) add_gaps(zones, flat, Role::kGradients);
@@ -54,7 +54,7 @@ void RedZones::add_gaps(std::vector<Zone>& zones, int32_t flat, Role role) const
   const bool gradients = role == Role::kGradients;
   const Precision& precision = plan_.policy.precision;
   const int64_t bytes = element_bytes(gradients ? precision.gradients : precision.compute);
-  std::byte* at = gradients ? memory_.peek(role, flat) : memory_.whole(flat);
+  std::byte* at = gradients ? memory_.peek(role, flat) : memory_.full_parameters(flat);
   for (const Gap& gap : gaps_[flat]) {
     zones.push_back({.at = at + gap.begin * bytes,
                      .size_bytes = (gap.end - gap.begin) * bytes,
@@ -67,7 +67,7 @@ void RedZones::add_gaps(std::vector<Zone>& zones, int32_t flat, Role role) const
 }
 
 void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) const {
-  const int32_t use = plan_.schedule.operations[operation].place;
+  const int32_t use = plan_.schedule.operations[operation].operand;
   const auto add = [&](Role role, int32_t whose) {
     const BufferId buffer = memory_.current(role, whose);
     if (buffer == kNoBuffer) return;
@@ -81,9 +81,9 @@ void RedZones::add_activations(std::vector<Zone>& zones, OperationId operation) 
                      .whose = whose,
                      .gap = {}});
   };
-  if (use > 0) add(Role::kOutput, use - 1);
-  for (const Role role : {Role::kOutput, Role::kKept, Role::kScratch}) add(role, use);
-  add(Role::kBackward, -1);
+  if (use > 0) add(Role::kOutputActivations, use - 1);
+  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch}) add(role, use);
+  add(Role::kActivationGradients, -1);
 }
 
 void RedZones::fill(Stream& compute, OperationId operation) const {

@@ -5,8 +5,8 @@ namespace aliquot {
 ReplicaGroups::ReplicaGroups(World& world, int replica_count) : world_(world) {
   if (replica_count == 1) return;
   const int ranks = world.rank_count() / replica_count;  // contiguous: where nodes are, a replica is
-  replica_ = world.communicator().split(world.rank() / ranks, world.rank());
-  peers_ = world.communicator().split(world.rank() % ranks, world.rank());
+  shard_group_ = world.communicator().split(world.rank() / ranks, world.rank());
+  replicate_group_ = world.communicator().split(world.rank() % ranks, world.rank());
 }
 
 }  // namespace aliquot

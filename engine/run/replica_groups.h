@@ -14,15 +14,15 @@ class ReplicaGroups {
   ReplicaGroups(World& world, int replica_count);
 
   World& world() const { return world_; }
-  Communicator& replica() const { return replica_ ? *replica_ : world_.communicator(); }
+  Communicator& shard_group() const { return shard_group_ ? *shard_group_ : world_.communicator(); }
   /// Only with replicas.
-  Communicator& peers() const { return *peers_; }
+  Communicator& replicate_group() const { return *replicate_group_; }
   /// This rank's replica, from 0; its place among the peers.
-  int replica_index() const { return peers_ ? peers_->rank() : 0; }
+  int replica_index() const { return replicate_group_ ? replicate_group_->rank() : 0; }
 
  private:
   World& world_;
-  std::unique_ptr<Communicator> replica_, peers_;
+  std::unique_ptr<Communicator> shard_group_, replicate_group_;
 };
 
 }  // namespace aliquot

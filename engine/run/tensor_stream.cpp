@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "kernels/system/error.h"
-#include "sharding/comm/exchange_purpose.h"
-#include "sharding/pieces.h"
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/state_pieces.h"
 
 namespace aliquot {
 namespace {
@@ -35,10 +35,10 @@ std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, i
   return bytes;
 }
 
-void TensorStream::run(std::string_view what, const StateTensor& tensor, const TakeElements& take) {
+void TensorStream::run(std::string_view what, const StateTensor& tensor, const ElementsCallback& take) {
   const int64_t each = element_bytes(tensor.dtype), count = tensor.element_count();
   const int64_t most = std::max<int64_t>(1, chunk_bytes_ / each);
-  const ExchangePurpose purpose("gather values");
+  const ScopedBootstrapPurpose purpose("gather values");
   const std::string heading = fmt::format("{}\n", what);
   for (int64_t begin = 0; begin == 0 || begin < count; begin += most) {
     const int64_t end = std::min(count, begin + most);

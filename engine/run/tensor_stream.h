@@ -17,7 +17,7 @@
 namespace aliquot {
 
 /// Elements of a tensor in its dtype, the first of them number `first`.
-using TakeElements = std::function<void(int64_t first, std::span<const std::byte> elements)>;
+using ElementsCallback = std::function<void(int64_t first, std::span<const std::byte> elements)>;
 
 /// Hands every rank of a group whole tensors, chunk by chunk. Books `staging_bytes` in the ledger while it lives. Collective;
 /// blocks. Used between steps, from the rank's own thread. Group and ledger must outlive it.
@@ -27,7 +27,7 @@ class TensorStream {
 
   /// `what` names the purpose ("reading h.0.weight"). Throws UsageError on all ranks, naming two of them, if they give
   /// different purposes.
-  void run(std::string_view what, const StateTensor& tensor, const TakeElements& take);
+  void run(std::string_view what, const StateTensor& tensor, const ElementsCallback& take);
 
  private:
   static std::string packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end);

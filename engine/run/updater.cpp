@@ -31,7 +31,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
       states_(state_specs(optimizer, moments)),
       matrix_states_({muon_state(moments)}),
       rank_(parts.rank),
-      number_of_parameter_(order_by_name(plan_.model)),
+      parameter_name_order_(order_by_name(plan_.model)),
       segments_(plan_.flats.size()),
       args_(plan_.flats.size()),
       apply_(plan_.flats.size()) {
@@ -42,7 +42,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
   }
   for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
     if (!plan_.flats[f].trainable) continue;
-    args_[f] = apply_[f] = unchanging_args(f, parts);
+    args_[f] = apply_[f] = constant_args(f, parts);
     args_[f].gradient_dtype = plan_.policy.precision.gradients;
     args_[f].moments = moment_dtype(optimizer, moments);
     args_[f].rounding = rounding(optimizer);
@@ -50,7 +50,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
 }
 
 /// The same from step to step, and for every part of it.
-UpdateArgs Updater::unchanging_args(int32_t flat, const Parts& parts) {
+UpdateArgs Updater::constant_args(int32_t flat, const Parts& parts) {
   const bool whole = plan_.schedule.zero_stage == 0;
   segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
   UpdateArgs args;
@@ -63,7 +63,7 @@ UpdateArgs Updater::unchanging_args(int32_t flat, const Parts& parts) {
 }
 
 std::byte* Updater::state(int32_t flat, std::size_t state) const {
-  return memory_.resting(Role::kOptimizer, flat) + state_offset(flat, state);
+  return memory_.address_between_steps(Role::kOptimizer, flat) + state_offset(flat, state);
 }
 
 int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
@@ -73,14 +73,14 @@ int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
 }
 
 /// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
-void Updater::take_states(int32_t flat) {
-  std::byte* at = memory_.address(Role::kOptimizer, flat, Touch::kReadsAndWrites);
+void Updater::bind_states(int32_t flat) {
+  std::byte* at = memory_.address(Role::kOptimizer, flat, AccessMode::kReadsAndWrites);
   for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
 }
 
 /// On GPUs the table lies in their memory.
-void Updater::take_segments(UpdateArgs& args, int32_t flat) const {
-  const std::byte* table = memory_.address(Role::kSegments, flat, Touch::kReads);
+void Updater::bind_segments(UpdateArgs& args, int32_t flat) const {
+  const std::byte* table = memory_.address(Role::kSegments, flat, AccessMode::kReads);
   if (table != nullptr) args.segments = reinterpret_cast<const Segment*>(table);
 }
 
@@ -94,7 +94,7 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
       segments.push_back({.offset = (r - first_rank) * spec.layout.shard_count() + piece.shard_offset,
                           .count = piece.count,
                           .global_offset = piece.tensor_offset,
-                          .parameter = number_of_parameter_[first_of_unit_[spec.unit] + parameter],
+                          .parameter = parameter_name_order_[first_of_unit_[spec.unit] + parameter],
                           .lr_scale = what.lr_scale,
                           .decay_scale = what.decayed ? what.decay_scale : 0.0f});
     }
@@ -105,8 +105,8 @@ std::vector<Segment> Updater::segments_of(int32_t flat, int first_rank, int last
 const std::byte* Updater::gradient(int32_t flat) const {
   const Schedule& schedule = plan_.schedule;
   if (schedule.zero_stage > 0 && !schedule.reduces_in_place)
-    return memory_.address(Role::kReduced, flat, Touch::kReads);
-  const std::byte* standing = memory_.address(Role::kGradients, flat, Touch::kReads);
+    return memory_.address(Role::kReducedGradients, flat, AccessMode::kReads);
+  const std::byte* standing = memory_.address(Role::kGradients, flat, AccessMode::kReads);
   if (schedule.zero_stage == 0) return standing;
   return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
 }
@@ -115,25 +115,26 @@ void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
   for (const int32_t f : plan_.flats_of_unit[unit]) {
     if (!plan_.flats[f].trainable) continue;
     if (plan_.flats[f].matrices) {
-      apply_[f].gradient = memory_.address(Role::kBlended, f, Touch::kReads);
-      take_segments(apply_[f], f);
+      apply_[f].gradient = memory_.address(Role::kMuonDirections, f, AccessMode::kReads);
+      bind_segments(apply_[f], f);
       apply_[f].master = weights_.master(f);
       kernels_.update(lane, apply_[f], steps.apply);
       continue;
     }
     args_[f].gradient = gradient(f);
-    take_segments(args_[f], f);
+    bind_segments(args_[f], f);
     args_[f].master = weights_.master(f);
-    take_states(f);
+    bind_states(f);
     kernels_.update(lane, args_[f], steps.elements);
   }
 }
 
-void Updater::blend(Stream& lane, int32_t flat, const UpdateSteps& steps) {
+void Updater::muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps) {
   args_[flat].gradient = gradient(flat);
-  take_segments(args_[flat], flat);
-  args_[flat].master = {.whole = reinterpret_cast<float*>(memory_.address(Role::kBlended, flat, Touch::kWrites))};
-  take_states(flat);
+  bind_segments(args_[flat], flat);
+  args_[flat].master = {
+      .whole = reinterpret_cast<float*>(memory_.address(Role::kMuonDirections, flat, AccessMode::kWrites))};
+  bind_states(flat);
   kernels_.update(lane, args_[flat], steps.blend);
 }
 

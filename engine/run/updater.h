@@ -14,7 +14,7 @@ namespace aliquot {
 /// What all updates of a step do: of elements, and of whole matrices before and after they are made orthogonal.
 struct UpdateSteps {
   UpdateStep elements, blend, apply;
-  bool forgets_carried =
+  bool resets_residual =
       false;  // what rounding gradients left is not for the next step: skipped, or of another loss scale
 };
 
@@ -33,7 +33,7 @@ class Updater {
   /// Enqueues the update of all flats of `unit` on `lane`.
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
   /// Of the matrices of a flat: their momentum, and what is to be made orthogonal.
-  void blend(Stream& lane, int32_t flat, const UpdateSteps& steps);
+  void muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps);
 
   /// State `state` of the flat between steps: of the own shard, at stage 0 of the whole.
   std::byte* state(int32_t flat, std::size_t state) const;
@@ -45,9 +45,9 @@ class Updater {
   std::vector<Segment> segments_of(int32_t flat, int first_rank, int last_rank) const;
   const std::byte* gradient(int32_t flat) const;
   int64_t state_offset(int32_t flat, std::size_t state) const;
-  UpdateArgs unchanging_args(int32_t flat, const Parts& parts);
-  void take_states(int32_t flat);
-  void take_segments(UpdateArgs& args, int32_t flat) const;
+  UpdateArgs constant_args(int32_t flat, const Parts& parts);
+  void bind_states(int32_t flat);
+  void bind_segments(UpdateArgs& args, int32_t flat) const;
 
   const Plan& plan_;
   const StepMemory& memory_;
@@ -55,7 +55,7 @@ class Updater {
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
   int rank_;
-  std::vector<int32_t> number_of_parameter_;  // by unit's first parameter + index: place in the order of names
+  std::vector<int32_t> parameter_name_order_;  // by unit's first parameter + index: place in the order of names
   std::vector<int32_t> first_of_unit_;
   std::vector<std::vector<Segment>> segments_;  // by flat
   std::vector<UpdateArgs> args_;                // by flat; of matrices: of the blend

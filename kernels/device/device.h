@@ -89,17 +89,17 @@ class Device {
 
   /// What a host stream's worker calls when work on it has thrown, while it handles the exception: the rank's own thread may
   /// be waiting for what will never come now. Set before there are streams; must not throw. A GPU's streams never call it.
-  void on_failed_work(std::function<void()> tell) { tell_failed_work_ = std::move(tell); }
+  void on_failed_work(std::function<void()> callback) { failed_work_callback_ = std::move(callback); }
 
   Ledger& ledger() { return ledger_; }
   const Ledger& ledger() const { return ledger_; }
 
  protected:
-  const std::function<void()>& tell_failed_work() const { return tell_failed_work_; }
+  const std::function<void()>& failed_work_callback() const { return failed_work_callback_; }
 
  private:
   Ledger ledger_;
-  std::function<void()> tell_failed_work_;
+  std::function<void()> failed_work_callback_;
 };
 
 /// The host, computing with `thread_count` threads.

@@ -7,18 +7,18 @@
 #include "kernels/device/poll_until.h"
 #include "kernels/system/booking.h"
 #include "kernels/system/error.h"
+#include "kernels/system/log_message.h"
 #include "kernels/system/machine_memory.h"
-#include "kernels/system/tell.h"
 
 namespace aliquot {
 namespace {
 
-std::string sentence(cudaError_t result, std::string_view what) {
+std::string cuda_error_message(cudaError_t result, std::string_view what) {
   return fmt::format("{} failed: CUDA says {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
 }
 
 /// What the machine, not the program, would have to be changed for; empty where the fault is not the machine's.
-std::string_view advice(cudaError_t result) {
+std::string_view remedy_for(cudaError_t result) {
   switch (result) {
     case cudaErrorNoDevice: return "this machine shows no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
     case cudaErrorInsufficientDriver:
@@ -61,9 +61,9 @@ void free_pinned(void* context, std::byte*, int64_t) noexcept { delete static_ca
 void check(cudaError_t result, std::string_view what) {
   if (result == cudaSuccess) return;
   (void)cudaGetLastError();  // this call's error, so that the next launch is not blamed for it
-  const std::string_view advised = advice(result);
-  if (advised.empty()) throw FaultError(sentence(result, what));
-  throw UnavailableError(fmt::format("{}: {}", sentence(result, what), advised));
+  const std::string_view remedy = remedy_for(result);
+  if (remedy.empty()) throw FaultError(cuda_error_message(result, what));
+  throw UnavailableError(fmt::format("{}: {}", cuda_error_message(result, what), remedy));
 }
 
 void check_launch(std::string_view kernel) {
@@ -71,11 +71,11 @@ void check_launch(std::string_view kernel) {
   if (result != cudaSuccess) check(result, fmt::format("launching {}", kernel));
 }
 
-void report(cudaError_t result, std::string_view what) noexcept {
+void log_cuda_error(cudaError_t result, std::string_view what) noexcept {
   // The runtime may already be gone when static objects die; then the driver has taken everything back.
   if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
   (void)cudaGetLastError();
-  tell("{} failed: CUDA says {}", what, std::string_view(cudaGetErrorString(result)));
+  log_message("{} failed: CUDA says {}", what, std::string_view(cudaGetErrorString(result)));
 }
 
 CudaDevice& cuda_device(Device& device) {
@@ -85,7 +85,7 @@ CudaDevice& cuda_device(Device& device) {
 }
 
 CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
-  use();
+  make_current();
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("asking GPU {} what it is", ordinal));
   name_ = properties.name;
@@ -94,7 +94,7 @@ CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
 
 std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, ordinal_); }
 
-void CudaDevice::use() const { check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_)); }
+void CudaDevice::make_current() const { check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_)); }
 
 Buffer CudaDevice::allocate(int64_t size_bytes, Category category, std::string_view owner) {
   auto booked = std::make_unique<BookedMemory>(*this, size_bytes, category, owner);
@@ -109,7 +109,7 @@ std::unique_ptr<Stream> CudaDevice::make_stream(Lane lane) {
 std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEvent>(ordinal_); }
 
 CudaDevice::Memory CudaDevice::memory() const {
-  use();
+  make_current();
   std::size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking how much GPU memory is free");
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
@@ -128,21 +128,21 @@ int CudaDevice::priority(Lane lane) const {
   return least_priority_;
 }
 
-void CudaDevice::add_watch(Watch& watch) { watches_.push_back(&watch); }
+void CudaDevice::add_watchdog(Watchdog& watch) { watchdogs_.push_back(&watch); }
 
-void CudaDevice::remove_watch(Watch& watch) noexcept { std::erase(watches_, &watch); }
+void CudaDevice::remove_watchdog(Watchdog& watch) noexcept { std::erase(watchdogs_, &watch); }
 
-void CudaDevice::poll_watches() {
-  for (Watch* watch : watches_) watch->poll();
+void CudaDevice::poll_watchdogs() {
+  for (Watchdog* watch : watchdogs_) watch->poll();
 }
 
-void CudaDevice::drain_watches() noexcept {
-  for (Watch* watch : watches_) {
+void CudaDevice::wait_until_watchdogs_idle() noexcept {
+  for (Watchdog* watch : watchdogs_) {
     try {
       poll_until([&] { return watch->idle(); }, [&] { watch->poll(); });
     } catch (const std::exception& error) {
       // It has left the device, which is all that is asked for here; whoever waits for its results is told again.
-      tell(error.what());
+      log_message(error.what());
     }
   }
 }
@@ -162,9 +162,9 @@ void CudaDevice::throw_if_failed() {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }
 
-std::byte* take_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner) {
+std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner) {
   if (size_bytes == 0) return nullptr;
-  device.use();
+  device.make_current();
   void* data = nullptr;
   const cudaError_t result = cudaMalloc(&data, static_cast<std::size_t>(size_bytes));
   if (result == cudaErrorMemoryAllocation) {
@@ -179,8 +179,8 @@ std::byte* take_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::st
 
 GpuMemory::~GpuMemory() {
   if (data_ == nullptr) return;
-  device_.drain_watches();
-  report(cudaFree(data_), "freeing GPU memory");
+  device_.wait_until_watchdogs_idle();
+  log_cuda_error(cudaFree(data_), "freeing GPU memory");
 }
 
 PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
@@ -195,12 +195,12 @@ PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
   check(result, fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
 }
 
-PinnedMemory::~PinnedMemory() { report(cudaFreeHost(data_), "freeing pinned host memory"); }
+PinnedMemory::~PinnedMemory() { log_cuda_error(cudaFreeHost(data_), "freeing pinned host memory"); }
 
-Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner) {
+Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner) {
   // Without a choice CUDA would set up the first GPU, and take some hundred MiB of it, for a rank of another one.
-  if (const auto* gpu = dynamic_cast<CudaDevice*>(&books)) gpu->use();
-  auto booked = std::make_unique<BookedPinned>(books.ledger(), size_bytes, category, owner);
+  if (const auto* gpu = dynamic_cast<CudaDevice*>(&accounting_device)) gpu->make_current();
+  auto booked = std::make_unique<BookedPinned>(accounting_device.ledger(), size_bytes, category, owner);
   std::byte* data = booked->memory.data();
   return Buffer(data, size_bytes, free_pinned, booked.release());
 }
@@ -231,7 +231,7 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   return std::make_unique<CudaDevice>(ordinal);
 }
 
-int64_t taken_gpu_bytes(Device& device) {
+int64_t used_gpu_bytes(Device& device) {
   if (device.kind() != DeviceKind::kCuda) return 0;
   const CudaDevice::Memory memory = cuda_device(device).memory();
   return memory.total_bytes - memory.free_bytes;

@@ -15,7 +15,7 @@ namespace aliquot {
 class CudaDevice;
 
 /// As check(), where nothing may be thrown: prints a line on standard error, unless the process is exiting.
-void report(cudaError_t result, std::string_view what) noexcept;
+void log_cuda_error(cudaError_t result, std::string_view what) noexcept;
 
 /// As cuda_stream(): the stream's device becomes the calling thread's current one.
 CudaDevice& cuda_device(Stream& stream);
@@ -25,9 +25,9 @@ CudaDevice& cuda_device(Device& device);
 const Kernels& cuda_kernels();
 
 /// Something that can keep a stream from ever finishing, and has to be looked after while the host waits for one.
-class Watch {
+class Watchdog {
  public:
-  virtual ~Watch() = default;
+  virtual ~Watchdog() = default;
   /// Called again and again, by the rank's own thread. Throws once the work can no longer come to its end, having made
   /// sure that it leaves the device.
   virtual void poll() = 0;
@@ -52,7 +52,7 @@ class CudaEvent final : public Event {
 class CudaStream final : public Stream {
  public:
   CudaStream(Lane lane, CudaDevice& device, int priority);
-  CudaStream(Lane lane, CudaDevice& device, cudaStream_t of_the_user);
+  CudaStream(Lane lane, CudaDevice& device, cudaStream_t user_stream);
   ~CudaStream() override;
 
   void record(Event& event) override;
@@ -92,7 +92,7 @@ class CudaDevice final : public Device {
 
   int ordinal() const { return ordinal_; }
   /// Makes this GPU the calling thread's current one.
-  void use() const;
+  void make_current() const;
 
   /// What the driver says of the whole GPU, other processes included.
   struct Memory {
@@ -100,12 +100,12 @@ class CudaDevice final : public Device {
   };
   Memory memory() const;
 
-  void add_watch(Watch& watch);
-  void remove_watch(Watch& watch) noexcept;
-  bool watched() const { return !watches_.empty(); }
-  void poll_watches();
+  void add_watchdog(Watchdog& watch);
+  void remove_watchdog(Watchdog& watch) noexcept;
+  bool has_watchdogs() const { return !watchdogs_.empty(); }
+  void poll_watchdogs();
   /// Polls until all are idle. Before what the driver would wait in for ever: freeing memory, destroying streams.
-  void drain_watches() noexcept;
+  void wait_until_watchdogs_idle() noexcept;
 
   /// Keeps the first failure of host work, to be thrown where the rank waits. fail() from any thread.
   void fail(std::exception_ptr failure) noexcept;
@@ -118,20 +118,20 @@ class CudaDevice final : public Device {
   int ordinal_;
   int least_priority_ = 0, greatest_priority_ = 0;
   std::string name_;
-  std::vector<Watch*> watches_;
+  std::vector<Watchdog*> watchdogs_;
   std::mutex failure_mutex_;
   std::exception_ptr failure_;
 };
 
 /// Memory of the driver's, null for no bytes; to be given to cudaFree. Throws UnavailableError, naming owner, size and what
 /// the driver says is free, when there is not enough.
-std::byte* take_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
+std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
 
 /// The same, owned: with no line in a ledger, for who books it otherwise. Freed by the rank's own thread.
 class GpuMemory {
  public:
   GpuMemory(CudaDevice& device, int64_t size_bytes, std::string_view owner)
-      : device_(device), data_(take_gpu_memory(device, size_bytes, owner)) {}
+      : device_(device), data_(allocate_gpu_memory(device, size_bytes, owner)) {}
   ~GpuMemory();
   GpuMemory(const GpuMemory&) = delete;
   GpuMemory& operator=(const GpuMemory&) = delete;
@@ -158,7 +158,7 @@ class PinnedMemory {
   std::byte* data_ = nullptr;
 };
 
-/// The same, booked with `books`, whose GPU it chooses if it is one.
-Buffer allocate_pinned(Device& books, int64_t size_bytes, Category category, std::string_view owner);
+/// The same, booked with `accounting_device`, whose GPU it chooses if it is one.
+Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner);
 
 }  // namespace aliquot

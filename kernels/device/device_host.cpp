@@ -21,8 +21,8 @@ void free_buffer(void* context, std::byte* data, int64_t) noexcept {
 
 /// Null when there is not enough.
 void* allocate_blocks(int64_t size_bytes) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() - kBufferAlignmentBytes;
-  if (size_bytes > kMost) return nullptr;  // rounded up it would be a small number
+  constexpr int64_t kMaxSizeBytes = std::numeric_limits<int64_t>::max() - kBufferAlignmentBytes;
+  if (size_bytes > kMaxSizeBytes) return nullptr;  // rounded up it would be a small number
   const int64_t blocks = std::max<int64_t>(1, (size_bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes);
   return std::aligned_alloc(kBufferAlignmentBytes, static_cast<std::size_t>(blocks * kBufferAlignmentBytes));
 }
@@ -37,7 +37,7 @@ class HostDevice final : public HostDeviceBase {
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     if (lane == Lane::kCompute) return std::make_unique<InlineStream>(lane, pool());
-    return std::make_unique<HostQueue>(lane, pool(), add_timeline(), tell_failed_work());
+    return std::make_unique<HostQueue>(lane, pool(), add_timeline(), failed_work_callback());
   }
 };
 

@@ -33,10 +33,10 @@ struct HostTimeline {
 class HostTimelines {
  public:
   /// A new one, for one stream; stays where it is.
-  HostTimeline& add() { return all_.emplace_back(); }
+  HostTimeline& add() { return timelines_.emplace_back(); }
 
  private:
-  std::deque<HostTimeline> all_;
+  std::deque<HostTimeline> timelines_;
 };
 
 /// Passed when `timeline` has completed `ticket` pieces of work; no timeline is passed already.
@@ -71,9 +71,9 @@ struct EventPassed {
     return true;
   }
   void block() const {
-    constexpr int64_t kPatienceNanoseconds = 20'000'000;
+    constexpr int64_t kWaitTimeoutNanoseconds = 20'000'000;
     if (timeline == nullptr) return;
-    while (!timeline->completed.wait(ticket, kPatienceNanoseconds)) {
+    while (!timeline->completed.wait(ticket, kWaitTimeoutNanoseconds)) {
       if (work_cancelled()) throw WorkCancelled{};
     }
     timeline->throw_if_failed();

@@ -3,41 +3,43 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
-#include "kernels/system/short_turns.h"
+#include "kernels/system/short_time_slice.h"
 #include "kernels/system/start_thread.h"
 
 namespace aliquot {
 namespace {
-constexpr int64_t kPatienceNanoseconds = 1'000'000'000;
-thread_local const std::atomic<bool>* cancelled_here = nullptr;
+constexpr int64_t kWaitTimeoutNanoseconds = 1'000'000'000;
+thread_local const std::atomic<bool>* current_worker_cancelled = nullptr;
 }  // namespace
 
-bool work_cancelled() noexcept { return cancelled_here != nullptr && cancelled_here->load(std::memory_order_relaxed); }
+bool work_cancelled() noexcept {
+  return current_worker_cancelled != nullptr && current_worker_cancelled->load(std::memory_order_relaxed);
+}
 
-HostStream& host(Stream& stream) {
+HostStream& as_host_stream(Stream& stream) {
   auto* host_stream = dynamic_cast<HostStream*>(&stream);
   if (host_stream == nullptr) throw std::logic_error("host work was given to a stream of another device");
   return *host_stream;
 }
 
-HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::function<void()> tell_failure)
+HostQueue::HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::function<void()> on_failure)
     : HostStream(lane, pool),
       ring_(std::make_unique<Task[]>(kCapacity)),
       timeline_(timeline),
-      tell_failure_(std::move(tell_failure)),
+      on_failure_(std::move(on_failure)),
       exceptions_at_start_(std::uncaught_exceptions()),
       worker_(start_thread(fmt::format("the {} lane", name(lane)), [this] { work(); })) {}
 
 HostQueue::~HostQueue() {
   if (std::uncaught_exceptions() > exceptions_at_start_) cancelled_ = true;
-  last_ = enqueued_count_ + 1;
+  last_ticket_ = enqueued_count_ + 1;
   run([] {});
   worker_.join();
 }
 
 void HostQueue::run(Task work) {
   if (enqueued_count_ >= kCapacity) {
-    while (!timeline_.completed.wait(enqueued_count_ - kCapacity + 1, kPatienceNanoseconds)) {
+    while (!timeline_.completed.wait(enqueued_count_ - kCapacity + 1, kWaitTimeoutNanoseconds)) {
     }
   }
   ring_[enqueued_count_ % kCapacity] = std::move(work);
@@ -57,23 +59,23 @@ void HostQueue::wait(const Event& event) {
 }
 
 void HostQueue::synchronize() {
-  while (!timeline_.completed.wait(enqueued_count_, kPatienceNanoseconds)) {
+  while (!timeline_.completed.wait(enqueued_count_, kWaitTimeoutNanoseconds)) {
   }
   timeline_.throw_if_failed();
 }
 
 void HostQueue::work() {
-  cancelled_here = &cancelled_;
-  ask_for_short_turns();
-  for (uint64_t next = 1; next <= last_; ++next) {
-    while (!submitted_.wait(next, kPatienceNanoseconds)) {
+  current_worker_cancelled = &cancelled_;
+  request_short_time_slice();
+  for (uint64_t next = 1; next <= last_ticket_; ++next) {
+    while (!submitted_.wait(next, kWaitTimeoutNanoseconds)) {
     }
     Task task = std::move(ring_[(next - 1) % kCapacity]);
     try {
       if (!timeline_.failed && !cancelled_) task();
     } catch (...) {
       timeline_.fail(std::current_exception());
-      if (tell_failure_ && !cancelled_) tell_failure_();
+      if (on_failure_ && !cancelled_) on_failure_();
     }
     task = Task();
     timeline_.completed.raise_to(next);

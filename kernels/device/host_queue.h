@@ -13,13 +13,13 @@ namespace aliquot {
 /// An in-order queue with a worker thread. Enqueuing neither locks nor allocates; it waits only when kCapacity pieces of
 /// work are queued. Destruction finishes what is queued, except when an exception is unwinding the owner: then queued work
 /// is dropped and a gate or an event that it waits for is given up. `timeline` is new, and outlives every stream that may
-/// wait for this one; `tell_failure` is called by the worker
+/// wait for this one; `on_failure` is called by the worker
 /// while it handles what work threw. Throws UnavailableError when there is no thread to be had.
 class HostQueue final : public HostStream {
  public:
   static constexpr uint64_t kCapacity = 1024;
 
-  HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::function<void()> tell_failure = {});
+  HostQueue(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::function<void()> on_failure = {});
   ~HostQueue() override;
 
   void run(Task work) override;
@@ -35,9 +35,9 @@ class HostQueue final : public HostStream {
   uint64_t enqueued_count_ = 0;  // the owner's count; `submitted_` is what the worker may take
   SharedCounter submitted_;
   HostTimeline& timeline_;
-  std::atomic<uint64_t> last_{UINT64_MAX};  // the worker ends after this piece of work
+  std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker ends after this piece of work
   std::atomic<bool> cancelled_{false};
-  std::function<void()> tell_failure_;
+  std::function<void()> on_failure_;
   int exceptions_at_start_;
   std::thread worker_;
 };

@@ -24,6 +24,6 @@ class HostStream : public Stream {
 };
 
 /// The stream as a host stream. Throws std::logic_error for a stream of another device: a bug, not a user's error.
-HostStream& host(Stream& stream);
+HostStream& as_host_stream(Stream& stream);
 
 }  // namespace aliquot

@@ -30,9 +30,9 @@ inline constexpr int kLaunchThreads = 256;
 
 /// Blocks of threads for so much work; each thread strides through the rest.
 inline Grid launch_grid(int64_t thread_count) {
-  constexpr int64_t kMost = 2048;  // fills every GPU there is
+  constexpr int64_t kMaxBlocks = 2048;  // fills every GPU there is
   const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;
-  return {static_cast<unsigned>(blocks < kMost ? blocks : kMost), kLaunchThreads};
+  return {static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kLaunchThreads};
 }
 
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }

@@ -1,5 +1,5 @@
 #pragma once
-// How a kernel is started: the one place with CUDA's own syntax for it, so that tests can put a pretended GPU in its stead.
+// How a kernel is started: the one place with CUDA's own syntax for it, so that tests can put a simulated GPU in its stead.
 // For *.cu files.
 
 #include <type_traits>
@@ -18,9 +18,9 @@ struct Grid {
 template <class... Parameters>
 void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*kernel)(Parameters...),
                   const std::type_identity_t<Parameters>&... arguments) {
-  constexpr unsigned kNeedsNoLeave = 48 * 1024;
+  constexpr unsigned kDefaultSharedBytesLimit = 48 * 1024;
   const cudaStream_t queue = cuda_stream(stream);
-  if (grid.shared_bytes > kNeedsNoLeave) {
+  if (grid.shared_bytes > kDefaultSharedBytesLimit) {
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(grid.shared_bytes)),
           name);

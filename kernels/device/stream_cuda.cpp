@@ -10,7 +10,7 @@ namespace {
 
 /// True when finished; throws for a fault. "Not ready" is an answer, not an error for the next launch to be blamed
 /// with.
-bool finished(cudaError_t query, std::string_view what) {
+bool query_finished(cudaError_t query, std::string_view what) {
   if (query == cudaErrorNotReady) {
     (void)cudaGetLastError();
     return false;
@@ -26,7 +26,7 @@ CudaEvent::CudaEvent(int ordinal) {
   check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
 }
 
-CudaEvent::~CudaEvent() { report(cudaEventDestroy(event_), "destroying an event"); }
+CudaEvent::~CudaEvent() { log_cuda_error(cudaEventDestroy(event_), "destroying an event"); }
 
 bool CudaEvent::passed() const {
   const cudaError_t result = cudaEventQuery(event_);
@@ -41,7 +41,7 @@ struct CudaStream::HostWork {
   struct Slot {
     CudaDevice* device = nullptr;
     Task task;
-    std::atomic<bool> waiting{false};
+    std::atomic<bool> in_use{false};
   };
   static constexpr std::size_t kCapacity = 256;
   std::array<Slot, kCapacity> slots;
@@ -55,26 +55,26 @@ struct CudaStream::HostWork {
       slot.device->fail(std::current_exception());
     }
     slot.task = Task();
-    slot.waiting.store(false, std::memory_order_release);
+    slot.in_use.store(false, std::memory_order_release);
   }
 };
 
 CudaStream::CudaStream(Lane lane, CudaDevice& device, int priority) : Stream(lane), device_(device), owned_(true) {
-  device.use();
+  device.make_current();
   check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority), "making a stream");
 }
 
-CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t of_the_user)
-    : Stream(lane), device_(device), stream_(of_the_user), owned_(false) {}
+CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t user_stream)
+    : Stream(lane), device_(device), stream_(user_stream), owned_(false) {}
 
 CudaStream::~CudaStream() {
   // Tasks hold pointers into what the caller frees next, and their slots go with this object. A failure is thrown by
   // synchronize() to whoever asks; here the work only has to be over.
   if (host_work_ != nullptr) {
-    device_.drain_watches();
-    report(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
+    device_.wait_until_watchdogs_idle();
+    log_cuda_error(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
   }
-  if (owned_) report(cudaStreamDestroy(stream_), "destroying a stream");
+  if (owned_) log_cuda_error(cudaStreamDestroy(stream_), "destroying a stream");
 }
 
 void CudaStream::record(Event& event) {
@@ -87,8 +87,9 @@ void CudaStream::wait(const Event& event) { wait(dynamic_cast<const CudaEvent&>(
 void CudaStream::wait(cudaEvent_t event) { check(cudaStreamWaitEvent(stream_, event, 0), "waiting for an event"); }
 
 void CudaStream::synchronize() {
-  if (device_.watched()) {
-    poll_until([&] { return finished(cudaStreamQuery(stream_), "work on the GPU"); }, [&] { device_.poll_watches(); });
+  if (device_.has_watchdogs()) {
+    poll_until([&] { return query_finished(cudaStreamQuery(stream_), "work on the GPU"); },
+               [&] { device_.poll_watchdogs(); });
   } else {
     check(cudaStreamSynchronize(stream_), "work on the GPU");
   }
@@ -98,17 +99,17 @@ void CudaStream::synchronize() {
 void CudaStream::run(Task work) {
   if (host_work_ == nullptr) host_work_ = std::make_unique<HostWork>();
   auto& slot = host_work_->slots[host_work_->enqueued_count++ % HostWork::kCapacity];
-  poll_until([&] { return !slot.waiting.load(std::memory_order_acquire); },
+  poll_until([&] { return !slot.in_use.load(std::memory_order_acquire); },
              [&] {
-               device_.poll_watches();
+               device_.poll_watchdogs();
                // After a fault the driver starts no host work any more, so that nobody would ever free the slot.
-               (void)finished(cudaStreamQuery(stream_), "work on the GPU");
+               (void)query_finished(cudaStreamQuery(stream_), "work on the GPU");
              });
   slot.device = &device_;
   slot.task = std::move(work);
-  slot.waiting.store(true, std::memory_order_relaxed);
+  slot.in_use.store(true, std::memory_order_relaxed);
   const cudaError_t result = cudaLaunchHostFunc(stream_, HostWork::run, &slot);
-  if (result != cudaSuccess) slot.waiting.store(false, std::memory_order_relaxed);
+  if (result != cudaSuccess) slot.in_use.store(false, std::memory_order_relaxed);
   check(result, "enqueuing host work");
 }
 
@@ -119,7 +120,7 @@ CudaDevice& cuda_device(Stream& stream) {
 }
 
 cudaStream_t cuda_stream(Stream& stream) {
-  cuda_device(stream).use();
+  cuda_device(stream).make_current();
   return static_cast<CudaStream&>(stream).get();
 }
 

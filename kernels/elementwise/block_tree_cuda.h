@@ -15,12 +15,12 @@ struct BlockPart {
 };
 static_assert(2 * 32 * kPackElements == kBlockElements);
 
-inline constexpr int kLanes = 32;
-inline constexpr int64_t kHalfBlock = kBlockElements / 2;
+inline constexpr int kLanesPerWarp = 32;
+inline constexpr int64_t kHalfBlockElements = kBlockElements / 2;
 
-__device__ inline int64_t launch_warp() { return launch_thread() / kLanes; }
-__device__ inline int64_t launch_warp_stride() { return launch_stride() / kLanes; }
-__device__ inline int warp_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+__device__ inline int64_t launch_warp() { return launch_thread() / kLanesPerWarp; }
+__device__ inline int64_t launch_warp_stride() { return launch_stride() / kLanesPerWarp; }
+__device__ inline int warp_lane() { return static_cast<int>(threadIdx.x) % kLanesPerWarp; }
 
 /// The square of each element, zero from `remaining` elements of the pack on.
 __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElements>& x, int64_t remaining) {
@@ -33,9 +33,9 @@ __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElem
 /// lane's low elements; from `count` on, elements count as zero.
 __device__ inline float block_square_sum(const BlockPart& part, int64_t first, int64_t count) {
   Pack<float, kPackElements> v = squares(part.low, count - first);
-  const Pack<float, kPackElements> behind = squares(part.high, count - first - kHalfBlock);
-  for (int k = 0; k < kPackElements; ++k) v.lane[k] += behind.lane[k];  // 128
-  for (int distance = kLanes / 2; distance > 0; distance /= 2) {        // 64, 32, 16, 8, 4
+  const Pack<float, kPackElements> behind = squares(part.high, count - first - kHalfBlockElements);
+  for (int k = 0; k < kPackElements; ++k) v.lane[k] += behind.lane[k];   // 128
+  for (int distance = kLanesPerWarp / 2; distance > 0; distance /= 2) {  // 64, 32, 16, 8, 4
     for (int k = 0; k < kPackElements; ++k) v.lane[k] += __shfl_down_sync(0xffffffffu, v.lane[k], distance);
   }
   return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]);  // 2, 1

@@ -67,7 +67,9 @@ struct Merge {
   }
 };
 
-[[noreturn]] void refuse(DType dtype) { throw std::logic_error("cast does not take " + std::string(name(dtype))); }
+[[noreturn]] void throw_unsupported_dtype(DType dtype) {
+  throw std::logic_error("cast does not take " + std::string(name(dtype)));
+}
 
 template <class To, class From>
 void cast_elements(Stream& stream, void* to, const void* from, int64_t count) {
@@ -80,7 +82,8 @@ void cast_elements(Stream& stream, void* to, const void* from, int64_t count) {
 
 void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count) {
   for (const DType dtype : {to_dtype, from_dtype}) {
-    if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16) refuse(dtype);
+    if (dtype != DType::kFloat32 && dtype != DType::kBFloat16 && dtype != DType::kFloat16)
+      throw_unsupported_dtype(dtype);
   }
   if (to_dtype == from_dtype) return copy(stream, to, from, count * element_bytes(to_dtype));
   if (from_dtype == DType::kFloat32) {

@@ -25,8 +25,8 @@ struct BlockScale {
   ALIQUOT_HOST_DEVICE bool finite() const { return scale == scale; }
   /// To the nearest, ties to even: adding 1.5 x 2^23 leaves no bits behind the point.
   ALIQUOT_HOST_DEVICE float code(float x) const {
-    constexpr float kWhole = 12582912.0f;
-    return (x * inverse + kWhole) - kWhole;
+    constexpr float kRoundingBias = 12582912.0f;
+    return (x * inverse + kRoundingBias) - kRoundingBias;
   }
 };
 

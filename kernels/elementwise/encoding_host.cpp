@@ -10,8 +10,8 @@ namespace {
 
 /// One block of an encoded part.
 template <typename Byte>
-struct BlockPlace {
-  BlockPlace(Byte* parts, int64_t count, int64_t element) {
+struct EncodedBlock {
+  EncodedBlock(Byte* parts, int64_t count, int64_t element) {
     const int64_t in_part = element % count;
     Byte* part = parts + element / count * encoded_bytes(count);
     codes = part + in_part;
@@ -21,30 +21,30 @@ struct BlockPlace {
   Byte* scale;
 };
 
-using Values = float[kBlockElements];
+using BlockValues = float[kBlockElements];
 
 const HostLoops& loops() {
   static const HostLoops& best = host_loops(best_isa());
   return best;
 }
 
-void load(const Encode& what, int64_t element, float* values) {
-  const auto* from = static_cast<const std::byte*>(what.from) + element * element_bytes(what.from_dtype);
-  if (what.from_dtype == DType::kFloat32) {
+void load(const Encode& args, int64_t element, float* values) {
+  const auto* from = static_cast<const std::byte*>(args.from) + element * element_bytes(args.from_dtype);
+  if (args.from_dtype == DType::kFloat32) {
     loops().copy(values, from, kBlockElements * static_cast<int64_t>(sizeof(float)));
   } else {
-    loops().cast(values, DType::kFloat32, from, what.from_dtype, kBlockElements);
+    loops().cast(values, DType::kFloat32, from, args.from_dtype, kBlockElements);
   }
 }
 
-void decode_block(const BlockPlace<const std::byte>& from, float* values) {
+void decode_block(const EncodedBlock<const std::byte>& from, float* values) {
   const float scale = *reinterpret_cast<const float*>(from.scale);
   const auto* codes = reinterpret_cast<const int8_t*>(from.codes);
   for (int64_t i = 0; i < kBlockElements; ++i) values[i] = static_cast<float>(codes[i]) * scale;
 }
 
 /// And leaves in `values` what is not said by it; nothing, where that says nothing.
-void encode_block(float* values, const BlockPlace<std::byte>& to) {
+void encode_block(float* values, const EncodedBlock<std::byte>& to) {
   int32_t largest = 0;
   for (int64_t i = 0; i < kBlockElements; ++i) {
     const auto magnitude = static_cast<int32_t>(float_bits(values[i]) & 0x7fffffffu);
@@ -67,29 +67,29 @@ void encode_block(float* values, const BlockPlace<std::byte>& to) {
 
 }  // namespace
 
-void encode_blocks(const Encode& what, int64_t begin, int64_t end) {
-  alignas(64) Values values, carried;
+void encode_blocks(const Encode& args, int64_t begin, int64_t end) {
+  alignas(64) BlockValues values, carried;
   for (int64_t element = begin; element < end; element += kBlockElements) {
-    load(what, element, values);
-    if (what.carried != nullptr) {
-      decode_block({what.carried, what.count, element}, carried);
+    load(args, element, values);
+    if (args.carried != nullptr) {
+      decode_block({args.carried, args.count, element}, carried);
       for (int64_t i = 0; i < kBlockElements; ++i) values[i] += carried[i];
     }
-    encode_block(values, {what.to, what.count, element});
-    if (what.carried != nullptr) encode_block(values, {what.carried, what.count, element});
+    encode_block(values, {args.to, args.count, element});
+    if (args.carried != nullptr) encode_block(values, {args.carried, args.count, element});
   }
 }
 
-void decode_blocks(const Decode& what, int64_t begin, int64_t end) {
-  alignas(64) Values values;
+void decode_blocks(const Decode& args, int64_t begin, int64_t end) {
+  alignas(64) BlockValues values;
   for (int64_t element = begin; element < end; element += kBlockElements) {
-    auto* to = static_cast<std::byte*>(what.to) + element * element_bytes(what.to_dtype);
-    const BlockPlace<const std::byte> from(what.from, what.count, element);
-    if (what.to_dtype == DType::kFloat32) {
+    auto* to = static_cast<std::byte*>(args.to) + element * element_bytes(args.to_dtype);
+    const EncodedBlock<const std::byte> from(args.from, args.count, element);
+    if (args.to_dtype == DType::kFloat32) {
       decode_block(from, reinterpret_cast<float*>(to));
     } else {
       decode_block(from, values);
-      loops().cast(to, what.to_dtype, values, DType::kFloat32, kBlockElements);
+      loops().cast(to, args.to_dtype, values, DType::kFloat32, kBlockElements);
     }
   }
 }

@@ -6,7 +6,7 @@
 namespace aliquot {
 
 /// Elements [begin, end) of all parts, counted through; `begin` and `end` are multiples of kBlockElements.
-void encode_blocks(const Encode& what, int64_t begin, int64_t end);
-void decode_blocks(const Decode& what, int64_t begin, int64_t end);
+void encode_blocks(const Encode& args, int64_t begin, int64_t end);
+void decode_blocks(const Decode& args, int64_t begin, int64_t end);
 
 }  // namespace aliquot

@@ -8,12 +8,12 @@
 
 namespace aliquot {
 
-Isa choose_isa(const char* wanted, Isa highest) {
-  if (wanted == nullptr || *wanted == '\0') return highest;
+Isa choose_isa(const char* requested_name, Isa highest) {
+  if (requested_name == nullptr || *requested_name == '\0') return highest;
   for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
-    if (wanted == name(isa)) return isa < highest ? isa : highest;
+    if (requested_name == name(isa)) return isa < highest ? isa : highest;
   }
-  throw UsageError("ALIQUOT_ISA is \"" + std::string(wanted) + "\"; it takes plain, avx2 or avx512");
+  throw UsageError("ALIQUOT_ISA is \"" + std::string(requested_name) + "\"; it takes plain, avx2 or avx512");
 }
 
 std::span<const Isa> available_isas() { return processor_isas(); }

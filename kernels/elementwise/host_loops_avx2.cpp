@@ -59,9 +59,9 @@ struct Avx2 {
     return pack(_mm256_srli_epi32(rounded, 16));
   }
   static __m128i low(F x) { return pack(_mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0xffff))); }
-  template <bool kPastCaches>
-  static void put_bits(void* p, __m128i x) {
-    if constexpr (kPastCaches) {
+  template <bool kNonTemporal>
+  static void store_bits(void* p, __m128i x) {
+    if constexpr (kNonTemporal) {
       _mm_stream_si128(static_cast<__m128i*>(p), x);
     } else {
       _mm_storeu_si128(static_cast<__m128i*>(p), x);
@@ -84,10 +84,10 @@ struct Avx2 {
   }
 
   // Whole registers from an aligned `to`; how many bytes that was.
-  static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool past_caches) {
+  static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m256i x = _mm256_set1_epi64x(static_cast<int64_t>(pattern));
     int64_t i = 0;
-    if (past_caches) {
+    if (non_temporal) {
       for (; i + 32 <= size_bytes; i += 32) _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), x);
       fence();
     }

@@ -30,8 +30,8 @@ struct Avx512 {
   static __m256i to_fp16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
-  static void store(Bf16* p, F x) { put_bits<false>(p, to_bf16(x)); }
-  static void store(Fp16* p, F x) { put_bits<false>(p, to_fp16(x)); }
+  static void store(Bf16* p, F x) { store_bits<false>(p, to_bf16(x)); }
+  static void store(Fp16* p, F x) { store_bits<false>(p, to_fp16(x)); }
   static void stream(float* p, F x) { _mm512_stream_ps(p, x); }
   static void stream(Bf16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_bf16(x)); }
   static void stream(Fp16* p, F x) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), to_fp16(x)); }
@@ -54,9 +54,9 @@ struct Avx512 {
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
   }
   static __m256i low(F x) { return _mm512_cvtepi32_epi16(_mm512_castps_si512(x)); }
-  template <bool kPastCaches>
-  static void put_bits(void* p, __m256i x) {
-    if constexpr (kPastCaches) {
+  template <bool kNonTemporal>
+  static void store_bits(void* p, __m256i x) {
+    if constexpr (kNonTemporal) {
       _mm256_stream_si256(static_cast<__m256i*>(p), x);
     } else {
       _mm256_storeu_si256(static_cast<__m256i*>(p), x);
@@ -77,10 +77,10 @@ struct Avx512 {
   }
 
   // Whole registers from an aligned `to`; how many bytes that was.
-  static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool past_caches) {
+  static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m512i x = _mm512_set1_epi64(static_cast<int64_t>(pattern));
     int64_t i = 0;
-    if (past_caches) {
+    if (non_temporal) {
       for (; i + 64 <= size_bytes; i += 64) _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), x);
       fence();
     }

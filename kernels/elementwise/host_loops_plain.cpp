@@ -16,7 +16,7 @@
 namespace aliquot {
 namespace {
 
-[[noreturn]] void refuse(std::string_view loop, DType dtype) {
+[[noreturn]] void throw_unsupported_dtype(std::string_view loop, DType dtype) {
   throw std::logic_error(std::string(loop) + " does not take " + std::string(name(dtype)));
 }
 
@@ -35,7 +35,7 @@ void with_type(std::string_view loop, DType dtype, Work work) {
     case DType::kFloat32: return work(Fp32Element{});
     case DType::kBFloat16: return work(Bf16Element{});
     case DType::kFloat16: return work(Fp16Element{});
-    default: refuse(loop, dtype);
+    default: throw_unsupported_dtype(loop, dtype);
   }
 }
 
@@ -171,7 +171,7 @@ int64_t find_nonfinite(const void* x, DType dtype, int64_t count) {
     case DType::kFloat32: return find_exponent<uint32_t>(x, 0x7f800000u, count);
     case DType::kBFloat16: return find_exponent<uint16_t>(x, 0x7f80u, count);
     case DType::kFloat16: return find_exponent<uint16_t>(x, 0x7c00u, count);
-    default: refuse("find_nonfinite", dtype);
+    default: throw_unsupported_dtype("find_nonfinite", dtype);
   }
 }
 

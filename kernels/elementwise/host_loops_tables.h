@@ -16,8 +16,8 @@ const HostLoops& avx512_loops();
 std::span<const Isa> processor_isas();
 const HostLoops& processor_loops(Isa isa);
 
-/// What best_isa() says, where ALIQUOT_ISA is `wanted` (null where it is not set) and the processor's highest is `highest`.
-Isa choose_isa(const char* wanted, Isa highest);
+/// What best_isa() says, where ALIQUOT_ISA is `requested_name` (null where it is not set) and the processor's highest is `highest`.
+Isa choose_isa(const char* requested_name, Isa highest);
 
 /// TreeSum::bases, taken apart.
 struct TreeSources {

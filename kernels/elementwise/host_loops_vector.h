@@ -8,7 +8,7 @@
 //
 // V: kLanes floats. F: that register. load(p), store(p, F), stream(p, F) for float, Bf16 and Fp16 elements (stream goes
 // past the caches and wants p aligned to the register's bytes of that type); add, mul, broadcast; sum_lanes(F) halving;
-// high, low, put_bits<past caches>, merge for the split master; any_nonfinite(p), any_exponent16(p, exponent); prefetch(p).
+// high, low, store_bits<past caches>, merge for the split master; any_nonfinite(p), any_exponent16(p, exponent); prefetch(p).
 
 #include <cstdint>
 
@@ -27,7 +27,7 @@ struct Fp16 {
 
 // Outputs of a call from this size on go past the caches: the next reader would not find them there anyway, and the
 // line need not be read before it is overwritten.
-constexpr int64_t kStreamBytes = int64_t{4} << 20;
+constexpr int64_t kNonTemporalThresholdBytes = int64_t{4} << 20;
 
 constexpr int64_t bytes_of(DType dtype) {
   return dtype == DType::kFloat64 ? 8 : dtype == DType::kFloat32 ? 4 : dtype == DType::kUInt8 ? 1 : 2;
@@ -94,7 +94,7 @@ struct Loops {
   template <class To, class From>
   static void cast_range(To* to, DType to_dtype, const From* from, DType from_dtype, int64_t count) {
     int64_t i = 0;
-    if (count * static_cast<int64_t>(sizeof(To)) >= kStreamBytes) {
+    if (count * static_cast<int64_t>(sizeof(To)) >= kNonTemporalThresholdBytes) {
       i = elements_before_aligned(to);
       plain_loops().cast(to, to_dtype, from, from_dtype, i);
       i = convert_streaming(to, from, i, count);
@@ -125,45 +125,45 @@ struct Loops {
     }
   }
 
-  template <bool kPastCaches, bool kWithLow>
+  template <bool kNonTemporal, bool kWithLow>
   static int64_t split_vectors(uint16_t* high, int16_t* low, const float* master, int64_t count) {
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       prefetch_ahead<V>(master + i);
       const F x = V::load(master + i);
-      V::template put_bits<kPastCaches>(high + i, V::high(x));
-      if constexpr (kWithLow) V::template put_bits<kPastCaches>(low + i, V::low(x));
+      V::template store_bits<kNonTemporal>(high + i, V::high(x));
+      if constexpr (kWithLow) V::template store_bits<kNonTemporal>(low + i, V::low(x));
     }
-    if constexpr (kPastCaches) V::fence();
+    if constexpr (kNonTemporal) V::fence();
     return i;
   }
 
   static void split(uint16_t* high, int16_t* low, const float* master, int64_t count) {
-    const bool past_caches = 2 * count >= kStreamBytes && is_aligned(high) && is_aligned(low);
+    const bool non_temporal = 2 * count >= kNonTemporalThresholdBytes && is_aligned(high) && is_aligned(low);
     if (low == nullptr) {
-      const auto vectors = past_caches ? split_vectors<true, false> : split_vectors<false, false>;
+      const auto vectors = non_temporal ? split_vectors<true, false> : split_vectors<false, false>;
       const int64_t done = vectors(high, low, master, count);
       return plain_loops().split(high + done, nullptr, master + done, count - done);
     }
-    const auto vectors = past_caches ? split_vectors<true, true> : split_vectors<false, true>;
+    const auto vectors = non_temporal ? split_vectors<true, true> : split_vectors<false, true>;
     const int64_t done = vectors(high, low, master, count);
     plain_loops().split(high + done, low + done, master + done, count - done);
   }
 
   static void merge(float* master, const uint16_t* high, const int16_t* low, int64_t count) {
-    const bool past_caches = 4 * count >= kStreamBytes && is_aligned(master);
+    const bool non_temporal = 4 * count >= kNonTemporalThresholdBytes && is_aligned(master);
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       prefetch_ahead<V>(high + i);
       prefetch_ahead<V>(low + i);
       const F x = V::merge(high + i, low + i);
-      if (past_caches) {
+      if (non_temporal) {
         V::stream(master + i, x);
       } else {
         V::store(master + i, x);
       }
     }
-    if (past_caches) V::fence();
+    if (non_temporal) V::fence();
     plain_loops().merge(master + i, high + i, low + i, count - i);
   }
 
@@ -192,7 +192,8 @@ struct Loops {
     const int64_t head = elements_before_aligned(out);
     const uint64_t pattern = fill_pattern(dtype, value);
     plain_loops().fill(out, dtype, value, head / bytes_of(dtype));
-    const int64_t done = head + V::fill_bytes(out + head, pattern, size_bytes - head, size_bytes >= kStreamBytes);
+    const int64_t done =
+        head + V::fill_bytes(out + head, pattern, size_bytes - head, size_bytes >= kNonTemporalThresholdBytes);
     plain_loops().fill(out + done, dtype, value, (size_bytes - done) / bytes_of(dtype));
   }
 };

@@ -11,11 +11,11 @@ namespace aliquot {
 namespace {
 
 // Elements of a sum that are worked on at once: all partial sums of a chunk stay in the second-level cache.
-constexpr int64_t kChunk = 4 * kBlockElements;
-constexpr int kStackLevels = 11;  // 4096 sources, 8 to a group, and the group in hand
-static_assert((int64_t{8} << (kStackLevels - 2)) >= kMaxTreeSources);
+constexpr int64_t kChunkElements = 4 * kBlockElements;
+constexpr int kMaxStackDepth = 11;  // 4096 sources, 8 to a group, and the group in hand
+static_assert((int64_t{8} << (kMaxStackDepth - 2)) >= kMaxTreeSources);
 
-constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <class V>
 struct SumLoops {
@@ -25,19 +25,19 @@ struct SumLoops {
   // The halving tree seen from its root: position j of the row that has `width` vectors is the sum of positions j and
   // j + width of the row that has twice as many, down to the 256 squares.
   template <int kPosition, int kWidth>
-  static F halved(const float* x) {
+  static F halving_sum(const float* x) {
     if constexpr (kWidth * kLanes == kBlockElements) {
       prefetch_ahead<V>(x + kPosition * kLanes);
       const F v = V::load(x + kPosition * kLanes);
       return V::mul(v, v);
     } else {
-      return V::add(halved<kPosition, 2 * kWidth>(x), halved<kPosition + kWidth, 2 * kWidth>(x));
+      return V::add(halving_sum<kPosition, 2 * kWidth>(x), halving_sum<kPosition + kWidth, 2 * kWidth>(x));
     }
   }
 
   static void block_squares(double* sums, const float* x, int64_t count) {
     int64_t i = 0;
-    for (; i + kBlockElements <= count; i += kBlockElements) *sums++ = V::sum_lanes(halved<0, 1>(x + i));
+    for (; i + kBlockElements <= count; i += kBlockElements) *sums++ = V::sum_lanes(halving_sum<0, 1>(x + i));
     plain_loops().block_squares(sums, x + i, count - i);
   }
 
@@ -80,16 +80,16 @@ struct SumLoops {
   template <class From>
   static void sum_many(float* out, const TreeSources& sources, int64_t offset_bytes, int64_t count) {
     if (sources.count <= 8) return sum_up_to_8<From>(out, sources.bases, sources.count, offset_bytes, count);
-    alignas(64) float stack[kStackLevels][kChunk];
+    alignas(64) float stack[kMaxStackDepth][kChunkElements];
     int depth = 0;
     for (int64_t group = 0; group * 8 < sources.count; ++group) {
-      const int64_t group_count = smaller(8, sources.count - group * 8);
+      const int64_t group_count = min_int64(8, sources.count - group * 8);
       sum_up_to_8<From>(stack[depth++], sources.bases + group * 8, group_count, offset_bytes, count);
       for (int64_t carry = group + 1; carry % 2 == 0; carry /= 2, --depth)
         join(stack[depth - 2], stack[depth - 1], count);
     }
     for (; depth > 1; --depth) join(stack[depth - 2], stack[depth - 1], count);
-    put(out, stack[0], count, false);
+    store_row(out, stack[0], count, false);
   }
 
   static void join(float* left, const float* right, int64_t count) {
@@ -98,10 +98,10 @@ struct SumLoops {
 
   // Whether the sum goes past the caches: it is large, and no source's lines are there already.
   template <class To, class From>
-  static bool streams(const TreeSum& sum, const TreeSources& sources, const To* to) {
+  static bool should_store_non_temporal(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);
     const auto end = reinterpret_cast<uintptr_t>(to + sum.count);
-    if (end - begin < static_cast<uintptr_t>(kStreamBytes)) return false;
+    if (end - begin < static_cast<uintptr_t>(kNonTemporalThresholdBytes)) return false;
     for (int64_t r = 0; r < sources.count; ++r) {
       const auto source = reinterpret_cast<uintptr_t>(sources.bases[r] + sum.offset_bytes);
       if (source < end && begin < source + static_cast<uintptr_t>(sum.count) * sizeof(From)) return false;
@@ -112,26 +112,26 @@ struct SumLoops {
   // A chunk is finished in fp32, where the epilogue sees it: in place if that is what `to` is, else on the stack.
   template <class To, class From>
   static void sum_chunks(const TreeSum& sum, To* to, int64_t begin, int64_t end) {
-    alignas(64) float staged[kChunk];
+    alignas(64) float staged[kChunkElements];
     const TreeSources sources = tree_sources(sum);
-    const bool past_caches = streams<To, From>(sum, sources, to);
-    for (int64_t first = begin; first < end; first += kChunk) {
-      const int64_t count = smaller(kChunk, end - first);
+    const bool non_temporal = should_store_non_temporal<To, From>(sum, sources, to);
+    for (int64_t first = begin; first < end; first += kChunkElements) {
+      const int64_t count = min_int64(kChunkElements, end - first);
       float* out = staged;
-      if constexpr (sizeof(To) == sizeof(float)) out = past_caches ? staged : to + first;
+      if constexpr (sizeof(To) == sizeof(float)) out = non_temporal ? staged : to + first;
       sum_many<From>(out, sources, sum.offset_bytes + first * static_cast<int64_t>(sizeof(From)), count);
       if (sum.factor != 1.0f) Loops<V>::scale(out, sum.factor, count);
       if (sum.block_squares != nullptr) block_squares(sum.block_squares + first / kBlockElements, out, count);
-      if (out == staged) put(to + first, staged, count, past_caches);
+      if (out == staged) store_row(to + first, staged, count, non_temporal);
     }
-    if (past_caches) V::fence();
+    if (non_temporal) V::fence();
   }
 
   // What goes past the caches goes in whole lines: the ends of an unaligned row are written by plain vectors, which lap
   // over the first and the last of them. `from` lies elsewhere, so writing an element twice writes it alike.
   template <class To>
-  static void put(To* to, const float* from, int64_t count, bool past_caches) {
-    if (past_caches) {
+  static void store_row(To* to, const float* from, int64_t count, bool non_temporal) {
+    if (non_temporal) {
       const int64_t head = elements_before_aligned(to);
       for (int64_t i = 0; i < head; i += kLanes) V::store(to + i, V::load(from + i));
       int64_t i = head;

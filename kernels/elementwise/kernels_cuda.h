@@ -22,7 +22,7 @@ void merge(Stream& stream, float* master, const uint16_t* high, const int16_t* l
 void sum_tree(Stream& stream, const TreeSum& sum);
 void block_squares(Stream& stream, double* sums, const float* x, int64_t count);
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count);
-void encode(Stream& stream, const Encode& what);
-void decode(Stream& stream, const Decode& what);
+void encode(Stream& stream, const Encode& args);
+void decode(Stream& stream, const Decode& args);
 
 }  // namespace aliquot::cuda

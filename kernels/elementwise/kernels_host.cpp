@@ -22,7 +22,7 @@ constexpr int64_t kGrainElements = 16 * kBlockElements;
 template <typename Body>
 void run(Stream& stream, int64_t count, Body body) {
   if (count == 0) return;
-  HostStream& lane = host(stream);
+  HostStream& lane = as_host_stream(stream);
   lane.run([&pool = lane.pool(), count, body] { pool.for_ranges(count, kGrainElements, body); });
 }
 
@@ -85,7 +85,7 @@ void block_squares(Stream& stream, double* sums, const float* x, int64_t count) 
 
 /// Ranges are searched apart; the least index found stays.
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
-  host(stream).run([first, count] { *first = count; });
+  as_host_stream(stream).run([first, count] { *first = count; });
   run(stream, count, [=](int64_t begin, int64_t end) {
     const int64_t found = loops().find_nonfinite(at(x, dtype, begin), dtype, end - begin);
     if (found == end - begin) return;
@@ -95,12 +95,12 @@ void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, 
   });
 }
 
-void encode(Stream& stream, const Encode& what) {
-  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { encode_blocks(what, begin, end); });
+void encode(Stream& stream, const Encode& args) {
+  run(stream, args.part_count * args.count, [args](int64_t begin, int64_t end) { encode_blocks(args, begin, end); });
 }
 
-void decode(Stream& stream, const Decode& what) {
-  run(stream, what.part_count * what.count, [what](int64_t begin, int64_t end) { decode_blocks(what, begin, end); });
+void decode(Stream& stream, const Decode& args) {
+  run(stream, args.part_count * args.count, [args](int64_t begin, int64_t end) { decode_blocks(args, begin, end); });
 }
 
 }  // namespace

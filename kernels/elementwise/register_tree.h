@@ -8,7 +8,7 @@ namespace aliquot {
 
 /// Leaves [first, first + 8) as far as there are any, at least one: loads all, then adds. `first` is a multiple of 8.
 template <class Value, class Leaf>
-ALIQUOT_HOST_DEVICE Value tree_of_8(int first, int count, const Leaf& leaf) {
+ALIQUOT_HOST_DEVICE Value sum_of_8(int first, int count, const Leaf& leaf) {
   Value v[8] = {};
   ALIQUOT_UNROLL
   for (int j = 0; j < 8; ++j) {
@@ -27,11 +27,11 @@ ALIQUOT_HOST_DEVICE Value tree_of_8(int first, int count, const Leaf& leaf) {
 /// The sum of leaf(0) to leaf(count - 1), count from 1 to 8 * 2^(kLevels - 1). After g groups of eight, partial[level]
 /// holds a subtree of 2^level groups wherever g has that bit: a binary counter whose carries are additions.
 template <class Value, int kLevels, class Leaf>
-ALIQUOT_HOST_DEVICE Value aligned_tree(int count, const Leaf& leaf) {
+ALIQUOT_HOST_DEVICE Value aligned_tree_sum(int count, const Leaf& leaf) {
   Value partial[kLevels] = {};
   const int group_count = (count + 7) / 8;
   for (int group = 0; group < group_count; ++group) {
-    Value carry = tree_of_8<Value>(8 * group, count, leaf);
+    Value carry = sum_of_8<Value>(8 * group, count, leaf);
     bool placed = false;
     ALIQUOT_UNROLL
     for (int level = 0; level < kLevels; ++level) {

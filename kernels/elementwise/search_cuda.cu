@@ -10,7 +10,7 @@ namespace aliquot::cuda {
 namespace {
 
 // Four elements from `first` on, as far as there are any.
-__device__ Pack<float, kPackElements> load_some(const float* x, int64_t first, int64_t count, bool aligned) {
+__device__ Pack<float, kPackElements> load_partial(const float* x, int64_t first, int64_t count, bool aligned) {
   if (aligned && first + kPackElements <= count) return load_pack<kPackElements>(x + first);
   Pack<float, kPackElements> pack = {};
   for (int k = 0; k < kPackElements; ++k) {
@@ -19,13 +19,13 @@ __device__ Pack<float, kPackElements> load_some(const float* x, int64_t first, i
   return pack;
 }
 
-__global__ void square_blocks(double* sums, const float* x, int64_t count, bool aligned) {
+__global__ void sum_block_squares(double* sums, const float* x, int64_t count, bool aligned) {
   const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
   for (int64_t block = launch_warp(); block < block_count; block += launch_warp_stride()) {
     const int64_t first = block * kBlockElements + kPackElements * warp_lane();
     BlockPart part;
-    part.low = load_some(x, first, count, aligned);
-    part.high = load_some(x, first + kHalfBlock, count, aligned);
+    part.low = load_partial(x, first, count, aligned);
+    part.high = load_partial(x, first + kHalfBlockElements, count, aligned);
     const float sum = block_square_sum(part, first, count);
     if (warp_lane() == 0) sums[block] = static_cast<double>(sum);
   }
@@ -52,7 +52,7 @@ struct FindNonfinite {
 };
 
 template <class Bits>
-void find(Stream& stream, int64_t* first, const void* x, Bits exponent, int64_t count) {
+void launch_find_nonfinite(Stream& stream, int64_t* first, const void* x, Bits exponent, int64_t count) {
   const auto* elements = static_cast<const Bits*>(x);
   auto* least = reinterpret_cast<unsigned long long*>(first);
   launch_elements(stream, "find_nonfinite", count, FindNonfinite<Bits>{elements, exponent, least}, elements);
@@ -64,7 +64,8 @@ void block_squares(Stream& stream, double* sums, const float* x, int64_t count) 
   if (count <= 0) return;
   const int64_t block_count = (count + kBlockElements - 1) / kBlockElements;
   const bool aligned = elements_before_packs(x) == 0;
-  start_kernel(stream, "block_squares", launch_grid(block_count * kLanes), square_blocks, sums, x, count, aligned);
+  start_kernel(stream, "block_squares", launch_grid(block_count * kLanesPerWarp), sum_block_squares, sums, x, count,
+               aligned);
 }
 
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
@@ -73,10 +74,10 @@ void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, 
   }
   start_kernel(stream, "find_nonfinite", {1, 1}, set_count, first, count);
   switch (dtype) {
-    case DType::kFloat64: return find<uint64_t>(stream, first, x, 0x7ff0000000000000u, count);
-    case DType::kFloat32: return find<uint32_t>(stream, first, x, 0x7f800000u, count);
-    case DType::kBFloat16: return find<uint16_t>(stream, first, x, 0x7f80u, count);
-    default: return find<uint16_t>(stream, first, x, 0x7c00u, count);
+    case DType::kFloat64: return launch_find_nonfinite<uint64_t>(stream, first, x, 0x7ff0000000000000u, count);
+    case DType::kFloat32: return launch_find_nonfinite<uint32_t>(stream, first, x, 0x7f800000u, count);
+    case DType::kBFloat16: return launch_find_nonfinite<uint16_t>(stream, first, x, 0x7f80u, count);
+    default: return launch_find_nonfinite<uint16_t>(stream, first, x, 0x7c00u, count);
   }
 }
 

@@ -25,10 +25,10 @@ struct SumArguments {
 };
 
 // A lane's four elements, to be added lane by lane.
-struct Sum {
+struct QuadSum {
   Quad quad;
-  __device__ friend Sum operator+(const Sum& a, const Sum& b) {
-    Sum sum;
+  __device__ friend QuadSum operator+(const QuadSum& a, const QuadSum& b) {
+    QuadSum sum;
     for (int k = 0; k < kPackElements; ++k) sum.quad.lane[k] = a.quad.lane[k] + b.quad.lane[k];
     return sum;
   }
@@ -39,9 +39,9 @@ template <class From>
 struct Leaf {
   const SumArguments& arguments;
   int64_t first;
-  __device__ Sum operator()(int r) const {
+  __device__ QuadSum operator()(int r) const {
     const auto* source = reinterpret_cast<const typename From::Storage*>(arguments.sources[r]) + first;
-    Sum sum = {};
+    QuadSum sum = {};
     if (arguments.aligned && first + kPackElements <= arguments.count) {
       const auto pack = load_pack<kPackElements>(source);
       for (int k = 0; k < kPackElements; ++k) sum.quad.lane[k] = From::load(pack.lane[k]);
@@ -55,7 +55,7 @@ struct Leaf {
 };
 
 template <class To>
-__device__ void put(const SumArguments& arguments, int64_t first, const Quad& quad) {
+__device__ void store_quad(const SumArguments& arguments, int64_t first, const Quad& quad) {
   auto* to = static_cast<typename To::Storage*>(arguments.to) + first;
   if (arguments.aligned && first + kPackElements <= arguments.count) {
     Pack<typename To::Storage, kPackElements> pack;
@@ -68,37 +68,37 @@ __device__ void put(const SumArguments& arguments, int64_t first, const Quad& qu
   }
 }
 
-__device__ void put(const SumArguments& arguments, int64_t first, const Quad& quad) {
+__device__ void store_quad(const SumArguments& arguments, int64_t first, const Quad& quad) {
   switch (arguments.to_dtype) {
-    case DType::kFloat32: return put<Fp32Element>(arguments, first, quad);
-    case DType::kBFloat16: return put<Bf16Element>(arguments, first, quad);
-    default: return put<Fp16Element>(arguments, first, quad);
+    case DType::kFloat32: return store_quad<Fp32Element>(arguments, first, quad);
+    case DType::kBFloat16: return store_quad<Bf16Element>(arguments, first, quad);
+    default: return store_quad<Fp16Element>(arguments, first, quad);
   }
 }
 
-// kKnownCount sources, or as many as the arguments say if it is 0.
-template <class From, int kKnownCount>
-__device__ Quad finished(const SumArguments& arguments, int64_t first) {
+// kStaticSourceCount sources, or as many as the arguments say if it is 0.
+template <class From, int kStaticSourceCount>
+__device__ Quad sum_quad(const SumArguments& arguments, int64_t first) {
   constexpr int kLevels = 6;
   static_assert((8 << (kLevels - 1)) >= kMaxTreeSources);
-  const int source_count = kKnownCount == 0 ? arguments.source_count : kKnownCount;
-  Quad quad = aligned_tree<Sum, kLevels>(source_count, Leaf<From>{arguments, first}).quad;
+  const int source_count = kStaticSourceCount == 0 ? arguments.source_count : kStaticSourceCount;
+  Quad quad = aligned_tree_sum<QuadSum, kLevels>(source_count, Leaf<From>{arguments, first}).quad;
   if (arguments.factor != 1.0f) {
     for (float& lane : quad.lane) lane *= arguments.factor;
   }
   return quad;
 }
 
-template <class From, int kKnownCount>
+template <class From, int kStaticSourceCount>
 __global__ void sum_blocks(const __grid_constant__ SumArguments arguments) {
   const int64_t block_count = (arguments.count + kBlockElements - 1) / kBlockElements;
   for (int64_t block = launch_warp(); block < block_count; block += launch_warp_stride()) {
     const int64_t first = block * kBlockElements + kPackElements * warp_lane();
     BlockPart part;
-    part.low = finished<From, kKnownCount>(arguments, first);
-    part.high = finished<From, kKnownCount>(arguments, first + kHalfBlock);
-    put(arguments, first, part.low);
-    put(arguments, first + kHalfBlock, part.high);
+    part.low = sum_quad<From, kStaticSourceCount>(arguments, first);
+    part.high = sum_quad<From, kStaticSourceCount>(arguments, first + kHalfBlockElements);
+    store_quad(arguments, first, part.low);
+    store_quad(arguments, first + kHalfBlockElements, part.high);
     if (arguments.block_squares == nullptr) continue;
     const float sum = block_square_sum(part, first, arguments.count);
     if (warp_lane() == 0) arguments.block_squares[block] = static_cast<double>(sum);
@@ -116,12 +116,12 @@ void launch(Stream& stream, const SumArguments& arguments) {
       default: return sum_blocks<From, 0>;
     }
   }();
-  start_kernel(stream, "sum_tree", launch_grid(block_count * kLanes), kernel, arguments);
+  start_kernel(stream, "sum_tree", launch_grid(block_count * kLanesPerWarp), kernel, arguments);
 }
 
 bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16; }
 
-void require_possible(const TreeSum& sum) {
+void require_valid(const TreeSum& sum) {
   if (sum.bases.empty() || sum.bases.size() > kMaxTreeSources) {
     throw std::logic_error("sum_tree on a GPU takes 1 to " + std::to_string(kMaxTreeSources) + " sources, not " +
                            std::to_string(sum.bases.size()));
@@ -138,7 +138,7 @@ bool aligned_to_pack(const void* at, DType dtype) {
 }  // namespace
 
 void sum_tree(Stream& stream, const TreeSum& sum) {
-  require_possible(sum);
+  require_valid(sum);
   if (sum.count <= 0) return;
   SumArguments arguments{};
   arguments.source_count = static_cast<int>(sum.bases.size());

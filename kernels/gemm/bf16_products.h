@@ -9,16 +9,16 @@ namespace aliquot {
 /// All multiply exactly and sum in fp32, in orders of their own; pairs and tiles take subnormals for zero. kWidened: in fp32, by what multiplies that. kPairs: by
 /// instructions that add two products to a sum (AVX512_BF16), which Intel's processors run no faster than kWidened.
 /// kTiles: by those that multiply tiles (AMX).
-enum class Bf16Products : uint8_t { kWidened, kPairs, kTiles };
+enum class Bf16ProductMethod : uint8_t { kWidened, kPairs, kTiles };
 
 /// The word that ALIQUOT_BF16_PRODUCTS takes: "widened", "pairs", "tiles".
-std::string_view name(Bf16Products how);
+std::string_view name(Bf16ProductMethod method);
 
 /// Whether this processor, and its kernel, can. Asking for tiles asks the kernel for leave to use them, for the whole process.
-bool has_bf16_products(Bf16Products how);
+bool supports_bf16_product_method(Bf16ProductMethod method);
 
 /// The quickest here, or what the environment variable ALIQUOT_BF16_PRODUCTS asks for; read once. Throws UsageError if that
 /// is no such word, or cannot be had.
-Bf16Products bf16_products();
+Bf16ProductMethod selected_bf16_product_method();
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int kWidth = 16, kLaneStep = 16;
+constexpr int kWidth = 16, kLaneMultiple = 16;
 
 }  // namespace
 }  // namespace aliquot
@@ -15,119 +15,120 @@ constexpr int kWidth = 16, kLaneStep = 16;
 namespace aliquot {
 namespace {
 
-constexpr int kEdge = 16;                        // rows of a tile, and lanes of its row
-constexpr int kTile = kEdge * kEdge;             // lanes
-constexpr int64_t kRow = kEdge * sizeof(float);  // bytes
+constexpr int kTileEdge = 16;                                 // rows of a tile, and lanes of its row
+constexpr int kTileLanes = kTileEdge * kTileEdge;             // lanes
+constexpr int64_t kTileRowBytes = kTileEdge * sizeof(float);  // bytes
 
 /// Every tile is whole: operands are filled up with zeros.
-struct alignas(64) TileShapes {
+struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {kRow, kRow, kRow, kRow, kRow, kRow, kRow, kRow};
-  uint8_t rows[16] = {kEdge, kEdge, kEdge, kEdge, kEdge, kEdge, kEdge, kEdge};
+  uint16_t row_bytes[16] = {kTileRowBytes, kTileRowBytes, kTileRowBytes, kTileRowBytes,
+                            kTileRowBytes, kTileRowBytes, kTileRowBytes, kTileRowBytes};
+  uint8_t rows[16] = {kTileEdge, kTileEdge, kTileEdge, kTileEdge, kTileEdge, kTileEdge, kTileEdge, kTileEdge};
 };
-static_assert(sizeof(TileShapes) == 64);
-constexpr TileShapes kTileShapes;
+static_assert(sizeof(TileConfig) == 64);
+constexpr TileConfig kTileConfig;
 
 /// Compilers do not see that tiles are loaded from memory and stored there.
-[[gnu::always_inline]] inline void settle_memory() { __asm__ volatile("" ::: "memory"); }
+[[gnu::always_inline]] inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
 /// A tile of a: 16 rows of 16 lanes each. It is what b's layout gives, turned over.
-void lay_out_a_tile(const Strip& strip, int64_t row, int64_t lane, float* to) {
-  const bool whole = row + kEdge <= strip.count && 2 * (lane + kEdge) <= strip.depth;
-  if (whole && !strip.along) {
-    for (int64_t i = 0; i < kEdge; ++i)
-      std::memcpy(to + i * kEdge, elements(strip) + (row + i) * strip.stride + 2 * lane, kRow);
+void pack_a_tile(const OperandStrip& strip, int64_t row, int64_t lane, float* to) {
+  const bool whole = row + kTileEdge <= strip.count && 2 * (lane + kTileEdge) <= strip.depth;
+  if (whole && !strip.depth_major) {
+    for (int64_t i = 0; i < kTileEdge; ++i)
+      std::memcpy(to + i * kTileEdge, elements(strip) + (row + i) * strip.stride + 2 * lane, kTileRowBytes);
     return;
   }
   if (!whole) {
-    for (int64_t i = 0; i < kEdge; ++i) {
-      for (int64_t k = 0; k < kEdge; ++k) to[i * kEdge + k] = pair_at(strip, row + i, 2 * (lane + k));
+    for (int64_t i = 0; i < kTileEdge; ++i) {
+      for (int64_t k = 0; k < kTileEdge; ++k) to[i * kTileEdge + k] = pair_at(strip, row + i, 2 * (lane + k));
     }
     return;
   }
-  Register square[kEdge];
+  Register square[kTileEdge];
 #pragma GCC unroll 16
-  for (int64_t k = 0; k < kEdge; ++k) {
-    float pairs[kEdge];
-    pair_up<kEdge>(elements(strip) + 2 * (lane + k) * strip.stride + row, strip.stride, pairs);
+  for (int64_t k = 0; k < kTileEdge; ++k) {
+    float pairs[kTileEdge];
+    interleave_steps<kTileEdge>(elements(strip) + 2 * (lane + k) * strip.stride + row, strip.stride, pairs);
     square[k] = load<Register>(pairs);
   }
-  transpose<kEdge / 2, kEdge>(square);
+  transpose<kTileEdge / 2, kTileEdge>(square);
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kEdge; ++i) store(to + i * kEdge, square[i]);
+  for (int64_t i = 0; i < kTileEdge; ++i) store(to + i * kTileEdge, square[i]);
 }
 
-void lay_out_a(const Strip& strip, void* to_lanes) {
+void pack_a(const OperandStrip& strip, void* to_lanes) {
   auto* to = static_cast<float*>(to_lanes);
-  const int64_t lanes = lanes_of(strip.depth);
-  for (int64_t row = 0; row < strip.count; row += kEdge) {
-    for (int64_t lane = 0; lane < lanes; lane += kEdge)
-      lay_out_a_tile(strip, row, lane, to + row * lanes + lane * kEdge);
+  const int64_t lanes = lane_count(strip.depth);
+  for (int64_t row = 0; row < strip.count; row += kTileEdge) {
+    for (int64_t lane = 0; lane < lanes; lane += kTileEdge)
+      pack_a_tile(strip, row, lane, to + row * lanes + lane * kTileEdge);
   }
 }
 
 /// Two slivers of a by two of b, four tiles of sums.
-struct Slivers {
+struct SliverPairs {
   const float *a[2], *b[2];
 };
 
-void multiply_slivers(const Slivers& s, int64_t lanes, float* sums) {
+void multiply_slivers(const SliverPairs& s, int64_t lanes, float* sums) {
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t at = 0; at < lanes * kEdge; at += kTile) {
-    _tile_loadd(4, s.a[0] + at, kRow);
-    _tile_loadd(6, s.b[0] + at, kRow);
+  for (int64_t at = 0; at < lanes * kTileEdge; at += kTileLanes) {
+    _tile_loadd(4, s.a[0] + at, kTileRowBytes);
+    _tile_loadd(6, s.b[0] + at, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 6);
-    _tile_loadd(7, s.b[1] + at, kRow);
+    _tile_loadd(7, s.b[1] + at, kTileRowBytes);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, s.a[1] + at, kRow);
+    _tile_loadd(5, s.a[1] + at, kTileRowBytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, sums, kRow);
-  _tile_stored(1, sums + kTile, kRow);
-  _tile_stored(2, sums + 2 * kTile, kRow);
-  _tile_stored(3, sums + 3 * kTile, kRow);
-  settle_memory();
+  _tile_stored(0, sums, kTileRowBytes);
+  _tile_stored(1, sums + kTileLanes, kTileRowBytes);
+  _tile_stored(2, sums + 2 * kTileLanes, kTileRowBytes);
+  _tile_stored(3, sums + 3 * kTileLanes, kTileRowBytes);
+  compiler_barrier();
 }
 
 /// What of a tile of sums is the product's goes there.
-void put_tile(const SliverProduct& p, int64_t row, int64_t column, const float* sums) {
-  for (int64_t i = 0; i < kEdge && row + i < p.rows; ++i) {
+void store_tile(const SliverProduct& p, int64_t row, int64_t column, const float* sums) {
+  for (int64_t i = 0; i < kTileEdge && row + i < p.rows; ++i) {
     float* to = p.to + (row + i) * p.stride + column;
-    if (column + kEdge <= p.columns) {
+    if (column + kTileEdge <= p.columns) {
       const Register before = p.add ? load<Register>(to) : Register{};
-      store(to, fused(before, p.factor, load<Register>(sums + i * kEdge)));
+      store(to, fused_multiply_add(before, p.factor, load<Register>(sums + i * kTileEdge)));
       continue;
     }
     for (int64_t j = 0; column + j < p.columns; ++j) {
-      to[j] = __builtin_fmaf(p.factor, sums[i * kEdge + j], p.add ? to[j] : 0);
+      to[j] = __builtin_fmaf(p.factor, sums[i * kTileEdge + j], p.add ? to[j] : 0);
     }
   }
 }
 
 /// From `first`, which is a sliver's first row or column, this sliver and the next, or this one twice where it is the last.
-[[gnu::always_inline]] inline void two_slivers(const void* operand, int64_t first, int64_t count, int64_t lanes,
-                                               const float* (&slivers)[2]) {
+[[gnu::always_inline]] inline void get_sliver_pair(const void* operand, int64_t first, int64_t count, int64_t lanes,
+                                                   const float* (&slivers)[2]) {
   slivers[0] = static_cast<const float*>(operand) + first * lanes;
-  slivers[1] = first + kEdge < count ? slivers[0] + kEdge * lanes : slivers[0];
+  slivers[1] = first + kTileEdge < count ? slivers[0] + kTileEdge * lanes : slivers[0];
 }
 
 void multiply_block(const SliverProduct& p) {
-  const int64_t lanes = lanes_of(p.depth);
-  alignas(64) float sums[4 * kTile];
-  settle_memory();
-  _tile_loadconfig(&kTileShapes);
-  for (int64_t column = 0; column < p.columns; column += 2 * kEdge) {
-    Slivers slivers;
-    two_slivers(p.b, column, p.columns, lanes, slivers.b);
-    for (int64_t row = 0; row < p.rows; row += 2 * kEdge) {
-      two_slivers(p.a, row, p.rows, lanes, slivers.a);
+  const int64_t lanes = lane_count(p.depth);
+  alignas(64) float sums[4 * kTileLanes];
+  compiler_barrier();
+  _tile_loadconfig(&kTileConfig);
+  for (int64_t column = 0; column < p.columns; column += 2 * kTileEdge) {
+    SliverPairs slivers;
+    get_sliver_pair(p.b, column, p.columns, lanes, slivers.b);
+    for (int64_t row = 0; row < p.rows; row += 2 * kTileEdge) {
+      get_sliver_pair(p.a, row, p.rows, lanes, slivers.a);
       multiply_slivers(slivers, lanes, sums);
       for (int64_t tile = 0; tile < 4; ++tile)
-        put_tile(p, row + tile / 2 * kEdge, column + tile % 2 * kEdge, sums + tile * kTile);
+        store_tile(p, row + tile / 2 * kTileEdge, column + tile % 2 * kTileEdge, sums + tile * kTileLanes);
     }
   }
   _tile_release();
@@ -136,8 +137,9 @@ void multiply_block(const SliverProduct& p) {
 }  // namespace
 
 const ProductLoops& product_loops_amx() {
-  static constexpr ProductLoops kLoops{DType::kBFloat16,        Sums::kFused,  kEdge, kEdge, lay_out_a,
-                                       lay_out_in_pairs<kEdge>, multiply_block};
+  static constexpr ProductLoops kLoops{
+      DType::kBFloat16, SumRounding::kFused, kTileEdge, kTileEdge, pack_a, pack_strip_in_pairs<kTileEdge>,
+      multiply_block};
   return kLoops;
 }
 

@@ -9,12 +9,12 @@ constexpr int kSmallRows = 6, kSmallRegisters = 2;
 }  // namespace
 }  // namespace aliquot
 
-#include "kernels/gemm/layout.inc"
+#include "kernels/gemm/packing.inc"
 
 namespace aliquot {
 namespace {
 
-[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+[[gnu::always_inline]] inline Register fused_multiply_add(Register to, float factor, Register x) {
   return (Register)_mm256_fmadd_ps((__m256)x, _mm256_set1_ps(factor), (__m256)to);
 }
 
@@ -26,7 +26,7 @@ namespace {
 
 namespace aliquot {
 
-const ProductLoops& product_loops_avx2(Sums sums) { return loops_for(sums); }
+const ProductLoops& product_loops_avx2(SumRounding sums) { return loops_for(sums); }
 const SmallLoops& small_loops_avx2() { return kSmallLoops; }
 
 }  // namespace aliquot

@@ -13,7 +13,7 @@ constexpr int kSmallRows = 6, kSmallRegisters = 4;
 
 namespace aliquot {
 
-const ProductLoops& product_loops_avx512(Sums sums) { return loops_for(sums); }
+const ProductLoops& product_loops_avx512(SumRounding sums) { return loops_for(sums); }
 const SmallLoops& small_loops_avx512() { return kSmallLoops; }
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int kWidth = 16, kRows = 8, kLaneStep = 1;
+constexpr int kWidth = 16, kRows = 8, kLaneMultiple = 1;
 
 }  // namespace
 }  // namespace aliquot
@@ -19,7 +19,7 @@ constexpr int kRegisters = 3;  // of b, side by side
 constexpr int kColumns = kRegisters * kWidth;
 
 struct PairSums {
-  static constexpr bool kContinues = false;
+  static constexpr bool kStartsFromOutput = false;
   [[gnu::always_inline]] static Register add_product(Register sums, float a, Register b) {
     return (Register)_mm512_dpbf16_ps((__m512)sums, (__m512bh)_mm512_set1_ps(a), (__m512bh)b);
   }
@@ -33,9 +33,13 @@ struct PairSums {
 namespace aliquot {
 
 const ProductLoops& product_loops_avx512_bf16() {
-  static constexpr ProductLoops kLoops{
-      DType::kBFloat16,        Sums::kFused, kRows, kColumns, lay_out_in_pairs<kRows>, lay_out_in_pairs<kColumns>,
-      multiply_block<PairSums>};
+  static constexpr ProductLoops kLoops{DType::kBFloat16,
+                                       SumRounding::kFused,
+                                       kRows,
+                                       kColumns,
+                                       pack_strip_in_pairs<kRows>,
+                                       pack_strip_in_pairs<kColumns>,
+                                       multiply_block<PairSums>};
   return kLoops;
 }
 

@@ -11,7 +11,7 @@ constexpr int kSmallRows = 4, kSmallRegisters = 2;
 }  // namespace
 }  // namespace aliquot
 
-#include "kernels/gemm/layout.inc"
+#include "kernels/gemm/packing.inc"
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
@@ -20,7 +20,7 @@ namespace aliquot {
 namespace {
 
 // Every arm64 processor has fused multiply-adds. Not every x86-64 one has: there the product is rounded on its own.
-[[gnu::always_inline]] inline Register fused(Register to, float factor, Register x) {
+[[gnu::always_inline]] inline Register fused_multiply_add(Register to, float factor, Register x) {
 #if defined(__aarch64__)
   return (Register)vfmaq_n_f32((float32x4_t)to, (float32x4_t)x, factor);
 #else
@@ -36,7 +36,7 @@ namespace {
 
 namespace aliquot {
 
-const ProductLoops& product_loops_plain(Sums sums) { return loops_for(sums); }
+const ProductLoops& product_loops_plain(SumRounding sums) { return loops_for(sums); }
 const SmallLoops& small_loops_plain() { return kSmallLoops; }
 
 }  // namespace aliquot

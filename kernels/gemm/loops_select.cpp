@@ -6,14 +6,14 @@ namespace aliquot {
 namespace {
 
 // A processor may have AVX2 without FMA.
-Isa fused_isa() {
+Isa isa_with_fma() {
   static const Isa isa = __builtin_cpu_supports("fma") != 0 ? best_isa() : Isa::kPlain;
   return isa;
 }
 
 }  // namespace
 
-const ProductLoops& product_loops(Isa isa, Sums sums) {
+const ProductLoops& product_loops(Isa isa, SumRounding sums) {
   switch (isa) {
     case Isa::kAvx512: return product_loops_avx512(sums);
     case Isa::kAvx2: return product_loops_avx2(sums);
@@ -22,8 +22,8 @@ const ProductLoops& product_loops(Isa isa, Sums sums) {
   return product_loops_plain(sums);
 }
 
-const ProductLoops& product_loops(Sums sums) {
-  return product_loops(sums == Sums::kFused ? fused_isa() : best_isa(), sums);
+const ProductLoops& product_loops(SumRounding sums) {
+  return product_loops(sums == SumRounding::kFused ? isa_with_fma() : best_isa(), sums);
 }
 
 const SmallLoops& small_loops(Isa isa) {
@@ -36,24 +36,24 @@ const SmallLoops& small_loops(Isa isa) {
 }
 
 const SmallLoops& small_loops() {
-  static const SmallLoops& best = small_loops(fused_isa());
+  static const SmallLoops& best = small_loops(isa_with_fma());
   return best;
 }
 
-const ProductLoops& product_loops(Bf16Products how) {
-  switch (how) {
-    case Bf16Products::kTiles: return product_loops_amx();
-    case Bf16Products::kPairs: return product_loops_avx512_bf16();
-    case Bf16Products::kWidened: break;
+const ProductLoops& product_loops(Bf16ProductMethod method) {
+  switch (method) {
+    case Bf16ProductMethod::kTiles: return product_loops_amx();
+    case Bf16ProductMethod::kPairs: return product_loops_avx512_bf16();
+    case Bf16ProductMethod::kWidened: break;
   }
   return product_loops();
 }
 #else
-const ProductLoops& product_loops(Isa, Sums sums) { return product_loops_plain(sums); }
-const ProductLoops& product_loops(Sums sums) { return product_loops_plain(sums); }
+const ProductLoops& product_loops(Isa, SumRounding sums) { return product_loops_plain(sums); }
+const ProductLoops& product_loops(SumRounding sums) { return product_loops_plain(sums); }
 const SmallLoops& small_loops() { return small_loops_plain(); }
 const SmallLoops& small_loops(Isa) { return small_loops_plain(); }
-const ProductLoops& product_loops(Bf16Products) { return product_loops_plain(Sums::kFused); }
+const ProductLoops& product_loops(Bf16ProductMethod) { return product_loops_plain(SumRounding::kFused); }
 #endif
 
 }  // namespace aliquot

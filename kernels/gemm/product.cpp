@@ -37,21 +37,22 @@ Product part_of(const Product& p, int64_t row, int64_t column, int64_t rows, int
 }
 
 // A strip of elements of `type`, widened to fp32 in `wide`.
-Strip widened(const Strip& strip, DType type, float* wide) {
-  const int64_t rows = strip.along ? strip.depth : strip.count, columns = strip.along ? strip.count : strip.depth;
+OperandStrip widened(const OperandStrip& strip, DType type, float* wide) {
+  const int64_t rows = strip.depth_major ? strip.depth : strip.count,
+                columns = strip.depth_major ? strip.count : strip.depth;
   const ConstValues from{strip.data, type};
   for (int64_t row = 0; row < rows; ++row) {
     host_loops(best_isa())
         .cast(wide + row * columns, DType::kFloat32, from.from(row * strip.stride).data, type, columns);
   }
-  return {wide, columns, strip.along, strip.count, strip.depth};
+  return {wide, columns, strip.depth_major, strip.count, strip.depth};
 }
 
 // A product on one thread, block by block, into fp32. `packed` holds packed_elements(), `wide` widened_elements(); the latter
 // may be null where the loops take the operands as they are.
-class Blocks {
+class BlockedProduct {
  public:
-  Blocks(const Product& p, const ProductLoops& loops, const BlockExtents& block, float* packed, float* wide)
+  BlockedProduct(const Product& p, const ProductLoops& loops, const BlockExtents& block, float* packed, float* wide)
       : loops_(loops), p_(p), block_(block), a_(packed), b_(a_ + block.rows * block.depth), wide_(wide) {}
 
   void multiply() {
@@ -65,36 +66,37 @@ class Blocks {
  private:
   int64_t rows_from(int64_t row) const { return std::min(block_.rows, p_.rows - row); }
   int64_t columns_from(int64_t column) const { return std::min(block_.columns, p_.columns - column); }
-  Strip strip_of(const Matrix& m, bool along, int64_t count) const {
-    const Strip strip{m.data.data, m.stride, along, count, depth_};
+  OperandStrip strip_of(const Matrix& m, bool depth_major, int64_t count) const {
+    const OperandStrip strip{m.data.data, m.stride, depth_major, count, depth_};
     return m.data.type == loops_.operands ? strip : widened(strip, m.data.type, wide_);
   }
-  void lay_out_a(int64_t row, int64_t k) {
-    loops_.lay_out_a(strip_of(part_of(p_.a, row, k), p_.a.transposed, rows_from(row)), a_);
+  void pack_a(int64_t row, int64_t k) {
+    loops_.pack_a(strip_of(part_of(p_.a, row, k), p_.a.transposed, rows_from(row)), a_);
   }
-  void lay_out_b(int64_t k, int64_t column) {
-    loops_.lay_out_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
+  void pack_b(int64_t k, int64_t column) {
+    loops_.pack_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
   }
   // The operand of the outer loop is packed once, the other again for each of its blocks. The cheaper order is taken.
   void multiply_at(int64_t k) {
     const int64_t row_blocks = (p_.rows + block_.rows - 1) / block_.rows;
     const int64_t column_blocks = (p_.columns + block_.columns - 1) / block_.columns;
-    p_.rows + row_blocks* p_.columns <= p_.columns + column_blocks* p_.rows ? by_rows(k) : by_columns(k);
+    p_.rows + row_blocks* p_.columns <= p_.columns + column_blocks* p_.rows ? multiply_rows_outer(k)
+                                                                            : multiply_columns_outer(k);
   }
-  void by_rows(int64_t k) {
+  void multiply_rows_outer(int64_t k) {
     for (int64_t row = 0; row < p_.rows; row += block_.rows) {
-      lay_out_a(row, k);
+      pack_a(row, k);
       for (int64_t column = 0; column < p_.columns; column += block_.columns) {
-        lay_out_b(k, column);
+        pack_b(k, column);
         multiply_block(row, k, column);
       }
     }
   }
-  void by_columns(int64_t k) {
+  void multiply_columns_outer(int64_t k) {
     for (int64_t column = 0; column < p_.columns; column += block_.columns) {
-      lay_out_b(k, column);
+      pack_b(k, column);
       for (int64_t row = 0; row < p_.rows; row += block_.rows) {
-        lay_out_a(row, k);
+        pack_a(row, k);
         multiply_block(row, k, column);
       }
     }
@@ -138,7 +140,7 @@ void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scr
       part.to = sum;
       part.to_stride = part.columns;
       part.add = false;
-      Blocks(part, loops, kBlock, scratch, widened_in(scratch)).multiply();
+      BlockedProduct(part, loops, kBlock, scratch, widened_in(scratch)).multiply();
       for (int64_t i = 0; i < part.rows; ++i)
         round_row(to.from(i * p.to_stride), sum + i * part.columns, p.add, part.columns);
     }
@@ -149,10 +151,10 @@ void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scr
 void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratch) {
   if (scratch == nullptr) {
     alignas(64) float packed[kStackBlock.packed_elements()];
-    Blocks(tile, loops, kStackBlock, packed, nullptr).multiply();
+    BlockedProduct(tile, loops, kStackBlock, packed, nullptr).multiply();
   } else if (tile.to.type == DType::kFloat32) {
     const bool widens = tile.a.data.type != loops.operands;
-    Blocks(tile, loops, kBlock, scratch, widens ? widened_in(scratch) : nullptr).multiply();
+    BlockedProduct(tile, loops, kBlock, scratch, widens ? widened_in(scratch) : nullptr).multiply();
   } else {
     multiply_to_16_bits(tile, loops, scratch);
   }
@@ -168,13 +170,13 @@ void require_valid(const Product& p) {
 }
 
 // How a product is cut into rows x columns tiles, about one a thread.
-struct Cuts {
+struct TileGrid {
   int64_t rows = 1, columns = 1;
 };
 
 // As square as can be: what a tile lays out goes by its edges.
-Cuts cuts_for(const Product& p, int64_t thread_count) {
-  Cuts best;
+TileGrid choose_tile_grid(const Product& p, int64_t thread_count) {
+  TileGrid best;
   double least = 0;
   for (int64_t rows = 1; rows <= thread_count; ++rows) {
     if (thread_count % rows != 0) continue;
@@ -189,15 +191,15 @@ Cuts cuts_for(const Product& p, int64_t thread_count) {
 }
 
 // Edges on multiples of every kind of sliver, so that no tile but the last has a ragged one.
-int64_t cut(int64_t extent, int64_t index, int64_t count) {
-  constexpr int64_t kSlivers = 48;
-  const int64_t slivers = (extent + kSlivers - 1) / kSlivers;
-  return std::min(extent, slivers * index / count * kSlivers);
+int64_t tile_begin(int64_t extent, int64_t index, int64_t count) {
+  constexpr int64_t kSliverMultiple = 48;
+  const int64_t slivers = (extent + kSliverMultiple - 1) / kSliverMultiple;
+  return std::min(extent, slivers * index / count * kSliverMultiple);
 }
 
 // Only operands of bf16 are multiplied in more than one way.
-const ProductLoops& loops_of(DType operands, Bf16Products how) {
-  return operands == DType::kBFloat16 ? product_loops(how) : product_loops();
+const ProductLoops& product_loops_for(DType operands, Bf16ProductMethod method) {
+  return operands == DType::kBFloat16 ? product_loops(method) : product_loops();
 }
 
 int64_t scratch_elements(DType operands, DType result, const ProductLoops& loops) {
@@ -206,38 +208,38 @@ int64_t scratch_elements(DType operands, DType result, const ProductLoops& loops
   return kBlock.packed_elements() + kBlock.sum_elements() + (widens ? kBlock.widened_elements() : 0);
 }
 
-void multiply_by(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
+void multiply_with_loops(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
   require_valid(p);
-  const int64_t each = scratch_elements(p.a.data.type, p.to.type, loops);
-  const Cuts cuts = cuts_for(p, pool.thread_count());
-  for_tasks(pool, cuts.rows * cuts.columns, [&](int64_t task, int64_t thread) {
-    const int64_t i = task % cuts.rows, j = task / cuts.rows;
-    const int64_t row = cut(p.rows, i, cuts.rows), column = cut(p.columns, j, cuts.columns);
-    const Product tile =
-        part_of(p, row, column, cut(p.rows, i + 1, cuts.rows) - row, cut(p.columns, j + 1, cuts.columns) - column);
+  const int64_t scratch_per_thread = scratch_elements(p.a.data.type, p.to.type, loops);
+  const TileGrid grid = choose_tile_grid(p, pool.thread_count());
+  for_tasks(pool, grid.rows * grid.columns, [&](int64_t task, int64_t thread) {
+    const int64_t i = task % grid.rows, j = task / grid.rows;
+    const int64_t row = tile_begin(p.rows, i, grid.rows), column = tile_begin(p.columns, j, grid.columns);
+    const Product tile = part_of(p, row, column, tile_begin(p.rows, i + 1, grid.rows) - row,
+                                 tile_begin(p.columns, j + 1, grid.columns) - column);
     if (tile.rows == 0 || tile.columns == 0) return;
-    multiply_tile(tile, loops, p.scratch == nullptr ? nullptr : p.scratch + thread * each);
+    multiply_tile(tile, loops, p.scratch == nullptr ? nullptr : p.scratch + thread * scratch_per_thread);
   });
 }
 
 }  // namespace
 
-int64_t product_scratch_elements(DType operands, DType result, Bf16Products how) {
-  return scratch_elements(operands, result, loops_of(operands, how));
+int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method) {
+  return scratch_elements(operands, result, product_loops_for(operands, method));
 }
 
-void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, bf16_products()); }
+void multiply(ThreadPool& pool, const Product& p) { multiply(pool, p, selected_bf16_product_method()); }
 
-void multiply(ThreadPool& pool, const Product& p, Bf16Products how) {
-  multiply_by(pool, p, loops_of(p.a.data.type, how));
+void multiply(ThreadPool& pool, const Product& p, Bf16ProductMethod method) {
+  multiply_with_loops(pool, p, product_loops_for(p.a.data.type, method));
 }
 
 void multiply(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
   if (p.a.data.type != DType::kFloat32 || loops.operands != DType::kFloat32)
     throw FaultError("A matrix product with given loops takes operands of fp32.");
-  if (loops.sums == Sums::kSeparate && p.factor != 1.0f)
+  if (loops.sums == SumRounding::kSeparate && p.factor != 1.0f)
     throw FaultError("A matrix product whose operations are rounded one by one takes no factor but 1.");
-  multiply_by(pool, p, loops);
+  multiply_with_loops(pool, p, loops);
 }
 
 }  // namespace aliquot

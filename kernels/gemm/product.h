@@ -34,22 +34,22 @@ struct Product {
 };
 
 /// Scratch that one thread needs for products of `operands` into their own type or into `result`, in fp32 elements.
-int64_t product_scratch_elements(DType operands, DType result, Bf16Products how);
+int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method);
 
 /// Computes the product on all threads of the pool, with the fused loops of this processor. Threads take tiles of rows and
 /// columns; the depth is never cut between threads. So the bits do not depend on the number of threads. fp32 products, and
 /// products of widened operands, have the same bits on every processor with fused multiply-adds. Throws FaultError when the
-/// operands have two types. has_bf16_products(how) must be true.
+/// operands have two types. supports_bf16_product_method(method) must be true.
 void multiply(ThreadPool& pool, const Product& product);
-void multiply(ThreadPool& pool, const Product& product, Bf16Products how);
+void multiply(ThreadPool& pool, const Product& product, Bf16ProductMethod method);
 
-/// The same for fp32 operands, with given loops of fp32 (kernels/gemm/loops.h). Loops with Sums::kSeparate give the same bits
+/// The same for fp32 operands, with given loops of fp32 (kernels/gemm/loops.h). Loops with SumRounding::kSeparate give the same bits
 /// on every processor and take no factor but 1. Throws FaultError otherwise.
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
 
 /// An fp32 product on the calling thread, for products that are one task of many. Operands are read where they lie; a
 /// transposed b is turned in blocks on the stack. Bits do not depend on strides or extents.
-void multiply_here(const Product& product);
-void multiply_here(const Product& product, const SmallLoops& loops);
+void multiply_on_calling_thread(const Product& product);
+void multiply_on_calling_thread(const Product& product, const SmallLoops& loops);
 
 }  // namespace aliquot

@@ -12,16 +12,16 @@ namespace {
 constexpr int64_t kDepthBlock = 256;
 
 // With narrower vectors a block of 64 columns takes several passes over b's rows, which lie pages apart. A copy is faster then.
-constexpr int64_t kReadsInPlace = 16;
+constexpr int64_t kMinInPlaceWidth = 16;
 
-struct Block {
+struct BlockOfB {
   int64_t column, columns, depth_begin, depth;
 };
 
-SmallProduct unturned(const Product& p) {
+SmallProduct to_small_product(const Product& p) {
   return {.a = p.a.data.fp32(),
-          .a_row = p.a.transposed ? 1 : p.a.stride,
-          .a_step = p.a.transposed ? p.a.stride : 1,
+          .a_row_stride = p.a.transposed ? 1 : p.a.stride,
+          .a_depth_stride = p.a.transposed ? p.a.stride : 1,
           .b = p.b.data.fp32(),
           .b_stride = p.b.stride,
           .to = p.to.fp32(),
@@ -34,10 +34,10 @@ SmallProduct unturned(const Product& p) {
 }
 
 // A block of b as rows of kSmallColumns; columns beyond the block are zero.
-void lay_out(const Product& p, const Block& block, const SmallLoops& loops, float* to) {
+void pack_block(const Product& p, const BlockOfB& block, const SmallLoops& loops, float* to) {
   const float* b = p.b.data.fp32();
   if (p.b.transposed && block.columns == kSmallColumns)
-    return loops.turn(b + block.column * p.b.stride + block.depth_begin, p.b.stride, block.depth, to);
+    return loops.transpose(b + block.column * p.b.stride + block.depth_begin, p.b.stride, block.depth, to);
   if (!p.b.transposed && block.columns == kSmallColumns) {
     for (int64_t k = 0; k < block.depth; ++k)
       std::copy_n(b + (block.depth_begin + k) * p.b.stride + block.column, kSmallColumns, to + k * kSmallColumns);
@@ -54,10 +54,10 @@ void lay_out(const Product& p, const Block& block, const SmallLoops& loops, floa
 
 // The block's columns of the product, from a block of b that is laid out. Columns that do not fill registers go by way of a
 // block of sums.
-void multiply_laid_out(const Product& p, const Block& block, const SmallLoops& loops, const float* laid_out) {
-  SmallProduct part = unturned(p);
-  part.a += block.depth_begin * part.a_step;
-  part.b = laid_out;
+void multiply_packed(const Product& p, const BlockOfB& block, const SmallLoops& loops, const float* packed_b) {
+  SmallProduct part = to_small_product(p);
+  part.a += block.depth_begin * part.a_depth_stride;
+  part.b = packed_b;
   part.b_stride = kSmallColumns;
   part.depth = block.depth;
   part.to += block.column;
@@ -70,7 +70,7 @@ void multiply_laid_out(const Product& p, const Block& block, const SmallLoops& l
     SmallProduct wide = part;
     wide.rows = std::min(kRows, p.rows - row);
     wide.columns = (block.columns + loops.width - 1) / loops.width * loops.width;
-    wide.a += row * part.a_row;
+    wide.a += row * part.a_row_stride;
     wide.to = sums;
     wide.to_stride = kSmallColumns;
     float* to = part.to + row * part.to_stride;
@@ -85,37 +85,38 @@ void multiply_laid_out(const Product& p, const Block& block, const SmallLoops& l
 
 // Columns [begin, end) by way of the stack.
 void multiply_by_blocks(const Product& p, int64_t begin, int64_t end, const SmallLoops& loops) {
-  alignas(64) float laid_out[kDepthBlock * kSmallColumns];
+  alignas(64) float packed_b[kDepthBlock * kSmallColumns];
   for (int64_t column = begin; column < end; column += kSmallColumns) {
     int64_t k = 0;
     do {
-      const Block block{column, std::min<int64_t>(kSmallColumns, end - column), k, std::min(kDepthBlock, p.depth - k)};
-      lay_out(p, block, loops, laid_out);
-      multiply_laid_out(p, block, loops, laid_out);
+      const BlockOfB block{column, std::min<int64_t>(kSmallColumns, end - column), k,
+                           std::min(kDepthBlock, p.depth - k)};
+      pack_block(p, block, loops, packed_b);
+      multiply_packed(p, block, loops, packed_b);
     } while ((k += kDepthBlock) < p.depth);
   }
 }
 
 // The first `columns`, from b as it lies.
 void multiply_in_place(const Product& p, int64_t columns, const SmallLoops& loops) {
-  SmallProduct part = unturned(p);
+  SmallProduct part = to_small_product(p);
   part.columns = columns;
   int64_t k = 0;
   do {
     part.depth = std::min(kDepthBlock, p.depth - k);
     part.add = p.add || k > 0;
     loops.multiply(part);
-    part.a += kDepthBlock * part.a_step;
+    part.a += kDepthBlock * part.a_depth_stride;
     part.b += kDepthBlock * part.b_stride;
   } while ((k += kDepthBlock) < p.depth);
 }
 
 }  // namespace
 
-void multiply_here(const Product& p) { multiply_here(p, small_loops()); }
+void multiply_on_calling_thread(const Product& p) { multiply_on_calling_thread(p, small_loops()); }
 
-void multiply_here(const Product& p, const SmallLoops& loops) {
-  if (p.b.transposed || loops.width < kReadsInPlace) return multiply_by_blocks(p, 0, p.columns, loops);
+void multiply_on_calling_thread(const Product& p, const SmallLoops& loops) {
+  if (p.b.transposed || loops.width < kMinInPlaceWidth) return multiply_by_blocks(p, 0, p.columns, loops);
   const int64_t in_place = p.columns / loops.width * loops.width;
   if (in_place > 0) multiply_in_place(p, in_place, loops);
   if (in_place < p.columns) multiply_by_blocks(p, in_place, p.columns, loops);

@@ -10,19 +10,19 @@
 #include <unistd.h>
 #include <utility>
 
-#include "kernels/system/bytes_text.h"
 #include "kernels/system/error.h"
+#include "kernels/system/format_bytes.h"
 
 namespace aliquot {
 namespace {
 
-[[noreturn]] void fail_call(const char* what, const std::filesystem::path& path, int error) {
+[[noreturn]] void throw_system_error(const char* what, const std::filesystem::path& path, int error) {
   throw FaultError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
 }
 
 /// Calls again while a signal interrupts.
 template <typename Call>
-auto retried(Call&& call) {
+auto retry_on_interrupt(Call&& call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
@@ -41,10 +41,10 @@ File::~File() {
   if (descriptor_ >= 0) file_system_->close(descriptor_);
 }
 
-void File::fail(const char* what, int error) const { fail_call(what, path_, error); }
+void File::fail(const char* what, int error) const { throw_system_error(what, path_, error); }
 
 /// A file system may take the flag and then refuse a transfer: its blocks are larger, or a short one left an odd rest.
-bool File::fall_back() const {
+bool File::disable_direct_io() const {
   if (!direct_) return false;
   const int flags = ::fcntl(descriptor_, F_GETFL);
   if (flags < 0 || ::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) < 0) return false;
@@ -54,7 +54,7 @@ bool File::fall_back() const {
 
 void File::set_direct(bool on) {
   if (!on) {
-    fall_back();
+    disable_direct_io();
     return;
   }
   const int flags = ::fcntl(descriptor_, F_GETFL);
@@ -64,8 +64,8 @@ void File::set_direct(bool on) {
 void File::write(std::span<const std::byte> bytes, int64_t offset) {
   while (!bytes.empty()) {
     const ssize_t written =
-        retried([&] { return file_system_->pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
-    if (written < 0 && errno == EINVAL && fall_back()) continue;
+        retry_on_interrupt([&] { return file_system_->pwrite(descriptor_, bytes.data(), bytes.size(), offset); });
+    if (written < 0 && errno == EINVAL && disable_direct_io()) continue;
     if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<size_t>(written));
     offset += written;
@@ -74,8 +74,9 @@ void File::write(std::span<const std::byte> bytes, int64_t offset) {
 
 void File::read(std::span<std::byte> to, int64_t offset) const {
   while (!to.empty()) {
-    const ssize_t count = retried([&] { return file_system_->pread(descriptor_, to.data(), to.size(), offset); });
-    if (count < 0 && errno == EINVAL && fall_back()) continue;
+    const ssize_t count =
+        retry_on_interrupt([&] { return file_system_->pread(descriptor_, to.data(), to.size(), offset); });
+    if (count < 0 && errno == EINVAL && disable_direct_io()) continue;
     if (count < 0) fail("read", errno);
     if (count == 0) throw FaultError(fmt::format("cannot read {}: it ends at byte {}", path_.string(), offset));
     to = to.subspan(static_cast<size_t>(count));
@@ -85,18 +86,18 @@ void File::read(std::span<std::byte> to, int64_t offset) const {
 
 bool File::allocate(int64_t size_bytes) {
   if (size_bytes == 0) return true;
-  if (retried([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
+  if (retry_on_interrupt([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
   if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
   const int error = errno;
-  fail(fmt::format("reserve {} for", bytes_text(size_bytes)).c_str(), error);
+  fail(fmt::format("reserve {} for", format_bytes(size_bytes)).c_str(), error);
 }
 
 void File::resize(int64_t size_bytes) {
-  if (retried([&] { return file_system_->truncate(descriptor_, size_bytes); }) != 0) fail("resize", errno);
+  if (retry_on_interrupt([&] { return file_system_->truncate(descriptor_, size_bytes); }) != 0) fail("resize", errno);
 }
 
 void File::sync() {
-  if (retried([&] { return file_system_->sync(descriptor_); }) != 0) fail("flush to disk", errno);
+  if (retry_on_interrupt([&] { return file_system_->sync(descriptor_); }) != 0) fail("flush to disk", errno);
 }
 
 void File::close() {
@@ -107,36 +108,39 @@ void File::close() {
 
 int64_t File::size_bytes() const {
   struct stat status {};
-  if (retried([&] { return file_system_->status(descriptor_, &status); }) != 0) fail("ask the size of", errno);
+  if (retry_on_interrupt([&] { return file_system_->status(descriptor_, &status); }) != 0)
+    fail("ask the size of", errno);
   return status.st_size;
 }
 
 bool File::is_regular() const {
   struct stat status {};
-  if (retried([&] { return file_system_->status(descriptor_, &status); }) != 0) fail("ask the kind of", errno);
+  if (retry_on_interrupt([&] { return file_system_->status(descriptor_, &status); }) != 0)
+    fail("ask the kind of", errno);
   return S_ISREG(status.st_mode);
 }
 
 int64_t File::free_bytes() const {
   struct statvfs space {};
-  if (retried([&] { return file_system_->space(descriptor_, &space); }) != 0) fail("ask the free space of", errno);
+  if (retry_on_interrupt([&] { return file_system_->space(descriptor_, &space); }) != 0)
+    fail("ask the free space of", errno);
   return static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
 }
 
 Directory Directory::open(FileSystem& file_system, const std::filesystem::path& path) {
-  const int descriptor =
-      retried([&] { return file_system.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
-  if (descriptor < 0) fail_call("open directory", path, errno);
+  const int descriptor = retry_on_interrupt(
+      [&] { return file_system.open_at(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); });
+  if (descriptor < 0) throw_system_error("open directory", path, errno);
   return Directory(File(file_system, descriptor, path));
 }
 
 File Directory::open_file(const std::string& name, int flags) const {
-  const int descriptor = retried([&] {
+  const int descriptor = retry_on_interrupt([&] {
     return file_.file_system_->open_at(file_.descriptor_, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644);
   });
   if (descriptor < 0) {
     const int error = errno;
-    fail_call((flags & O_CREAT) != 0 ? "create" : "open", path() / name, error);
+    throw_system_error((flags & O_CREAT) != 0 ? "create" : "open", path() / name, error);
   }
   return File(*file_.file_system_, descriptor, path() / name);
 }
@@ -147,30 +151,30 @@ Directory Directory::open_directory(const std::string& name) const {
 
 File Directory::create(const std::string& name) const { return open_file(name, O_WRONLY | O_CREAT | O_EXCL); }
 
-File Directory::create_nameless() const {
-  const int descriptor = retried(
+File Directory::create_unnamed() const {
+  const int descriptor = retry_on_interrupt(
       [&] { return file_.file_system_->open_at(file_.descriptor_, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); });
   if (descriptor >= 0) return File(*file_.file_system_, descriptor, path() / "a file without a name");
-  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail_call("create a file in", path(), errno);
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) throw_system_error("create a file in", path(), errno);
   // The file system knows no such files: one with a name that nobody else will draw, which is taken from it at once.
   std::random_device random;
   for (int i = 0; i < 100; ++i) {
     const std::string name = fmt::format(".aliquot-{:08x}{:08x}", random(), random());
-    const int named = retried([&] {
+    const int named = retry_on_interrupt([&] {
       return file_.file_system_->open_at(file_.descriptor_, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     });
     if (named < 0 && errno == EEXIST) continue;
-    if (named < 0) fail_call("create a file in", path(), errno);
+    if (named < 0) throw_system_error("create a file in", path(), errno);
     File file(*file_.file_system_, named, path() / name);
-    if (!remove(name)) fail_call("remove", path() / name, errno);
+    if (!remove(name)) throw_system_error("remove", path() / name, errno);
     return file;
   }
-  fail_call("create a file in", path(), EEXIST);
+  throw_system_error("create a file in", path(), EEXIST);
 }
 
 File Directory::open_for_writing(const std::string& name, bool direct) const {
   if (direct) {
-    const int descriptor = retried([&] {
+    const int descriptor = retry_on_interrupt([&] {
       return file_.file_system_->open_at(file_.descriptor_, name.c_str(), O_WRONLY | O_DIRECT | O_NOFOLLOW | O_CLOEXEC,
                                          0);
     });
@@ -179,7 +183,8 @@ File Directory::open_for_writing(const std::string& name, bool direct) const {
       file.direct_ = true;
       return file;
     }
-    if (errno != EINVAL) fail_call("open", path() / name, errno);  // EINVAL: this file system has no direct I/O
+    if (errno != EINVAL)
+      throw_system_error("open", path() / name, errno);  // EINVAL: this file system has no direct I/O
   }
   return open_file(name, O_WRONLY);
 }
@@ -187,25 +192,27 @@ File Directory::open_for_writing(const std::string& name, bool direct) const {
 File Directory::open_for_reading(const std::string& name) const { return open_file(name, O_RDONLY | O_NONBLOCK); }
 
 void Directory::make_directory(const std::string& name) const {
-  if (retried([&] { return file_.file_system_->make_directory_at(file_.descriptor_, name.c_str(), 0755); }) != 0) {
-    fail_call("create directory", path() / name, errno);
+  if (retry_on_interrupt(
+          [&] { return file_.file_system_->make_directory_at(file_.descriptor_, name.c_str(), 0755); }) != 0) {
+    throw_system_error("create directory", path() / name, errno);
   }
 }
 
 void Directory::rename(const std::string& from, const std::string& to) const {
   const auto call = [&](unsigned flags) {
-    return retried([&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), flags); });
+    return retry_on_interrupt(
+        [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), flags); });
   };
   int result = call(RENAME_NOREPLACE);
   if (result != 0 && errno == EINVAL) result = call(0);  // no such flag here; a directory replaces no full one anyway
-  if (result != 0) fail_call(fmt::format("rename to {}", to).c_str(), path() / from, errno);
+  if (result != 0) throw_system_error(fmt::format("rename to {}", to).c_str(), path() / from, errno);
 }
 
 void Directory::exchange(const std::string& from, const std::string& to, const std::string& aside) const {
-  const int result = retried(
+  const int result = retry_on_interrupt(
       [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), RENAME_EXCHANGE); });
   if (result == 0) return;
-  if (errno != EINVAL) fail_call(fmt::format("exchange with {}", to).c_str(), path() / from, errno);
+  if (errno != EINVAL) throw_system_error(fmt::format("exchange with {}", to).c_str(), path() / from, errno);
   rename(to, aside);
   try {
     rename(from, to);

@@ -47,7 +47,7 @@ class File {
  private:
   friend class Directory;
   void swap(File& other) noexcept;
-  bool fall_back() const;
+  bool disable_direct_io() const;
   [[noreturn]] void fail(const char* what, int error) const;
 
   FileSystem* file_system_ = nullptr;
@@ -64,7 +64,7 @@ class Directory {
   Directory open_directory(const std::string& name) const;
 
   /// For reading and writing, without a name: gone with the last who has it open.
-  File create_nameless() const;
+  File create_unnamed() const;
   /// For writing; fails if it exists. With `direct`, unbuffered where the file system can.
   File create(const std::string& name) const;
   File open_for_writing(const std::string& name, bool direct) const;

@@ -7,20 +7,20 @@
 #include <stdexcept>
 
 #include "kernels/system/error.h"
-#include "kernels/system/tell.h"
+#include "kernels/system/log_message.h"
 
 namespace aliquot {
 namespace {
 
-constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-void refuse_negative(int64_t size_bytes, std::string_view owner) {
+void require_non_negative(int64_t size_bytes, std::string_view owner) {
   if (size_bytes < 0) throw std::logic_error(fmt::format("{} asks for {} bytes", owner, size_bytes));
 }
 
 // The counts stay right and the run unharmed; but somebody else's memory may have been given back in the same way.
-void say_twice(const char* what) noexcept {
-  tell("memory was {} twice, or was never booked, which is a bug of the program", std::string_view(what));
+void log_double_release(const char* what) noexcept {
+  log_message("memory was {} twice, or was never booked, which is a bug of the program", std::string_view(what));
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ std::string_view name(Category category) {
 }
 
 Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::string_view owner) {
-  refuse_negative(size_bytes, owner);
+  require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
-  if (size_bytes > kMostBytes - in_use_bytes_) {
+  if (size_bytes > kMaxBytes - in_use_bytes_) {
     throw UnavailableError(fmt::format("{} needs {} bytes, which no machine has besides the {} in use already", owner,
                                        size_bytes, in_use_bytes_));
   }
@@ -51,16 +51,16 @@ Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::stri
 void Ledger::release(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
   const Entry* entry = in_use_.find(id);
-  if (entry == nullptr) return say_twice("released");
+  if (entry == nullptr) return log_double_release("released");
   current_[static_cast<std::size_t>(entry->category)] -= entry->size_bytes;
   in_use_bytes_ -= entry->size_bytes;
   in_use_.remove(id);
 }
 
 Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_view owner) {
-  refuse_negative(size_bytes, owner);
+  require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
-  const int64_t limit_bytes = limit_bytes_ > 0 ? limit_bytes_ : kMostBytes;
+  const int64_t limit_bytes = limit_bytes_ > 0 ? limit_bytes_ : kMaxBytes;
   if (size_bytes > limit_bytes - held_bytes_) {  // their sum might be larger than any number
     throw UnavailableError(fmt::format("{} needs {} bytes, but the limit is {} bytes and {} are held already", owner,
                                        size_bytes, limit_bytes, held_bytes_));
@@ -74,7 +74,7 @@ Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_
 void Ledger::let_go(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
   const Entry* entry = held_.find(id);
-  if (entry == nullptr) return say_twice("let go");
+  if (entry == nullptr) return log_double_release("let go");
   held_bytes_ -= entry->size_bytes;
   held_.remove(id);
 }
@@ -83,7 +83,7 @@ Ledger::~Ledger() {
   // A failure may leave memory behind on purpose, to which messages still come; and its own sentence is the one to read.
   if (std::uncaught_exceptions() > 0) return;
   held_.for_each([](const Entry& entry) {
-    tell("still held at the end: {}, {} bytes, {}", entry.owner, entry.size_bytes, name(entry.category));
+    log_message("still held at the end: {}, {} bytes, {}", entry.owner, entry.size_bytes, name(entry.category));
   });
 }
 
@@ -141,41 +141,41 @@ std::vector<Ledger::Entry> Ledger::entries() const {
   return alive;
 }
 
-// An id is the line's place and how often it has been used.
-Ledger::EntryId Ledger::Lines::add(Category category, int64_t size_bytes, std::string_view owner) {
-  if (free_lines_.empty()) add_free_line();
-  const uint32_t place = free_lines_.back();
-  Line& line = lines_[place];
-  line.entry.owner.assign(owner);  // the last that may throw: until here the line is free
-  line.entry.category = category;
-  line.entry.size_bytes = size_bytes;
-  line.alive = true;
-  ++line.uses;
-  free_lines_.pop_back();
-  return static_cast<EntryId>(line.uses) << 32 | place;
+// An id is the slot's index and how often it has been used.
+Ledger::EntryId Ledger::EntryTable::add(Category category, int64_t size_bytes, std::string_view owner) {
+  if (free_slots_.empty()) add_free_slot();
+  const uint32_t index = free_slots_.back();
+  Slot& slot = slots_[index];
+  slot.entry.owner.assign(owner);  // the last that may throw: until here the slot is free
+  slot.entry.category = category;
+  slot.entry.size_bytes = size_bytes;
+  slot.alive = true;
+  ++slot.uses;
+  free_slots_.pop_back();
+  return static_cast<EntryId>(slot.uses) << 32 | index;
 }
 
-const Ledger::Entry* Ledger::Lines::find(EntryId id) const noexcept {
-  const auto place = static_cast<std::size_t>(id & 0xffffffff);
-  if (place >= lines_.size()) return nullptr;
-  const Line& line = lines_[place];
-  return line.alive && line.uses == static_cast<uint32_t>(id >> 32) ? &line.entry : nullptr;
+const Ledger::Entry* Ledger::EntryTable::find(EntryId id) const noexcept {
+  const auto index = static_cast<std::size_t>(id & 0xffffffff);
+  if (index >= slots_.size()) return nullptr;
+  const Slot& slot = slots_[index];
+  return slot.alive && slot.uses == static_cast<uint32_t>(id >> 32) ? &slot.entry : nullptr;
 }
 
-void Ledger::Lines::remove(EntryId id) noexcept {
-  const auto place = static_cast<uint32_t>(id & 0xffffffff);
-  lines_[place].alive = false;
-  lines_[place].entry.owner.clear();
-  free_lines_.push_back(place);
+void Ledger::EntryTable::remove(EntryId id) noexcept {
+  const auto index = static_cast<uint32_t>(id & 0xffffffff);
+  slots_[index].alive = false;
+  slots_[index].entry.owner.clear();
+  free_slots_.push_back(index);
 }
 
-void Ledger::Lines::add_free_line() {
-  const std::size_t count = lines_.size();
-  if (free_lines_.capacity() <= count) free_lines_.reserve(2 * count + 16);
-  Line line{};
-  line.entry.owner.reserve(kOwnerCapacity);
-  lines_.push_back(std::move(line));
-  free_lines_.push_back(static_cast<uint32_t>(count));
+void Ledger::EntryTable::add_free_slot() {
+  const std::size_t count = slots_.size();
+  if (free_slots_.capacity() <= count) free_slots_.reserve(2 * count + 16);
+  Slot slot{};
+  slot.entry.owner.reserve(kOwnerCapacity);
+  slots_.push_back(std::move(slot));
+  free_slots_.push_back(static_cast<uint32_t>(count));
 }
 
 }  // namespace aliquot

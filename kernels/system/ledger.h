@@ -75,7 +75,7 @@ class Ledger {
 
  private:
   /// Entries, in places that are used again, under another id.
-  class Lines {
+  class EntryTable {
    public:
     EntryId add(Category category, int64_t size_bytes, std::string_view owner);
     /// Null for one that is gone.
@@ -83,26 +83,26 @@ class Ledger {
     void remove(EntryId id) noexcept;
     template <typename Visit>
     void for_each(Visit&& visit) const {
-      for (const Line& line : lines_) {
-        if (line.alive) visit(line.entry);
+      for (const Slot& slot : slots_) {
+        if (slot.alive) visit(slot.entry);
       }
     }
 
    private:
     static constexpr std::size_t kOwnerCapacity = 63;  // longer owners allocate
-    struct Line {
+    struct Slot {
       Entry entry;
       uint32_t uses;
       bool alive;
     };
-    void add_free_line();
+    void add_free_slot();
 
-    std::vector<Line> lines_;
-    std::vector<uint32_t> free_lines_;  // has room for all, so that giving one back never allocates
+    std::vector<Slot> slots_;
+    std::vector<uint32_t> free_slots_;  // has room for all, so that giving one back never allocates
   };
 
   mutable std::mutex mutex_;
-  Lines in_use_, held_;
+  EntryTable in_use_, held_;
   BytesByCategory current_{}, peak_{};
   int64_t in_use_bytes_ = 0, in_use_peak_bytes_ = 0;
   int64_t held_bytes_ = 0, held_peak_bytes_ = 0, limit_bytes_ = 0;

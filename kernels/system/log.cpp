@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "kernels/system/tell.h"
+#include "kernels/system/log_message.h"
 
 namespace aliquot {
 namespace {
@@ -18,7 +18,7 @@ void log_to_standard_error(std::string_view sentence) noexcept {
   std::fprintf(stderr, "aliquot: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
 }
 
-void tell(std::string_view sentence) noexcept {
+void log_message(std::string_view sentence) noexcept {
   if (const LogSink sink = current_sink.load(); sink != nullptr) sink(sentence);
 }
 

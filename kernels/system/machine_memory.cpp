@@ -13,16 +13,16 @@ namespace {
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 // "MemTotal:   24000000 kB", in bytes.
-int64_t meminfo_bytes(std::string_view field, int64_t otherwise) {
+int64_t meminfo_bytes(std::string_view field, int64_t fallback_bytes) {
   std::ifstream file("/proc/meminfo");
   for (std::string name, rest; file >> name && std::getline(file, rest);) {
     if (name == field) return std::stoll(rest) << 10;
   }
-  return otherwise;
+  return fallback_bytes;
 }
 
-struct GroupMemory {
-  int64_t limit_bytes = kUnknown, left_bytes = kUnknown;
+struct ControlGroupMemory {
+  int64_t limit_bytes = kUnknown, available_bytes = kUnknown;
 };
 
 // Pages of files can be dropped, so what is anonymous alone is spent.
@@ -36,8 +36,8 @@ int64_t anonymous_bytes(const std::filesystem::path& group) {
 }
 
 // The tightest limit of this process's control group (version 2) and those around it; "max" is none.
-GroupMemory group_memory() {
-  GroupMemory tightest;
+ControlGroupMemory control_group_memory() {
+  ControlGroupMemory tightest;
   std::ifstream own("/proc/self/cgroup");
   for (std::string line; std::getline(own, line);) {
     if (!line.starts_with("0::/")) continue;
@@ -46,7 +46,8 @@ GroupMemory group_memory() {
       int64_t limit = 0;
       if (!(std::ifstream(group / "memory.max") >> limit)) continue;
       tightest.limit_bytes = std::min(tightest.limit_bytes, limit);
-      tightest.left_bytes = std::min(tightest.left_bytes, std::max<int64_t>(0, limit - anonymous_bytes(group)));
+      tightest.available_bytes =
+          std::min(tightest.available_bytes, std::max<int64_t>(0, limit - anonymous_bytes(group)));
     }
   }
   return tightest;
@@ -54,12 +55,14 @@ GroupMemory group_memory() {
 
 }  // namespace
 
-int64_t machine_memory_bytes() { return std::min(meminfo_bytes("MemTotal:", kUnknown), group_memory().limit_bytes); }
+int64_t machine_memory_bytes() {
+  return std::min(meminfo_bytes("MemTotal:", kUnknown), control_group_memory().limit_bytes);
+}
 
 int64_t available_memory_bytes() {
   const int64_t available = meminfo_bytes("MemAvailable:", kUnknown);
   if (available == kUnknown) return available;
-  return std::min(available + meminfo_bytes("SwapFree:", 0), group_memory().left_bytes);
+  return std::min(available + meminfo_bytes("SwapFree:", 0), control_group_memory().available_bytes);
 }
 
 }  // namespace aliquot

@@ -15,6 +15,6 @@ int64_t available_memory_bytes();
 
 class Device;
 /// What of a GPU's memory is taken, by all processes, as its driver says; 0 for a host. Throws as the device's other calls.
-int64_t taken_gpu_bytes(Device& device);
+int64_t used_gpu_bytes(Device& device);
 
 }  // namespace aliquot

@@ -18,7 +18,7 @@ int64_t now_nanoseconds() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
-void relax() {
+void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -39,32 +39,31 @@ void SharedCounter::raise_to(uint64_t value) {
   // Store then look for sleepers; a sleeper says so then looks at the value. Sequential consistency on both sides makes it
   // impossible for both to see the old state.
   value_.store(value, std::memory_order_seq_cst);
-  if (somebody_sleeps_.load(std::memory_order_seq_cst) != 0) wake();
+  if (has_sleepers_.load(std::memory_order_seq_cst) != 0) wake();
 }
 
 // Whoever takes the word wakes all, so that a sleeper who is slow to come to costs one call and not one a step. They sleep on
 // the word itself: taken between their look at the value and their sleep, it does not let them sleep.
 void SharedCounter::wake() const {
-  if (somebody_sleeps_.exchange(0, std::memory_order_seq_cst) != 0)
-    futex(somebody_sleeps_, FUTEX_WAKE, INT_MAX, nullptr);
+  if (has_sleepers_.exchange(0, std::memory_order_seq_cst) != 0) futex(has_sleepers_, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
-bool SharedCounter::wait(uint64_t value, int64_t patience_nanoseconds) const {
+bool SharedCounter::wait(uint64_t value, int64_t timeout_nanoseconds) const {
   if (reached(value)) return true;
   const int64_t start = now_nanoseconds();
   const int64_t spin_until = start + spin_nanoseconds.load(std::memory_order_relaxed);
   while (now_nanoseconds() < spin_until) {
     for (int i = 0; i < 16; ++i) {
       if (reached(value)) return true;
-      relax();
+      pause_cpu();
     }
   }
-  const int64_t left = start + patience_nanoseconds - now_nanoseconds();
+  const int64_t left = start + timeout_nanoseconds - now_nanoseconds();
   if (left <= 0) return reached(value);
-  somebody_sleeps_.store(1, std::memory_order_seq_cst);
+  has_sleepers_.store(1, std::memory_order_seq_cst);
   if (value_.load(std::memory_order_seq_cst) < value) {
     const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
-    futex(somebody_sleeps_, FUTEX_WAIT, 1, &timeout);
+    futex(has_sleepers_, FUTEX_WAIT, 1, &timeout);
   }
   return reached(value);
 }

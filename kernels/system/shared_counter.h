@@ -16,9 +16,9 @@ class SharedCounter {
   /// What was written before is seen by whoever sees the value. One writer at a time.
   void raise_to(uint64_t value);
 
-  /// Waits until it reached `value`, or `patience_nanoseconds` are over, or somebody calls wake(). True if reached. A
+  /// Waits until it reached `value`, or `timeout_nanoseconds` are over, or somebody calls wake(). True if reached. A
   /// raise_to() that reaches it always ends the wait.
-  bool wait(uint64_t value, int64_t patience_nanoseconds) const;
+  bool wait(uint64_t value, int64_t timeout_nanoseconds) const;
 
   /// Makes those who sleep look again. One who is just about to sleep may miss it, since the value says nothing new: who
   /// waits for something besides the value, such as an abort, does so with a patience short enough to look by itself.
@@ -29,7 +29,7 @@ class SharedCounter {
 
  private:
   std::atomic<uint64_t> value_{0};
-  mutable std::atomic<uint32_t> somebody_sleeps_{0};  // who sets it may be awake again
+  mutable std::atomic<uint32_t> has_sleepers_{0};  // who sets it may be awake again
 };
 
 }  // namespace aliquot

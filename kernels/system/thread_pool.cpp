@@ -11,19 +11,20 @@
 
 namespace aliquot {
 
-struct ThreadPool::Crew {
-  static constexpr int64_t kPatienceNanoseconds = 1'000'000'000;
+struct ThreadPool::Workers {
+  static constexpr int64_t kWaitTimeoutNanoseconds = 1'000'000'000;
 
-  explicit Crew(int count_of_threads) : thread_count(count_of_threads) {
+  explicit Workers(int count_of_threads) : thread_count(count_of_threads) {
     threads.reserve(static_cast<std::size_t>(thread_count) - 1);
     try {
-      for (int i = 1; i < thread_count; ++i) threads.push_back(start_thread("computing", [this, i] { work(i); }));
+      for (int i = 1; i < thread_count; ++i)
+        threads.push_back(start_thread("computing", [this, i] { worker_loop(i); }));
     } catch (...) {
       stop();  // those that did start still run, and a constructor that throws is not followed by the destructor
       throw;
     }
   }
-  ~Crew() { stop(); }
+  ~Workers() { stop(); }
 
   void stop() {
     stopping = true;
@@ -31,23 +32,23 @@ struct ThreadPool::Crew {
     for (auto& thread : threads) thread.join();
   }
 
-  int64_t cut(int index) const {
+  int64_t part_begin(int index) const {
     const int64_t grains = (count + grain - 1) / grain;
     return index == thread_count ? count : grains * index / thread_count * grain;
   }
 
   void run_part(int index) noexcept {
     try {
-      if (cut(index) < cut(index + 1)) body(context, cut(index), cut(index + 1));
+      if (part_begin(index) < part_begin(index + 1)) body(context, part_begin(index), part_begin(index + 1));
     } catch (...) {
       const std::lock_guard lock(failure_mutex);
       if (!failure) failure = std::current_exception();
     }
   }
 
-  void work(int index) {
+  void worker_loop(int index) {
     for (uint64_t next = 1;; ++next) {
-      while (!started.wait(next, kPatienceNanoseconds)) {
+      while (!started.wait(next, kWaitTimeoutNanoseconds)) {
       }
       if (stopping) return;
       run_part(index);
@@ -61,7 +62,7 @@ struct ThreadPool::Crew {
     ++round;
     started.raise_to(round);
     run_part(0);
-    while (!finished.wait(round, kPatienceNanoseconds)) {
+    while (!finished.wait(round, kWaitTimeoutNanoseconds)) {
     }
     if (failure) std::rethrow_exception(failure);
   }
@@ -81,22 +82,22 @@ struct ThreadPool::Crew {
 };
 
 ThreadPool::ThreadPool(int thread_count) : thread_count_(thread_count < 1 ? 1 : thread_count) {
-  if (thread_count_ > 1) crew_ = std::make_unique<Crew>(thread_count_);
+  if (thread_count_ > 1) workers_ = std::make_unique<Workers>(thread_count_);
 }
 
 ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::run(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
-  const std::unique_lock lock(crew_->busy, std::try_to_lock);
+  const std::unique_lock lock(workers_->busy, std::try_to_lock);
   if (!lock.owns_lock()) {  // another lane is using the threads: waiting for them would be slower than one thread
     body(context, 0, count);
     return;
   }
-  crew_->count = count;
-  crew_->grain = grain;
-  crew_->body = body;
-  crew_->context = context;
-  crew_->run_round();
+  workers_->count = count;
+  workers_->grain = grain;
+  workers_->body = body;
+  workers_->context = context;
+  workers_->run_round();
 }
 
 }  // namespace aliquot

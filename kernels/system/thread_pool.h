@@ -37,11 +37,11 @@ class ThreadPool {
 
  private:
   static constexpr int64_t kSmallGrains = 16;
-  struct Crew;
+  struct Workers;
   void run(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context);
 
   int thread_count_;
-  std::unique_ptr<Crew> crew_;  // null with one thread
+  std::unique_ptr<Workers> workers_;  // null with one thread
 };
 
 }  // namespace aliquot

@@ -17,14 +17,14 @@ Rule muon_blend_rule(const Muon& muon) {
                        .of_momentum = muon.nesterov ? muon.momentum : 1.0f};
 }
 
-double matrix_rate(const Muon& muon, double lr) { return lr * decimal(muon.lr) / decimal(muon.rest.lr); }
+double matrix_learning_rate(const Muon& muon, double lr) { return lr * decimal(muon.lr) / decimal(muon.rest.lr); }
 
 Rule muon_apply_rule(const Muon& muon, double rest_lr) {
-  const double lr = matrix_rate(muon, rest_lr);
+  const double lr = matrix_learning_rate(muon, rest_lr);
   return MuonApplyRule{static_cast<float>(lr), static_cast<float>(lr * decimal(muon.weight_decay))};
 }
 
-double orthogonalize_work(const MatrixShape& shape, int iterations) {
+double orthogonalize_multiply_adds(const MatrixShape& shape, int iterations) {
   const auto small = static_cast<double>(std::min(shape.rows, shape.columns));
   const auto large = static_cast<double>(std::max(shape.rows, shape.columns));
   return iterations * (2.0 * small * small * large + small * small * small);
@@ -32,7 +32,7 @@ double orthogonalize_work(const MatrixShape& shape, int iterations) {
 
 std::vector<int32_t> assign_matrices(std::span<const MatrixShape> shapes, int owner_count, int iterations) {
   std::vector<double> work;
-  for (const MatrixShape& shape : shapes) work.push_back(orthogonalize_work(shape, iterations));
+  for (const MatrixShape& shape : shapes) work.push_back(orthogonalize_multiply_adds(shape, iterations));
   std::vector<size_t> order(shapes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&work](size_t a, size_t b) { return work[a] > work[b]; });

@@ -35,10 +35,10 @@ Rule muon_blend_rule(const Muon& muon);
 Rule muon_apply_rule(const Muon& muon, double lr);
 
 /// The rate of matrices where the rest's is `lr`.
-double matrix_rate(const Muon& muon, double lr);
+double matrix_learning_rate(const Muon& muon, double lr);
 
 /// Multiply-adds of making one orthogonal.
-double orthogonalize_work(const MatrixShape& shape, int iterations);
+double orthogonalize_multiply_adds(const MatrixShape& shape, int iterations);
 
 /// Each matrix's owner in [0, owner_count): the largest first, each to the owner with the least work so far, ties to
 /// the lower index. No owner has more than 4/3 of the least possible greatest load (Graham 1969). Depends on the

@@ -10,11 +10,11 @@ namespace aliquot {
 
 /// One matrix, row-major and without padding, in memory of the device, and where to work: orthogonalize_scratch_bytes() of
 /// it, aligned to 64 bytes.
-struct Orthogonalize {
-  Orthogonalize(const Muon& muon, float* at, const MatrixShape& of, std::byte* room)
+struct OrthogonalizeArgs {
+  OrthogonalizeArgs(const Muon& muon, float* at, const MatrixShape& of, std::byte* scratch_memory)
       : matrix(at),
         shape(of),
-        scratch(room),
+        scratch(scratch_memory),
         iterations(muon.iterations),
         eps(muon.eps),
         rate(muon.rate),
@@ -35,14 +35,14 @@ struct MatrixKernels {
   /// Enqueues: the matrix is replaced by U S' V^T with S' near 1 (by the quintic iteration of Newton and Schulz, 3.4445,
   /// -4.7750, 2.0315, from the matrix divided by its Frobenius norm or eps), times what Muon::rate says. Every sum in fp32 in
   /// one order: the same bits for any number of threads, any instruction set, and on GPUs. A matrix of zeros stays one.
-  void (*orthogonalize)(Stream&, const Orthogonalize&);
+  void (*orthogonalize)(Stream&, const OrthogonalizeArgs&);
 };
 
 /// Throws UnavailableError in a build without CUDA.
 const MatrixKernels& matrix_kernels(DeviceKind kind);
 
 /// The same at once, on the caller and the pool.
-void orthogonalize_on_host(const Orthogonalize& what, ThreadPool& pool);
+void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool);
 
 /// For matrix_kernels(), from the CUDA sources.
 const MatrixKernels& cuda_matrix_kernels();

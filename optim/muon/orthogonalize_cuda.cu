@@ -10,8 +10,8 @@ namespace aliquot {
 namespace {
 
 /// A block of threads makes a square of the product; each of its threads a square within it, in registers.
-constexpr int kTile = 64, kDepth = 16, kEach = 4;
-constexpr int kThreadsAcross = kTile / kEach;
+constexpr int kTile = 64, kDepth = 16, kThreadTile = 4;
+constexpr int kThreadsAcross = kTile / kThreadTile;
 static_assert(kThreadsAcross * kThreadsAcross == kLaunchThreads);
 
 /// Rows [first_row, + kTile) and columns [first_k, + kDepth), missing ones as zeros, which add nothing to a sum that began
@@ -35,22 +35,22 @@ __global__ void __launch_bounds__(kLaunchThreads) multiply_tiles(float* to, cons
   __shared__ float of_a[kDepth][kTile], of_b[kDepth][kTile];
   const int64_t tiles_across = (b.columns + kTile - 1) / kTile;
   const int64_t first_row = blockIdx.x / tiles_across * kTile, first_column = blockIdx.x % tiles_across * kTile;
-  const int row = static_cast<int>(threadIdx.x) / kThreadsAcross * kEach;
-  const int column = static_cast<int>(threadIdx.x) % kThreadsAcross * kEach;
-  float sums[kEach][kEach] = {};
+  const int row = static_cast<int>(threadIdx.x) / kThreadsAcross * kThreadTile;
+  const int column = static_cast<int>(threadIdx.x) % kThreadsAcross * kThreadTile;
+  float sums[kThreadTile][kThreadTile] = {};
   for (int64_t k = 0; k < a.columns; k += kDepth) {
     load_tile_of_a(of_a, a, first_row, k);
     load_tile_of_b(of_b, b, k, first_column);
     __syncthreads();
     for (int depth = 0; depth < kDepth; ++depth) {
-      for (int i = 0; i < kEach; ++i) {
-        for (int j = 0; j < kEach; ++j) sums[i][j] = sums[i][j] + of_a[depth][row + i] * of_b[depth][column + j];
+      for (int i = 0; i < kThreadTile; ++i) {
+        for (int j = 0; j < kThreadTile; ++j) sums[i][j] = sums[i][j] + of_a[depth][row + i] * of_b[depth][column + j];
       }
     }
     __syncthreads();
   }
-  for (int i = 0; i < kEach; ++i) {
-    for (int j = 0; j < kEach; ++j) {
+  for (int i = 0; i < kThreadTile; ++i) {
+    for (int j = 0; j < kThreadTile; ++j) {
       const int64_t at_row = first_row + row + i, at_column = first_column + column + j;
       if (at_row < a.rows && at_column < b.columns) to[at_row * b.columns + at_column] = sums[i][j];
     }
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, con
 }
 
 /// In one block: pairs, then pairs of pairs, as the host adds them.
-__global__ void __launch_bounds__(kLaunchThreads) add_pairs(double* sums, int64_t count) {
+__global__ void __launch_bounds__(kLaunchThreads) sum_pairwise(double* sums, int64_t count) {
   for (int64_t half = 1; half < count; half *= 2) {
     for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads)
       sums[i] += sums[i + half];
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kLaunchThreads) add_pairs(double* sums, int64_
   }
 }
 
-struct ByInverseNorm {
+struct ScaleByInverseNorm {
   float* values;
   const double* sum;
   float eps;
@@ -114,7 +114,7 @@ struct ToBf16 {
   }
 };
 
-Grid tiles(int64_t rows, int64_t columns, int64_t edge) {
+Grid tile_grid(int64_t rows, int64_t columns, int64_t edge) {
   return {static_cast<unsigned>((rows + edge - 1) / edge * ((columns + edge - 1) / edge)), kLaunchThreads};
 }
 
@@ -123,10 +123,10 @@ struct CudaMatrixLoops {
   const Kernels& kernels;
 
   void transpose(float* to, const ConstMatrix& from) const {
-    start_kernel(stream, "transpose", tiles(from.rows, from.columns, kTransposeTile), transpose_tiles, to, from);
+    start_kernel(stream, "transpose", tile_grid(from.rows, from.columns, kTransposeTile), transpose_tiles, to, from);
   }
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
-    start_kernel(stream, "multiply", tiles(a.rows, b.columns, kTile), multiply_tiles, to, a, b);
+    start_kernel(stream, "multiply", tile_grid(a.rows, b.columns, kTile), multiply_tiles, to, a, b);
   }
   void copy(float* to, const float* from, int64_t count) const { kernels.copy(stream, to, from, 4 * count); }
   void scale(float* values, float factor, int64_t count) const { kernels.scale(stream, values, factor, count); }
@@ -138,17 +138,17 @@ struct CudaMatrixLoops {
   }
   void normalize(float* values, int64_t count, double* sums, float eps) const {
     kernels.block_squares(stream, sums, values, count);
-    start_kernel(stream, "add pairs", {1, kLaunchThreads}, add_pairs, sums,
+    start_kernel(stream, "add pairs", {1, kLaunchThreads}, sum_pairwise, sums,
                  (count + kBlockElements - 1) / kBlockElements);
-    launch_elements(stream, "normalize", count, ByInverseNorm{values, sums, eps}, values);
+    launch_elements(stream, "normalize", count, ScaleByInverseNorm{values, sums, eps}, values);
   }
 };
 
 }  // namespace
 
 const MatrixKernels& cuda_matrix_kernels() {
-  static constexpr MatrixKernels kKernels{[](Stream& stream, const Orthogonalize& what) {
-    newton_schulz(what, CudaMatrixLoops{stream, cuda_device(stream).kernels()});
+  static constexpr MatrixKernels kKernels{[](Stream& stream, const OrthogonalizeArgs& args) {
+    newton_schulz(args, CudaMatrixLoops{stream, cuda_device(stream).kernels()});
   }};
   return kKernels;
 }

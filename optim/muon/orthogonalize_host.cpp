@@ -12,7 +12,7 @@ namespace aliquot {
 namespace {
 
 /// to[j][i] = a[i][j].
-void transpose_on(ThreadPool& pool, float* to, const ConstMatrix& a) {
+void transpose_parallel(ThreadPool& pool, float* to, const ConstMatrix& a) {
   constexpr int64_t kTile = 16;
   pool.for_ranges(a.rows, kTile, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i += kTile) {
@@ -29,7 +29,7 @@ struct HostMatrixLoops {
   Isa isa;
   ThreadPool& pool;
 
-  void transpose(float* to, const ConstMatrix& from) const { transpose_on(pool, to, from); }
+  void transpose(float* to, const ConstMatrix& from) const { transpose_parallel(pool, to, from); }
   /// Each operation is rounded on its own, as on every other device.
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
     if (a.columns != b.rows) throw std::invalid_argument("orthogonalize: the factors of a product do not fit");
@@ -41,31 +41,32 @@ struct HostMatrixLoops {
                        .rows = a.rows,
                        .columns = b.columns,
                        .depth = a.columns},
-                      product_loops(isa, Sums::kSeparate));
+                      product_loops(isa, SumRounding::kSeparate));
   }
   template <typename Body>
-  void in_ranges(int64_t count, const Body& body) const {
+  void for_element_ranges(int64_t count, const Body& body) const {
     pool.for_ranges(count, 16 * kBlockElements, body);
   }
   void copy(float* to, const float* from, int64_t count) const {
-    in_ranges(count, [&](int64_t begin, int64_t end) { std::copy_n(from + begin, end - begin, to + begin); });
+    for_element_ranges(count, [&](int64_t begin, int64_t end) { std::copy_n(from + begin, end - begin, to + begin); });
   }
   void scale(float* values, float factor, int64_t count) const {
-    in_ranges(count, [&](int64_t begin, int64_t end) { host_loops(isa).scale(values + begin, factor, end - begin); });
+    for_element_ranges(count,
+                       [&](int64_t begin, int64_t end) { host_loops(isa).scale(values + begin, factor, end - begin); });
   }
   void blend(float* to, float x, float y, const float* from, int64_t count) const {
-    in_ranges(count, [&](int64_t begin, int64_t end) {
+    for_element_ranges(count, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) to[i] = x * to[i] + y * from[i];
     });
   }
   void round(float* values, int64_t count) const {
-    in_ranges(count, [&](int64_t begin, int64_t end) {
+    for_element_ranges(count, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
     });
   }
   /// The blocks' sums are added in pairs, then pairs of pairs: any number of threads can.
   void normalize(float* values, int64_t count, double* sums, float eps) const {
-    in_ranges(count, [&](int64_t begin, int64_t end) {
+    for_element_ranges(count, [&](int64_t begin, int64_t end) {
       host_loops(isa).block_squares(sums + begin / kBlockElements, values + begin, end - begin);
     });
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
@@ -80,14 +81,14 @@ struct HostMatrixLoops {
 
 int64_t orthogonalize_scratch_bytes(const MatrixShape& shape) { return NewtonSchulzScratch(shape).bytes(); }
 
-void orthogonalize_on_host(const Orthogonalize& what, ThreadPool& pool) {
-  newton_schulz(what, HostMatrixLoops{best_isa(), pool});
+void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool) {
+  newton_schulz(args, HostMatrixLoops{best_isa(), pool});
 }
 
 const MatrixKernels& matrix_kernels(DeviceKind kind) {
-  static constexpr MatrixKernels kHost{[](Stream& stream, const Orthogonalize& what) {
-    HostStream& worker = host(stream);
-    worker.run([what, &pool = worker.pool()] { orthogonalize_on_host(what, pool); });
+  static constexpr MatrixKernels kHost{[](Stream& stream, const OrthogonalizeArgs& args) {
+    HostStream& worker = as_host_stream(stream);
+    worker.run([args, &pool = worker.pool()] { orthogonalize_on_host(args, pool); });
   }};
   return kind == DeviceKind::kCuda ? cuda_matrix_kernels() : kHost;
 }

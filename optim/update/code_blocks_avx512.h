@@ -13,17 +13,17 @@ namespace {
 
 /// Three lines for each pair of binades, [4^(k-64), 4^(k-63)) * 2 for k = 48 to 63: no pair holds more than two corners.
 template <typename Magnitudes>
-struct NumberTables {
-  static constexpr int kLines = 2 * Magnitudes::kDecades, kNear = 3;
-  alignas(64) float slope[kNear][16] = {};
-  alignas(64) float offset[kNear][16] = {};
+struct EncodeTables {
+  static constexpr int kLines = 2 * Magnitudes::kDecades, kCandidateLines = 3;
+  alignas(64) float slope[kCandidateLines][16] = {};
+  alignas(64) float offset[kCandidateLines][16] = {};
 
   /// In order of falling slope, but for the one to 1, which is taken the greater of.
   static constexpr CodeLine line(int index) {
     if (index == 0) return Magnitudes::below_all();
     return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);
   }
-  static constexpr int least_at(double magnitude) {
+  static constexpr int lowest_line_at(double magnitude) {
     int least = 0;
     const auto at = [magnitude](int i) { return double{line(i).slope} * magnitude + double{line(i).offset}; };
     for (int i = 1; i < kLines; ++i) least = at(i) < at(least) ? i : least;
@@ -35,12 +35,12 @@ struct NumberTables {
     return value;
   }
 
-  constexpr NumberTables() {
+  constexpr EncodeTables() {
     for (int k = 0; k < 16; ++k) {
       const double begin = 2.0 * power_of_four(k - 16), end = k == 15 ? 1.0 : 8.0 * power_of_four(k - 16);
-      const int first = least_at(begin), last = least_at(end);
-      if (last - first >= kNear) throw "more corners than lines";  // no constant then: does not compile
-      for (int i = 0; i < kNear; ++i) {
+      const int first = lowest_line_at(begin), last = lowest_line_at(end);
+      if (last - first >= kCandidateLines) throw "more corners than lines";  // no constant then: does not compile
+      for (int i = 0; i < kCandidateLines; ++i) {
         const CodeLine near = line(first + i < kLines ? first + i : kLines - 1);
         slope[i][k] = near.slope, offset[i][k] = near.offset;
       }
@@ -50,11 +50,11 @@ struct NumberTables {
 
 /// The one line of each number, by the exponent of number + kCells - 1: 15 stands for 0, the others for one more.
 template <typename Magnitudes, int kCells>
-struct ValueTables {
+struct DecodeTables {
   alignas(64) float slope[16] = {};
   alignas(64) float offset[16] = {};
 
-  constexpr ValueTables() {
+  constexpr DecodeTables() {
     for (int decade = 0; decade < Magnitudes::kDecades; ++decade) {
       const CodeLine line = Magnitudes::value_line(decade);
       const int k = (decade + kCells - 1 + 15) % 16;
@@ -69,7 +69,7 @@ inline constexpr int kCellsOf = Code::Magnitudes::kTop / 127;
 
 template <typename Code>
 [[gnu::always_inline]] inline __m512 values_of(__m512i number) {
-  using Tables = ValueTables<typename Code::Magnitudes, kCellsOf<Code>>;
+  using Tables = DecodeTables<typename Code::Magnitudes, kCellsOf<Code>>;
   static constexpr Tables kTables;
   const __m512i whole = _mm512_add_epi32(number, _mm512_set1_epi32(kCellsOf<Code> - 1));
   const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(_mm512_cvtepi32_ps(whole)), 23);
@@ -80,12 +80,12 @@ template <typename Code>
 }
 
 template <typename Code>
-[[gnu::always_inline]] inline __m512i numbers_of(__m512 magnitude, __m512 rise) {
+[[gnu::always_inline]] inline __m512i code_numbers_of(__m512 magnitude, __m512 rise) {
   using Magnitudes = typename Code::Magnitudes;
-  static constexpr NumberTables<Magnitudes> kTables;
+  static constexpr EncodeTables<Magnitudes> kTables;
   const __m512i pair = _mm512_srli_epi32(_mm512_castps_si512(magnitude), 24);
   const __m512i index = _mm512_max_epi32(pair, _mm512_set1_epi32(48));
-  const auto along = [&](int i) __attribute__((always_inline)) {
+  const auto evaluate_line = [&](int i) __attribute__((always_inline)) {
     const __m512 slope = _mm512_permutexvar_ps(index, _mm512_load_ps(kTables.slope[i]));
     const __m512 offset = _mm512_permutexvar_ps(index, _mm512_load_ps(kTables.offset[i]));
     return _mm512_add_ps(_mm512_mul_ps(slope, magnitude), offset);
@@ -93,7 +93,7 @@ template <typename Code>
   constexpr CodeLine to_one = Magnitudes::beyond(Magnitudes::kDecades - 1);
   const __m512 last =
       _mm512_add_ps(_mm512_mul_ps(_mm512_set1_ps(to_one.slope), magnitude), _mm512_set1_ps(to_one.offset));
-  __m512 place = _mm512_min_ps(_mm512_min_ps(along(0), along(1)), along(2));
+  __m512 place = _mm512_min_ps(_mm512_min_ps(evaluate_line(0), evaluate_line(1)), evaluate_line(2));
   place = _mm512_min_ps(_mm512_max_ps(place, last), _mm512_set1_ps(static_cast<float>(Magnitudes::kTop)));
   return _mm512_cvttps_epi32(_mm512_add_ps(place, rise));
 }
@@ -114,7 +114,7 @@ template <typename Code>
 [[gnu::always_inline]] inline __m512i encode(__m512 ratio, __m512 rise) {
   const __m512i bits = _mm512_castps_si512(ratio), one = _mm512_castps_si512(_mm512_set1_ps(1.0f));
   const __m512i magnitude = _mm512_min_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(INT32_MAX)), one);
-  const __m512i number = numbers_of<Code>(_mm512_castsi512_ps(magnitude), rise);
+  const __m512i number = code_numbers_of<Code>(_mm512_castsi512_ps(magnitude), rise);
   if constexpr (kCellsOf<Code> == 2) {
     const __mmask16 above_zero = _mm512_test_epi32_mask(magnitude, magnitude);
     return _mm512_max_epi32(number, _mm512_maskz_set1_epi32(above_zero, 1));

@@ -5,12 +5,12 @@
 namespace aliquot {
 
 namespace {
-[[noreturn]] void refuse() {
+[[noreturn]] void throw_no_cuda() {
   throw UnavailableError("update: this build of Aliquot has no CUDA; configure it with -DALIQUOT_CUDA=ON");
 }
 }  // namespace
 
-const UpdateKernels& cuda_update_kernels() { refuse(); }
-const MatrixKernels& cuda_matrix_kernels() { refuse(); }
+const UpdateKernels& cuda_update_kernels() { throw_no_cuda(); }
+const MatrixKernels& cuda_matrix_kernels() { throw_no_cuda(); }
 
 }  // namespace aliquot

@@ -24,6 +24,6 @@ struct Avx2Blocks : PlainBlocks {
 
 }  // namespace
 
-const UpdateRuns& update_runs_avx2() { return kRuns<Avx2Blocks>; }
+const UpdateRuns& update_runs_avx2() { return kBuiltInUpdateRuns<Avx2Blocks>; }
 
 }  // namespace aliquot

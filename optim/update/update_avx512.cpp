@@ -34,6 +34,6 @@ struct Avx512Blocks {
 
 }  // namespace
 
-const UpdateRuns& update_runs_avx512() { return kRuns<Avx512Blocks>; }
+const UpdateRuns& update_runs_avx512() { return kBuiltInUpdateRuns<Avx512Blocks>; }
 
 }  // namespace aliquot

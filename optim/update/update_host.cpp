@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kGrainElements = 16 * kBlockElements;
 
 void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
-  HostStream& on = host(stream);
+  HostStream& on = as_host_stream(stream);
   on.run([&args, step, &pool = on.pool()] {
     pool.for_ranges(args.count, kGrainElements,
                     [&](int64_t begin, int64_t end) { update_range(best_isa(), args, step, begin, end); });

@@ -4,6 +4,6 @@
 
 namespace aliquot {
 
-const UpdateRuns& update_runs_plain() { return kRuns<PlainBlocks>; }
+const UpdateRuns& update_runs_plain() { return kBuiltInUpdateRuns<PlainBlocks>; }
 
 }  // namespace aliquot

@@ -7,21 +7,21 @@
 
 namespace aliquot {
 
-__device__ inline uint32_t greatest_of_warp(uint32_t bits) {
+__device__ inline uint32_t warp_max(uint32_t bits) {
   for (int apart = kWarpThreads / 2; apart > 0; apart /= 2) {
     bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, apart));
   }
   return bits;
 }
 
-/// One moment of the block that a warp works on; kPack neighbours at a time, kTurns times.
+/// One moment of the block that a warp works on; kPack neighbours at a time, kIterations times.
 template <typename Code, int kPack>
 struct WarpMoment {
-  static constexpr int kTurns = static_cast<int>(kBlockElements) / kWarpThreads / kPack;
+  static constexpr int kIterations = static_cast<int>(kBlockElements) / kWarpThreads / kPack;
   uint8_t* codes;
   float* scales;
   float scale;
-  float values[kTurns][kPack];
+  float values[kIterations][kPack];
 
   __device__ WarpMoment(const UpdateArgs& args, int state, int64_t first)
       : codes(static_cast<uint8_t*>(args.states[state])),
@@ -29,64 +29,65 @@ struct WarpMoment {
         scale(*scales),
         values{} {}
 
-  __device__ void load(int turn, int64_t i) {
+  __device__ void load(int iteration, int64_t i) {
     const auto pack = load_pack<kPack>(codes + i);
-    for (int k = 0; k < kPack; ++k) values[turn][k] = Code::value(pack.lane[k]) * scale;
+    for (int k = 0; k < kPack; ++k) values[iteration][k] = Code::value(pack.lane[k]) * scale;
   }
   __device__ void find_scale() {
     uint32_t greatest = 0;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      for (int k = 0; k < kPack; ++k) greatest = max(greatest, magnitude_bits(values[turn][k]));
+    for (int iteration = 0; iteration < kIterations; ++iteration) {
+      for (int k = 0; k < kPack; ++k) greatest = max(greatest, magnitude_bits(values[iteration][k]));
     }
-    scale = scale_of(greatest_of_warp(greatest));
+    scale = scale_of(warp_max(greatest));
     if (threadIdx.x % kWarpThreads == 0) *scales = scale;
   }
-  __device__ void store(int turn, int64_t i, const float* rises) const {
+  __device__ void store(int iteration, int64_t i, const float* rises) const {
     Pack<uint8_t, kPack> pack;
     const float inverse = inverse_of(scale);
-    for (int k = 0; k < kPack; ++k) pack.lane[k] = Code::of(values[turn][k] * inverse, rises[k]);
+    for (int k = 0; k < kPack; ++k) pack.lane[k] = Code::of(values[iteration][k] * inverse, rises[k]);
     store_pack(codes + i, pack);
   }
 };
 
 /// The block [first, end) of one segment; kPack 4 needs all of its 256 elements.
 template <typename R, typename Gradient, bool kSplit, int kPack>
-__device__ void quantised_block(const SegmentUpdate<R, Gradient, kSplit, float>& of, int64_t first, int64_t end) {
-  WarpMoment<SignedCode, kPack> mean(of.args, 0, first);
-  WarpMoment<UnsignedCode, kPack> square(of.args, 2, first);
+__device__ void update_quantised_block(const SegmentUpdate<R, Gradient, kSplit, float>& update, int64_t first,
+                                       int64_t end) {
+  WarpMoment<SignedCode, kPack> mean(update.args, 0, first);
+  WarpMoment<UnsignedCode, kPack> square(update.args, 2, first);
   const int64_t own = first + threadIdx.x % kWarpThreads * kPack;
 #pragma unroll
-  for (int turn = 0; turn < mean.kTurns; ++turn) {
-    const int64_t i = own + turn * kWarpThreads * kPack;
+  for (int iteration = 0; iteration < mean.kIterations; ++iteration) {
+    const int64_t i = own + iteration * kWarpThreads * kPack;
     if (i >= end) continue;
-    mean.load(turn, i);
-    square.load(turn, i);
-    const auto gradient = load_pack<kPack>(static_cast<const Gradient*>(of.args.gradient) + i);
+    mean.load(iteration, i);
+    square.load(iteration, i);
+    const auto gradient = load_pack<kPack>(static_cast<const Gradient*>(update.args.gradient) + i);
     float weights[kPack];
-    load_master<kSplit, kPack>(of.args.master, i, weights);
+    load_master<kSplit, kPack>(update.args.master, i, weights);
     for (int k = 0; k < kPack; ++k) {
-      float state[kMaxStates] = {mean.values[turn][k], square.values[turn][k]};
-      weights[k] = of.rule.update(weights[k], widened(gradient.lane[k]) * of.factor, state);
-      mean.values[turn][k] = state[0], square.values[turn][k] = state[1];
+      float state[kMaxStates] = {mean.values[iteration][k], square.values[iteration][k]};
+      weights[k] = update.rule.update(weights[k], widened(gradient.lane[k]) * update.factor, state);
+      mean.values[iteration][k] = state[0], square.values[iteration][k] = state[1];
     }
-    store_master<kSplit, kPack>(of.args.master, i, weights);
+    store_master<kSplit, kPack>(update.args.master, i, weights);
   }
   __syncwarp();  // all have read the scales
   mean.find_scale();
   square.find_scale();
 #pragma unroll
-  for (int turn = 0; turn < mean.kTurns; ++turn) {
-    const int64_t i = own + turn * kWarpThreads * kPack;
+  for (int iteration = 0; iteration < mean.kIterations; ++iteration) {
+    const int64_t i = own + iteration * kWarpThreads * kPack;
     if (i >= end) continue;
     float rises[2][kPack];
-    const bool stochastic = of.args.rounding == Rounding::kStochastic;
-    const RandomWords words = stochastic ? random_words(of.key, (i + of.to_global) / 4) : RandomWords{};
+    const bool stochastic = update.args.rounding == Rounding::kStochastic;
+    const RandomWords words = stochastic ? random_words(update.key, (i + update.to_global) / 4) : RandomWords{};
     for (int k = 0; k < kPack; ++k) {
       for (int s = 0; s < 2; ++s)
-        rises[s][k] = stochastic ? rise_of(of.template word_of<kPack>(words, i, k), s) : kNearestRise;
+        rises[s][k] = stochastic ? rise_of(update.template word_of<kPack>(words, i, k), s) : kNearestRise;
     }
-    mean.store(turn, i, rises[0]);
-    square.store(turn, i, rises[1]);
+    mean.store(iteration, i, rises[0]);
+    square.store(iteration, i, rises[1]);
   }
 }
 
@@ -99,14 +100,14 @@ __global__ void __launch_bounds__(kLaunchThreads)
     const int64_t first = block * kBlockElements;
     const Segment* segment = segment_at(args, first);
     if (segment == nullptr) continue;
-    const SegmentUpdate<R, Gradient, kSplit, float> of{args, rule.at(segment->lr_scale, segment->decay_scale), factor,
-                                                       rounding_key(seed, step, segment->parameter),
-                                                       segment->global_offset - segment->offset};
+    const SegmentUpdate<R, Gradient, kSplit, float> update{args, rule.at(segment->lr_scale, segment->decay_scale),
+                                                           factor, rounding_key(seed, step, segment->parameter),
+                                                           segment->global_offset - segment->offset};
     const int64_t end = min(segment->offset + segment->count, first + kBlockElements);
     if (packs && end == first + kBlockElements) {
-      quantised_block<R, Gradient, kSplit, kPackElements>(of, first, end);
+      update_quantised_block<R, Gradient, kSplit, kPackElements>(update, first, end);
     } else {
-      quantised_block<R, Gradient, kSplit, 1>(of, first, end);
+      update_quantised_block<R, Gradient, kSplit, 1>(update, first, end);
     }
   }
 }

@@ -18,7 +18,7 @@ size_t master_index(const Master& master) {
   return master.copy_dtype == DType::kBFloat16 ? 1 : 2;
 }
 
-RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
+RunFunction choose_run_function(Isa isa, const UpdateArgs& args, const Rule& rule) {
   check_dtypes(args, rule);
   const auto* custom = std::get_if<CustomRule>(&rule);
   const RunsOfRule& runs = custom != nullptr ? custom->loops->host(isa) : update_runs(isa)[rule.index()];
@@ -26,7 +26,7 @@ RunFunction choose(Isa isa, const UpdateArgs& args, const Rule& rule) {
 }
 
 /// What the run's function takes as the rule.
-const void* constants_of(const Rule& rule) {
+const void* rule_constants(const Rule& rule) {
   if (const auto* custom = std::get_if<CustomRule>(&rule)) return custom->constants;
   return std::visit([](const auto& of_step) -> const void* { return &of_step; }, rule);
 }
@@ -43,7 +43,7 @@ T* at_bytes(T* from, int64_t offset_bytes) {
   return at(static_cast<Byte*>(from), offset_bytes);
 }
 
-UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& segment, int64_t begin, int64_t end) {
+UpdateRun make_run(const UpdateArgs& args, const UpdateStep& step, const Segment& segment, int64_t begin, int64_t end) {
   UpdateRun run{.gradient = at_bytes(args.gradient, begin * element_bytes(args.gradient_dtype)),
                 .master = args.master,
                 .states = {},
@@ -68,15 +68,15 @@ UpdateRun run_of(const UpdateArgs& args, const UpdateStep& step, const Segment& 
 
 void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end) {
   if (!std::isfinite(step.gradient_factor)) return;
-  const RunFunction run = choose(isa, args, step.rule);
-  const void* const rule = constants_of(step.rule);
+  const RunFunction run = choose_run_function(isa, args, step.rule);
+  const void* const rule = rule_constants(step.rule);
   const Segment* const last = args.segments + args.segment_count;
   const Segment* segment =
       std::partition_point(args.segments, last, [begin](const Segment& s) { return s.offset + s.count <= begin; });
   for (; segment != last && segment->offset < end; ++segment) {
     const int64_t from = std::max(begin, segment->offset);
     const int64_t to = std::min(end, segment->offset + segment->count);
-    run(rule, run_of(args, step, *segment, from, to));
+    run(rule, make_run(args, step, *segment, from, to));
   }
 }
 

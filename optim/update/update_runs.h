@@ -12,7 +12,7 @@ consteval UpdateRuns runs_of_rules(std::index_sequence<kIndex...>) {
 }
 
 template <typename Blocks>
-constexpr UpdateRuns kRuns = runs_of_rules<Blocks>(std::make_index_sequence<kBuiltInRules>());
+constexpr UpdateRuns kBuiltInUpdateRuns = runs_of_rules<Blocks>(std::make_index_sequence<kBuiltInRules>());
 
 }  // namespace
 }  // namespace aliquot

@@ -13,9 +13,9 @@ namespace aliquot {
 namespace {
 
 // Longer than a reason takes to write, for who still lives.
-bool posted_soon(const AbortNotice& notice) {
-  constexpr std::chrono::milliseconds kPatience{50};
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+bool wait_until_posted(const AbortNotice& notice) {
+  constexpr std::chrono::milliseconds kWriteTimeout{50};
+  const auto deadline = std::chrono::steady_clock::now() + kWriteTimeout;
   while (!notice.posted() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
   return notice.posted();
 }
@@ -44,7 +44,7 @@ std::string read_shared(std::span<const std::atomic<uint64_t>> words) {
 void AbortNotice::post(std::string_view why) noexcept {
   uint32_t expected = kNone;
   if (!state.compare_exchange_strong(expected, kBeingWritten)) {
-    if (expected == kPosted || posted_soon(*this)) return;
+    if (expected == kPosted || wait_until_posted(*this)) return;
     // A process can be killed in the middle of it; then the reason is written once more.
   }
   write_shared(reason, why);
@@ -68,7 +68,7 @@ std::string Board::last_operation(int rank) const {
   if (sequence == 0) return "none";
   const auto what = OperationDescription::unpack(lane.descriptions[sequence % LaneBoard::kDescriptionDepth].load());
   return fmt::format("{} #{}{}", what.text(), sequence,
-                     label_text(read_shared(lane.what), lane.step.load(std::memory_order_relaxed)));
+                     label_text(read_shared(lane.label), lane.step.load(std::memory_order_relaxed)));
 }
 
 }  // namespace aliquot

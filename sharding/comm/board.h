@@ -27,10 +27,10 @@ struct alignas(64) LaneBoard {
   SharedCounter arrived;   // sequence number of the last collective it came to
   SharedCounter progress;  // what it published
   /// The collective that it has come to but has first to find ranks of other nodes for; 0 where there are none.
-  std::atomic<uint64_t> came{0};
-  std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{}, marks{};
+  std::atomic<uint64_t> waiting_for_other_nodes{0};
+  std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{}, fingerprints{};
   std::atomic<int64_t> step{0};
-  SharedText what{};
+  SharedText label{};
 };
 
 struct alignas(64) RankBoard {

@@ -34,21 +34,22 @@ class Mailboxes {
 
 class DirectCommunicator final : public Communicator {
  public:
-  DirectCommunicator(Device& device, std::unique_ptr<Exchange> exchange, Topology topology, const DirectParts& parts)
+  DirectCommunicator(Device& device, std::unique_ptr<Bootstrap> bootstrap, Topology topology,
+                     const DirectTransport& transport)
       : device_(device),
-        exchange_(std::move(exchange)),
+        bootstrap_(std::move(bootstrap)),
         topology_(std::move(topology)),
-        parts_(parts),
-        node_memory_(parts.make_node_memory(*exchange_)),
-        peer_memory_(parts.make_peer_memory(*exchange_, *node_memory_, device)),
-        signals_(parts.make_signals(*exchange_, *node_memory_, signals_options())),
+        transport_(transport),
+        node_memory_(transport.make_node_memory(*bootstrap_)),
+        peer_memory_(transport.make_peer_memory(*bootstrap_, *node_memory_, device)),
+        signals_(transport.make_signals(*bootstrap_, *node_memory_, signals_options())),
         mailboxes_(node_memory_->map(Mailboxes::kBytesPerRank * rank_count(), "mailboxes")),
-        own_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
+        booked_memory_(device.ledger(), own_bytes(rank_count()), Category::kArena, "mailboxes and signals") {}
 
-  int rank() const override { return exchange_->rank(); }
-  int rank_count() const override { return exchange_->rank_count(); }
+  int rank() const override { return bootstrap_->rank(); }
+  int rank_count() const override { return bootstrap_->rank_count(); }
   const Topology& topology() const override { return topology_; }
-  std::string describe() const override { return fmt::format("{}, {}", parts_.name, node_memory_->describe()); }
+  std::string describe() const override { return fmt::format("{}, {}", transport_.name, node_memory_->describe()); }
 
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     return peer_memory_->allocate(size_bytes, category, owner);
@@ -59,14 +60,14 @@ class DirectCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    meet(stream, describe_all_gather(to, from, part_bytes, label), label);
+    arrive_and_wait(stream, describe_all_gather(to, from, part_bytes, label), label);
     for_peers([&](int peer) {
       copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, 0, part_bytes);
     });
   }
 
   void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
-    meet(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
+    arrive_and_wait(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
     for_peers([&](int peer) {
       const int64_t place = peer * part_bytes;
       if (peer != rank())
@@ -75,7 +76,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    meet(stream, describe_reduce_scatter(what, label), label);
+    arrive_and_wait(stream, describe_reduce_scatter(what, label), label);
     const int64_t part_bytes = what.part_count * element_bytes(what.from_dtype);
     device_.kernels().sum_tree(stream, {.bases = what.from.buffer->peers(),
                                         .offset_bytes = what.from.offset_bytes + rank() * part_bytes,
@@ -88,7 +89,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    meet(stream, describe_all_to_all(to, from, part_bytes, label), label);
+    arrive_and_wait(stream, describe_all_to_all(to, from, part_bytes, label), label);
     for_peers([&](int peer) {
       copy(stream, to.buffer->local() + to.offset_bytes + peer * part_bytes, from, peer, rank() * part_bytes,
            part_bytes);
@@ -96,7 +97,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void transfer(Stream& stream, const Transfers& what, Label label) override {
-    meet(stream, describe_transfer(what, label), label);
+    arrive_and_wait(stream, describe_transfer(what, label), label);
     for (const Transfer& one : what.own) {
       if (one.target != rank()) continue;
       copy(stream, what.to.buffer->local() + what.to.offset_bytes + one.to_bytes, what.from, one.source, one.from_bytes,
@@ -105,7 +106,7 @@ class DirectCommunicator final : public Communicator {
   }
 
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
-    meet(stream, describe_broadcast(range, size_bytes, root, label), label);
+    arrive_and_wait(stream, describe_broadcast(range, size_bytes, root, label), label);
     if (rank() != root) copy(stream, range.buffer->local() + range.offset_bytes, range, root, 0, size_bytes);
   }
 
@@ -113,44 +114,45 @@ class DirectCommunicator final : public Communicator {
     if (static_cast<int64_t>(values.size()) > kSmallCount) {
       throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
     }
-    const uint64_t sequence = issued_[static_cast<std::size_t>(stream.lane())] + 1;
+    const uint64_t sequence = issued_counts_[static_cast<std::size_t>(stream.lane())] + 1;
     stream.run([this, values, at = stream.lane(), sequence] {
       std::copy(values.begin(), values.end(), mailboxes_.of(rank(), at, sequence));
     });
-    meet(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label);
+    arrive_and_wait(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label);
     stream.run([this, values, at = stream.lane(), sequence, reduction] {
       reduce_in_tree(values, rank_count(), reduction, [&](int r) { return mailboxes_.of(r, at, sequence); });
     });
   }
 
-  void barrier(Stream& stream, Label label) override { meet(stream, describe_barrier(label), label); }
+  void barrier(Stream& stream, Label label) override { arrive_and_wait(stream, describe_barrier(label), label); }
 
   void publish(Stream& stream, uint64_t progress) override { signals_->publish(stream, progress); }
   void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
     signals_->await_progress(stream, lane, progress, label);
   }
 
-  std::vector<std::string> gather_objects(std::string_view own) override { return exchange_->all(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override { return bootstrap_->all_gather(own); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    const Group group = agree_on_group(*exchange_, color, key);
-    return make_direct_communicator(device_, exchange_->split(color, key), subset(topology_, group.members), parts_);
+    const RankGroup group = agree_on_group(*bootstrap_, color, key);
+    return make_direct_communicator(device_, bootstrap_->split(color, key), topology_of_group(topology_, group.members),
+                                    transport_);
   }
 
   void abort(std::string_view why) noexcept override {
     signals_->abort(why);
-    exchange_->abort(why);
+    bootstrap_->abort(why);
   }
 
  private:
   SignalsOptions signals_options() const {
     return {.rank = rank(),
             .rank_count = rank_count(),
-            .timeout_seconds = parts_.timeout_seconds,
-            .names = names_of(*exchange_),
-            .aborted_elsewhere = [this](std::string* why) { return exchange_->aborted(why); },
-            .has_returned = [this](int of_rank) { return exchange_->has_returned(of_rank); },
-            .awaited_by = [this](int of_rank) { return exchange_->awaited_by(of_rank); }};
+            .timeout_seconds = transport_.timeout_seconds,
+            .global_ranks = global_ranks_of(*bootstrap_),
+            .aborted_elsewhere = [this](std::string* why) { return bootstrap_->aborted(why); },
+            .has_returned = [this](int of_rank) { return bootstrap_->has_returned(of_rank); },
+            .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); }};
   }
 
   /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.
@@ -159,8 +161,8 @@ class DirectCommunicator final : public Communicator {
   }
 
   /// All ranks have come to the same collective, with what they bring to it in place.
-  void meet(Stream& stream, const OperationDescription& what, Label label) {
-    const uint64_t sequence = ++issued_[static_cast<std::size_t>(stream.lane())];
+  void arrive_and_wait(Stream& stream, const OperationDescription& what, Label label) {
+    const uint64_t sequence = ++issued_counts_[static_cast<std::size_t>(stream.lane())];
     signals_->arrive(stream, sequence, what, label);
     signals_->await_arrivals(stream, sequence, what, label);
   }
@@ -177,34 +179,34 @@ class DirectCommunicator final : public Communicator {
   }
 
   Device& device_;
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Bootstrap> bootstrap_;
   Topology topology_;
-  DirectParts parts_;
+  DirectTransport transport_;
   std::unique_ptr<NodeMemory> node_memory_;
   std::unique_ptr<PeerMemory> peer_memory_;
   std::unique_ptr<Signals> signals_;
   Mailboxes mailboxes_;
-  Booking own_memory_;
-  std::array<uint64_t, kLaneCount> issued_{};
+  Booking booked_memory_;
+  std::array<uint64_t, kLaneCount> issued_counts_{};
 };
 
 }  // namespace
 
-DirectParts host_direct_parts(double timeout_seconds) {
-  DirectParts parts;
-  parts.make_signals = [](Exchange&, NodeMemory& memory, const SignalsOptions& options) {
+DirectTransport host_direct_transport(double timeout_seconds) {
+  DirectTransport transport;
+  transport.make_signals = [](Bootstrap&, NodeMemory& memory, const SignalsOptions& options) {
     return make_host_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), options);
   };
-  parts.make_peer_memory = [](Exchange& exchange, NodeMemory& memory, Device& device) {
-    return make_host_peer_memory(memory, device.ledger(), exchange);
+  transport.make_peer_memory = [](Bootstrap& bootstrap, NodeMemory& memory, Device& device) {
+    return make_host_peer_memory(memory, device.ledger(), bootstrap);
   };
-  parts.timeout_seconds = timeout_seconds;
-  return parts;
+  transport.timeout_seconds = timeout_seconds;
+  return transport;
 }
 
-std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Exchange> exchange,
-                                                       Topology topology, const DirectParts& parts) {
-  return std::make_unique<DirectCommunicator>(device, std::move(exchange), std::move(topology), parts);
+std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
+                                                       Topology topology, const DirectTransport& transport) {
+  return std::make_unique<DirectCommunicator>(device, std::move(bootstrap), std::move(topology), transport);
 }
 
 }  // namespace aliquot

@@ -9,9 +9,9 @@ namespace {
 
 using Kind = OperationDescription::Kind;
 
-// kind: 4 bits, dtype: 4, detail: 8, of the mark: 8, count: 40. A terabyte a message will do.
-constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kMarkShift = 40, kKeptMarkShift = 56;
-constexpr uint64_t kCountMask = (uint64_t{1} << kMarkShift) - 1;
+// kind: 4 bits, dtype: 4, detail: 8, of the fingerprint: 8, count: 40. A terabyte a message will do.
+constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kFingerprintShift = 40, kKeptFingerprintShift = 56;
+constexpr uint64_t kCountMask = (uint64_t{1} << kFingerprintShift) - 1;
 
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
@@ -19,14 +19,14 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 }
 
 // The step is left out: the same collective may be labelled with another one by a rank that counts from elsewhere.
-uint64_t mark_of(Label label, std::initializer_list<int64_t> offsets) {
+uint64_t fingerprint_of(Label label, std::initializer_list<int64_t> offsets) {
   uint64_t hash = label.what.size();
   for (const char letter : label.what) hash = mix(hash, static_cast<unsigned char>(letter));
   for (const int64_t offset : offsets) hash = mix(hash, static_cast<uint64_t>(offset));
   return hash;
 }
 
-std::string_view word_for(Reduction reduction) {
+std::string_view reduction_name(Reduction reduction) {
   switch (reduction) {
     case Reduction::kSum: return "sum";
     case Reduction::kMax: return "largest";
@@ -39,7 +39,7 @@ std::string_view word_for(Reduction reduction) {
 
 uint64_t OperationDescription::packed() const {
   return static_cast<uint64_t>(kind) << kKindShift | static_cast<uint64_t>(dtype) << kDtypeShift |
-         static_cast<uint64_t>(detail) << kDetailShift | mark >> kKeptMarkShift << kMarkShift |
+         static_cast<uint64_t>(detail) << kDetailShift | fingerprint >> kKeptFingerprintShift << kFingerprintShift |
          (static_cast<uint64_t>(count) & kCountMask);
 }
 
@@ -47,7 +47,7 @@ OperationDescription OperationDescription::unpack(uint64_t packed) {
   return {.kind = static_cast<Kind>(packed >> kKindShift),
           .dtype = static_cast<DType>(packed >> kDtypeShift & 0xF),
           .detail = static_cast<uint8_t>(packed >> kDetailShift & 0xFF),
-          .mark = (packed >> kMarkShift & 0xFF) << kKeptMarkShift,
+          .fingerprint = (packed >> kFingerprintShift & 0xFF) << kKeptFingerprintShift,
           .count = static_cast<int64_t>(packed & kCountMask)};
 }
 
@@ -58,7 +58,7 @@ std::string OperationDescription::text() const {
     case Kind::kBroadcast: return fmt::format("broadcast of {} bytes from the group's rank {}", count, detail);
     case Kind::kReduceScatter: return fmt::format("reduce-scatter of {} {}", count, aliquot::name(dtype));
     case Kind::kAllReduce:
-      return fmt::format("all-reduce of {} numbers to the {}", count, word_for(static_cast<Reduction>(detail)));
+      return fmt::format("all-reduce of {} numbers to the {}", count, reduction_name(static_cast<Reduction>(detail)));
     case Kind::kAllGather: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " in place");
     case Kind::kTransfer: return fmt::format("{} of {} bytes{}", name(kind), count, detail == 0 ? "" : " back");
     case Kind::kAllToAll: return fmt::format("{} of {} bytes", name(kind), count);
@@ -74,35 +74,42 @@ std::string_view name(OperationDescription::Kind kind) {
 }
 
 OperationDescription describe_all_gather(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) {
-  return {.kind = Kind::kAllGather, .mark = mark_of(label, {to.offset_bytes, from.offset_bytes}), .count = part_bytes};
+  return {.kind = Kind::kAllGather,
+          .fingerprint = fingerprint_of(label, {to.offset_bytes, from.offset_bytes}),
+          .count = part_bytes};
 }
 
 OperationDescription describe_all_gather_in_place(SymmetricRange whole, int64_t part_bytes, Label label) {
-  return {.kind = Kind::kAllGather, .detail = 1, .mark = mark_of(label, {whole.offset_bytes}), .count = part_bytes};
+  return {.kind = Kind::kAllGather,
+          .detail = 1,
+          .fingerprint = fingerprint_of(label, {whole.offset_bytes}),
+          .count = part_bytes};
 }
 
 OperationDescription describe_reduce_scatter(const ReduceScatter& what, Label label) {
   return {.kind = Kind::kReduceScatter,
           .dtype = what.from_dtype,
-          .mark = mark_of(label, {what.from.offset_bytes, what.in_tree_order}),
+          .fingerprint = fingerprint_of(label, {what.from.offset_bytes, what.in_tree_order}),
           .count = what.part_count};
 }
 
 OperationDescription describe_all_to_all(SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) {
-  return {.kind = Kind::kAllToAll, .mark = mark_of(label, {to.offset_bytes, from.offset_bytes}), .count = part_bytes};
+  return {.kind = Kind::kAllToAll,
+          .fingerprint = fingerprint_of(label, {to.offset_bytes, from.offset_bytes}),
+          .count = part_bytes};
 }
 
 OperationDescription describe_transfer(const Transfers& what, Label label) {
   return {.kind = Kind::kTransfer,
           .detail = what.back,
-          .mark = mark_of(label, {what.to.offset_bytes, what.from.offset_bytes}),
+          .fingerprint = fingerprint_of(label, {what.to.offset_bytes, what.from.offset_bytes}),
           .count = what.all_bytes};
 }
 
 OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes, int root, Label label) {
   return {.kind = Kind::kBroadcast,
           .detail = static_cast<uint8_t>(root),
-          .mark = mark_of(label, {range.offset_bytes, root}),
+          .fingerprint = fingerprint_of(label, {range.offset_bytes, root}),
           .count = size_bytes};
 }
 
@@ -110,11 +117,13 @@ OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Lab
   return {.kind = Kind::kAllReduce,
           .dtype = DType::kFloat64,
           .detail = static_cast<uint8_t>(reduction),
-          .mark = mark_of(label, {}),
+          .fingerprint = fingerprint_of(label, {}),
           .count = count};
 }
 
-OperationDescription describe_barrier(Label label) { return {.kind = Kind::kBarrier, .mark = mark_of(label, {})}; }
+OperationDescription describe_barrier(Label label) {
+  return {.kind = Kind::kBarrier, .fingerprint = fingerprint_of(label, {})};
+}
 
 std::string label_text(std::string_view what, int64_t step) {
   if (what.empty() && step < 0) return {};
@@ -122,7 +131,7 @@ std::string label_text(std::string_view what, int64_t step) {
   return what.empty() ? fmt::format(" (step {})", step) : fmt::format(" ({}, step {})", what, step);
 }
 
-std::string disagreement(Lane lane, uint64_t sequence, const Standing& own, const Standing& theirs) {
+std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs) {
   const std::string here = own.what.text() + own.label, there = theirs.what.text() + theirs.label;
   return fmt::format(
       "ranks disagree at collective #{} of the {} lane: rank {} is in {}, rank {} in {}{}; no byte was used", sequence,

@@ -11,7 +11,7 @@
 namespace aliquot {
 
 /// What a collective is, so that ranks that disagree find out before a byte is read. It travels with each arrival, packed and
-/// with its mark. Made by the functions below, the same way in every communicator.
+/// with its fingerprint. Made by the functions below, the same way in every communicator.
 struct OperationDescription {
   enum class Kind : uint8_t {
     kNone,
@@ -25,11 +25,11 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;  // the root, the reduction, 1 for a gather in place or a transfer back
-  uint64_t mark = 0;   // of what it is for and where in its buffers: another where one of these is another
-  int64_t count = 0;   // elements, or bytes where the operation moves bytes
+  uint8_t detail = 0;        // the root, the reduction, 1 for a gather in place or a transfer back
+  uint64_t fingerprint = 0;  // of what it is for and where in its buffers: another where one of these is another
+  int64_t count = 0;         // elements, or bytes where the operation moves bytes
 
-  uint64_t packed() const;  // with the highest 8 bits of the mark, which is what records keep of it
+  uint64_t packed() const;  // with the highest 8 bits of the fingerprint, which is what records keep of it
   static OperationDescription unpack(uint64_t packed);
   std::string text() const;  // "reduce-scatter of 4096 float32"
 };
@@ -48,12 +48,12 @@ OperationDescription describe_barrier(Label label);
 std::string label_text(std::string_view what, int64_t step);
 
 /// Where one of two ranks that disagree is.
-struct Standing {
+struct RankOperation {
   int rank = 0;  // as it is called in messages
   OperationDescription what;
   std::string label;  // as label_text() has it
 };
 /// The sentence of ranks that came to the `sequence`-th collective of a lane with different descriptions.
-std::string disagreement(Lane lane, uint64_t sequence, const Standing& own, const Standing& theirs);
+std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs);
 
 }  // namespace aliquot

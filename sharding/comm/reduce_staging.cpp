@@ -18,8 +18,8 @@ std::map<int64_t, int64_t> nodes_by_size(const Topology& topology) {
   return nodes;
 }
 
-/// The ranks of other nodes that any rank serves at most: its node's first rank serves the most (NodePlan::proxy).
-int64_t most_served(const std::map<int64_t, int64_t>& nodes) {
+/// The ranks of other nodes that any rank serves at most: its node's first rank serves the most (NodeRoutes::proxy).
+int64_t max_served_ranks(const std::map<int64_t, int64_t>& nodes) {
   int64_t most = 0;
   for (const auto& [own, own_count] : nodes) {
     int64_t served = 0;
@@ -36,7 +36,7 @@ int64_t most_served(const std::map<int64_t, int64_t>& nodes) {
 int64_t reduce_staging_places(const Topology& topology) {
   if (topology.one_node() || topology.has_gpus()) return 0;
   const std::map<int64_t, int64_t> nodes = nodes_by_size(topology);
-  if (topology.nodes_add_first()) return most_served(nodes) + topology.node_count();
+  if (topology.nodes_add_first()) return max_served_ranks(nodes) + topology.node_count();
   return topology.rank_count() - nodes.begin()->first;
 }
 

@@ -3,8 +3,8 @@
 
 #include <span>
 
+#include "sharding/comm/combine_in_tree.h"
 #include "sharding/comm/communicator.h"
-#include "sharding/comm/tree.h"
 
 namespace aliquot {
 

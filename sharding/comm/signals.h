@@ -37,15 +37,15 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> names{};  // what the ranks are called in messages, where these are part of a larger group
+  std::vector<int> global_ranks{};  // what the ranks are called in messages, where these are part of a larger group
   /// Optional: tells, with the reason, of an abort that is not said on the board. Asked by ranks that have waited for long.
   std::function<bool(std::string* why)> aborted_elsewhere{};
   /// Optional: tells that the function of a rank has returned, so that nothing more comes from it. Asked as the above.
   std::function<bool(int rank)> has_returned{};
-  /// Optional: Exchange::awaited_by(). Asked as the above, by ranks whose own threads wait.
+  /// Optional: Bootstrap::awaited_by(). Asked as the above, by ranks whose own threads wait.
   std::function<std::string(int rank)> awaited_by{};
 
-  int name_of(int of_rank) const { return names.empty() ? of_rank : names[of_rank]; }
+  int global_rank(int of_rank) const { return global_ranks.empty() ? of_rank : global_ranks[of_rank]; }
 };
 
 /// Signals for host streams. `board` is zeroed memory of Board::size_bytes() that all ranks share; taken over.

@@ -6,15 +6,15 @@
 namespace aliquot {
 namespace {
 
-constexpr const char* kNoCuda =
+constexpr const char* kNoCudaMessage =
     "this build of aliquot has no GPU parts, so no ranks on GPUs; install the CUDA toolkit and NCCL, configure again "
     "with "
     "-DALIQUOT_CUDA=ON and rebuild, or run with --device host";
 
 }  // namespace
 
-DirectParts cuda_direct_parts(double) { throw UnavailableError(kNoCuda); }
+DirectTransport cuda_direct_transport(double) { throw UnavailableError(kNoCudaMessage); }
 
-std::unique_ptr<Communicator> make_nccl_communicator(Device&, NcclSetup) { throw UnavailableError(kNoCuda); }
+std::unique_ptr<Communicator> make_nccl_communicator(Device&, NcclSetup) { throw UnavailableError(kNoCudaMessage); }
 
 }  // namespace aliquot

@@ -3,15 +3,15 @@
 
 #include <memory>
 
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/memory/peer_memory.h"
 
 namespace aliquot {
 
 /// Every rank's buffers lie on its own GPU, and the peers' kernels read them there. Where all ranks share one GPU, a shared
 /// range is one allocation seen by all; on several GPUs there is none. Memory is aligned to kBufferAlignmentBytes.
-/// Collective over `exchange`, blocks; throws UnavailableError, on all ranks, if a GPU cannot read another's memory.
-/// `device` and `exchange` must outlive it and its buffers.
-std::unique_ptr<PeerMemory> make_cuda_peer_memory(Device& device, Exchange& exchange);
+/// Collective over `bootstrap`, blocks; throws UnavailableError, on all ranks, if a GPU cannot read another's memory.
+/// `device` and `bootstrap` must outlive it and its buffers.
+std::unique_ptr<PeerMemory> make_cuda_peer_memory(Device& device, Bootstrap& bootstrap);
 
 }  // namespace aliquot

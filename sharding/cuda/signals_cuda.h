@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/comm/signals.h"
 
 namespace aliquot {
@@ -15,8 +15,8 @@ namespace aliquot {
 ///   Ranks must therefore make their calls in one order over *all* lanes, as over NCCL: a rank's thread stands still at a
 /// collective until the others have issued it too, however long the GPUs have still to go. A missing rank is thrown from
 /// the call itself.
-/// `board` is zeroed memory of Board::size_bytes(); taken over. Collective over `exchange`; blocks.
-std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Exchange& exchange,
+/// `board` is zeroed memory of Board::size_bytes(); taken over. Collective over `bootstrap`; blocks.
+std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
                                            const SignalsOptions& options);
 
 }  // namespace aliquot

@@ -17,14 +17,14 @@ constexpr std::string_view kTitle = "aliquot flight record 2";
 constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // and without meetings
 constexpr std::string_view kColumns =
     "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
-constexpr std::string_view kMeetingColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
-constexpr int kMostRanks = 1 << 20;
-constexpr std::size_t kMostGroups = 1 << 14;
-constexpr std::size_t kEntryWords = 12, kMeetingWords = 8;
+constexpr std::string_view kRendezvousColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
+constexpr int kMaxRanks = 1 << 20;
+constexpr std::size_t kMaxGroups = 1 << 14;
+constexpr std::size_t kEntryFields = 12, kRendezvousFields = 8;
 
 std::string seconds(double value) { return value < 0 ? "-" : fmt::format("{:.6f}", value); }
 
-std::vector<std::string_view> words_of(std::string_view line, char between) {
+std::vector<std::string_view> split_fields(std::string_view line, char between) {
   std::vector<std::string_view> words;
   for (std::size_t at = 0; at <= line.size();) {
     const std::size_t end = std::min(line.find(between, at), line.size());
@@ -43,10 +43,10 @@ class Reader {
     const std::string_view title = next();
     if (title != kTitle && title != kTitleWithoutEnd) fail("it does not begin as one");
     const std::size_t whole = rest_.rfind('\n') + 1;  // 0 where there is no line's end
-    record_.whole = title == kTitleWithoutEnd && whole == rest_.size();
+    record_.complete = title == kTitleWithoutEnd && whole == rest_.size();
     rest_ = rest_.substr(0, whole);
-    while (!rest_.empty()) read_line(words_of(next(), '\t'));
-    require_all_said();
+    while (!rest_.empty()) read_line(split_fields(next(), '\t'));
+    require_keys();
     return std::move(record_);
   }
 
@@ -64,12 +64,12 @@ class Reader {
   }
 
   void read_line(const std::vector<std::string_view>& words) {
-    if (said_.contains("end")) fail("nothing comes after its end");
+    if (seen_keys_.contains("end")) fail("nothing comes after its end");
     if (words[0] == "#") return;
-    if (words[0] == "collective" && words.size() == kEntryWords) {
+    if (words[0] == "collective" && words.size() == kEntryFields) {
       add_entry(words);
-    } else if (words[0] == "meeting" && words.size() == kMeetingWords) {
-      add_meeting(words);
+    } else if (words[0] == "meeting" && words.size() == kRendezvousFields) {
+      add_rendezvous(words);
     } else if (words.size() == 2) {
       set(words[0], words[1]);
     } else {
@@ -106,42 +106,42 @@ class Reader {
 
   void set(std::string_view name, std::string_view value) {
     if (name == "group") return add_group(value);
-    if (!said_.insert(name).second) fail("this was said before");
+    if (!seen_keys_.insert(name).second) fail("this was said before");
     if (name == "run") {
-      record_.run = without_controls(value);
+      record_.run = replace_control_characters(value);
     } else if (name == "rank") {
-      record_.rank = number(value, 0, kMostRanks - 1);
+      record_.rank = number(value, 0, kMaxRanks - 1);
     } else if (name == "ranks") {
-      record_.rank_count = number(value, record_.rank + 1, kMostRanks);
+      record_.rank_count = number(value, record_.rank + 1, kMaxRanks);
     } else if (name == "why") {
-      record_.why = without_controls(value);
+      record_.why = replace_control_characters(value);
     } else if (name == "place") {
-      record_.place = without_controls(value);
+      record_.place = replace_control_characters(value);
     } else if (name == "written") {
       record_.written = time(value);
     } else if (name == "utc") {
       record_.written_utc = utc(value);
     } else if (name == "end") {
-      const std::size_t count = record_.entries.size() + record_.meetings.size();
+      const std::size_t count = record_.entries.size() + record_.rendezvous.size();
       if (number<std::size_t>(value, 0, SIZE_MAX) != count) fail("there are more or fewer lines than its end says");
-      record_.whole = true;
+      record_.complete = true;
     } else {
       fail("this line is of no kind");
     }
-    if (said_.contains("ranks") && !said_.contains("rank")) fail("the rank comes before the number of ranks");
+    if (seen_keys_.contains("ranks") && !seen_keys_.contains("rank")) fail("the rank comes before the number of ranks");
   }
 
-  void require_all_said() const {
+  void require_keys() const {
     for (const std::string_view name : {"run", "rank", "ranks"}) {
-      if (!said_.contains(name)) fail(fmt::format("it ends without a line of its {}", name));
+      if (!seen_keys_.contains(name)) fail(fmt::format("it ends without a line of its {}", name));
     }
   }
 
   void add_group(std::string_view value) {
-    if (!said_.contains("ranks")) fail("a group comes after the number of ranks");
-    if (record_.groups.size() == kMostGroups) fail("there are too many groups");
+    if (!seen_keys_.contains("ranks")) fail("a group comes after the number of ranks");
+    if (record_.groups.size() == kMaxGroups) fail("there are too many groups");
     std::vector<int>& members = record_.groups.emplace_back();
-    for (const std::string_view member : words_of(value, ' '))
+    for (const std::string_view member : split_fields(value, ' '))
       members.push_back(number(member, 0, record_.rank_count - 1));
     std::vector<int> sorted = members;
     std::ranges::sort(sorted);
@@ -157,7 +157,7 @@ class Reader {
   }
 
   void add_entry(std::span<const std::string_view> words) {
-    if (record_.entries.size() == kMostFlightEntries) fail("there are more collectives than a rank keeps");
+    if (record_.entries.size() == kMaxFlightEntries) fail("there are more collectives than a rank keeps");
     const uint64_t before = record_.entries.empty() ? 0 : record_.entries.back().number;
     FlightEntry& entry = record_.entries.emplace_back();
     entry.number = number<uint64_t>(words[1], 1, UINT64_MAX);
@@ -167,21 +167,21 @@ class Reader {
     entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
     entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
     if (words[5] != entry.what.text()) fail("the operation is not what its packed form says");
-    entry.unit = without_controls(words[7]);
+    entry.unit = replace_control_characters(words[7]);
     entry.step = number<int64_t>(words[8], -1, INT64_MAX);
     entry.issued = time(words[9]);
     entry.begun = time(words[10]);
     entry.ended = time(words[11]);
   }
 
-  void add_meeting(std::span<const std::string_view> words) {
-    if (record_.meetings.size() == kMostFlightMeetings) fail("there are more meetings than a rank keeps");
-    FlightEntry& meeting = record_.meetings.emplace_back();
-    meeting.is_meeting = true;
+  void add_rendezvous(std::span<const std::string_view> words) {
+    if (record_.rendezvous.size() == kMaxFlightRendezvous) fail("there are more meetings than a rank keeps");
+    FlightEntry& meeting = record_.rendezvous.emplace_back();
+    meeting.is_rendezvous = true;
     meeting.number = number<uint64_t>(words[1], 0, UINT64_MAX);
     meeting.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
     meeting.sequence = number<uint64_t>(words[3], 1, UINT64_MAX);
-    meeting.unit = without_controls(words[4]);
+    meeting.unit = replace_control_characters(words[4]);
     meeting.step = number<int64_t>(words[5], -1, INT64_MAX);
     meeting.issued = meeting.begun = time(words[6]);
     meeting.ended = time(words[7]);
@@ -189,14 +189,14 @@ class Reader {
 
   std::string_view rest_, source_;
   int line_ = 0;
-  std::set<std::string_view> said_;  // of the lines that come once
+  std::set<std::string_view> seen_keys_;  // of the lines that come once
   FlightRecord record_;
 };
 
 }  // namespace
 
 // Terminals obey the control characters of ASCII, and those of Latin 1, which UTF-8 has as two bytes.
-std::string without_controls(std::string_view text) {
+std::string replace_control_characters(std::string_view text) {
   std::string line(text);
   const auto byte = [&line](std::size_t at) { return static_cast<unsigned char>(line[at]); };
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -209,23 +209,25 @@ std::string without_controls(std::string_view text) {
 
 std::string flight_text(const FlightRecord& record) {
   std::string text = fmt::format("{}\nrun\t{}\nrank\t{}\nranks\t{}\nwhy\t{}\nplace\t{}\nwritten\t{}\n", kTitle,
-                                 without_controls(record.run), record.rank, record.rank_count,
-                                 without_controls(record.why), without_controls(record.place), seconds(record.written));
+                                 replace_control_characters(record.run), record.rank, record.rank_count,
+                                 replace_control_characters(record.why), replace_control_characters(record.place),
+                                 seconds(record.written));
   if (!record.written_utc.empty()) text += fmt::format("utc\t{}\n", record.written_utc);
   for (const std::vector<int>& members : record.groups) text += fmt::format("group\t{}\n", fmt::join(members, " "));
   text += fmt::format("{}\n", kColumns);
   for (const FlightEntry& entry : record.entries) {
     text += fmt::format("collective\t{}\t{}\t{}\t{}\t{}\t{:016x}\t{}\t{}\t{}\t{}\t{}\n", entry.number, entry.group,
                         name(entry.lane), entry.sequence, entry.what.text(), entry.what.packed(),
-                        without_controls(entry.unit), entry.step, seconds(entry.issued), seconds(entry.begun),
+                        replace_control_characters(entry.unit), entry.step, seconds(entry.issued), seconds(entry.begun),
                         seconds(entry.ended));
   }
-  if (!record.meetings.empty()) text += fmt::format("{}\n", kMeetingColumns);
-  for (const FlightEntry& meeting : record.meetings) {
+  if (!record.rendezvous.empty()) text += fmt::format("{}\n", kRendezvousColumns);
+  for (const FlightEntry& meeting : record.rendezvous) {
     text += fmt::format("meeting\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", meeting.number, meeting.group, meeting.sequence,
-                        without_controls(meeting.unit), meeting.step, seconds(meeting.begun), seconds(meeting.ended));
+                        replace_control_characters(meeting.unit), meeting.step, seconds(meeting.begun),
+                        seconds(meeting.ended));
   }
-  if (record.whole) text += fmt::format("end\t{}\n", record.entries.size() + record.meetings.size());
+  if (record.complete) text += fmt::format("end\t{}\n", record.entries.size() + record.rendezvous.size());
   return text;
 }
 

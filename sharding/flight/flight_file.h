@@ -23,14 +23,14 @@ struct FlightEntry {
   std::string unit;  // what a meeting is for: "save"
   int64_t step = -1;
   double issued = -1, begun = -1, ended = -1;
-  bool is_meeting = false;
+  bool is_rendezvous = false;
 };
 
 /// A rank keeps so many of the last.
-inline constexpr std::size_t kMostFlightEntries = 256, kMostFlightMeetings = 64;
+inline constexpr std::size_t kMaxFlightEntries = 256, kMaxFlightRendezvous = 64;
 
 /// What the reason of a rank begins with that did not fail: its launcher ended it.
-inline constexpr std::string_view kToldToEnd = "told to end by the launcher";
+inline constexpr std::string_view kEndedByLauncher = "told to end by the launcher";
 
 struct FlightRecord {
   std::string run;  // the same in the files of one run
@@ -40,13 +40,13 @@ struct FlightRecord {
   double written = 0;                    // when, on the same clock
   std::string written_utc;               // when, for people: "2026-11-22T03:00:12Z"; empty in records of before
   std::vector<std::vector<int>> groups;  // by number: the members' ranks in the world, this one's among them
-  std::vector<FlightEntry> entries;      // collectives in the order of their numbers, at most kMostFlightEntries
-  std::vector<FlightEntry> meetings;     // as they came, at most kMostFlightMeetings
-  bool whole = true;                     // false: the text was cut short, and what it lacks may have come
+  std::vector<FlightEntry> entries;      // collectives in the order of their numbers, at most kMaxFlightEntries
+  std::vector<FlightEntry> rendezvous;   // as they came, at most kMaxFlightRendezvous
+  bool complete = true;                  // false: the text was cut short, and what it lacks may have come
 };
 
 /// `text` as it may stand on a line of a file and of a terminal: control characters are spaces.
-std::string without_controls(std::string_view text);
+std::string replace_control_characters(std::string_view text);
 
 /// A line of its own for each thing, words between tabs.
 std::string flight_text(const FlightRecord& record);

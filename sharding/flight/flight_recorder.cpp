@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "kernels/system/file.h"
-#include "kernels/system/tell.h"
+#include "kernels/system/log_message.h"
 
 namespace aliquot {
 namespace {
@@ -23,13 +23,13 @@ int64_t now_nanoseconds() {
 double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
 
 /// The recorders that live, for who knows none of them.
-struct Living {
+struct RecorderRegistry {
   std::mutex mutex;
   std::vector<FlightRecorder*> recorders;
 };
 
-Living& living() {
-  static auto* all = new Living;  // a signal may come after everything static
+RecorderRegistry& recorder_registry() {
+  static auto* all = new RecorderRegistry;  // a signal may come after everything static
   return *all;
 }
 
@@ -37,20 +37,20 @@ Living& living() {
 
 std::string flight_file_name(int rank) { return fmt::format("flight-{:04}.txt", rank); }
 
-void write_flights(std::string_view why) noexcept {
-  const std::lock_guard lock(living().mutex);
-  for (FlightRecorder* recorder : living().recorders) recorder->write(why);
+void write_flight_records(std::string_view why) noexcept {
+  const std::lock_guard lock(recorder_registry().mutex);
+  for (FlightRecorder* recorder : recorder_registry().recorders) recorder->write(why);
 }
 
 FlightRecorder::FlightRecorder(int rank, int rank_count, std::string run, std::string directory)
     : rank_(rank), rank_count_(rank_count), run_(std::move(run)), directory_(std::move(directory)) {
-  const std::lock_guard lock(living().mutex);
-  living().recorders.push_back(this);
+  const std::lock_guard lock(recorder_registry().mutex);
+  recorder_registry().recorders.push_back(this);
 }
 
 FlightRecorder::~FlightRecorder() {
-  const std::lock_guard lock(living().mutex);
-  std::erase(living().recorders, this);
+  const std::lock_guard lock(recorder_registry().mutex);
+  std::erase(recorder_registry().recorders, this);
 }
 
 int FlightRecorder::add_group(std::vector<int> members) {
@@ -87,9 +87,9 @@ void FlightRecorder::end(uint64_t number) noexcept {
     slot(number).ended.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
-uint64_t FlightRecorder::meet(int group, uint64_t sequence, Label purpose) noexcept {
-  const uint64_t number = met_count_.fetch_add(1, std::memory_order_relaxed) + 1;
-  Slot& slot = meetings_[number % meetings_.size()];
+uint64_t FlightRecorder::begin_rendezvous(int group, uint64_t sequence, Label purpose) noexcept {
+  const uint64_t number = rendezvous_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+  Slot& slot = rendezvous_slots_[number % rendezvous_slots_.size()];
   slot.number.store(0, std::memory_order_relaxed);
   slot.after.store(issued_count_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   slot.group.store(group, std::memory_order_relaxed);
@@ -102,21 +102,21 @@ uint64_t FlightRecorder::meet(int group, uint64_t sequence, Label purpose) noexc
   return number;
 }
 
-void FlightRecorder::leave(uint64_t meeting) noexcept {
-  Slot& slot = meetings_[meeting % meetings_.size()];
+void FlightRecorder::end_rendezvous(uint64_t meeting) noexcept {
+  Slot& slot = rendezvous_slots_[meeting % rendezvous_slots_.size()];
   if (slot.number.load(std::memory_order_relaxed) == meeting)
     slot.ended.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
-void FlightRecorder::note_place(std::string_view place) {
+void FlightRecorder::set_failure_location(std::string_view place) {
   const std::lock_guard lock(mutex_);
   if (place_.empty()) place_ = place;
 }
 
 /// As they came.
-std::vector<FlightEntry> FlightRecorder::meetings() const {
+std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
   std::vector<std::pair<uint64_t, FlightEntry>> numbered;
-  for (const Slot& slot : meetings_) {
+  for (const Slot& slot : rendezvous_slots_) {
     const uint64_t number = slot.number.load(std::memory_order_acquire);
     if (number == 0) continue;
     const double begun = seconds(slot.begun);
@@ -129,7 +129,7 @@ std::vector<FlightEntry> FlightRecorder::meetings() const {
                          .issued = begun,
                          .begun = begun,
                          .ended = seconds(slot.ended),
-                         .is_meeting = true}});
+                         .is_rendezvous = true}});
   }
   std::ranges::sort(numbered, {}, &std::pair<uint64_t, FlightEntry>::first);
   std::vector<FlightEntry> meetings;
@@ -160,23 +160,23 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
                               .ended = seconds(slot.ended)});
   }
   std::ranges::sort(record.entries, {}, &FlightEntry::number);
-  record.meetings = meetings();
+  record.rendezvous = recorded_rendezvous();
   const std::lock_guard lock(mutex_);
   record.place = place_;
   record.groups = groups_;  // after the entries, which name no group that is not among them
   return record;
 }
 
-std::string FlightRecorder::taken(std::string_view why) {
-  const std::lock_guard lock(taking_);
-  if (taken_.empty()) taken_ = flight_text(record(why));
-  return taken_;
+std::string FlightRecorder::capture_text(std::string_view why) {
+  const std::lock_guard lock(capture_mutex_);
+  if (captured_text_.empty()) captured_text_ = flight_text(record(why));
+  return captured_text_;
 }
 
-void FlightRecorder::take(std::string_view why) noexcept {
+void FlightRecorder::capture(std::string_view why) noexcept {
   if (directory_.empty()) return;
   try {
-    (void)taken(why);
+    (void)capture_text(why);
   } catch (const std::exception&) {  // no memory: write() tries again, and tells
   }
 }
@@ -184,30 +184,30 @@ void FlightRecorder::take(std::string_view why) noexcept {
 void FlightRecorder::write(std::string_view why) noexcept {
   if (directory_.empty()) return;
   // Who comes second may be about to end the process, and a record that is being written must be whole by then.
-  const std::lock_guard lock(writing_);
+  const std::lock_guard lock(write_mutex_);
   if (std::exchange(written_, true)) return;
   try {
-    write_file(taken(why));
+    write_file(capture_text(why));
   } catch (const std::exception& error) {
-    tell("rank {} cannot leave a record of its last collectives: {}", rank_, error.what());
+    log_message("rank {} cannot leave a record of its last collectives: {}", rank_, error.what());
   }
 }
 
 void FlightRecorder::write_file(const std::string& text) const {
-  const std::string name = flight_file_name(rank_), halves = fmt::format(".tmp-{}-", name);
-  const std::string half = fmt::format("{}{}", halves, ::getpid());
+  const std::string name = flight_file_name(rank_), temporary_prefix = fmt::format(".tmp-{}-", name);
+  const std::string temporary_name = fmt::format("{}{}", temporary_prefix, ::getpid());
   const Directory directory = Directory::open(FileSystem::system(), directory_);
   for (const std::string& old : directory.names()) {
-    if (old.starts_with(halves)) directory.remove(old);  // of one that was killed as it wrote
+    if (old.starts_with(temporary_prefix)) directory.remove(old);  // of one that was killed as it wrote
   }
   try {
-    File file = directory.create(half);
+    File file = directory.create(temporary_name);
     file.write(std::as_bytes(std::span(text)), 0);
     file.close();
     directory.remove(name);  // of a run before
-    directory.rename(half, name);
+    directory.rename(temporary_name, name);
   } catch (...) {
-    directory.remove(half);  // the disk may be full: what nobody can read takes none of it
+    directory.remove(temporary_name);  // the disk may be full: what nobody can read takes none of it
     throw;
   }
 }

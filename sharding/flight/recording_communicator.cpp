@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 #include "sharding/comm/operation_description.h"
 
 namespace aliquot {
@@ -31,33 +31,34 @@ class RecordingCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    note(stream, describe_all_gather(to, from, part_bytes, label), label,
-         [&] { ranks_->all_gather(stream, to, from, part_bytes, label); });
+    record_collective(stream, describe_all_gather(to, from, part_bytes, label), label,
+                      [&] { ranks_->all_gather(stream, to, from, part_bytes, label); });
   }
   void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) override {
-    note(stream, describe_all_gather_in_place(whole, part_bytes, label), label,
-         [&] { ranks_->all_gather_in_place(stream, whole, part_bytes, label); });
+    record_collective(stream, describe_all_gather_in_place(whole, part_bytes, label), label,
+                      [&] { ranks_->all_gather_in_place(stream, whole, part_bytes, label); });
   }
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
-    note(stream, describe_reduce_scatter(what, label), label, [&] { ranks_->reduce_scatter(stream, what, label); });
+    record_collective(stream, describe_reduce_scatter(what, label), label,
+                      [&] { ranks_->reduce_scatter(stream, what, label); });
   }
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    note(stream, describe_all_to_all(to, from, part_bytes, label), label,
-         [&] { ranks_->all_to_all(stream, to, from, part_bytes, label); });
+    record_collective(stream, describe_all_to_all(to, from, part_bytes, label), label,
+                      [&] { ranks_->all_to_all(stream, to, from, part_bytes, label); });
   }
   void transfer(Stream& stream, const Transfers& what, Label label) override {
-    note(stream, describe_transfer(what, label), label, [&] { ranks_->transfer(stream, what, label); });
+    record_collective(stream, describe_transfer(what, label), label, [&] { ranks_->transfer(stream, what, label); });
   }
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
-    note(stream, describe_broadcast(range, size_bytes, root, label), label,
-         [&] { ranks_->broadcast(stream, range, size_bytes, root, label); });
+    record_collective(stream, describe_broadcast(range, size_bytes, root, label), label,
+                      [&] { ranks_->broadcast(stream, range, size_bytes, root, label); });
   }
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
-    note(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
-         [&] { ranks_->all_reduce(stream, values, reduction, label); });
+    record_collective(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
+                      [&] { ranks_->all_reduce(stream, values, reduction, label); });
   }
   void barrier(Stream& stream, Label label) override {
-    note(stream, describe_barrier(label), label, [&] { ranks_->barrier(stream, label); });
+    record_collective(stream, describe_barrier(label), label, [&] { ranks_->barrier(stream, label); });
   }
 
   void publish(Stream& stream, uint64_t progress) override { ranks_->publish(stream, progress); }
@@ -65,9 +66,9 @@ class RecordingCommunicator final : public Communicator {
     ranks_->await(stream, lane, progress, label);
   }
   std::vector<std::string> gather_objects(std::string_view own) override {
-    const uint64_t meeting = recorder_->meet(group_, ++met_count_, exchange_purpose());
+    const uint64_t meeting = recorder_->begin_rendezvous(group_, ++rendezvous_count_, bootstrap_purpose());
     std::vector<std::string> all = ranks_->gather_objects(own);
-    recorder_->leave(meeting);
+    recorder_->end_rendezvous(meeting);
     return all;
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -84,8 +85,8 @@ class RecordingCommunicator final : public Communicator {
   }
 
   template <typename Collective>
-  void note(Stream& stream, const OperationDescription& what, Label label, Collective collective) {
-    const uint64_t sequence = ++issued_[static_cast<std::size_t>(stream.lane())];
+  void record_collective(Stream& stream, const OperationDescription& what, Label label, Collective collective) {
+    const uint64_t sequence = ++issued_counts_[static_cast<std::size_t>(stream.lane())];
     const uint64_t number = recorder_->issue(group_, stream.lane(), sequence, what, label);
     FlightRecorder* recorder = recorder_.get();  // which outlives the streams, as the world does
     if (timed_) stream.run([recorder, number] { recorder->begin(number); });
@@ -97,8 +98,8 @@ class RecordingCommunicator final : public Communicator {
   std::unique_ptr<Communicator> ranks_;
   bool timed_;
   int group_;
-  std::array<uint64_t, kLaneCount> issued_{};
-  uint64_t met_count_ = 0;
+  std::array<uint64_t, kLaneCount> issued_counts_{};
+  uint64_t rendezvous_count_ = 0;
 };
 
 }  // namespace

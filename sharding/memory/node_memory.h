@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/memory/symmetric_buffer.h"
 
 namespace aliquot {
@@ -18,7 +18,7 @@ struct NodeMapping : SymmetricBuffer::Backing {
   int64_t size_bytes = 0;
 };
 
-/// Makes such ranges. One per communicator; map() is collective over the ranks of its exchange and blocks.
+/// Makes such ranges. One per communicator; map() is collective over the ranks of its bootstrap and blocks.
 class NodeMemory {
  public:
   NodeMemory() = default;
@@ -32,12 +32,12 @@ class NodeMemory {
 };
 
 /// Ranks that are threads of one process: plain memory at one address, so that a race between ranks is a race that a
-/// thread sanitizer sees. The exchange must outlive it.
-std::unique_ptr<NodeMemory> make_heap_node_memory(Exchange& exchange);
+/// thread sanitizer sees. The bootstrap must outlive it.
+std::unique_ptr<NodeMemory> make_heap_node_memory(Bootstrap& bootstrap);
 
 /// Ranks that are processes of one node: one memfd, made by the first rank, opened by the others through
 /// /proc/PID/fd and mapped twice, for writing and read-only. Nothing appears in /dev/shm and nothing is left behind,
 /// however a process ends. Null, on all ranks, where any rank is refused that (another user, a hardened /proc).
-std::unique_ptr<NodeMemory> make_memfd_node_memory(Exchange& exchange);
+std::unique_ptr<NodeMemory> make_memfd_node_memory(Bootstrap& bootstrap);
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "kernels/system/error.h"
-#include "sharding/comm/share_between_threads.h"
+#include "sharding/comm/gather_from_threads.h"
 #include "sharding/memory/node_memory.h"
 
 namespace aliquot {
@@ -14,9 +14,9 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 /// Anonymous pages that all threads see; unmapped with the last of them. What is large starts on a huge page and asks for
 /// them: a walk through it misses the address cache 512 times less often.
-class Pages {
+class AnonymousPages {
  public:
-  explicit Pages(int64_t size_bytes) : size_bytes_(size_bytes) {
+  explicit AnonymousPages(int64_t size_bytes) : size_bytes_(size_bytes) {
     if (size_bytes_ == 0) return;
     const bool large = size_bytes >= kSmallestLarge;
     mapped_bytes_ = static_cast<std::size_t>(size_bytes + (large ? kHugePageBytes : 0));
@@ -28,11 +28,11 @@ class Pages {
     madvise(data_, static_cast<std::size_t>(size_bytes),
             MADV_HUGEPAGE);  // a wish: where it is refused, small pages serve
   }
-  ~Pages() {
+  ~AnonymousPages() {
     if (data_ != nullptr) munmap(mapped_, mapped_bytes_);
   }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
+  AnonymousPages(const AnonymousPages&) = delete;
+  AnonymousPages& operator=(const AnonymousPages&) = delete;
 
   std::byte* data() const { return data_; }
   bool failed() const { return data_ == nullptr && size_bytes_ > 0; }
@@ -47,17 +47,17 @@ class Pages {
 };
 
 struct HeapMapping final : NodeMapping {
-  std::shared_ptr<Pages> pages;
+  std::shared_ptr<AnonymousPages> pages;
 };
 
 class HeapNodeMemory final : public NodeMemory {
  public:
-  explicit HeapNodeMemory(Exchange& exchange) : exchange_(exchange) {}
+  explicit HeapNodeMemory(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
 
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
-    std::shared_ptr<Pages> pages;
-    if (exchange_.rank() == 0) pages = std::make_shared<Pages>(size_bytes);
-    pages = gather_from_threads(exchange_, std::move(pages))[0];
+    std::shared_ptr<AnonymousPages> pages;
+    if (bootstrap_.rank() == 0) pages = std::make_shared<AnonymousPages>(size_bytes);
+    pages = gather_from_threads(bootstrap_, std::move(pages))[0];
     if (pages->failed()) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
     auto mapping = std::make_unique<HeapMapping>();
     mapping->pages = pages;
@@ -70,13 +70,13 @@ class HeapNodeMemory final : public NodeMemory {
   std::string_view describe() const override { return "one heap"; }
 
  private:
-  Exchange& exchange_;
+  Bootstrap& bootstrap_;
 };
 
 }  // namespace
 
-std::unique_ptr<NodeMemory> make_heap_node_memory(Exchange& exchange) {
-  return std::make_unique<HeapNodeMemory>(exchange);
+std::unique_ptr<NodeMemory> make_heap_node_memory(Bootstrap& bootstrap) {
+  return std::make_unique<HeapNodeMemory>(bootstrap);
 }
 
 }  // namespace aliquot

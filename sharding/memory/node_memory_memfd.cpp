@@ -69,14 +69,14 @@ struct MemfdMapping final : NodeMapping {
 
 // Where the first rank's file is to be found, and what it must be: another process of that number, in another
 // container, has other files.
-struct Location {
+struct MemfdLocation {
   long process = 0;
   int descriptor = -1;
   unsigned long device = 0, inode = 0;
 
   std::string text() const { return fmt::format("{} {} {} {}", process, descriptor, device, inode); }
-  static Location parse(const std::string& text) {
-    Location location;
+  static MemfdLocation parse(const std::string& text) {
+    MemfdLocation location;
     if (std::sscanf(text.c_str(), "%ld %d %lu %lu", &location.process, &location.descriptor, &location.device,
                     &location.inode) != 4) {
       location.descriptor = -1;
@@ -85,22 +85,22 @@ struct Location {
   }
 };
 
-std::string reason(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
+std::string errno_message(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
 
 // Fixed in size, for this user alone, gone with the last process that has it.
-Descriptor create(int64_t size_bytes, std::string* problem) {
+Descriptor create_memfd(int64_t size_bytes, std::string* problem) {
   if (const int64_t available = available_memory_bytes(); size_bytes > available) {
     *problem = fmt::format("{} bytes are available", available);
     return {};
   }
   Descriptor memory(memfd_create("aliquot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.open()) {
-    *problem = reason("memfd_create");
+    *problem = errno_message("memfd_create");
     return {};
   }
   if (fchmod(memory.number(), S_IRUSR | S_IWUSR) != 0 || ftruncate(memory.number(), size_bytes) != 0 ||
       fcntl(memory.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    *problem = reason("sizing a memfd");
+    *problem = errno_message("sizing a memfd");
     return {};
   }
   return memory;
@@ -109,15 +109,15 @@ Descriptor create(int64_t size_bytes, std::string* problem) {
 std::string location_of(const Descriptor& memory) {
   struct stat status {};
   if (!memory.open() || fstat(memory.number(), &status) != 0) return {};
-  return Location{getpid(), memory.number(), status.st_dev, status.st_ino}.text();
+  return MemfdLocation{getpid(), memory.number(), status.st_dev, status.st_ino}.text();
 }
 
-Descriptor open_peers(const Location& location, std::string* problem) {
+Descriptor open_peer_memfd(const MemfdLocation& location, std::string* problem) {
   const std::string path = fmt::format("/proc/{}/fd/{}", location.process, location.descriptor);
   Descriptor memory(open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat status {};
   if (!memory.open() || fstat(memory.number(), &status) != 0) {
-    *problem = reason("opening " + path);
+    *problem = errno_message("opening " + path);
     return {};
   }
   if (status.st_dev != location.device || status.st_ino != location.inode) {
@@ -129,7 +129,7 @@ Descriptor open_peers(const Location& location, std::string* problem) {
 
 class MemfdNodeMemory final : public NodeMemory {
  public:
-  explicit MemfdNodeMemory(Exchange& exchange) : exchange_(exchange) {}
+  explicit MemfdNodeMemory(Bootstrap& bootstrap) : bootstrap_(bootstrap) {}
 
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
     std::string problem;
@@ -144,19 +144,19 @@ class MemfdNodeMemory final : public NodeMemory {
   /// Null, with the same reason, on all ranks if it fails on any.
   std::unique_ptr<NodeMapping> try_map(int64_t size_bytes, std::string* problem) {
     const std::size_t mapped_bytes = round_to_pages(size_bytes);
-    const bool first = exchange_.rank() == 0;
-    std::string mine;
+    const bool first = bootstrap_.rank() == 0;
+    std::string own_problem;
     Descriptor memory;
-    if (first) memory = create(static_cast<int64_t>(mapped_bytes), &mine);
-    const Location location = Location::parse(exchange_.all(location_of(memory))[0]);
-    if (!first && location.descriptor >= 0) memory = open_peers(location, &mine);
-    Mapping write_side = map_side(memory, mapped_bytes, PROT_READ | PROT_WRITE, &mine);
-    Mapping read_side = map_side(memory, mapped_bytes, PROT_READ, &mine);
+    if (first) memory = create_memfd(static_cast<int64_t>(mapped_bytes), &own_problem);
+    const MemfdLocation location = MemfdLocation::parse(bootstrap_.all_gather(location_of(memory))[0]);
+    if (!first && location.descriptor >= 0) memory = open_peer_memfd(location, &own_problem);
+    Mapping write_side = map_side(memory, mapped_bytes, PROT_READ | PROT_WRITE, &own_problem);
+    Mapping read_side = map_side(memory, mapped_bytes, PROT_READ, &own_problem);
     // The first rank's descriptor stays open until all have answered.
-    const auto answers = exchange_.all(mine);
-    for (int rank = 0; rank < exchange_.rank_count(); ++rank) {
+    const auto answers = bootstrap_.all_gather(own_problem);
+    for (int rank = 0; rank < bootstrap_.rank_count(); ++rank) {
       if (answers[rank].empty()) continue;
-      *problem = fmt::format("rank {}: {}", exchange_.name_of(rank), answers[rank]);
+      *problem = fmt::format("rank {}: {}", bootstrap_.global_rank(rank), answers[rank]);
       return nullptr;
     }
     return std::make_unique<MemfdMapping>(std::move(write_side), std::move(read_side), size_bytes);
@@ -172,17 +172,17 @@ class MemfdNodeMemory final : public NodeMemory {
   static Mapping map_side(const Descriptor& memory, std::size_t size_bytes, int protection, std::string* problem) {
     if (!memory.open()) return {};
     Mapping side(memory.number(), size_bytes, protection);
-    if (!side.valid() && problem->empty()) *problem = reason("mmap");
+    if (!side.valid() && problem->empty()) *problem = errno_message("mmap");
     return side;
   }
 
-  Exchange& exchange_;
+  Bootstrap& bootstrap_;
 };
 
 }  // namespace
 
-std::unique_ptr<NodeMemory> make_memfd_node_memory(Exchange& exchange) {
-  auto memory = std::make_unique<MemfdNodeMemory>(exchange);
+std::unique_ptr<NodeMemory> make_memfd_node_memory(Bootstrap& bootstrap) {
+  auto memory = std::make_unique<MemfdNodeMemory>(bootstrap);
   std::string problem;
   if (memory->try_map(1, &problem) == nullptr) return nullptr;
   return memory;

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "kernels/device/device.h"
-#include "sharding/comm/exchange.h"
+#include "sharding/comm/bootstrap.h"
 #include "sharding/memory/node_memory.h"
 
 namespace aliquot {
@@ -24,8 +24,8 @@ class PeerMemory {
                                                      std::string_view owner) = 0;
 };
 
-/// Host memory, booked in `ledger`. `exchange` is that of the ranks that share `memory`. All must outlive it, and the
+/// Host memory, booked in `ledger`. `bootstrap` is that of the ranks that share `memory`. All must outlive it, and the
 /// ledger its buffers.
-std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Exchange& exchange);
+std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap);
 
 }  // namespace aliquot

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "kernels/system/booking.h"
-#include "sharding/comm/all_or_none.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/memory/peer_memory.h"
 
 namespace aliquot {
@@ -12,24 +12,24 @@ constexpr int64_t kPageBytes = 4096;
 
 /// A mapping and its line in the ledger.
 struct BookedMapping final : SymmetricBuffer::Backing {
-  BookedMapping(std::unique_ptr<NodeMapping> taken, Booking line)
-      : mapping(std::move(taken)), booking(std::move(line)) {}
+  BookedMapping(std::unique_ptr<NodeMapping> owned, Booking line)
+      : mapping(std::move(owned)), booking(std::move(line)) {}
   std::unique_ptr<NodeMapping> mapping;
   Booking booking;
 };
 
 class HostPeerMemory final : public PeerMemory {
  public:
-  HostPeerMemory(NodeMemory& memory, Ledger& ledger, Exchange& exchange)
-      : memory_(memory), ledger_(ledger), exchange_(exchange) {}
+  HostPeerMemory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap)
+      : memory_(memory), ledger_(ledger), bootstrap_(bootstrap) {}
 
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     // Whole pages a rank, so that no page, and no line of a cache, is written by two.
     const int64_t stride = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-    const int rank_count = exchange_.rank_count();
+    const int rank_count = bootstrap_.rank_count();
     Booking booking = book(size_bytes, size_bytes, category, owner);
     auto mapping = memory_.map(stride * rank_count, owner);
-    std::byte* local = mapping->writable + stride * exchange_.rank();
+    std::byte* local = mapping->writable + stride * bootstrap_.rank();
     std::vector<const std::byte*> peers;
     for (int r = 0; r < rank_count; ++r) peers.push_back(mapping->readable + stride * r);
     auto backing = std::make_unique<BookedMapping>(std::move(mapping), std::move(booking));
@@ -50,23 +50,23 @@ class HostPeerMemory final : public PeerMemory {
   /// On all ranks, or on none: a rank over its limit must not leave the others in the next round.
   Booking book(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) {
     std::optional<Booking> booking;
-    const auto said = gather_or_throw(exchange_, [&] {
+    const auto said = gather_or_throw(bootstrap_, [&] {
       booking.emplace(ledger_, own_bytes, category, owner);
       return std::to_string(size_bytes);
     });
-    expect_same_sizes(exchange_, said, owner);
+    expect_same_sizes(bootstrap_, said, owner);
     return std::move(*booking);
   }
 
   NodeMemory& memory_;
   Ledger& ledger_;
-  Exchange& exchange_;
+  Bootstrap& bootstrap_;
 };
 
 }  // namespace
 
-std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Exchange& exchange) {
-  return std::make_unique<HostPeerMemory>(memory, ledger, exchange);
+std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap) {
+  return std::make_unique<HostPeerMemory>(memory, ledger, bootstrap);
 }
 
 }  // namespace aliquot

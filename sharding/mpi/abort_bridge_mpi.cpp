@@ -5,17 +5,17 @@
 
 namespace aliquot {
 
-AbortBridge::AbortBridge(AbortChannel& aborts, Channels heard, std::vector<Board> boards)
-    : aborts_(aborts), heard_(std::move(heard)), boards_(std::move(boards)), thread_([this] { watch(); }) {}
+AbortBridge::AbortBridge(AbortChannel& aborts, Channels channels, std::vector<Board> boards)
+    : aborts_(aborts), channels_(std::move(channels)), boards_(std::move(boards)), thread_([this] { poll_loop(); }) {}
 
 AbortBridge::~AbortBridge() {
   {
     const std::lock_guard lock(mutex_);
-    leaving_ = true;
+    stopping_ = true;
   }
-  leave_.notify_one();
+  stop_condition_.notify_one();
   thread_.join();
-  carry();  // what was said since the last look must still reach the other nodes
+  forward_abort();  // what was said since the last look must still reach the other nodes
 }
 
 void AbortBridge::abort(std::string_view why) noexcept {
@@ -23,17 +23,17 @@ void AbortBridge::abort(std::string_view why) noexcept {
   aborts_.post(why);
 }
 
-void AbortBridge::watch() {
+void AbortBridge::poll_loop() {
   constexpr std::chrono::milliseconds kPeriod{20};
   std::unique_lock lock(mutex_);
-  while (!leave_.wait_for(lock, kPeriod, [this] { return leaving_; })) {
-    if (carry()) return;
+  while (!stop_condition_.wait_for(lock, kPeriod, [this] { return stopping_; })) {
+    if (forward_abort()) return;
   }
 }
 
-bool AbortBridge::carry() {
+bool AbortBridge::forward_abort() {
   std::string why;
-  bool found = std::any_of(heard_.begin(), heard_.end(), [&why](const auto& one) { return one->posted(&why); });
+  bool found = std::any_of(channels_.begin(), channels_.end(), [&why](const auto& one) { return one->posted(&why); });
   for (const Board& board : boards_) {
     if (found || !board.notice().posted()) continue;
     found = true;

@@ -18,8 +18,8 @@ namespace aliquot {
 class AbortBridge {
  public:
   using Channels = std::vector<std::shared_ptr<AbortChannel>>;
-  /// `aborts` is told what is heard on the boards and on `heard`, which may have it among them.
-  AbortBridge(AbortChannel& aborts, Channels heard, std::vector<Board> boards);
+  /// `aborts` is told what is heard on the boards and on `channels`, which may have it among them.
+  AbortBridge(AbortChannel& aborts, Channels channels, std::vector<Board> boards);
   ~AbortBridge();
   AbortBridge(const AbortBridge&) = delete;
   AbortBridge& operator=(const AbortBridge&) = delete;
@@ -28,15 +28,15 @@ class AbortBridge {
   void abort(std::string_view why) noexcept;
 
  private:
-  void watch();
-  bool carry();
+  void poll_loop();
+  bool forward_abort();
 
   AbortChannel& aborts_;
-  Channels heard_;
+  Channels channels_;
   std::vector<Board> boards_;
   std::mutex mutex_;
-  std::condition_variable leave_;
-  bool leaving_ = false;
+  std::condition_variable stop_condition_;
+  bool stopping_ = false;
   std::thread thread_;
 };
 

@@ -21,41 +21,43 @@ std::atomic<bool> failed{false};
 MPI_Comm exit_comm = MPI_COMM_NULL;
 
 // What all ranks exit with: the code of the rank that failed first-hand, as the others report a fault when it is gone.
-int rank_of_code(int code) { return code == 0 ? 0 : code == static_cast<int>(ExitCode::kFault) ? 1 : 1 + code; }
-int code_of_rank(int rank) { return rank <= 1 ? rank * static_cast<int>(ExitCode::kFault) : rank - 1; }
+int severity_of_code(int code) { return code == 0 ? 0 : code == static_cast<int>(ExitCode::kFault) ? 1 : 1 + code; }
+int code_of_severity(int severity) {
+  return severity <= 1 ? severity * static_cast<int>(ExitCode::kFault) : severity - 1;
+}
 
 // Waits for every rank to come here, and gives the code they agree on; -1 when the patience of one that failed is over.
-int meet_at_exit(int status, bool patient) noexcept {
-  const int own = rank_of_code(status);
+int agree_on_exit_code(int status, bool wait_forever) noexcept {
+  const int own = severity_of_code(status);
   int most = own;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(&own, &most, 1, MPI_INT, MPI_MAX, exit_comm, &request) != MPI_SUCCESS) return -1;
   int rank = 0;
   MPI_Comm_rank(exit_comm, &rank);
   // One after the other: mpirun 4.1 has crashed when several ranks ended the job at once.
-  const auto turn = std::chrono::milliseconds(25) * std::min(rank, 40);
-  const auto deadline = std::chrono::steady_clock::now() + kExitPatience + turn;
+  const auto stagger = std::chrono::milliseconds(25) * std::min(rank, 40);
+  const auto deadline = std::chrono::steady_clock::now() + kExitGracePeriod + stagger;
   for (;;) {
     int done = 0;
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return -1;
-    if (done != 0) return code_of_rank(most);
-    if (!patient && std::chrono::steady_clock::now() > deadline) return -1;
+    if (done != 0) return code_of_severity(most);
+    if (!wait_forever && std::chrono::steady_clock::now() > deadline) return -1;
     std::this_thread::sleep_for(std::chrono::microseconds(500));
   }
 }
 
-void end_mpi(int status, void*) noexcept {
+void finalize_mpi_at_exit(int status, void*) noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
   std::fflush(nullptr);
-  const int agreed = meet_at_exit(status, status == 0 && !failed);
+  const int agreed = agree_on_exit_code(status, status == 0 && !failed);
   if (agreed < 0) MPI_Abort(MPI_COMM_WORLD, status == 0 ? static_cast<int>(ExitCode::kFault) : status);
   MPI_Finalize();
   if (agreed != status) _exit(agreed);
 }
 
-void refuse_threading(int provided) {
+void require_thread_multiple(int provided) {
   if (provided >= MPI_THREAD_MULTIPLE) return;
   throw UnavailableError(
       "this MPI runs without MPI_THREAD_MULTIPLE, which overlapping collectives need: call MPI_Init_thread with "
@@ -67,7 +69,7 @@ void refuse_threading(int provided) {
 // for all others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute:
 // pieces keep it busy. All ranks must say the same, so a job of several programs is left alone; and who has said something of
 // this in the environment is obeyed.
-void send_over_tcp_at_once() {
+void configure_tcp_eager_limits() {
   constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
                                "OMPI_MCA_btl_tcp_max_send_size"};
   constexpr const char* kFlags = "OMPI_MCA_btl_tcp_flags";
@@ -99,14 +101,14 @@ void start_mpi() {
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   if (initialized != 0) {
     check_mpi(MPI_Query_thread(&provided), "MPI_Query_thread");
-    return refuse_threading(provided);
+    return require_thread_multiple(provided);
   }
-  send_over_tcp_at_once();
+  configure_tcp_eager_limits();
   check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &exit_comm), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(exit_comm, MPI_ERRORS_RETURN);
-  on_exit(end_mpi, nullptr);
-  refuse_threading(provided);
+  on_exit(finalize_mpi_at_exit, nullptr);
+  require_thread_multiple(provided);
 }
 
 void mark_mpi_failed() noexcept { failed = true; }
@@ -155,8 +157,8 @@ int MpiComm::reset() noexcept {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return MPI_SUCCESS;
-  MPI_Comm doomed = comm;
-  return MPI_Comm_free(&doomed);
+  MPI_Comm freed = comm;
+  return MPI_Comm_free(&freed);
 }
 
 void MpiRequests::send(const MpiEnvelope& to, const void* data, int64_t size_bytes) {
@@ -211,7 +213,7 @@ bool MpiRequests::done() {
   return true;
 }
 
-std::vector<int> MpiRequests::waiting_for() {
+std::vector<int> MpiRequests::pending_sources() {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     int is_done = 0;
@@ -250,11 +252,11 @@ void MpiRequests::cancel() noexcept {
 
 void MpiBackoff::pause() {
   ++round_;
-  const auto waited = Clock::now() - began_;
-  if (waited <= kSpin) return;
+  const auto waited = Clock::now() - started_;
+  if (waited <= kSpinPhase) return;
   // Sleeping between the pieces of a message costs more than its time: its sender waits for the answer.
-  if (waited <= kAtWork) return std::this_thread::yield();
-  std::this_thread::sleep_for(kNap);
+  if (waited <= kYieldPhase) return std::this_thread::yield();
+  std::this_thread::sleep_for(kSleep);
 }
 
 }  // namespace aliquot

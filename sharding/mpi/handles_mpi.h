@@ -20,10 +20,10 @@ void check_mpi(int code, const char* call);
 ///
 /// MPI that was started here ends with the process, by this policy. Every rank that exits waits for the others, so that
 /// mpirun does not kill one that still has a sentence to print, and all take the exit code of the one that failed
-/// first-hand; a rank whose exit code is not 0, or that failed, waits for kExitPatience, then ends all of them with its
+/// first-hand; a rank whose exit code is not 0, or that failed, waits for kExitGracePeriod, then ends all of them with its
 /// code. Nobody hangs in MPI_Finalize. A program that started MPI itself ends it itself.
 void start_mpi();
-inline constexpr std::chrono::milliseconds kExitPatience{1000};
+inline constexpr std::chrono::milliseconds kExitGracePeriod{1000};
 
 /// Says that messages may be left under way for ever: a collective was given up. From any thread.
 void mark_mpi_failed() noexcept;
@@ -88,7 +88,7 @@ class MpiRequests {
   bool done();
   bool empty() const { return requests_.empty(); }
   /// The ranks whose messages to receive are not done; for the text of an error.
-  std::vector<int> waiting_for();
+  std::vector<int> pending_sources();
 
   /// Gives up what is not done yet; receives that have not begun will write nothing.
   void cancel() noexcept;
@@ -108,13 +108,13 @@ class MpiBackoff {
  public:
   void pause();
   /// True at every round worth a look at slow things: clocks, abort messages.
-  bool look_around() const { return round_ % kLookEvery == 0; }
+  bool slow_checks_due() const { return round_ % kSlowCheckInterval == 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr std::chrono::microseconds kSpin{20}, kAtWork{50'000}, kNap{50};
-  static constexpr int kLookEvery = 32;
-  Clock::time_point began_ = Clock::now();
+  static constexpr std::chrono::microseconds kSpinPhase{20}, kYieldPhase{50'000}, kSleep{50};
+  static constexpr int kSlowCheckInterval = 32;
+  Clock::time_point started_ = Clock::now();
   int round_ = 0;
 };
 

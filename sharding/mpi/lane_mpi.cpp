@@ -7,33 +7,33 @@
 
 namespace aliquot {
 
-MpiLane::MpiLane(Parts parts, const NodePlan& plan)
-    : parts_(std::move(parts)),
-      plan_(plan),
-      comm_(MpiComm::duplicate(parts_.world)),
-      heard_(plan.served.size()),
-      heard_before_(plan.served.size()) {}
+MpiLane::MpiLane(Options options, const NodeRoutes& routes)
+    : options_(std::move(options)),
+      routes_(routes),
+      comm_(MpiComm::duplicate(options_.world)),
+      received_headers_(routes.served_ranks.size()),
+      previous_headers_(routes.served_ranks.size()) {}
 
-void MpiLane::agree(const Collective& collective) {
-  own_ = {.sequence = collective.sequence,
-          .packed = collective.what.packed(),
-          .mark = collective.what.mark,
-          .step = collective.label.step};
-  collective.label.what.copy(own_.what.data(), own_.what.size());
-  heard_before_ = heard_;
-  for (std::size_t i = 0; i < plan_.served.size(); ++i) {
-    headers_.receive({comm_.get(), plan_.served[i], kHeaderTag}, &heard_[i], sizeof(Header));
+void MpiLane::match_other_nodes(const Collective& collective) {
+  own_header_ = {.sequence = collective.sequence,
+                 .packed = collective.what.packed(),
+                 .fingerprint = collective.what.fingerprint,
+                 .step = collective.label.step};
+  collective.label.what.copy(own_header_.what.data(), own_header_.what.size());
+  previous_headers_ = received_headers_;
+  for (std::size_t i = 0; i < routes_.served_ranks.size(); ++i) {
+    headers_.receive({comm_.get(), routes_.served_ranks[i], kHeaderTag}, &received_headers_[i], sizeof(Header));
   }
-  for (const int proxy : plan_.proxies) headers_.send({comm_.get(), proxy, kHeaderTag}, &own_, sizeof(Header));
-  poll(headers_, collective, [this] { return missing(headers_.waiting_for()); });
-  compare(collective);
+  for (const int proxy : routes_.proxies) headers_.send({comm_.get(), proxy, kHeaderTag}, &own_header_, sizeof(Header));
+  poll(headers_, collective, [this] { return missing_ranks_text(headers_.pending_sources()); });
+  check_same_operation(collective);
 }
 
-void MpiLane::finish(MpiRequests& messages, const Collective& collective) {
+void MpiLane::wait_for(MpiRequests& messages, const Collective& collective) {
   poll(messages, collective, [&messages, this] {
     std::string text;
-    for (const int rank : messages.waiting_for())
-      text += fmt::format("; the bytes of rank {} never came", name_of(rank));
+    for (const int rank : messages.pending_sources())
+      text += fmt::format("; the bytes of rank {} never came", global_rank(rank));
     return text.empty() ? "; its own bytes were never taken" : text;
   });
 }
@@ -42,7 +42,7 @@ bool MpiLane::done(MpiRequests& messages) const {
   try {
     return messages.done();
   } catch (const FaultError& error) {
-    fail(fmt::format("rank {}: {}", name_of(plan_.rank), error.what()));
+    fail(fmt::format("rank {}: {}", global_rank(routes_.rank), error.what()));
   }
 }
 
@@ -50,48 +50,51 @@ template <typename Describe>
 void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe describe) {
   const auto started = std::chrono::steady_clock::now();
   for (MpiBackoff backoff; !done(messages); backoff.pause()) {
-    if (!backoff.look_around()) continue;
+    if (!backoff.slow_checks_due()) continue;
     if (work_cancelled()) {
       mark_mpi_failed();  // these messages are given up
       throw WorkCancelled{};
     }
-    parts_.aborts->throw_if_posted();
+    options_.aborts->throw_if_posted();
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - started;
-    if (waited.count() < parts_.timeout_seconds) continue;
-    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}", name_of(plan_.rank), parts_.timeout_seconds,
+    if (waited.count() < options_.timeout_seconds) continue;
+    fail(fmt::format("rank {} waited {:g} s in {} #{}{}{}", global_rank(routes_.rank), options_.timeout_seconds,
                      collective.what.text(), collective.sequence,
                      label_text(collective.label.what, collective.label.step), describe()));
   }
 }
 
-std::string MpiLane::missing(const std::vector<int>& ranks) const {
+std::string MpiLane::missing_ranks_text(const std::vector<int>& ranks) const {
   std::string text;
   for (const int rank : ranks) {
     std::string last = "none";
-    for (std::size_t i = 0; i < plan_.served.size(); ++i) {
-      const Header& before = heard_before_[i];
-      if (plan_.served[i] != rank || before.sequence == 0) continue;
+    for (std::size_t i = 0; i < routes_.served_ranks.size(); ++i) {
+      const Header& before = previous_headers_[i];
+      if (routes_.served_ranks[i] != rank || before.sequence == 0) continue;
       last = fmt::format("{} #{}", OperationDescription::unpack(before.packed).text(), before.sequence);
     }
-    text += fmt::format("; rank {} never arrived, its last operation on this lane was {}", name_of(rank), last);
+    text += fmt::format("; rank {} never arrived, its last operation on this lane was {}", global_rank(rank), last);
   }
   return text;
 }
 
-void MpiLane::compare(const Collective& collective) const {
-  for (std::size_t i = 0; i < heard_.size(); ++i) {
-    const Header& theirs = heard_[i];
-    if (theirs.sequence == own_.sequence && theirs.packed == own_.packed && theirs.mark == own_.mark) continue;
+void MpiLane::check_same_operation(const Collective& collective) const {
+  for (std::size_t i = 0; i < received_headers_.size(); ++i) {
+    const Header& theirs = received_headers_[i];
+    if (theirs.sequence == own_header_.sequence && theirs.packed == own_header_.packed &&
+        theirs.fingerprint == own_header_.fingerprint)
+      continue;
     const std::string_view label(theirs.what.data(), theirs.what.size());
-    fail(disagreement(collective.lane, collective.sequence,
-                      {name_of(plan_.rank), collective.what, label_text(collective.label.what, collective.label.step)},
-                      {name_of(plan_.served[i]), OperationDescription::unpack(theirs.packed),
-                       label_text(label.substr(0, label.find('\0')), theirs.step)}));
+    fail(mismatch_text(
+        collective.lane, collective.sequence,
+        {global_rank(routes_.rank), collective.what, label_text(collective.label.what, collective.label.step)},
+        {global_rank(routes_.served_ranks[i]), OperationDescription::unpack(theirs.packed),
+         label_text(label.substr(0, label.find('\0')), theirs.step)}));
   }
 }
 
 void MpiLane::fail(const std::string& why) const {
-  parts_.abort(why);
+  options_.abort(why);
   throw CommunicationError(why);
 }
 

@@ -10,7 +10,7 @@
 #include "sharding/comm/signals.h"
 #include "sharding/mpi/abort_channel_mpi.h"
 #include "sharding/mpi/handles_mpi.h"
-#include "sharding/mpi/node_plan.h"
+#include "sharding/mpi/node_routes.h"
 
 namespace aliquot {
 
@@ -27,35 +27,35 @@ struct Collective {
 /// thread, then used from the lane's worker alone. What it throws, CommunicationError, all ranks have been told.
 class MpiLane {
  public:
-  struct Parts {
+  struct Options {
     MPI_Comm world = MPI_COMM_NULL;
     AbortChannel* aborts = nullptr;
     std::function<void(std::string_view)> abort;
     double timeout_seconds = 600;
-    std::vector<int> names;  // what the ranks are called in messages
+    std::vector<int> global_ranks;  // what the ranks are called in messages
   };
-  MpiLane(Parts parts, const NodePlan& plan);
+  MpiLane(Options options, const NodeRoutes& routes);
 
   /// Returns when the ranks of other nodes that this one serves have come to the same collective. With what the node's
   /// ranks tell each other afterwards, all have. No byte of the collective has been moved.
-  void agree(const Collective& collective);
+  void match_other_nodes(const Collective& collective);
 
   /// Where a message of the collectives' bytes goes to or comes from.
-  MpiEnvelope at(int rank) const { return {comm_.get(), rank, kDataTag}; }
+  MpiEnvelope envelope_for(int rank) const { return {comm_.get(), rank, kDataTag}; }
 
   /// Returns when all of `messages` are done.
-  void finish(MpiRequests& messages, const Collective& collective);
+  void wait_for(MpiRequests& messages, const Collective& collective);
 
   /// As much as can be done now, without waiting.
   void progress(MpiRequests& messages) { (void)done(messages); }
 
-  /// Whether a message of agree() is under way: then MPI may still read and write what is in here.
+  /// Whether a message of match_other_nodes() is under way: then MPI may still read and write what is in here.
   bool busy() const { return !headers_.empty(); }
 
  private:
   static constexpr int kHeaderTag = 1, kDataTag = 2;
   struct Header {
-    uint64_t sequence = 0, packed = 0, mark = 0;
+    uint64_t sequence = 0, packed = 0, fingerprint = 0;
     int64_t step = -1;
     std::array<char, 40> what{};  // the label, cut off
   };
@@ -63,17 +63,17 @@ class MpiLane {
   bool done(MpiRequests& messages) const;
   template <typename Describe>
   void poll(MpiRequests& messages, const Collective& collective, Describe describe);
-  int name_of(int rank) const { return parts_.names[rank]; }
-  std::string missing(const std::vector<int>& ranks) const;
-  void compare(const Collective& collective) const;
+  int global_rank(int rank) const { return options_.global_ranks[rank]; }
+  std::string missing_ranks_text(const std::vector<int>& ranks) const;
+  void check_same_operation(const Collective& collective) const;
   [[noreturn]] void fail(const std::string& why) const;
 
-  Parts parts_;
-  const NodePlan& plan_;
+  Options options_;
+  const NodeRoutes& routes_;
   MpiComm comm_;
-  Header own_;
-  std::vector<Header> heard_, heard_before_;  // from each of plan_.served
-  MpiRequests headers_;                       // gone before what they read and write
+  Header own_header_;
+  std::vector<Header> received_headers_, previous_headers_;  // from each of routes_.served_ranks
+  MpiRequests headers_;                                      // gone before what they read and write
 };
 
 }  // namespace aliquot

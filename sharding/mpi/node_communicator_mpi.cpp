@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/kernels.h"
-#include "sharding/comm/all_or_none.h"
 #include "sharding/comm/reduction.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/groups.h"
 #include "sharding/mpi/communicator_mpi.h"
 #include "sharding/mpi/node_memory_mpi.h"
@@ -15,7 +15,7 @@ namespace aliquot {
 namespace {
 
 // Whoever misses a rank of another node knows its name; who waits on the node for such a rank lets it speak first.
-constexpr double kLaterSeconds = 0.5;
+constexpr double kGraceSeconds = 0.5;
 
 // A node's buffer. After a failure a message may still come, so the memory stays.
 struct NodeBuffer final : SymmetricBuffer::Backing {
@@ -27,47 +27,48 @@ struct NodeBuffer final : SymmetricBuffer::Backing {
 };
 
 /// A rank's share of the boards of make_signals().
-int64_t own_board_bytes(const MpiExchange& node) {
+int64_t own_board_bytes(const MpiBootstrap& node) {
   return 2 * Board::size_bytes(node.rank_count()) / node.rank_count();
 }
 
-std::byte* begin_of(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
+std::byte* address_of(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
 
 }  // namespace
 
-NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> world, Topology topology)
+NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology)
     : device_(device),
       world_(std::move(world)),
       topology_(std::move(topology)),
-      plan_(topology_, world_->rank()),
-      node_(world_->split_mpi(plan_.node, world_->rank())),
+      routes_(topology_, world_->rank()),
+      node_(world_->split_mpi(routes_.node, world_->rank())),
       node_memory_(make_process_node_memory(*node_)),
       peer_memory_(make_host_peer_memory(*node_memory_, device.ledger(), *node_)) {
   std::vector<Board> boards;
-  entrance_ = make_signals(world_->timeout_seconds() + kLaterSeconds, &boards);
-  inside_ = make_signals(world_->timeout_seconds() + 2 * kLaterSeconds, &boards);
-  at_entrance_.emplace(boards.front());
+  entry_signals_ = make_signals(world_->timeout_seconds() + kGraceSeconds, &boards);
+  phase_signals_ = make_signals(world_->timeout_seconds() + 2 * kGraceSeconds, &boards);
+  entry_board_.emplace(boards.front());
   bridge_ = std::make_unique<AbortBridge>(world_->aborts(), node_->channels(), std::move(boards));
-  const MpiLane::Parts parts{.world = world_->comm(),
-                             .aborts = &world_->aborts(),
-                             .abort = [this](std::string_view why) { abort(why); },
-                             .timeout_seconds = world_->timeout_seconds(),
-                             .names = names_of(*world_)};
+  const MpiLane::Options lane_options{.world = world_->comm(),
+                                      .aborts = &world_->aborts(),
+                                      .abort = [this](std::string_view why) { abort(why); },
+                                      .timeout_seconds = world_->timeout_seconds(),
+                                      .global_ranks = global_ranks_of(*world_)};
   const int64_t staging_places = reduce_staging_places(topology_);
-  for (auto& side : sides_) side = std::make_unique<Side>(parts, staging_places, plan_);
-  const int64_t numbers_bytes = int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double));
-  numbers_ = node_memory_->map(numbers_bytes, "all-reduce");
-  own_memory_.emplace(device.ledger(), numbers_bytes / node_->rank_count() + own_board_bytes(*node_), Category::kArena,
-                      "all-reduce and signals");
+  for (auto& lane_state : lane_states_) lane_state = std::make_unique<LaneState>(lane_options, staging_places, routes_);
+  const int64_t all_reduce_table_bytes =
+      int64_t{kLaneCount} * rank_count() * kSmallCount * static_cast<int64_t>(sizeof(double));
+  all_reduce_table_ = node_memory_->map(all_reduce_table_bytes, "all-reduce");
+  booked_memory_.emplace(device.ledger(), all_reduce_table_bytes / node_->rank_count() + own_board_bytes(*node_),
+                         Category::kArena, "all-reduce and signals");
 }
 
 NodeCommunicator::~NodeCommunicator() {
   // Messages given up may still come into the lanes' memory.
-  for (auto& side : sides_) {
-    if (side->busy()) mark_mpi_failed();
-    if (mpi_failed()) (void)side.release();
+  for (auto& lane_state : lane_states_) {
+    if (lane_state->busy()) mark_mpi_failed();
+    if (mpi_failed()) (void)lane_state.release();
   }
-  if (mpi_failed()) (void)numbers_.release();
+  if (mpi_failed()) (void)all_reduce_table_.release();
 }
 
 std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, std::vector<Board>* boards) {
@@ -76,7 +77,7 @@ std::unique_ptr<Signals> NodeCommunicator::make_signals(double timeout_seconds, 
   return make_host_signals(std::move(memory), {.rank = node_->rank(),
                                                .rank_count = node_->rank_count(),
                                                .timeout_seconds = timeout_seconds,
-                                               .names = names_of(*node_)});
+                                               .global_ranks = global_ranks_of(*node_)});
 }
 
 std::string NodeCommunicator::describe() const {
@@ -92,38 +93,38 @@ SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category
   });
   expect_same_sizes(*world_, sizes, owner);
   std::vector<const std::byte*> peers(topology_.node_of_rank.size(), nullptr);
-  for (std::size_t i = 0; i < plan_.members.size(); ++i) peers[plan_.members[i]] = mine.peer(static_cast<int>(i));
+  for (std::size_t i = 0; i < routes_.members.size(); ++i) peers[routes_.members[i]] = mine.peer(static_cast<int>(i));
   std::byte* local = mine.local();
   return SymmetricBuffer(std::make_unique<NodeBuffer>(std::move(mine)), local, std::move(peers), size_bytes);
 }
 
-Collective NodeCommunicator::meet(Stream& stream, const OperationDescription& what, Label label) {
-  Side& side = this->side(stream);
-  const Collective collective{stream.lane(), ++side.issued, what, label};
-  host(stream).run([&side, &board = *at_entrance_, place = node_->rank(), collective] {
+Collective NodeCommunicator::arrive_and_wait(Stream& stream, const OperationDescription& what, Label label) {
+  LaneState& lane_state = this->lane_state(stream);
+  const Collective collective{stream.lane(), ++lane_state.issued_count, what, label};
+  as_host_stream(stream).run([&lane_state, &board = *entry_board_, place = node_->rank(), collective] {
     // Said before it waits for other nodes, so that its own node does not take it for the missing one.
-    board.lane(place, collective.lane).came.store(collective.sequence, std::memory_order_relaxed);
-    side.lane.agree(collective);
+    board.lane(place, collective.lane).waiting_for_other_nodes.store(collective.sequence, std::memory_order_relaxed);
+    lane_state.lane.match_other_nodes(collective);
   });
-  entrance_->arrive(stream, collective.sequence, what, label);
-  entrance_->await_arrivals(stream, collective.sequence, what, label);
+  entry_signals_->arrive(stream, collective.sequence, what, label);
+  entry_signals_->await_arrivals(stream, collective.sequence, what, label);
   return collective;
 }
 
-void NodeCommunicator::meet_inside(Stream& stream, const Collective& collective) {
-  const uint64_t place = ++side(stream).inner;
-  inside_->arrive(stream, place, collective.what, collective.label);
-  inside_->await_arrivals(stream, place, collective.what, collective.label);
+void NodeCommunicator::arrive_and_wait_on_node(Stream& stream, const Collective& collective) {
+  const uint64_t place = ++lane_state(stream).phase_count;
+  phase_signals_->arrive(stream, place, collective.what, collective.label);
+  phase_signals_->await_arrivals(stream, place, collective.what, collective.label);
 }
 
 void NodeCommunicator::all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
                                   Label label) {
-  const Collective collective = meet(stream, describe_all_gather(to, from, part_bytes, label), label);
+  const Collective collective = arrive_and_wait(stream, describe_all_gather(to, from, part_bytes, label), label);
   gather(stream, collective, to, from, part_bytes);
 }
 
 void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) {
-  const Collective collective = meet(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
+  const Collective collective = arrive_and_wait(stream, describe_all_gather_in_place(whole, part_bytes, label), label);
   gather(stream, collective, whole, {}, part_bytes);
 }
 
@@ -131,147 +132,161 @@ void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole,
 void NodeCommunicator::gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from,
                               int64_t part_bytes) {
   const bool in_place = from.buffer == nullptr;
-  std::byte* whole = begin_of(to);
-  const std::byte* own = in_place ? whole + rank() * part_bytes : begin_of(from);
-  host(stream).run([this, &side = side(stream), move = Move{whole, own, part_bytes}, collective] {
-    gather_from_nodes(side, move, collective);
-  });
-  meet_inside(stream, collective);
-  for (const int member : plan_.members) {
+  std::byte* whole = address_of(to);
+  const std::byte* own = in_place ? whole + rank() * part_bytes : address_of(from);
+  as_host_stream(stream).run([this, &lane_state = lane_state(stream), move = PartMove{whole, own, part_bytes},
+                              collective] { gather_from_nodes(lane_state, move, collective); });
+  arrive_and_wait_on_node(stream, collective);
+  for (const int member : routes_.members) {
     if (!in_place) copy(stream, whole + member * part_bytes, from, member, 0, part_bytes);
     if (in_place && member != rank())
       copy(stream, whole + member * part_bytes, to, member, member * part_bytes, part_bytes);
   }
-  for (const int source : plan_.remote) {
-    const int proxy = plan_.proxy(source, plan_.node);
+  for (const int source : routes_.remote_ranks) {
+    const int proxy = routes_.proxy(source, routes_.node);
     if (proxy != rank()) copy(stream, whole + source * part_bytes, to, proxy, source * part_bytes, part_bytes);
   }
   // The others have read what came here; the buffer may be used again.
-  meet_inside(stream, collective);
+  arrive_and_wait_on_node(stream, collective);
 }
 
-void NodeCommunicator::gather_from_nodes(Side& side, const Move& move, const Collective& collective) {
-  for (const int source : plan_.served) {
-    side.messages.receive(side.lane.at(source), move.to + source * move.part_bytes, move.part_bytes);
+void NodeCommunicator::gather_from_nodes(LaneState& lane_state, const PartMove& move, const Collective& collective) {
+  for (const int source : routes_.served_ranks) {
+    lane_state.messages.receive(lane_state.lane.envelope_for(source), move.to + source * move.part_bytes,
+                                move.part_bytes);
   }
-  for (const int proxy : plan_.proxies) side.messages.send(side.lane.at(proxy), move.from, move.part_bytes);
-  side.lane.finish(side.messages, collective);
+  for (const int proxy : routes_.proxies)
+    lane_state.messages.send(lane_state.lane.envelope_for(proxy), move.from, move.part_bytes);
+  lane_state.lane.wait_for(lane_state.messages, collective);
 }
 
 void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) {
-  Side& side = this->side(stream);
+  LaneState& lane_state = this->lane_state(stream);
   if (what.staging == nullptr && what.part_count > 0)
     throw UsageError(
         "reduce_scatter between nodes needs staging: set ReduceScatter::staging (reduce_staging() says its size)");
-  const Collective collective = meet(stream, describe_reduce_scatter(what, label), label);
+  const Collective collective = arrive_and_wait(stream, describe_reduce_scatter(what, label), label);
   // What is in the task must fit in it: the lane keeps the rest.
-  HostStream& worker = host(stream);
-  worker.run([&side, what] { side.reducer.prepare(what); });
-  worker.run([&side, &worker, collective] { side.reducer.run(worker.pool(), collective); });
+  HostStream& worker = as_host_stream(stream);
+  worker.run([&lane_state, what] { lane_state.reducer.prepare(what); });
+  worker.run([&lane_state, &worker, collective] { lane_state.reducer.run(worker.pool(), collective); });
 }
 
 void NodeCommunicator::all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes,
                                   Label label) {
-  const Collective collective = meet(stream, describe_all_to_all(to, from, part_bytes, label), label);
-  const Move move{begin_of(to), begin_of(from), part_bytes};
-  host(stream).run([this, &side = side(stream), move, collective] { swap_with_nodes(side, move, collective); });
-  for (const int member : plan_.members) {
+  const Collective collective = arrive_and_wait(stream, describe_all_to_all(to, from, part_bytes, label), label);
+  const PartMove move{address_of(to), address_of(from), part_bytes};
+  as_host_stream(stream).run([this, &lane_state = lane_state(stream), move, collective] {
+    all_to_all_with_nodes(lane_state, move, collective);
+  });
+  for (const int member : routes_.members) {
     copy(stream, move.to + member * part_bytes, from, member, rank() * part_bytes, part_bytes);
   }
 }
 
-void NodeCommunicator::swap_with_nodes(Side& side, const Move& move, const Collective& collective) {
-  for (const int other : plan_.remote) {
-    side.messages.receive(side.lane.at(other), move.to + other * move.part_bytes, move.part_bytes);
+void NodeCommunicator::all_to_all_with_nodes(LaneState& lane_state, const PartMove& move,
+                                             const Collective& collective) {
+  for (const int other : routes_.remote_ranks) {
+    lane_state.messages.receive(lane_state.lane.envelope_for(other), move.to + other * move.part_bytes,
+                                move.part_bytes);
   }
-  for (const int other : plan_.remote) {
-    side.messages.send(side.lane.at(other), move.from + other * move.part_bytes, move.part_bytes);
+  for (const int other : routes_.remote_ranks) {
+    lane_state.messages.send(lane_state.lane.envelope_for(other), move.from + other * move.part_bytes, move.part_bytes);
   }
-  side.lane.finish(side.messages, collective);
+  lane_state.lane.wait_for(lane_state.messages, collective);
 }
 
 void NodeCommunicator::transfer(Stream& stream, const Transfers& what, Label label) {
-  const Collective collective = meet(stream, describe_transfer(what, label), label);
-  HostStream& worker = host(stream);
+  const Collective collective = arrive_and_wait(stream, describe_transfer(what, label), label);
+  HostStream& worker = as_host_stream(stream);
   // What is in the task must fit in it: the lane keeps the rest.
-  worker.run([&kept = side(stream).transfers, what] { kept = what; });
-  worker.run([this, &side = side(stream), collective] { transfer_with_nodes(side, side.transfers, collective); });
+  worker.run([&kept = lane_state(stream).transfers, what] { kept = what; });
+  worker.run([this, &lane_state = lane_state(stream), collective] {
+    transfer_with_nodes(lane_state, lane_state.transfers, collective);
+  });
   for (const Transfer& one : what.own) {
-    if (one.target == rank() && plan_.node_of_rank[one.source] == plan_.node)
-      copy(stream, begin_of(what.to) + one.to_bytes, what.from, one.source, one.from_bytes, one.size_bytes);
+    if (one.target == rank() && routes_.node_of_rank[one.source] == routes_.node)
+      copy(stream, address_of(what.to) + one.to_bytes, what.from, one.source, one.from_bytes, one.size_bytes);
   }
 }
 
 /// Straight from the one rank to the other: nobody else needs these bytes.
-void NodeCommunicator::transfer_with_nodes(Side& side, const Transfers& what, const Collective& collective) {
-  const auto remote = [this](int other) { return plan_.node_of_rank[other] != plan_.node; };
+void NodeCommunicator::transfer_with_nodes(LaneState& lane_state, const Transfers& what, const Collective& collective) {
+  const auto remote = [this](int other) { return routes_.node_of_rank[other] != routes_.node; };
   for (const Transfer& one : what.own) {
     if (one.target == rank() && remote(one.source) && one.size_bytes > 0)
-      side.messages.receive(side.lane.at(one.source), begin_of(what.to) + one.to_bytes, one.size_bytes);
+      lane_state.messages.receive(lane_state.lane.envelope_for(one.source), address_of(what.to) + one.to_bytes,
+                                  one.size_bytes);
   }
   for (const Transfer& one : what.own) {
     if (one.source == rank() && remote(one.target) && one.size_bytes > 0)
-      side.messages.send(side.lane.at(one.target), begin_of(what.from) + one.from_bytes, one.size_bytes);
+      lane_state.messages.send(lane_state.lane.envelope_for(one.target), address_of(what.from) + one.from_bytes,
+                               one.size_bytes);
   }
-  side.lane.finish(side.messages, collective);
+  lane_state.lane.wait_for(lane_state.messages, collective);
 }
 
 void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
-  const Collective collective = meet(stream, describe_broadcast(range, size_bytes, root, label), label);
-  const int first = plan_.proxy(root, plan_.node);  // of this node to have it
+  const Collective collective = arrive_and_wait(stream, describe_broadcast(range, size_bytes, root, label), label);
+  const int first = routes_.proxy(root, routes_.node);  // of this node to have it
   if (first == rank()) {
-    const Move move{begin_of(range), begin_of(range), size_bytes};
-    host(stream).run([this, &side = side(stream), move, root, collective] { pass_on(side, move, root, collective); });
+    const PartMove move{address_of(range), address_of(range), size_bytes};
+    as_host_stream(stream).run([this, &lane_state = lane_state(stream), move, root, collective] {
+      broadcast_between_nodes(lane_state, move, root, collective);
+    });
   }
-  meet_inside(stream, collective);
-  if (first != rank()) copy(stream, begin_of(range), range, first, 0, size_bytes);
-  meet_inside(stream, collective);
+  arrive_and_wait_on_node(stream, collective);
+  if (first != rank()) copy(stream, address_of(range), range, first, 0, size_bytes);
+  arrive_and_wait_on_node(stream, collective);
 }
 
 // From node to node in a binomial tree, the root's first: node v, so counted, has it from v without its lowest set bit.
-void NodeCommunicator::pass_on(Side& side, const Move& move, int root, const Collective& collective) {
-  const int nodes = plan_.node_count();
-  const int root_node = plan_.node_of_rank[root];
-  const int own = (plan_.node - root_node + nodes) % nodes;
-  const auto rank_at = [&](int place) { return plan_.proxy(root, (place + root_node) % nodes); };
+void NodeCommunicator::broadcast_between_nodes(LaneState& lane_state, const PartMove& move, int root,
+                                               const Collective& collective) {
+  const int nodes = routes_.node_count();
+  const int root_node = routes_.node_of_rank[root];
+  const int own = (routes_.node - root_node + nodes) % nodes;
+  const auto rank_at = [&](int place) { return routes_.proxy(root, (place + root_node) % nodes); };
   const int lowest = own & -own;
   if (own != 0) {
-    side.messages.receive(side.lane.at(rank_at(own - lowest)), move.to, move.part_bytes);
-    side.lane.finish(side.messages, collective);
+    lane_state.messages.receive(lane_state.lane.envelope_for(rank_at(own - lowest)), move.to, move.part_bytes);
+    lane_state.lane.wait_for(lane_state.messages, collective);
   }
   for (int bit = 1; (own == 0 || bit < lowest) && own + bit < nodes; bit *= 2) {
-    side.messages.send(side.lane.at(rank_at(own + bit)), move.from, move.part_bytes);
+    lane_state.messages.send(lane_state.lane.envelope_for(rank_at(own + bit)), move.from, move.part_bytes);
   }
-  side.lane.finish(side.messages, collective);
+  lane_state.lane.wait_for(lane_state.messages, collective);
 }
 
 void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) {
   const auto count = static_cast<int64_t>(values.size());
   if (count > kSmallCount)
     throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, count));
-  HostStream& worker = host(stream);
-  double* all = numbers_of(stream.lane());
-  const Move move{reinterpret_cast<std::byte*>(all), reinterpret_cast<std::byte*>(all + rank() * count),
-                  count * static_cast<int64_t>(sizeof(double))};
+  HostStream& worker = as_host_stream(stream);
+  double* all = all_reduce_operands(stream.lane());
+  const PartMove move{reinterpret_cast<std::byte*>(all), reinterpret_cast<std::byte*>(all + rank() * count),
+                      count * static_cast<int64_t>(sizeof(double))};
   worker.run([values, own = all + rank() * count] { std::copy(values.begin(), values.end(), own); });
-  const Collective collective = meet(stream, describe_all_reduce(count, reduction, label), label);
-  worker.run([this, &side = side(stream), move, collective] { gather_from_nodes(side, move, collective); });
-  meet_inside(stream, collective);
+  const Collective collective = arrive_and_wait(stream, describe_all_reduce(count, reduction, label), label);
+  worker.run(
+      [this, &lane_state = lane_state(stream), move, collective] { gather_from_nodes(lane_state, move, collective); });
+  arrive_and_wait_on_node(stream, collective);
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
-  meet_inside(stream, collective);  // all have read the table, which may be written again
+  arrive_and_wait_on_node(stream, collective);  // all have read the table, which may be written again
 }
 
-double* NodeCommunicator::numbers_of(Lane lane) const {
-  return reinterpret_cast<double*>(numbers_->writable) + static_cast<int64_t>(lane) * rank_count() * kSmallCount;
+double* NodeCommunicator::all_reduce_operands(Lane lane) const {
+  return reinterpret_cast<double*>(all_reduce_table_->writable) +
+         static_cast<int64_t>(lane) * rank_count() * kSmallCount;
 }
 
-void NodeCommunicator::barrier(Stream& stream, Label label) { meet(stream, describe_barrier(label), label); }
+void NodeCommunicator::barrier(Stream& stream, Label label) { arrive_and_wait(stream, describe_barrier(label), label); }
 
 std::unique_ptr<Communicator> NodeCommunicator::split(int color, int key) {
-  const Group group = agree_on_group(*world_, color, key);
-  return make_mpi_communicator(device_, world_->split_mpi(color, key), subset(topology_, group.members));
+  const RankGroup group = agree_on_group(*world_, color, key);
+  return make_mpi_communicator(device_, world_->split_mpi(color, key), topology_of_group(topology_, group.members));
 }
 
 void NodeCommunicator::copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes,

@@ -12,9 +12,9 @@
 #include "sharding/memory/node_memory.h"
 #include "sharding/memory/peer_memory.h"
 #include "sharding/mpi/abort_bridge_mpi.h"
-#include "sharding/mpi/exchange_mpi.h"
+#include "sharding/mpi/bootstrap_mpi.h"
 #include "sharding/mpi/lane_mpi.h"
-#include "sharding/mpi/node_plan.h"
+#include "sharding/mpi/node_routes.h"
 #include "sharding/mpi/reduce_mpi.h"
 
 namespace aliquot {
@@ -23,7 +23,7 @@ namespace aliquot {
 /// nodes, and, where others read what came, meet on the node again before and after they do.
 class NodeCommunicator final : public Communicator {
  public:
-  NodeCommunicator(Device& device, std::unique_ptr<MpiExchange> world, Topology topology);
+  NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology);
   ~NodeCommunicator() override;
 
   int rank() const override { return world_->rank(); }
@@ -43,61 +43,62 @@ class NodeCommunicator final : public Communicator {
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override;
   void barrier(Stream& stream, Label label) override;
 
-  void publish(Stream& stream, uint64_t progress) override { entrance_->publish(stream, progress); }
+  void publish(Stream& stream, uint64_t progress) override { entry_signals_->publish(stream, progress); }
   void await(Stream& stream, Lane lane, uint64_t progress, Label label) override {
-    entrance_->await_progress(stream, lane, progress, label);
+    entry_signals_->await_progress(stream, lane, progress, label);
   }
 
-  std::vector<std::string> gather_objects(std::string_view own) override { return world_->all(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override { return world_->all_gather(own); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view why) noexcept override { bridge_->abort(why); }
 
  private:
   /// One lane's side: what it sends with, and what a collective that is running needs.
-  struct Side {
-    Side(MpiLane::Parts parts, int64_t staging_places, const NodePlan& plan)
-        : lane(std::move(parts), plan), reducer(staging_places, plan, lane) {}
+  struct LaneState {
+    LaneState(MpiLane::Options lane_options, int64_t staging_places, const NodeRoutes& routes)
+        : lane(std::move(lane_options), routes), reducer(staging_places, routes, lane) {}
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued = 0, inner = 0;  // collectives, and meetings inside them
+    uint64_t issued_count = 0, phase_count = 0;  // collectives, and meetings inside them
     NodeReducer reducer;
     Transfers transfers;  // of the collective that is running
   };
-  struct Move {
+  struct PartMove {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     int64_t part_bytes = 0;
   };
 
   std::unique_ptr<Signals> make_signals(double timeout_seconds, std::vector<Board>* boards);
-  double* numbers_of(Lane lane) const;
-  Side& side(const Stream& stream) { return *sides_[static_cast<std::size_t>(stream.lane())]; }
+  double* all_reduce_operands(Lane lane) const;
+  LaneState& lane_state(const Stream& stream) { return *lane_states_[static_cast<std::size_t>(stream.lane())]; }
   /// All ranks have come to the same collective.
-  Collective meet(Stream& stream, const OperationDescription& what, Label label);
+  Collective arrive_and_wait(Stream& stream, const OperationDescription& what, Label label);
   /// The node's ranks have come to the same place of a collective.
-  void meet_inside(Stream& stream, const Collective& collective);
+  void arrive_and_wait_on_node(Stream& stream, const Collective& collective);
 
   void gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from, int64_t part_bytes);
-  void gather_from_nodes(Side& side, const Move& move, const Collective& collective);
-  void swap_with_nodes(Side& side, const Move& move, const Collective& collective);
-  void transfer_with_nodes(Side& side, const Transfers& what, const Collective& collective);
-  void pass_on(Side& side, const Move& move, int root, const Collective& collective);
+  void gather_from_nodes(LaneState& lane_state, const PartMove& move, const Collective& collective);
+  void all_to_all_with_nodes(LaneState& lane_state, const PartMove& move, const Collective& collective);
+  void transfer_with_nodes(LaneState& lane_state, const Transfers& what, const Collective& collective);
+  void broadcast_between_nodes(LaneState& lane_state, const PartMove& move, int root, const Collective& collective);
   void copy(Stream& stream, std::byte* to, SymmetricRange from, int peer, int64_t skip_bytes, int64_t size_bytes);
 
   Device& device_;
-  std::unique_ptr<MpiExchange> world_;
+  std::unique_ptr<MpiBootstrap> world_;
   Topology topology_;
-  NodePlan plan_;
-  std::unique_ptr<MpiExchange> node_;
+  NodeRoutes routes_;
+  std::unique_ptr<MpiBootstrap> node_;
   std::unique_ptr<NodeMemory> node_memory_;
   std::unique_ptr<PeerMemory> peer_memory_;
-  std::unique_ptr<Signals> entrance_, inside_;
-  std::optional<Board> at_entrance_;
+  std::unique_ptr<Signals> entry_signals_, phase_signals_;
+  std::optional<Board> entry_board_;
   std::unique_ptr<AbortBridge> bridge_;
-  std::array<std::unique_ptr<Side>, kLaneCount> sides_;
-  std::unique_ptr<NodeMapping> numbers_;  // the node's table of all ranks' numbers of an all-reduce, one a lane
-  std::optional<Booking> own_memory_;     // this rank's share of that table and of the boards
+  std::array<std::unique_ptr<LaneState>, kLaneCount> lane_states_;
+  std::unique_ptr<NodeMapping>
+      all_reduce_table_;                  // the node's table of all ranks' numbers of an all-reduce, one a lane
+  std::optional<Booking> booked_memory_;  // this rank's share of that table and of the boards
 };
 
 }  // namespace aliquot

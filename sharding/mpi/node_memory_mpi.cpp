@@ -16,45 +16,45 @@ namespace aliquot {
 namespace {
 
 // Who made a window, of the ranks that MPI started, and as which of its own: the same name on all its ranks.
-struct WindowName {
-  int maker = 0, number = 0;
-  friend auto operator<=>(const WindowName&, const WindowName&) = default;
+struct WindowId {
+  int creator = 0, number = 0;
+  friend auto operator<=>(const WindowId&, const WindowId&) = default;
 };
 
 // This process's windows. MPI frees one when all its ranks say so, a mapping goes when its rank likes: this is where it
 // waits for the others, longer than its communicator lives if need be.
-struct Windows {
+struct WindowRegistry {
   struct Entry {
     MPI_Win window = MPI_WIN_NULL;
     int rank_count = 0;
     bool in_use = true;
   };
   std::mutex mutex;
-  std::map<WindowName, Entry> entries;
+  std::map<WindowId, Entry> entries;
   int made_count = 0;
 };
 
-Windows& windows() {
-  static auto* all = new Windows;  // mappings may go after everything static
+WindowRegistry& window_registry() {
+  static auto* all = new WindowRegistry;  // mappings may go after everything static
   return *all;
 }
 
 struct WindowMapping final : NodeMapping {
-  explicit WindowMapping(const WindowName& window_name) : name(window_name) {}
+  explicit WindowMapping(const WindowId& window_name) : name(window_name) {}
   ~WindowMapping() override {
-    const std::lock_guard lock(windows().mutex);
-    windows().entries[name].in_use = false;
+    const std::lock_guard lock(window_registry().mutex);
+    window_registry().entries[name].in_use = false;
   }
-  WindowName name;
+  WindowId name;
 };
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 // Why the machine has no room for a window of that size; empty if it has. MPI itself says so on the first rank alone, and
 // leaves the others waiting for it.
-std::string lack_of_room(std::size_t size_bytes) {
-  constexpr std::size_t kMpisOwnBytes = std::size_t{1} << 20;  // what it adds, and more
-  size_bytes += kMpisOwnBytes;
+std::string insufficient_memory_reason(std::size_t size_bytes) {
+  constexpr std::size_t kMpiOverheadBytes = std::size_t{1} << 20;  // what it adds, and more
+  size_bytes += kMpiOverheadBytes;
   const int64_t available = available_memory_bytes();
   if (size_bytes > static_cast<std::size_t>(available)) return fmt::format("{} bytes are available", available);
   struct statvfs room {};
@@ -65,25 +65,27 @@ std::string lack_of_room(std::size_t size_bytes) {
 
 class WindowNodeMemory final : public NodeMemory {
  public:
-  explicit WindowNodeMemory(MpiExchange& exchange) : exchange_(exchange) {}
+  explicit WindowNodeMemory(MpiBootstrap& bootstrap) : bootstrap_(bootstrap) {}
 
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
-    free_what_nobody_uses();
-    const bool first = exchange_.rank() == 0;
+    free_unused_windows();
+    const bool first = bootstrap_.rank() == 0;
     // The base is aligned to nothing in particular, so there is a page to spare.
     const std::size_t wanted = static_cast<std::size_t>(size_bytes) + page_bytes();
-    const WindowName name = agree_to_make(first ? lack_of_room(wanted) : std::string(), size_bytes, owner);
+    const WindowId name =
+        agree_on_window(first ? insufficient_memory_reason(wanted) : std::string(), size_bytes, owner);
     MPI_Win window = MPI_WIN_NULL;
     std::byte* base = nullptr;
     const int code = MPI_Win_allocate_shared(first ? static_cast<MPI_Aint>(wanted) : 0, 1, MPI_INFO_NULL,
-                                             exchange_.comm(), &base, &window);
-    refuse_if_any(exchange_.all(code == MPI_SUCCESS ? std::string() : mpi_error_text(code)), size_bytes, owner);
-    auto mapping = adopt(window, name);
+                                             bootstrap_.comm(), &base, &window);
+    throw_if_any_failed(bootstrap_.all_gather(code == MPI_SUCCESS ? std::string() : mpi_error_text(code)), size_bytes,
+                        owner);
+    auto mapping = register_window(window, name);
     mapping->writable = page_aligned_base(window);
     mapping->readable = mapping->writable;
     mapping->size_bytes = size_bytes;
     if (first) std::memset(mapping->writable, 0, static_cast<std::size_t>(size_bytes));
-    exchange_.all("zeroed");
+    bootstrap_.all_gather("zeroed");
     return mapping;
   }
 
@@ -91,32 +93,33 @@ class WindowNodeMemory final : public NodeMemory {
 
  private:
   // Before MPI is asked: all know that there is room, and how the first rank calls the window.
-  WindowName agree_to_make(const std::string& problem, int64_t size_bytes, std::string_view owner) {
-    WindowName own;
+  WindowId agree_on_window(const std::string& problem, int64_t size_bytes, std::string_view owner) {
+    WindowId own;
     {
-      const std::lock_guard lock(windows().mutex);
-      own.number = windows().made_count++;
+      const std::lock_guard lock(window_registry().mutex);
+      own.number = window_registry().made_count++;
     }
-    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &own.maker), "MPI_Comm_rank");
-    refuse_if_any(exchange_.all(problem), size_bytes, owner);
-    WindowName name;
-    std::istringstream(exchange_.all(fmt::format("{} {}", own.maker, own.number))[0]) >> name.maker >> name.number;
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &own.creator), "MPI_Comm_rank");
+    throw_if_any_failed(bootstrap_.all_gather(problem), size_bytes, owner);
+    WindowId name;
+    std::istringstream(bootstrap_.all_gather(fmt::format("{} {}", own.creator, own.number))[0]) >> name.creator >>
+        name.number;
     return name;
   }
 
-  void refuse_if_any(const std::vector<std::string>& problems, int64_t size_bytes, std::string_view owner) const {
-    for (int rank = 0; rank < exchange_.rank_count(); ++rank) {
+  void throw_if_any_failed(const std::vector<std::string>& problems, int64_t size_bytes, std::string_view owner) const {
+    for (int rank = 0; rank < bootstrap_.rank_count(); ++rank) {
       if (problems[rank].empty()) continue;
       throw UnavailableError(fmt::format("{}: no {} bytes of memory that the ranks of this node share (rank {}: {})",
-                                         owner, size_bytes, exchange_.name_of(rank), problems[rank]));
+                                         owner, size_bytes, bootstrap_.global_rank(rank), problems[rank]));
     }
   }
 
   // Locked first: what is in the books is unlocked when it is freed.
-  std::unique_ptr<WindowMapping> adopt(MPI_Win window, const WindowName& name) {
+  std::unique_ptr<WindowMapping> register_window(MPI_Win window, const WindowId& name) {
     check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
-    const std::lock_guard lock(windows().mutex);
-    windows().entries[name] = {.window = window, .rank_count = exchange_.rank_count()};
+    const std::lock_guard lock(window_registry().mutex);
+    window_registry().entries[name] = {.window = window, .rank_count = bootstrap_.rank_count()};
     return std::make_unique<WindowMapping>(name);
   }
 
@@ -129,7 +132,7 @@ class WindowNodeMemory final : public NodeMemory {
     check_mpi(MPI_Win_shared_query(window, 0, &size_bytes, &unit, &base), "MPI_Win_shared_query");
     const std::size_t into_page = reinterpret_cast<uintptr_t>(base) % page_bytes();
     const std::size_t skipped = (page_bytes() - into_page) % page_bytes();
-    for (const std::string& theirs : exchange_.all(std::to_string(skipped))) {
+    for (const std::string& theirs : bootstrap_.all_gather(std::to_string(skipped))) {
       if (theirs != std::to_string(skipped))
         throw UnavailableError("MPI's shared window is not aligned alike on all ranks");
     }
@@ -138,14 +141,14 @@ class WindowNodeMemory final : public NodeMemory {
 
   // A window all of whose ranks are here and use it no more, whichever communicator it was made for. All take them in the
   // same order, the one of their names.
-  void free_what_nobody_uses() {
-    std::map<WindowName, int> votes;
-    for (const std::string& names : exchange_.all(mpi_failed() ? std::string() : unused())) {
+  void free_unused_windows() {
+    std::map<WindowId, int> votes;
+    for (const std::string& names : bootstrap_.all_gather(mpi_failed() ? std::string() : unused())) {
       std::istringstream words(names);
-      for (WindowName name; words >> name.maker >> name.number;) ++votes[name];
+      for (WindowId name; words >> name.creator >> name.number;) ++votes[name];
     }
     for (const auto& [name, count] : votes) {
-      MPI_Win window = take(name, count);
+      MPI_Win window = remove_if_unused(name, count);
       if (window == MPI_WIN_NULL) continue;
       check_mpi(MPI_Win_unlock_all(window), "MPI_Win_unlock_all");
       check_mpi(MPI_Win_free(&window), "MPI_Win_free");
@@ -153,42 +156,42 @@ class WindowNodeMemory final : public NodeMemory {
   }
 
   // Out of the books, if this rank has it and `vote_count` are all its ranks.
-  static MPI_Win take(const WindowName& name, int vote_count) {
-    const std::lock_guard lock(windows().mutex);
-    const auto found = windows().entries.find(name);
-    if (found == windows().entries.end() || found->second.rank_count != vote_count) return MPI_WIN_NULL;
+  static MPI_Win remove_if_unused(const WindowId& name, int vote_count) {
+    const std::lock_guard lock(window_registry().mutex);
+    const auto found = window_registry().entries.find(name);
+    if (found == window_registry().entries.end() || found->second.rank_count != vote_count) return MPI_WIN_NULL;
     const MPI_Win window = found->second.window;
-    windows().entries.erase(found);
+    window_registry().entries.erase(found);
     return window;
   }
 
   static std::string unused() {
-    const std::lock_guard lock(windows().mutex);
+    const std::lock_guard lock(window_registry().mutex);
     std::string names;
-    for (const auto& [name, entry] : windows().entries) {
-      if (!entry.in_use) names += fmt::format("{} {} ", name.maker, name.number);
+    for (const auto& [name, entry] : window_registry().entries) {
+      if (!entry.in_use) names += fmt::format("{} {} ", name.creator, name.number);
     }
     return names;
   }
 
-  MpiExchange& exchange_;
+  MpiBootstrap& bootstrap_;
 };
 
 }  // namespace
 
-std::unique_ptr<NodeMemory> make_window_node_memory(MpiExchange& exchange) {
-  return std::make_unique<WindowNodeMemory>(exchange);
+std::unique_ptr<NodeMemory> make_window_node_memory(MpiBootstrap& bootstrap) {
+  return std::make_unique<WindowNodeMemory>(bootstrap);
 }
 
-std::unique_ptr<NodeMemory> make_process_node_memory(Exchange& exchange) {
+std::unique_ptr<NodeMemory> make_process_node_memory(Bootstrap& bootstrap) {
   const char* variable = std::getenv("ALIQUOT_NODE_MEMORY");
   const std::string asked = variable == nullptr ? "" : variable;
   if (!asked.empty() && asked != "memfd" && asked != "window") {
     throw UsageError(fmt::format("ALIQUOT_NODE_MEMORY is '{}': it can be memfd or window", asked));
   }
-  auto& over_mpi = dynamic_cast<MpiExchange&>(exchange);
+  auto& over_mpi = dynamic_cast<MpiBootstrap&>(bootstrap);
   if (asked == "window") return make_window_node_memory(over_mpi);
-  auto memory = make_memfd_node_memory(exchange);
+  auto memory = make_memfd_node_memory(bootstrap);
   if (memory != nullptr) return memory;
   if (asked == "memfd") {
     throw UnavailableError(

@@ -6,10 +6,11 @@
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
-NodeReducer::NodeReducer(int64_t staging_places, const NodePlan& plan, MpiLane& lane)
-    : staging_places_(staging_places), plan_(plan), lane_(lane) {
-  for (Slot& slot : slots_) slot.sources.resize(plan.nodes_add ? plan.nodes.size() : plan.node_of_rank.size());
-  member_sources_.resize(plan.members.size());
+NodeReducer::NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane)
+    : staging_places_(staging_places), routes_(routes), lane_(lane) {
+  for (Slot& slot : slots_)
+    slot.sources.resize(routes.nodes_reduce_first ? routes.nodes.size() : routes.node_of_rank.size());
+  member_sources_.resize(routes.members.size());
 }
 
 void NodeReducer::prepare(const ReduceScatter& what) {
@@ -29,13 +30,13 @@ void NodeReducer::run(ThreadPool& pool, const Collective& collective) {
   for (int64_t begin = 0; begin < what_.part_count; begin += cut_.piece_elements, current ^= 1) {
     const int64_t next = begin + cut_.piece_elements;
     if (next < what_.part_count) start(slots_[current ^ 1], piece(next));
-    lane_.finish(slots_[current].messages, collective);
+    lane_.wait_for(slots_[current].messages, collective);
     finish(slots_[current], piece(begin));
   }
 }
 
 void NodeReducer::start(Slot& slot, Piece piece) {
-  if (plan_.nodes_add) {
+  if (routes_.nodes_reduce_first) {
     start_sums(slot, piece);
   } else {
     start_leaves(slot, piece);
@@ -45,41 +46,42 @@ void NodeReducer::start(Slot& slot, Piece piece) {
 void NodeReducer::start_sums(Slot& slot, Piece piece) {
   const int64_t sum_bytes = piece.count * element_bytes(DType::kFloat32);
   int64_t place = 0;
-  for (int node = 0; node < plan_.node_count(); ++node) {
+  for (int node = 0; node < routes_.node_count(); ++node) {
     std::byte* sum = stage(slot, place++);
     slot.sources[node] = sum;
-    if (node != plan_.node) slot.messages.receive(lane_.at(plan_.proxy(plan_.rank, node)), sum, sum_bytes);
+    if (node != routes_.node)
+      slot.messages.receive(lane_.envelope_for(routes_.proxy(routes_.rank, node)), sum, sum_bytes);
   }
   const auto add_members = [&](int part, std::byte* to) {
-    for (std::size_t i = 0; i < plan_.members.size(); ++i) {
-      member_sources_[i] = own_from(plan_.members[i], part, piece.begin);
+    for (std::size_t i = 0; i < routes_.members.size(); ++i) {
+      member_sources_[i] = own_from(routes_.members[i], part, piece.begin);
     }
     add({.bases = member_sources_, .from_dtype = what_.from_dtype, .to = to, .count = piece.count});
   };
-  for (const int destination : plan_.served) {
+  for (const int destination : routes_.served_ranks) {
     std::byte* sum = stage(slot, place++);
     add_members(destination, sum);
-    slot.messages.send(lane_.at(destination), sum, sum_bytes);
+    slot.messages.send(lane_.envelope_for(destination), sum, sum_bytes);
   }
-  add_members(plan_.rank, stage(slot, plan_.node));
+  add_members(routes_.rank, stage(slot, routes_.node));
 }
 
 void NodeReducer::start_leaves(Slot& slot, Piece piece) {
   const int64_t leaf_bytes = piece.count * element_bytes(what_.from_dtype);
-  for (std::size_t i = 0; i < plan_.remote.size(); ++i) {
+  for (std::size_t i = 0; i < routes_.remote_ranks.size(); ++i) {
     std::byte* leaf = stage(slot, static_cast<int64_t>(i));
-    slot.sources[plan_.remote[i]] = leaf;
-    slot.messages.receive(lane_.at(plan_.remote[i]), leaf, leaf_bytes);
+    slot.sources[routes_.remote_ranks[i]] = leaf;
+    slot.messages.receive(lane_.envelope_for(routes_.remote_ranks[i]), leaf, leaf_bytes);
   }
-  for (const int member : plan_.members) slot.sources[member] = own_from(member, plan_.rank, piece.begin);
-  for (const int destination : plan_.remote) {
-    slot.messages.send(lane_.at(destination), own_from(plan_.rank, destination, piece.begin), leaf_bytes);
+  for (const int member : routes_.members) slot.sources[member] = own_from(member, routes_.rank, piece.begin);
+  for (const int destination : routes_.remote_ranks) {
+    slot.messages.send(lane_.envelope_for(destination), own_from(routes_.rank, destination, piece.begin), leaf_bytes);
   }
 }
 
 void NodeReducer::finish(Slot& slot, Piece piece) {
   add({.bases = slot.sources,
-       .from_dtype = plan_.nodes_add ? DType::kFloat32 : what_.from_dtype,
+       .from_dtype = routes_.nodes_reduce_first ? DType::kFloat32 : what_.from_dtype,
        .to = static_cast<std::byte*>(what_.to) + piece.begin * element_bytes(what_.to_dtype),
        .to_dtype = what_.to_dtype,
        .count = piece.count,

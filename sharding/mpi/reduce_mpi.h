@@ -20,7 +20,7 @@ namespace aliquot {
 class NodeReducer {
  public:
   /// All must outlive it.
-  NodeReducer(int64_t staging_places, const NodePlan& plan, MpiLane& lane);
+  NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane);
 
   /// Both in the stream's order, one after the other: what to do, and doing it.
   void prepare(const ReduceScatter& what);
@@ -51,7 +51,7 @@ class NodeReducer {
   std::byte* stage(const Slot& slot, int64_t place) const;
 
   int64_t staging_places_;
-  const NodePlan& plan_;
+  const NodeRoutes& routes_;
   MpiLane& lane_;
   std::array<Slot, 2> slots_;
   std::vector<const std::byte*> member_sources_;

@@ -9,12 +9,12 @@
 #include "sharding/mpi/communicator_mpi.h"
 #include "sharding/mpi/node_memory_mpi.h"
 #include "sharding/nccl/communicator_nccl.h"
-#include "sharding/world_parts.h"
+#include "sharding/world_internal.h"
 
 namespace aliquot {
 namespace {
 
-void refuse_separate_worlds(const Launch& launch, int rank_count) {
+void refuse_separate_worlds(const LauncherInfo& launch, int rank_count) {
   if (rank_count >= launch.process_count && rank_count >= launch.least_count) return;
   const std::string advice =
       launch.by == "srun" ? fmt::format("type srun --mpi=pmix (srun --mpi=list shows what yours has), or mpirun -n {}",
@@ -25,10 +25,10 @@ void refuse_separate_worlds(const Launch& launch, int rank_count) {
 }
 
 // Launchers bind ranks to cores in many ways: a core that k ranks of the node may run on counts 1/k for each of them.
-double share_of_cores(Exchange& node) {
+double share_of_cores(Bootstrap& node) {
   const std::vector<bool> own = allowed_cores();
   std::vector<int> rank_counts(own.size(), 0);
-  for (const std::string& mask : node.all(std::string(own.begin(), own.end()))) {
+  for (const std::string& mask : node.all_gather(std::string(own.begin(), own.end()))) {
     for (std::size_t core = 0; core < std::min(mask.size(), own.size()); ++core) rank_counts[core] += mask[core];
   }
   double share = 0;
@@ -39,15 +39,15 @@ double share_of_cores(Exchange& node) {
 }
 
 /// One GPU a rank, over NCCL; MPI carries what sets it up.
-World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiExchange> world) {
+World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiBootstrap> world) {
   Topology topology = find_topology(*world);
   std::vector<int> ranks_on_node(static_cast<std::size_t>(topology.node_count()), 0);
   std::vector<int> places;
   for (const int node : topology.node_of_rank) places.push_back(ranks_on_node[node]++);
-  auto device = make_cuda_device(gpu_for(places[world->rank()]));
-  const auto gpus = world->all(std::to_string(gpu_for(places[world->rank()])));
+  auto device = make_cuda_device(gpu_ordinal_for(places[world->rank()]));
+  const auto gpus = world->all_gather(std::to_string(gpu_ordinal_for(places[world->rank()])));
   for (int r = 0; r < world->rank_count(); ++r) topology.gpu_of_rank[r] = std::stoi(gpus[r]);
-  NcclSetup setup{.exchange = std::move(world),
+  NcclSetup setup{.bootstrap = std::move(world),
                   .topology = std::move(topology),
                   .make_node_memory = make_process_node_memory,
                   .options = {.timeout_seconds = options.timeout_seconds}};
@@ -55,7 +55,8 @@ World make_gpu_world(const WorldOptions& options, std::unique_ptr<MpiExchange> w
   return World(std::move(device), std::move(communicator));
 }
 
-World make_parts(const WorldOptions& options, const Launch& launch, std::unique_ptr<MpiExchange> world) {
+World make_unrecorded_world(const WorldOptions& options, const LauncherInfo& launch,
+                            std::unique_ptr<MpiBootstrap> world) {
   refuse_separate_worlds(launch, world->rank_count());
   if (agree_on_gpus(*world, [&] { return use_gpus(options); })) return make_gpu_world(options, std::move(world));
   const double share = share_of_cores(*world->split_by_node());
@@ -68,13 +69,13 @@ World make_parts(const WorldOptions& options, const Launch& launch, std::unique_
 
 }  // namespace
 
-World make_mpi_world(const WorldOptions& options, const Launch& launch) {
+World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch) {
   start_mpi();
-  auto exchange = std::make_unique<MpiExchange>(MPI_COMM_WORLD, options.timeout_seconds);
-  const int rank = exchange->rank();
-  const auto channels = exchange->channels();  // to tell the others after the exchange is gone
+  auto bootstrap = std::make_unique<MpiBootstrap>(MPI_COMM_WORLD, options.timeout_seconds);
+  const int rank = bootstrap->rank();
+  const auto channels = bootstrap->channels();  // to tell the others after the bootstrap is gone
   try {
-    return meet_when_made(make_parts(options, launch, std::move(exchange)), options);
+    return finish_world_setup(make_unrecorded_world(options, launch, std::move(bootstrap)), options);
   } catch (...) {
     channels.front()->post(failure_text(rank));
     throw;

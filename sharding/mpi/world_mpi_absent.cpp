@@ -1,11 +1,11 @@
 // The MPI world of a build without MPI.
 #include <fmt/format.h>
 
-#include "sharding/world_parts.h"
+#include "sharding/world_internal.h"
 
 namespace aliquot {
 
-World make_mpi_world(const WorldOptions&, const Launch& launch) {
+World make_mpi_world(const WorldOptions&, const LauncherInfo& launch) {
   if (launch.process_count == 1) {
     throw UnavailableError(
         "this build has no MPI: install one (on Debian: apt install libopenmpi-dev openmpi-bin) and "

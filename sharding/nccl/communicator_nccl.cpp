@@ -6,37 +6,37 @@
 #include <fmt/format.h>
 
 #include "kernels/elementwise/kernels.h"
-#include "sharding/cuda/lane_points_cuda.h"
+#include "sharding/cuda/lane_events_cuda.h"
 #include "sharding/groups.h"
-#include "sharding/nccl/in_flight_nccl.h"
+#include "sharding/nccl/host_all_reduce_nccl.h"
 #include "sharding/nccl/memory_nccl.h"
-#include "sharding/nccl/small_nccl.h"
-#include "sharding/nccl/tree_nccl.h"
+#include "sharding/nccl/tree_reduce_scatter_nccl.h"
+#include "sharding/nccl/watchdog_nccl.h"
 
 namespace aliquot {
 namespace {
 
 std::byte* at(SymmetricRange range) { return range.buffer->local() + range.offset_bytes; }
 
-std::size_t unsign(int64_t count) { return static_cast<std::size_t>(count); }
+std::size_t to_size(int64_t count) { return static_cast<std::size_t>(count); }
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// `part_of`: null for a group of its own, else the parent that it is split from, with `color`.
-  NcclCommunicator(CudaDevice& device, NcclSetup setup, NcclCommunicator* part_of = nullptr, int color = 0)
+  /// `parent`: null for a group of its own, else the parent that it is split from, with `color`.
+  NcclCommunicator(CudaDevice& device, NcclSetup setup, NcclCommunicator* parent = nullptr, int color = 0)
       : device_(device),
         topology_(setup.topology),
         options_(setup.options),
         make_node_memory_(setup.make_node_memory),
         peers_(std::make_shared<NcclPeers>(setup)),
-        handle_(part_of == nullptr ? std::make_shared<NcclHandle>(device, peers_, options_)
-                                   : std::make_shared<NcclHandle>(*part_of->handle_, peers_, color)),
-        in_flight_(*handle_),
-        small_(*handle_),
-        tree_(*handle_) {}
+        handle_(parent == nullptr ? std::make_shared<NcclHandle>(device, peers_, options_)
+                                  : std::make_shared<NcclHandle>(*parent->handle_, peers_, color)),
+        watchdog_(*handle_),
+        host_all_reduce_(*handle_),
+        tree_reduce_scatter_(*handle_) {}
 
   /// Before the members go: their memory is not freed while NCCL may still be on the GPU with it.
-  ~NcclCommunicator() override { handle_->leave(); }
+  ~NcclCommunicator() override { handle_->close(); }
 
   int rank() const override { return peers_->rank(); }
   int rank_count() const override { return peers_->rank_count(); }
@@ -68,34 +68,34 @@ class NcclCommunicator final : public Communicator {
 
   void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) override {
     const bool native = !what.in_tree_order && what.from_dtype == DType::kFloat32 && what.to_dtype == DType::kFloat32;
-    run(stream, describe_reduce_scatter(what, label), label, [&](const Errand& errand) {
+    run(stream, describe_reduce_scatter(what, label), label, [&](const CollectiveCall& call) {
       if (what.part_count == 0) return;
       if (native) {
-        add_natively(stream, what, errand);
+        reduce_scatter_with_nccl(stream, what, call);
       } else {
-        tree_.reduce_scatter(stream, what, errand);
+        tree_reduce_scatter_.reduce_scatter(stream, what, call);
       }
     });
   }
 
   void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) override {
-    run(stream, describe_all_to_all(to, from, part_bytes, label), label, [&](const Errand& errand) {
+    run(stream, describe_all_to_all(to, from, part_bytes, label), label, [&](const CollectiveCall& call) {
       if (part_bytes > 0)
-        exchange_parts(*handle_, cuda_stream(stream), {at(from), part_bytes}, {at(to), part_bytes}, part_bytes, errand);
+        exchange_parts(*handle_, cuda_stream(stream), {at(from), part_bytes}, {at(to), part_bytes}, part_bytes, call);
     });
   }
 
   void transfer(Stream& stream, const Transfers& what, Label label) override {
     run(stream, describe_transfer(what, label), label,
-        [&](const Errand& errand) { transfer_runs(*handle_, stream, what, errand); });
+        [&](const CollectiveCall& call) { transfer_runs(*handle_, stream, what, call); });
   }
 
   void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) override {
-    run(stream, describe_broadcast(range, size_bytes, root, label), label, [&](const Errand& errand) {
+    run(stream, describe_broadcast(range, size_bytes, root, label), label, [&](const CollectiveCall& call) {
       if (size_bytes == 0) return;
-      handle_->settle(
-          ncclBroadcast(at(range), at(range), unsign(size_bytes), ncclUint8, root, handle_->get(), cuda_stream(stream)),
-          errand.text());
+      handle_->await_result(ncclBroadcast(at(range), at(range), to_size(size_bytes), ncclUint8, root, handle_->get(),
+                                          cuda_stream(stream)),
+                            call.text());
     });
   }
 
@@ -104,29 +104,30 @@ class NcclCommunicator final : public Communicator {
       throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
     }
     run(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
-        [&](const Errand& errand) { small_.all_reduce(stream, values, reduction, errand); });
+        [&](const CollectiveCall& call) { host_all_reduce_.all_reduce(stream, values, reduction, call); });
   }
 
   void barrier(Stream& stream, Label label) override {
-    run(stream, describe_barrier(label), label, [&](const Errand& errand) { small_.barrier(stream, errand); });
+    run(stream, describe_barrier(label), label,
+        [&](const CollectiveCall& call) { host_all_reduce_.barrier(stream, call); });
   }
 
   void publish(Stream& stream, uint64_t progress) override {
-    cuda_device(stream).use();
+    cuda_device(stream).make_current();
     progress_[index(stream.lane())].record(static_cast<CudaStream&>(stream), progress);
   }
 
   void await(Stream& stream, Lane lane, uint64_t progress, Label) override {
-    cuda_device(stream).use();
+    cuda_device(stream).make_current();
     progress_[index(lane)].wait(static_cast<CudaStream&>(stream), progress);
   }
 
-  std::vector<std::string> gather_objects(std::string_view own) override { return peers_->exchange().all(own); }
+  std::vector<std::string> gather_objects(std::string_view own) override { return peers_->bootstrap().all_gather(own); }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    const Group group = agree_on_group(peers_->exchange(), color, key);
-    NcclSetup setup{.exchange = peers_->exchange().split(color, key),
-                    .topology = subset(topology_, group.members),
+    const RankGroup group = agree_on_group(peers_->bootstrap(), color, key);
+    NcclSetup setup{.bootstrap = peers_->bootstrap().split(color, key),
+                    .topology = topology_of_group(topology_, group.members),
                     .make_node_memory = make_node_memory_,
                     .options = options_};
     // NCCL wants colors from 0 on: the rank, in this group, of each new group's first.
@@ -139,35 +140,35 @@ class NcclCommunicator final : public Communicator {
   static std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
 
   void gather(Stream& stream, const OperationDescription& what, std::byte* to, const std::byte* from, Label label) {
-    run(stream, what, label, [&](const Errand& errand) {
+    run(stream, what, label, [&](const CollectiveCall& call) {
       if (what.count == 0) return;
-      handle_->settle(ncclAllGather(from, to, unsign(what.count), ncclUint8, handle_->get(), cuda_stream(stream)),
-                      errand.text());
+      handle_->await_result(
+          ncclAllGather(from, to, to_size(what.count), ncclUint8, handle_->get(), cuda_stream(stream)), call.text());
     });
   }
 
   /// One collective: the ranks meet, then NCCL is given it, under watch.
   template <typename Issue>
   void run(Stream& stream, const OperationDescription& what, Label label, Issue issue) {
-    cuda_device(stream).use();
+    cuda_device(stream).make_current();
     auto& cuda = static_cast<CudaStream&>(stream);
-    const Errand errand{what, ++issued_[index(stream.lane())], stream.lane(), label};
-    handle_->look(errand.text());
+    const CollectiveCall call{what, ++issued_counts_[index(stream.lane())], stream.lane(), label};
+    handle_->throw_if_failed(call.text());
     try {
-      peers_->meet(errand);
+      peers_->arrive_and_wait(call);
     } catch (const CommunicationError& error) {
       handle_->fail(error.what());
     }
-    in_flight_.begin(cuda, errand);
-    issue(errand);
-    in_flight_.end(cuda);
+    watchdog_.begin(cuda, call);
+    issue(call);
+    watchdog_.end(cuda);
   }
 
   /// In the order of NCCL's choice; the factor and the norm in one pass over the own part.
-  void add_natively(Stream& stream, const ReduceScatter& what, const Errand& errand) {
-    handle_->settle(ncclReduceScatter(at(what.from), what.to, unsign(what.part_count), ncclFloat32, ncclSum,
-                                      handle_->get(), cuda_stream(stream)),
-                    errand.text());
+  void reduce_scatter_with_nccl(Stream& stream, const ReduceScatter& what, const CollectiveCall& call) {
+    handle_->await_result(ncclReduceScatter(at(what.from), what.to, to_size(what.part_count), ncclFloat32, ncclSum,
+                                            handle_->get(), cuda_stream(stream)),
+                          call.text());
     if (what.factor == 1.0f && what.block_squares == nullptr) return;
     const auto* sum = static_cast<const std::byte*>(what.to);  // a GPU's sum_tree reads the bases before it returns
     device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
@@ -180,39 +181,40 @@ class NcclCommunicator final : public Communicator {
   CudaDevice& device_;
   Topology topology_;
   NcclOptions options_;
-  std::function<std::unique_ptr<NodeMemory>(Exchange&)> make_node_memory_;
+  std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory_;
   std::shared_ptr<NcclPeers> peers_;
   std::shared_ptr<NcclHandle> handle_;
-  InFlight in_flight_;
-  SmallNumbers small_;
-  TreeSums tree_;
-  std::array<LanePoints, kLaneCount> progress_;
-  std::array<uint64_t, kLaneCount> issued_{};
+  NcclWatchdog watchdog_;
+  HostAllReduce host_all_reduce_;
+  TreeReduceScatter tree_reduce_scatter_;
+  std::array<LaneEvents, kLaneCount> progress_;
+  std::array<uint64_t, kLaneCount> issued_counts_{};
 };
 
 /// NCCL refuses two ranks on one GPU with no more than "invalid usage". Ranks with a host id of their own it believes to
 /// be on other nodes: that tests it, over sockets, on one GPU.
-void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Exchange& exchange) {
+void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Bootstrap& bootstrap) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.ordinal()),
         "asking a GPU for its address");
   const char* host_id = std::getenv("NCCL_HOSTID");
-  const auto all = exchange.all(
-      fmt::format("{} {} {}", topology.node_of_rank[exchange.rank()], host_id == nullptr ? "" : host_id, bus.data()));
-  for (int r = 0; r < exchange.rank_count(); ++r) {
+  const auto all = bootstrap.all_gather(
+      fmt::format("{} {} {}", topology.node_of_rank[bootstrap.rank()], host_id == nullptr ? "" : host_id, bus.data()));
+  for (int r = 0; r < bootstrap.rank_count(); ++r) {
     const auto first = std::find(all.begin(), all.end(), all[r]) - all.begin();
     if (first == r) continue;
-    throw UnavailableError(fmt::format(
-        "ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
-        "ranks, or run with --world threads",
-        exchange.name_of(static_cast<int>(first)), exchange.name_of(r), all[r].substr(all[r].rfind(' ') + 1)));
+    throw UnavailableError(
+        fmt::format("ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
+                    "ranks, or run with --world threads",
+                    bootstrap.global_rank(static_cast<int>(first)), bootstrap.global_rank(r),
+                    all[r].substr(all[r].rfind(' ') + 1)));
   }
 }
 
 }  // namespace
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, NcclSetup setup) {
-  refuse_shared_gpus(cuda_device(device), setup.topology, *setup.exchange);
+  refuse_shared_gpus(cuda_device(device), setup.topology, *setup.bootstrap);
   return std::make_unique<NcclCommunicator>(cuda_device(device), std::move(setup));
 }
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
+#include "sharding/comm/bootstrap.h"
 #include "sharding/comm/communicator.h"
-#include "sharding/comm/exchange.h"
 #include "sharding/memory/node_memory.h"
 
 namespace aliquot {
@@ -29,15 +29,15 @@ struct NcclOptions {
 
 /// What a communicator over NCCL is made of.
 struct NcclSetup {
-  std::unique_ptr<Exchange> exchange;  // carries NCCL's id, objects and aborts; threads or MPI
+  std::unique_ptr<Bootstrap> bootstrap;  // carries NCCL's id, objects and aborts; threads or MPI
   Topology topology;
   /// Optional: memory that the ranks of one node share. A group on one node then meets on a board before anything is given
   /// to NCCL, so that a missing or differing rank is named before any GPU waits for it.
-  std::function<std::unique_ptr<NodeMemory>(Exchange&)> make_node_memory{};
+  std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory{};
   NcclOptions options;
 };
 
-/// One NCCL communicator for the exchange's ranks. Buffers are registered with NCCL where it agrees (as symmetric windows,
+/// One NCCL communicator for the bootstrap's ranks. Buffers are registered with NCCL where it agrees (as symmetric windows,
 /// else plainly, else not at all). publish() and await() order this rank's own lanes alone: no peer reads this rank's
 /// memory but through a collective that this rank takes part in, in its own stream's order.
 ///   Ranks make their calls in one order over all lanes. A collective that does not end, on the host or on the GPU, is

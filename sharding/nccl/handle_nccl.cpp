@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "kernels/device/poll_until.h"
-#include "kernels/system/tell.h"
-#include "sharding/comm/all_or_none.h"
+#include "kernels/system/log_message.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 namespace {
@@ -22,17 +22,18 @@ class Stopwatch {
   Clock::time_point started_ = Clock::now();
 };
 
-std::string sentence(int rank, std::string_view place, ncclResult_t result, ncclComm_t comm) {
+std::string nccl_error_message(int rank, std::string_view place, ncclResult_t result, ncclComm_t comm) {
   const char* more = ncclGetLastError(comm);
   return fmt::format("rank {} in {}: NCCL says {}{}{}", rank, place, ncclGetErrorString(result),
                      more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : "");
 }
 
-ncclUniqueId agree_on_id(Exchange& exchange) {
-  const std::string bytes = from_rank_0(exchange, [] {
+ncclUniqueId agree_on_id(Bootstrap& bootstrap) {
+  const std::string bytes = broadcast_from_rank_0(bootstrap, [] {
     ncclUniqueId id;
     const ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess) throw UnavailableError(sentence(0, "making an id for the group", result, nullptr));
+    if (result != ncclSuccess)
+      throw UnavailableError(nccl_error_message(0, "making an id for the group", result, nullptr));
     return std::string(id.internal, sizeof(id.internal));
   });
   ncclUniqueId id;
@@ -52,11 +53,11 @@ ncclConfig_t configuration(const NcclOptions& options) {
 
 NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options)
     : device_(device), peers_(std::move(peers)), options_(options), unwinding_count_(std::uncaught_exceptions()) {
-  const ncclUniqueId id = agree_on_id(peers_->exchange());
+  const ncclUniqueId id = agree_on_id(peers_->bootstrap());
   ncclConfig_t config = configuration(options);
-  device.use();
+  device.make_current();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, peers_->rank_count(), id, peers_->rank(), &config);
-  settle(result, "forming the group");
+  await_result(result, "forming the group");
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color)
@@ -65,22 +66,22 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
       options_(parent.options_),
       unwinding_count_(std::uncaught_exceptions()) {
   ncclConfig_t config = configuration(options_);
-  device_.use();
+  device_.make_current();
   const ncclResult_t result = ncclCommSplit(parent.comm_, color, peers_->rank(), &comm_, &config);
-  parent.settle(result, "splitting the group");
-  settle(state(), "forming the part of a group");
+  parent.await_result(result, "splitting the group");
+  await_result(async_state(), "forming the part of a group");
 }
 
-void NcclHandle::leave() noexcept {
+void NcclHandle::close() noexcept {
   if (broken()) return;
-  const bool in_trouble = std::uncaught_exceptions() > unwinding_count_ || peers_->aborted(nullptr);
-  if (in_trouble || !finalize()) {
+  const bool must_abort = std::uncaught_exceptions() > unwinding_count_ || peers_->aborted(nullptr);
+  if (must_abort || !finalize()) {
     abort();
     return;
   }
   const ncclResult_t result = ncclCommDestroy(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess) tell("leaving a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+  if (result != ncclSuccess) log_message("leaving a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
 }
 
 /// Waits for the other ranks to finish too, but not for ever: one of them may have died without a word.
@@ -88,41 +89,42 @@ bool NcclHandle::finalize() noexcept {
   const Stopwatch waited;
   bool given_up = false;
   ncclResult_t result = ncclCommFinalize(comm_);
-  poll_until([&] { return given_up || (result = result == ncclInProgress ? state() : result) != ncclInProgress; },
+  poll_until([&] { return given_up || (result = result == ncclInProgress ? async_state() : result) != ncclInProgress; },
              [&] { given_up = waited.seconds() > options_.timeout_seconds || peers_->aborted(nullptr); });
   return result == ncclSuccess;
 }
 
-ncclResult_t NcclHandle::state() const {
+ncclResult_t NcclHandle::async_state() const {
   if (comm_ == nullptr) return ncclInternalError;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
   return result == ncclSuccess ? state : result;
 }
 
-void NcclHandle::settle(ncclResult_t result, std::string_view place) {
+void NcclHandle::await_result(ncclResult_t result, std::string_view place) {
   if (result == ncclInProgress) {
     const Stopwatch waited;
     poll_until(
-        [&] { return (result = state()) != ncclInProgress; },
+        [&] { return (result = async_state()) != ncclInProgress; },
         [&] {
           std::string why;
           if (peers_->aborted(&why)) fail(why);
           if (waited.seconds() < options_.timeout_seconds) return;
           fail(fmt::format("rank {} waited {:g} s in {}: NCCL has not reached the other ranks, and does not say which",
-                           peers_->name(), options_.timeout_seconds, place));
+                           peers_->global_rank(), options_.timeout_seconds, place));
         });
   }
-  if (result != ncclSuccess) fail(sentence(peers_->name(), place, result, comm_));
+  if (result != ncclSuccess) fail(nccl_error_message(peers_->global_rank(), place, result, comm_));
 }
 
-void NcclHandle::look(std::string_view place) {
+void NcclHandle::throw_if_failed(std::string_view place) {
   if (broken())
-    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->name(), place));
+    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->global_rank(), place));
   std::string why;
   if (peers_->aborted(&why)) fail(why);
-  const ncclResult_t result = state();
-  if (result != ncclSuccess && result != ncclInProgress) fail(sentence(peers_->name(), place, result, comm_));
+  const ncclResult_t result = async_state();
+  if (result != ncclSuccess && result != ncclInProgress)
+    fail(nccl_error_message(peers_->global_rank(), place, result, comm_));
 }
 
 void NcclHandle::fail(const std::string& why) {
@@ -135,12 +137,13 @@ void NcclHandle::abort() noexcept {
   if (comm_ == nullptr) return;
   const ncclResult_t result = ncclCommAbort(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess) tell("aborting a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+  if (result != ncclSuccess)
+    log_message("aborting a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
 }
 
 NcclGroup::NcclGroup(NcclHandle& handle) : handle_(handle) {
-  handle.device().use();
-  handle.settle(ncclGroupStart(), "starting to group calls");
+  handle.device().make_current();
+  handle.await_result(ncclGroupStart(), "starting to group calls");
 }
 
 NcclGroup::~NcclGroup() {
@@ -154,7 +157,7 @@ void NcclGroup::add(ncclResult_t result) {
 void NcclGroup::end(std::string_view place) {
   open_ = false;
   const ncclResult_t result = ncclGroupEnd();
-  handle_.settle(first_failure_ != ncclSuccess ? first_failure_ : result, place);
+  handle_.await_result(first_failure_ != ncclSuccess ? first_failure_ : result, place);
 }
 
 }  // namespace aliquot

@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// A non-blocking communicator of NCCL. Every result passes through settle(), which waits with a deadline; when something
+/// A non-blocking communicator of NCCL. Every result passes through await_result(), which waits with a deadline; when something
 /// fails, NCCL's work is taken off the GPU, the other ranks are told, and CommunicationError is thrown. Used by the rank's
 /// own thread alone.
 class NcclHandle {
@@ -21,12 +21,12 @@ class NcclHandle {
   NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options);
   /// The ranks of `parent` that name one color, in the order of `peers`, the group's own. Collective over the parent.
   NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color);
-  ~NcclHandle() { leave(); }
+  ~NcclHandle() { close(); }
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
   /// The end. Aborts what was aborted, and while an exception unwinds; otherwise lets all ranks finish, and says goodbye.
-  void leave() noexcept;
+  void close() noexcept;
 
   ncclComm_t get() const { return comm_; }
   bool broken() const { return comm_ == nullptr; }
@@ -35,14 +35,14 @@ class NcclHandle {
   const NcclOptions& options() const { return options_; }
 
   /// Returns when NCCL has taken the call in hand. `place` says where this rank is, for the message.
-  void settle(ncclResult_t result, std::string_view place);
+  void await_result(ncclResult_t result, std::string_view place);
   /// Throws if NCCL, or another rank, has reported a failure since. Never blocks.
-  void look(std::string_view place);
+  void throw_if_failed(std::string_view place);
   /// Takes NCCL off the GPU, tells the other ranks `why` and throws it.
   [[noreturn]] void fail(const std::string& why);
 
  private:
-  ncclResult_t state() const;
+  ncclResult_t async_state() const;
   void abort() noexcept;
   bool finalize() noexcept;
 

@@ -6,13 +6,13 @@
 #include <string>
 #include <string_view>
 
-#include "sharding/comm/board_side.h"
+#include "sharding/comm/board_client.h"
 #include "sharding/nccl/communicator_nccl.h"
 
 namespace aliquot {
 
 /// Where a rank is, for messages.
-struct Errand {
+struct CollectiveCall {
   OperationDescription what;
   uint64_t sequence = 0;  // counts the collectives of a lane from 1
   Lane lane = Lane::kCompute;
@@ -21,31 +21,31 @@ struct Errand {
   std::string text() const;  // "reduce-scatter of 4096 float32 #12 (h.7, step 118)"
 };
 
-/// An exchange always and, where the group shares a node's memory, a board on which ranks meet before they give a
+/// A bootstrap always and, where the group shares a node's memory, a board on which ranks meet before they give a
 /// collective to NCCL. NCCL itself only hangs when a rank is missing, and reads wrong bytes when ranks differ.
 class NcclPeers {
  public:
   /// Collective and blocking.
   explicit NcclPeers(NcclSetup& setup);
 
-  Exchange& exchange() { return *exchange_; }
-  int rank() const { return exchange_->rank(); }
-  int rank_count() const { return exchange_->rank_count(); }
-  int name() const { return exchange_->name_of(rank()); }  // of this rank, in messages
-  bool has_board() const { return side_.has_value(); }
+  Bootstrap& bootstrap() { return *bootstrap_; }
+  int rank() const { return bootstrap_->rank(); }
+  int rank_count() const { return bootstrap_->rank_count(); }
+  int global_rank() const { return bootstrap_->global_rank(rank()); }  // of this rank, in messages
+  bool has_board() const { return client_.has_value(); }
 
-  /// With a board: blocks until every rank has come to the same errand; throws CommunicationError, naming who is missing
+  /// With a board: blocks until every rank has come to the same call; throws CommunicationError, naming who is missing
   /// or differs, as Signals do. Without one: nothing.
-  void meet(const Errand& errand);
+  void arrive_and_wait(const CollectiveCall& call);
 
   /// From any thread.
   void abort(std::string_view why) noexcept;
   bool aborted(std::string* why) const;
 
  private:
-  std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Bootstrap> bootstrap_;
   std::unique_ptr<NodeMemory> node_memory_;
-  std::optional<BoardSide> side_;
+  std::optional<BoardClient> client_;
 };
 
 }  // namespace aliquot

@@ -13,17 +13,17 @@ namespace aliquot::test {
 namespace {
 
 /// A file without a name, to catch what a program prints.
-class Catcher {
+class StreamCapture {
  public:
-  Catcher() {
+  StreamCapture() {
     std::string name = (std::filesystem::temp_directory_path() / "aliquot-output-XXXXXX").string();
     file_ = ::mkstemp(name.data());
     if (file_ < 0) throw std::runtime_error("no temporary file");
     ::unlink(name.c_str());
   }
-  ~Catcher() { ::close(file_); }
-  Catcher(const Catcher&) = delete;
-  Catcher& operator=(const Catcher&) = delete;
+  ~StreamCapture() { ::close(file_); }
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
 
   int file() const { return file_; }
   std::string text() const {
@@ -47,7 +47,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 CommandResult run_program(const std::string& path, const std::vector<std::string>& arguments,
                           const std::vector<std::string>& environment) {
-  const Catcher out, err;
+  const StreamCapture out, err;
   std::vector<std::string> words{path}, variables = environment;
   words.insert(words.end(), arguments.begin(), arguments.end());
   for (char** each = environ; *each != nullptr; ++each) variables.emplace_back(*each);

@@ -40,9 +40,9 @@ void run_deepspeed(std::string_view input) {
   const std::string path = file.write(input);
   try {
     TrainOptions options;
-    for (const std::string& key : take_deepspeed_file(options, path)) require(!key.empty(), "a key without a name");
+    for (const std::string& key : apply_deepspeed_file(options, path)) require(!key.empty(), "a key without a name");
     TrainOptions again;
-    take_deepspeed_file(again, path);
+    apply_deepspeed_file(again, path);
     require(again.engine.zero_stage == options.engine.zero_stage && again.engine.clip == options.engine.clip,
             "the same file says two things");
   } catch (const UsageError& error) {
@@ -67,7 +67,7 @@ std::vector<std::string> deepspeed_seeds() {
 void run_flight(std::string_view input) {
   try {
     const FlightRecord record = parse_flight(input, "it");
-    require(record.entries.size() <= kMostFlightEntries, "more collectives than a rank keeps");
+    require(record.entries.size() <= kMaxFlightEntries, "more collectives than a rank keeps");
     const std::string text = flight_text(record);
     require(flight_text(parse_flight(text, "it")) == text, "a record that reads back as another");
     const std::string words = explain({record});
@@ -106,11 +106,11 @@ std::vector<std::string> flight_seeds() {
       record.entries.push_back(entry);
     }
     FlightEntry meeting;
-    meeting.is_meeting = true;
+    meeting.is_rendezvous = true;
     meeting.sequence = 1;
     meeting.unit = "save";
     meeting.issued = meeting.begun = 3.5;
-    record.meetings.push_back(meeting);
+    record.rendezvous.push_back(meeting);
     seeds.push_back(flight_text(record));
   }
   return seeds;
@@ -149,7 +149,7 @@ void run_tokens(std::string_view input) {
     const auto source = open_token_source(path);
     require(source->token_count() > 0, "a source without tokens");
     std::vector<int32_t> ends(2);
-    source->find_outside(0, source->token_count(), 100);
+    source->find_out_of_range(0, source->token_count(), 100);
     source->read(0, std::span(ends).first(1), int64_t{1} << 31);
     source->read(source->token_count() - 1, std::span(ends).last(1), int64_t{1} << 31);
   } catch (const UsageError& error) {

@@ -9,10 +9,10 @@
 #include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/verify.h"
-#include "kernels/system/stream_copy.h"
+#include "kernels/system/non_temporal_copy.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/checkpoint/support.h"
-#include "tests/support/scarce_memory.h"
+#include "tests/support/limited_memory.h"
 
 namespace aliquot {
 namespace {
@@ -208,7 +208,7 @@ TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
 
 TEST(StagingRingDeathTest, SaysThatThereIsNoMemory) {
   if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
-  EXPECT_EXIT(end_in_scarce_memory(0, [] { StagingRing ring(nullptr); }), testing::ExitedWithCode(2),
+  EXPECT_EXIT(exit_after_running_in_limited_memory(0, [] { StagingRing ring(nullptr); }), testing::ExitedWithCode(2),
               "there is no memory for a checkpoint's staging \\(4 MiB\\); free some");
 }
 
@@ -221,7 +221,7 @@ TEST(StreamCopy, IsMemcpyAtEveryLengthAndAlignment) {
         std::fill(to.begin(), to.end(), std::byte{0xee});
         std::fill(expected.begin(), expected.end(), std::byte{0xee});
         std::memcpy(expected.data() + to_at, from.data() + from_at, count);
-        stream_copy(to.data() + to_at, from.data() + from_at, count);
+        non_temporal_copy(to.data() + to_at, from.data() + from_at, count);
         ASSERT_TRUE(to == expected) << count << " from " << from_at << " to " << to_at;
       }
     }

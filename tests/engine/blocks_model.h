@@ -44,7 +44,7 @@ class Blocks {
     });
   }
   /// What its scratch holds between runs of its code is anybody's.
-  static void ruin_scratch(const UseMemory& memory) {
+  static void fill_scratch_with_nan(const UseMemory& memory) {
     std::fill_n(static_cast<float*>(memory.scratch), kRows * kMiddle, std::nanf(""));
   }
   static ActivationSpec spec() {
@@ -57,7 +57,7 @@ class Blocks {
 
   void forward(Engine& engine, const UseMemory& memory, double sample) {
     run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
-      ruin_scratch(memory);
+      fill_scratch_with_nan(memory);
       keep(p, memory, sample);
       finish(q, memory, sample);
       // What will be made again must not be read from here.
@@ -68,18 +68,18 @@ class Blocks {
     const int i = memory.use;
     EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "none but the last reads its own output";
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] {
-      ruin_scratch(memory);
+      fill_scratch_with_nan(memory);
       back(p, q, dp, dq, memory);
     });
   }
 
   /// With no engine, in memory that nothing else has: sets the loss, adds to gradients.
-  void pass_plainly(const PlainMemory& plain, double sample) {
+  void run_pass_without_engine(const PlainMemory& plain, double sample) {
     for (int i = 0; i < kBlocks; ++i) {
-      keep(a[i], plain.ruined(i), sample);
+      keep(a[i], plain.with_poisoned_scratch(i), sample);
       finish(b[i], plain.of(i), sample);
     }
-    for (int i = kBlocks - 1; i >= 0; --i) back(a[i], b[i], d_a[i], d_b[i], plain.ruined(i));
+    for (int i = kBlocks - 1; i >= 0; --i) back(a[i], b[i], d_a[i], d_b[i], plain.with_poisoned_scratch(i));
   }
 
  private:
@@ -142,8 +142,8 @@ class Blocks {
   double sample_ = 0;  // of the micro-batch: block 0 has no input of the engine's
 };
 
-struct BlocksTrainee {
-  BlocksTrainee(World& world, const EngineOptions& options) : engine(world, options) {
+struct EngineWithBlocks {
+  EngineWithBlocks(World& world, const EngineOptions& options) : engine(world, options) {
     blocks.declare(engine);
     engine.materialize([](const ParameterSpec& parameter, int64_t offset, std::span<float> values) {
       for (std::size_t i = 0; i < values.size(); ++i)

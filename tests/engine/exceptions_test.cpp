@@ -44,11 +44,11 @@ TEST(Exceptions, AbandonOneStepOnAllRanks) {
           Settings settings;
           settings.options = {.zero_stage = stage};
           if (stage == 3) settings.options.gather = gather;
-          const Outcome plain = train_plainly(3, settings);
+          const Outcome plain = train_without_engine(3, settings);
           World::threads(
               3,
               [&](World& world) {
-                Trainee trainee(world, settings);
+                EngineWithModel trainee(world, settings);
                 auto& [model, engine] = trainee;
                 for (int step = 0; step < settings.steps; ++step) {
                   if (step == 2) {
@@ -81,11 +81,11 @@ TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
     if (stage == 0) settings.options.gather = GatherMode::kAuto;
-    const Outcome plain = train_plainly(2, settings);
+    const Outcome plain = train_without_engine(2, settings);
     World::threads(
         2,
         [&](World& world) {
-          Trainee trainee(world, settings);
+          EngineWithModel trainee(world, settings);
           auto& [model, engine] = trainee;
           for (int step = 0; step < settings.steps; ++step) {
             try {
@@ -123,11 +123,11 @@ TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
         Settings settings;
         settings.options = {.zero_stage = stage, .accumulate = 4, .accumulate_into = into};
         if (stage == 3) settings.options.gather = GatherMode::kCopy;
-        const Outcome plain = train_plainly(2, settings);
+        const Outcome plain = train_without_engine(2, settings);
         World::threads(
             2,
             [&](World& world) {
-              Trainee trainee(world, settings);
+              EngineWithModel trainee(world, settings);
               auto& [model, engine] = trainee;
               for (int step = 0; step < settings.steps; ++step) {
                 for (const bool faulty : {step == 1, false}) {
@@ -266,9 +266,10 @@ TEST(Engines, TakeTurns) {
     Settings settings;
     settings.options = {.zero_stage = stage};
     if (stage == 3) settings.options.gather = GatherMode::kCopy;
-    const Outcome plain = train_plainly(3, settings);
+    const Outcome plain = train_without_engine(3, settings);
     for (uint64_t seed = 0; seed < 12; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       World::threads(3,
                      [&](World& world) {
                        SmallModel models[2];

@@ -9,7 +9,7 @@
 #include "tests/engine/small_model.h"
 #include "tests/support/adversarial_device.h"
 #include "tests/support/cpu_seconds.h"
-#include "tests/support/times_as_long.h"
+#include "tests/support/test_time_scale.h"
 
 namespace aliquot {
 namespace {
@@ -40,7 +40,7 @@ TEST_P(Matrices, GiveTheBitsOfAPlainLoop) {
   for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
     Settings settings = with_muon(stage);
     settings.options.gather = gather;
-    const Outcome plain = train_plainly(ranks, settings);
+    const Outcome plain = train_without_engine(ranks, settings);
     EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
     EXPECT_LT(plain.losses.back(), plain.losses.front());
     World::threads(
@@ -54,7 +54,7 @@ TEST_P(Matrices, UseTheMemoryThatWasPlanned) {
   World::threads(
       ranks,
       [&](World& world) {
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         for (int step = 0; step < 2; ++step) {
           for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
           EXPECT_FALSE(trainee.engine.step().skipped);
@@ -69,7 +69,7 @@ TEST_P(Matrices, InSixteenBitsGiveTheBitsOfAPlainLoop) {
   for (const auto form : {MasterForm::kSplit, MasterForm::kWhole}) {
     Settings settings = with_muon(stage, {.lr = 6e-4f, .products = DType::kBFloat16});
     settings.options.precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16, .master = form};
-    const Outcome plain = train_plainly(ranks, settings);
+    const Outcome plain = train_without_engine(ranks, settings);
     EXPECT_EQ(train_on(ranks, settings), plain);
   }
 }
@@ -108,9 +108,10 @@ TEST(Muon, AnAdversaryChangesNoBit) {
         Settings settings = with_muon(stage);
         settings.steps = 3;
         settings.options.offload_state = offload;
-        const Outcome plain = train_plainly(ranks, settings);
+        const Outcome plain = train_without_engine(ranks, settings);
         for (uint64_t seed = 0; seed < 20; ++seed) {
-          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          AdversarialScheduler adversary(
+              seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(ranks,
                          [&](World& world) {
                            EXPECT_EQ(train(world, settings), plain)
@@ -127,7 +128,7 @@ TEST(Muon, ReplicasWorkOnTheirOwnMatrices) {
   for (const int stage : {1, 2, 3}) {
     Settings settings = with_muon(stage);
     settings.options.accumulate = 1;  // two would be added in another order
-    const Outcome plain = train_plainly(4, settings);
+    const Outcome plain = train_without_engine(4, settings);
     settings.options.replicas = 2;
     EXPECT_EQ(train_on(4, settings), plain) << stage;
   }
@@ -185,7 +186,8 @@ TEST(Muon, GroupsThatFollowOneAnotherGiveTheBitsOfOneRank) {
       for (const Offload offload : {Offload::kNone, Offload::kHost}) {
         for (uint64_t seed = 0; seed < 6; ++seed) {
           const EngineOptions options{.zero_stage = stage, .gather = GatherMode::kCopy, .offload_state = offload};
-          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          AdversarialScheduler adversary(
+              seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(ranks,
                          [&](World& world) {
                            EXPECT_TRUE(train_squares(world, options) == alone)
@@ -206,13 +208,13 @@ TEST(Muon, ASkippedStepLeavesNothing) {
         [&](World& world) {
           Settings settings = with_muon(stage);
           settings.options.accumulate = 1;
-          Trainee with(world, settings), without(world, settings);
+          EngineWithModel with(world, settings), without(world, settings);
           for (int step = 0; step < 4; ++step) {
             if (step == 2) {
               train_micro_batch(with.engine, with.model, 9, 0, world.rank(), INFINITY);
               EXPECT_TRUE(with.engine.step().skipped);
             }
-            for (Trainee* trainee : {&with, &without}) {
+            for (EngineWithModel* trainee : {&with, &without}) {
               train_micro_batch(trainee->engine, trainee->model, step, 0, world.rank());
               EXPECT_FALSE(trainee->engine.step().skipped);
             }
@@ -227,7 +229,7 @@ TEST(Muon, SavesAMatrixsMomentumAndTheRestsMoments) {
   World::threads(
       2,
       [](World& world) {
-        Trainee trainee(world, with_muon(3));
+        EngineWithModel trainee(world, with_muon(3));
         std::vector<std::string> paths;
         for (const StateTensor& tensor : trainee.engine.state().tensors) paths.push_back(tensor.path);
         const auto has = [&](const char* path) { return std::ranges::count(paths, path) == 1; };
@@ -276,7 +278,7 @@ TEST(MatrixGroups, OwnersHaveAboutEqualWorkInEach) {
     for (const MatrixGroup& group : planned.matrix_groups) {
       matrices += group.matrices.size();
       busiest += group.work;
-      for (const OwnedMatrix& matrix : group.matrices) all += orthogonalize_work(matrix.shape, 5);
+      for (const OwnedMatrix& matrix : group.matrices) all += orthogonalize_multiply_adds(matrix.shape, 5);
       EXPECT_EQ(group.in_place, ranks == 1);
     }
     EXPECT_EQ(matrices, 4u * 48u);
@@ -296,7 +298,7 @@ TEST(MatrixGroups, TenThousandUnitsOverAThousandRanksArePlannedSoon) {
   const double taken = test::cpu_seconds([&] { planned = plan(model, policy, Topology::one_host(1024)); });
   fmt::print("{} groups in {:.2f} s\n", planned.matrix_groups.size(), taken);
   EXPECT_GT(planned.matrix_groups.size(), 10u);
-  EXPECT_LT(taken, 5 * test::times_as_long());
+  EXPECT_LT(taken, 5 * test::test_time_scale());
 }
 
 }  // namespace

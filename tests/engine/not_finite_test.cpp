@@ -18,7 +18,7 @@ TEST(NotFinite, TheRankThatMadeItKnows) {
       World::threads(
           3,
           [&](World& world) {
-            Trainee trainee(world, settings);
+            EngineWithModel trainee(world, settings);
             std::vector<bool> skipped, own;
             for (int step = 0; step < 7; ++step) {
               const bool spoils = world.rank() == 1 && step >= 1 && step <= 3;

@@ -38,7 +38,7 @@ TEST(CustomOptimizer, EveryStageGivesTheBitsOfAPlainLoop) {
       Settings settings;
       settings.options = {.zero_stage = stage, .clip = 0.5};
       settings.options.optimizer = steadied();
-      const Outcome plain = train_plainly(ranks, settings);
+      const Outcome plain = train_without_engine(ranks, settings);
       EXPECT_NE(plain.losses.front(), plain.losses.back());
       World::threads(ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << ranks << " " << stage; },
                      {.device = DeviceChoice::kHost, .timeout_seconds = 60});

@@ -20,7 +20,7 @@ Outcome train_batch_of_8(int ranks, Settings settings) {
   World::threads(
       ranks,
       [&](World& world) {
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         auto& [model, engine] = trainee;
         for (int step = 0; step < 4; ++step) {
           for (int m = 0; m < settings.options.accumulate; ++m)
@@ -67,9 +67,10 @@ TEST(Reproducible, GivesTheBitsOfAPlainTreeUnderAnAdversary) {
     Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 4, .gather = GatherMode::kCopy, .reproducible = true};
     settings.steps = 2;
-    const Outcome plain = train_plainly(2, settings);
+    const Outcome plain = train_without_engine(2, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       EXPECT_TRUE(
           train_on(2, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
           plain)
@@ -90,7 +91,7 @@ TEST(Reproducible, HoldsOneShardALevel) {
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
         int levels = 0;
         for (const PlannedBuffer& buffer : engine.plan().schedule.buffers)
-          levels = std::max(levels, level_of(buffer.role) + 1);
+          levels = std::max(levels, tree_level_of(buffer.role) + 1);
         EXPECT_EQ(levels, 3);
       },
       kHosts);
@@ -106,7 +107,7 @@ TEST(UpdateInBackward, GivesTheBitsOfUpdatingAtTheEnd) {
           Settings settings;
           settings.options = {.zero_stage = stage, .accumulate = accumulate, .clip = 0};
           if (stage == 3) settings.options.gather = gather;
-          const Outcome at_end = train_plainly(ranks, settings);
+          const Outcome at_end = train_without_engine(ranks, settings);
           settings.options.update_in_backward = true;
           EXPECT_TRUE(train_on(ranks, settings) == at_end) << ranks << " ranks, stage " << stage;
         }
@@ -120,9 +121,10 @@ TEST(UpdateInBackward, AnAdversaryChangesNoBit) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0};
     settings.steps = 3;
-    const Outcome plain = train_plainly(3, settings);
+    const Outcome plain = train_without_engine(3, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       EXPECT_TRUE(
           train_on(3, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
           plain)
@@ -167,11 +169,11 @@ TEST(Evaluation, ChangesNoBitOfTheTraining) {
         Settings settings;
         settings.options = {.zero_stage = stage, .prefetch = 2};
         if (stage == 3) settings.options.gather = gather;
-        const Outcome plain = train_plainly(ranks, settings);
+        const Outcome plain = train_without_engine(ranks, settings);
         World::threads(
             ranks,
             [&](World& world) {
-              Trainee trainee(world, settings);
+              EngineWithModel trainee(world, settings);
               auto& [model, engine] = trainee;
               for (int step = 0; step < settings.steps; ++step) {
                 const double before = evaluate(engine, model, 5, world.rank());
@@ -193,12 +195,13 @@ TEST(Evaluation, ChangesNoBitOfTheTraining) {
 TEST(Evaluation, UnderAnAdversaryToo) {
   Settings settings;
   settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
-  const Outcome plain = train_plainly(2, settings);
+  const Outcome plain = train_without_engine(2, settings);
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+    AdversarialScheduler adversary(
+        seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
     World::threads(2,
                    [&](World& world) {
-                     Trainee trainee(world, settings);
+                     EngineWithModel trainee(world, settings);
                      auto& [model, engine] = trainee;
                      for (int step = 0; step < settings.steps; ++step) {
                        EXPECT_EQ(evaluate(engine, model, 5, world.rank()), plain_loss(engine, 5, world.rank())) << seed;
@@ -254,7 +257,7 @@ void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool ski
   engine.micro_batch();
   for (int use = 0; use < kUses; ++use) {
     if (skips && use == 2) {
-      units[2].pass_over();
+      units[2].skip();
       continue;
     }
     auto live = use < kLayers ? units[use].forward() : engine.forward({&units[kLayers], &units[0]});
@@ -262,7 +265,7 @@ void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool ski
   }
   for (int use = kUses - 1; use >= 0; --use) {
     if (skips && use == 2) {
-      units[2].pass_over();
+      units[2].skip();
       continue;
     }
     auto live = use < kLayers ? units[use].backward() : engine.backward({&units[kLayers], &units[0]});
@@ -300,10 +303,10 @@ TEST(PassOver, IsRefusedOutOfOrder) {
         SmallModel model;
         Engine engine(world, {});
         declare(engine, model);
-        EXPECT_THROW(engine.units()[0].pass_over(), UsageError) << "before a micro-batch";
+        EXPECT_THROW(engine.units()[0].skip(), UsageError) << "before a micro-batch";
         engine.micro_batch();
-        EXPECT_THROW(engine.units()[1].pass_over(), UsageError);
-        engine.units()[0].pass_over();
+        EXPECT_THROW(engine.units()[1].skip(), UsageError);
+        engine.units()[0].skip();
         { auto live = engine.units()[1].forward(); }
       },
       kHosts);
@@ -322,7 +325,7 @@ TEST(PassOver, ClearsGradientsThatAreAssigned) {
           engine.micro_batch();
           { auto live = unit.forward(); }
           if (passes_over) {
-            unit.pass_over();
+            unit.skip();
           } else {
             auto live = unit.backward();
             std::fill_n(gradient, 300, 7.0f);

@@ -48,7 +48,7 @@ TEST_P(EveryPrecision, GivesTheBitsOfAPlainLoopAtEveryStage) {
         Outcome plain;
         for (const int stage : {0, 1, 2, 3}) {
           Settings settings = settings_of(GetParam().precision, stage, accumulate, into);
-          if (stage == 0) plain = train_plainly(ranks, settings);
+          if (stage == 0) plain = train_without_engine(ranks, settings);
           EXPECT_TRUE(std::isfinite(plain.norms.back()));
           for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
             if (stage < 3 && gather == GatherMode::kView) continue;
@@ -82,9 +82,10 @@ TEST_P(EveryPrecision, AnAdversaryChangesNoBit) {
     Settings settings = settings_of(GetParam().precision, stage, 2, AccumulateInto::kShard);
     settings.options.gather = GatherMode::kCopy;
     settings.steps = 2;
-    const Outcome plain = train_plainly(2, settings);
+    const Outcome plain = train_without_engine(2, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       World::threads(2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << seed << ", " << stage; },
                      {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
     }

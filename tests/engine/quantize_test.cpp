@@ -5,13 +5,13 @@
 
 #include "tests/engine/small_model.h"
 #include "tests/support/adversarial_device.h"
-#include "tests/support/said_nodes.h"
+#include "tests/support/scoped_ranks_per_node.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
-using test::SaidNodes;
+using test::ScopedRanksPerNode;
 
 struct Row {
   int nodes, on_each;
@@ -31,8 +31,8 @@ class Quantized : public testing::TestWithParam<Row> {
     return settings;
   }
   void expect_plain_bits(const Settings& settings, const WorldOptions& options = kHosts) const {
-    const SaidNodes nodes(GetParam().on_each);
-    const Outcome plain = train_plainly(ranks(), settings);
+    const ScopedRanksPerNode nodes(GetParam().on_each);
+    const Outcome plain = train_without_engine(ranks(), settings);
     World::threads(
         ranks(), [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, options);
   }
@@ -68,12 +68,12 @@ TEST_P(Quantized, GradientsGiveTheBitsOfAPlainLoop) {
 TEST_P(Quantized, BothGiveTheBitsOfAPlainLoop) { expect_plain_bits(settings(3, true, true)); }
 
 TEST_P(Quantized, UseTheMemoryThatWasPlanned) {
-  const SaidNodes nodes(GetParam().on_each);
+  const ScopedRanksPerNode nodes(GetParam().on_each);
   for (const bool weights : {false, true}) {
     World::threads(
         ranks(),
         [&](World& world) {
-          Trainee trainee(world, settings(3, weights, true));
+          EngineWithModel trainee(world, settings(3, weights, true));
           for (int step = 0; step < 2; ++step) {
             for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
             EXPECT_FALSE(trainee.engine.step().skipped);
@@ -88,7 +88,8 @@ TEST_P(Quantized, UseTheMemoryThatWasPlanned) {
 
 TEST_P(Quantized, AnAdversaryChangesNoBit) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
-    Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+    AdversarialScheduler adversary(
+        seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
     Settings with = settings(3, true, true);
     with.steps = 3;
     with.options.prefetch = static_cast<int>(seed % 3);
@@ -103,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, Quantized,
 /// A replica a node: what they exchange is rounded, on its way to who adds it up, and on its way back.
 TEST(QuantizedGradients, OfReplicasGiveTheBitsOfAPlainLoop) {
   for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {3, 1}, {4, 2}}) {
-    const SaidNodes said(on_each);
+    const ScopedRanksPerNode said(on_each);
     for (const int stage : {1, 2, 3}) {
       for (const bool weights : {false, true}) {
         Settings settings;
@@ -114,7 +115,7 @@ TEST(QuantizedGradients, OfReplicasGiveTheBitsOfAPlainLoop) {
                             .clip = 0.5};
         settings.nodes = nodes;
         const int ranks = nodes * on_each;
-        const Outcome plain = train_plainly(ranks, settings);
+        const Outcome plain = train_without_engine(ranks, settings);
         World::threads(
             ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << nodes << "x" << on_each; }, kHosts);
       }
@@ -127,7 +128,7 @@ TEST(QuantizedWeights, AreTheSameOnAllNodes) {
   Settings settings;
   settings.options = {.quantize_weights = true};
   const auto on = [&](int ranks, int on_each) {
-    const SaidNodes nodes(on_each);
+    const ScopedRanksPerNode nodes(on_each);
     return train_on(ranks, settings);
   };
   for (const int ranks : {2, 4, 6}) {
@@ -140,12 +141,12 @@ TEST(QuantizedWeights, AreWhatAnEvaluationSees) {
   Settings settings;
   settings.options = {.quantize_weights = true};
   const auto losses = [&](int ranks, int on_each) {
-    const SaidNodes nodes(on_each);
+    const ScopedRanksPerNode nodes(on_each);
     std::vector<double> found;
     World::threads(
         ranks,
         [&](World& world) {
-          Trainee trainee(world, settings);
+          EngineWithModel trainee(world, settings);
           for (int step = 0; step < 3; ++step) {
             for (int again = 0; again < 2; ++again) {
               const double loss = evaluate(trainee.engine, trainee.model, step, 0);
@@ -167,13 +168,13 @@ TEST(QuantizedWeights, AreWhatAnEvaluationSees) {
 
 /// A gradient that is not finite is found, the step skipped on all ranks, and nothing of it carried on.
 TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStep) {
-  const SaidNodes nodes(1);
+  const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2, .quantize_gradients = true};
   World::threads(
       2,
       [&](World& world) {
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         const auto before = read_all(trainee.engine);
         train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank(), world.rank() == 1 ? HUGE_VALF : 1.0f);
         const StepReport report = trainee.engine.step();
@@ -190,7 +191,7 @@ TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStep) {
 /// Gradients of a step that is skipped may be finite and enormous: what rounding left of them is not for the next one.
 TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
   for (const int replicas : {1, 2}) {
-    const SaidNodes nodes(1);
+    const ScopedRanksPerNode nodes(1);
     Settings settings;
     settings.options = {.zero_stage = 2, .replicas = replicas, .quantize_gradients = true};
     const auto after = [&](bool skips_one) {
@@ -198,7 +199,7 @@ TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
       World::threads(
           2,
           [&](World& world) {
-            Trainee trainee(world, settings);
+            EngineWithModel trainee(world, settings);
             if (skips_one) {
               // Rank 1's are finite in most blocks; rank 0's are not.
               train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank(),
@@ -219,7 +220,7 @@ TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
 
 /// Nor are those of another loss scale.
 TEST(QuantizedGradients, AreForgottenWhenTheLossScaleChanges) {
-  const SaidNodes nodes(1);
+  const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2,
                       .precision = {.compute = DType::kFloat16},
@@ -227,13 +228,13 @@ TEST(QuantizedGradients, AreForgottenWhenTheLossScaleChanges) {
                       .loss_scaling = {.initial_scale_power = 12, .loss_scale_window = 2}};
   settings.steps = 7;
   settings.nodes = 2;
-  EXPECT_EQ(train_on(2, settings), train_plainly(2, settings));
+  EXPECT_EQ(train_on(2, settings), train_without_engine(2, settings));
 }
 
 /// What is adopted goes on as in an engine that has done nothing yet.
 TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
   for (const int replicas : {1, 2}) {
-    const SaidNodes nodes(1);
+    const ScopedRanksPerNode nodes(1);
     Settings settings;
     settings.options = {
         .zero_stage = 2, .replicas = replicas, .quantize_gradients = true, .optimizer = Sgd{.momentum = 0}};
@@ -242,7 +243,7 @@ TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
       World::threads(
           2,
           [&](World& world) {
-            Trainee trainee(world, settings);
+            EngineWithModel trainee(world, settings);
             const State fresh = trainee.engine.state();
             trainee.engine.set_learning_rate(0);
             for (int step = 0; step < steps_before; ++step) {
@@ -269,8 +270,8 @@ TEST(QuantizedGradients, OfReplicasThatSpanNodes) {
   settings.options = {.replicas = 2, .quantize_weights = true, .quantize_gradients = true};
   settings.nodes = 2;  // what is rounded is what replicas exchange
   for (const int on_each : {1, 2}) {
-    const SaidNodes nodes(on_each);
-    EXPECT_EQ(train_on(4 * on_each, settings), train_plainly(4 * on_each, settings)) << on_each;
+    const ScopedRanksPerNode nodes(on_each);
+    EXPECT_EQ(train_on(4 * on_each, settings), train_without_engine(4 * on_each, settings)) << on_each;
   }
 }
 
@@ -279,7 +280,7 @@ TEST(Quantized, FreezingGoesTogetherWithIt) {
   settings.options = {.quantize_weights = true};
   std::vector<double> one_node;
   for (const int on_each : {4, 2, 1}) {
-    const SaidNodes nodes(on_each);
+    const ScopedRanksPerNode nodes(on_each);
     const auto seen = freeze_and_evaluate(4, settings);
     if (one_node.empty()) one_node = seen;
     EXPECT_EQ(seen, one_node) << on_each;
@@ -288,7 +289,7 @@ TEST(Quantized, FreezingGoesTogetherWithIt) {
 
 TEST(Quantized, WhatDoesNotComposeIsRefused) {
   const auto refused = [](const EngineOptions& options, int ranks, int on_each) -> std::string {
-    const SaidNodes nodes(on_each);
+    const ScopedRanksPerNode nodes(on_each);
     try {
       Settings settings;
       settings.options = options;

@@ -5,7 +5,7 @@
 
 #include "tests/engine/blocks_model.h"
 #include "tests/support/adversarial_device.h"
-#include "tests/support/refusal.h"
+#include "tests/support/usage_error_message.h"
 
 namespace aliquot {
 namespace {
@@ -24,7 +24,7 @@ Trained train(int ranks, const EngineOptions& options, const WorldOptions& world
   World::threads(
       ranks,
       [&](World& world) {
-        BlocksTrainee trainee(world, options);
+        EngineWithBlocks trainee(world, options);
         auto& [blocks, engine] = trainee;
         for (int step = 0; step < 3; ++step) {
           for (int m = 0; m < options.accumulate; ++m) trainee.micro_batch(step + 0.1 * m + 0.01 * world.rank());
@@ -56,7 +56,7 @@ TEST(Recompute, IsWhatTheModelComputesAlone) {
     make("b", blocks.b[i], blocks.d_b[i]);
   }
   const PlainMemory memory(Blocks::spec());
-  blocks.pass_plainly(memory, 0.5);
+  blocks.run_pass_without_engine(memory, 0.5);
   double squares = 0;
   for (const auto& gradient : gradients) {
     for (const float g : gradient) squares += static_cast<double>(g) * g;
@@ -65,7 +65,7 @@ TEST(Recompute, IsWhatTheModelComputesAlone) {
     World::threads(
         1,
         [&](World& world) {
-          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
           trainee.micro_batch(0.5);
           EXPECT_NEAR(trainee.engine.step().gradient_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
           EXPECT_EQ(trainee.blocks.loss, blocks.loss);
@@ -126,7 +126,8 @@ TEST(Recompute, AnAdversaryChangesNoBit) {
     const Trained kept = train(2, options);
     options.recompute = 3;
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       EXPECT_TRUE(train(2, options,
                         {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) == kept)
           << seed;
@@ -139,7 +140,7 @@ int64_t activation_peak(const EngineOptions& options) {
   World::threads(
       1,
       [&](World& world) {
-        BlocksTrainee trainee(world, options);
+        EngineWithBlocks trainee(world, options);
         trainee.micro_batch(0.5);
         EXPECT_FALSE(trainee.engine.step().skipped);
         peak = world.device().ledger().peak()[static_cast<std::size_t>(Category::kActivations)];
@@ -162,7 +163,7 @@ TEST(Recompute, EvaluationKeepsNothing) {
     World::threads(
         2,
         [&](World& world) {
-          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
           auto& [blocks, engine] = trainee;
           for (int step = 0; step < 2; ++step) {
             double losses[2] = {};
@@ -191,9 +192,9 @@ TEST(Recompute, WhatItThrowsAbandonsTheStep) {
   World::threads(
       2,
       [&](World& world) {
-        BlocksTrainee trainee(world, {.recompute = 2});
+        EngineWithBlocks trainee(world, {.recompute = 2});
         auto& [blocks, engine] = trainee;
-        BlocksTrainee plain(world, {});
+        EngineWithBlocks plain(world, {});
         blocks.throws_at = world.rank() == 1 ? 1 : -1;
         bool thrown = false;
         try {
@@ -218,7 +219,7 @@ TEST(Recompute, OfAUseThatIsPassedOver) {
     World::threads(
         2,
         [&](World& world) {
-          BlocksTrainee trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
           auto& [blocks, engine] = trainee;
           engine.micro_batch();
           for (int i = 0; i < kBlocks; ++i) {
@@ -227,7 +228,7 @@ TEST(Recompute, OfAUseThatIsPassedOver) {
           }
           for (int i = kBlocks - 1; i >= 0; --i) {
             if (i == 1 && world.rank() == 1) {  // its gradient is zeros
-              engine.units()[i].pass_over();
+              engine.units()[i].skip();
               continue;
             }
             const Scope live = engine.units()[i].backward();
@@ -263,7 +264,7 @@ TEST(Recompute, IsRefusedWithASentence) {
       1,
       [](World& world) {
         const auto with = [&](const EngineOptions& options, const ActivationSpec& spec, const Recompute& recompute) {
-          return test::refusal([&] {
+          return test::usage_error_message([&] {
             float *value = nullptr, *gradient = nullptr;
             Engine engine(world, options);
             engine.add_unit("h").add("a", {4}, &value, &gradient);

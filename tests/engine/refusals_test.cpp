@@ -9,13 +9,13 @@
 #include "engine/run/tensor_stream.h"
 #include "optim/custom_rule.h"
 #include "tests/engine/small_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/usage_error_message.h"
 
 namespace aliquot {
 namespace {
 
 using namespace testing_model;
-using test::refusal;
+using test::usage_error_message;
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN(),
                  kInfinity = std::numeric_limits<double>::infinity();
@@ -55,13 +55,13 @@ TEST_F(Refusals, NamesAndShapesThatNoCheckpointHolds) {
   for (const std::string& name : names) {
     Engine one(world, {});
     one.add_unit("u").add("." + name, {3}, &value, &gradient);
-    const std::string said = refusal([&] { one.plan(); });
+    const std::string said = usage_error_message([&] { one.plan(); });
     EXPECT_EQ(said.substr(0, 33), "no checkpoint can hold parameter ") << said;
     EXPECT_LT(said.size(), 300u);
   }
   declare_named("x");
   declare_named("x/exp_avg");
-  EXPECT_EQ(refusal([&] { engine.plan(); }),
+  EXPECT_EQ(usage_error_message([&] { engine.plan(); }),
             "no checkpoint can hold parameter x/exp_avg beside x: what comes before a / is a group there");
 }
 
@@ -69,7 +69,7 @@ TEST_F(Refusals, ShapesOfNothingAndOfTooMuch) {
   const auto said = [&](const std::vector<int64_t>& shape) {
     Engine one(world, {});
     Unit& unit = one.add_unit("u");
-    std::string sentence = refusal([&] { unit.add("w", shape, &value, &gradient); });
+    std::string sentence = usage_error_message([&] { unit.add("w", shape, &value, &gradient); });
     unit.add("w", {3}, &value, &gradient);  // nothing was declared
     EXPECT_NO_THROW(one.plan());
     return sentence;
@@ -87,7 +87,7 @@ TEST_F(Refusals, PointersThatAreMissingOrShared) {
   float *other = nullptr, *other_gradient = nullptr;
   Unit& unit = engine.add_unit("u");
   const auto said = [&](PointerSlot values, PointerSlot gradients) {
-    return refusal([&] { unit.add("w", {3}, values, gradients); });
+    return usage_error_message([&] { unit.add("w", {3}, values, gradients); });
   };
   EXPECT_EQ(said(nullptr, &gradient),
             "u.w has no pointer to its values: expected the address of a pointer of the model's");
@@ -110,7 +110,7 @@ TEST_F(Refusals, PointersThatUnitsShareWhichAreUsedTogether) {
     Engine one(world, {});
     for (const char* name : {"a", "b"}) one.add_unit(name).add("w", {3}, &value, &gradient);
     if (together) one.declare_order({{0, 1}});
-    const std::string said = refusal([&] { one.materialize(ones); });
+    const std::string said = usage_error_message([&] { one.materialize(ones); });
     EXPECT_EQ(said, together
                         ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
                         : "nothing was refused");
@@ -129,7 +129,7 @@ TEST_F(Refusals, UnitsByANullPointer) {
   engine.materialize(ones);
   const Pass pass = engine.micro_batch();
   const Unit* none = nullptr;
-  EXPECT_EQ(refusal([&] { const Scope live = engine.forward({none}); }),
+  EXPECT_EQ(usage_error_message([&] { const Scope live = engine.forward({none}); }),
             "a unit is given as a null pointer: expected the address of one of engine.units()");
 }
 
@@ -142,29 +142,31 @@ TEST_F(Refusals, NamesThatACheckpointHoldsAreTaken) {
 
 TEST_F(Refusals, AModelOfMoreElementsThanCanBeCounted) {
   for (int i = 0; i < 30; ++i) declare_named(fmt::format("w{}", i), {int64_t{1} << 58});
-  EXPECT_EQ(refusal([&] { engine.plan(); }), "the model has more than 2^58 elements");
+  EXPECT_EQ(usage_error_message([&] { engine.plan(); }), "the model has more than 2^58 elements");
 }
 
 TEST_F(Refusals, RatesThatAreNone) {
   for (const double rate : {kNotANumber, kInfinity, -1.0, 1e40})
-    EXPECT_NE(refusal([&] { engine.set_learning_rate(rate); }).find("the learning rate is "), std::string::npos);
+    EXPECT_NE(usage_error_message([&] { engine.set_learning_rate(rate); }).find("the learning rate is "),
+              std::string::npos);
   EXPECT_NO_THROW(engine.set_learning_rate(0.0));
   for (const double clip : {kNotANumber, kInfinity, -1.0})
-    EXPECT_NE(refusal([&] { Engine one(world, {.clip = clip}); }).find("clip is "), std::string::npos);
+    EXPECT_NE(usage_error_message([&] { Engine one(world, {.clip = clip}); }).find("clip is "), std::string::npos);
 }
 
 TEST_F(Refusals, AnOptimizerThatNobodyMade) {
-  EXPECT_EQ(refusal([&] { Engine one(world, {.optimizer = CustomOptimizer{}}); }),
+  EXPECT_EQ(usage_error_message([&] { Engine one(world, {.optimizer = CustomOptimizer{}}); }),
             "a CustomOptimizer was not made by custom_optimizer()");
 }
 
 TEST_F(Refusals, NothingToCall) {
   declare_named("w");
-  EXPECT_NE(refusal([&] { engine.materialize({}); }).find("materialize() needs a function"), std::string::npos);
+  EXPECT_NE(usage_error_message([&] { engine.materialize({}); }).find("materialize() needs a function"),
+            std::string::npos);
   EXPECT_NO_THROW(engine.materialize(ones));
-  EXPECT_EQ(refusal([] { World::threads(2, nullptr); }), "a world needs a function for its ranks to run");
-  EXPECT_EQ(refusal([] { World::run(2, nullptr); }), "a world needs a function for its ranks to run");
-  EXPECT_EQ(refusal([] { World::run(1, nullptr, {.kind = WorldChoice::kMpi}); }),
+  EXPECT_EQ(usage_error_message([] { World::threads(2, nullptr); }), "a world needs a function for its ranks to run");
+  EXPECT_EQ(usage_error_message([] { World::run(2, nullptr); }), "a world needs a function for its ranks to run");
+  EXPECT_EQ(usage_error_message([] { World::run(1, nullptr, {.kind = WorldChoice::kMpi}); }),
             "a world needs a function for its ranks to run");
 }
 
@@ -173,7 +175,8 @@ TEST_F(Refusals, AnEngineWhoseValuesFailedIsNotMaterialized) {
   declare_named("w");
   const auto fails = [](const ParameterSpec&, int64_t, std::span<float>) { throw std::runtime_error("no file"); };
   EXPECT_THROW(engine.materialize(fails), std::runtime_error);
-  EXPECT_EQ(refusal([&] { (void)engine.micro_batch(); }), "materialize() the engine before the first micro-batch");
+  EXPECT_EQ(usage_error_message([&] { (void)engine.micro_batch(); }),
+            "materialize() the engine before the first micro-batch");
   engine.materialize(ones);
   EXPECT_EQ(engine.read("w"), std::vector<float>(3, 1.0f));
   EXPECT_NO_THROW(train_a_step());
@@ -184,9 +187,9 @@ TEST_F(Refusals, UnitsThatAreNotThere) {
   engine.materialize(ones);
   const Pass pass = engine.micro_batch();
   for (const UnitId unit : {-1, 1, 99}) {
-    EXPECT_EQ(refusal([&] { const Scope live = engine.forward(std::span(&unit, 1)); }),
+    EXPECT_EQ(usage_error_message([&] { const Scope live = engine.forward(std::span(&unit, 1)); }),
               fmt::format("there is no unit {}: there are 1", unit));
-    EXPECT_EQ(refusal([&] { engine.pass_over(std::span(&unit, 1)); }),
+    EXPECT_EQ(usage_error_message([&] { engine.skip(std::span(&unit, 1)); }),
               fmt::format("there is no unit {}: there are 1", unit));
   }
 }
@@ -195,15 +198,15 @@ TEST_F(Refusals, SayWhatIsMissing) {
   declare_named("w");
   engine.materialize(ones);
   Unit& unit = engine.units().front();
-  EXPECT_EQ(refusal([&] { (void)engine.step(); }), "step() was called before a micro-batch was begun");
-  EXPECT_EQ(refusal([&] { unit.pass_over(); }), "open a micro-batch before a unit is passed over");
+  EXPECT_EQ(usage_error_message([&] { (void)engine.step(); }), "step() was called before a micro-batch was begun");
+  EXPECT_EQ(usage_error_message([&] { unit.skip(); }), "open a micro-batch before a unit is passed over");
   {
     const Pass pass = engine.micro_batch();
     {
       const Scope live = unit.forward();
-      EXPECT_EQ(refusal([&] { unit.pass_over(); }), "unit unit 0 is still live: close its scope first");
+      EXPECT_EQ(usage_error_message([&] { unit.skip(); }), "unit unit 0 is still live: close its scope first");
     }
-    EXPECT_EQ(refusal([&] { (void)engine.step(); }),
+    EXPECT_EQ(usage_error_message([&] { (void)engine.step(); }),
               "step() was called where the declared order has backward of unit 0");
     const Scope live = unit.backward();
   }
@@ -212,11 +215,13 @@ TEST_F(Refusals, SayWhatIsMissing) {
 
 TEST_F(Refusals, DeadlinesThatAreNoTime) {
   for (const double seconds : {0.0, -1.0, kNotANumber}) {
-    EXPECT_NE(
-        refusal([&] { World::threads(2, [](World&) {}, {.timeout_seconds = seconds}); }).find("timeout_seconds is "),
-        std::string::npos);
-    EXPECT_NE(refusal([&] { World::from_environment({.timeout_seconds = seconds}); }).find("timeout_seconds is "),
+    EXPECT_NE(usage_error_message([&] {
+                World::threads(2, [](World&) {}, {.timeout_seconds = seconds});
+              }).find("timeout_seconds is "),
               std::string::npos);
+    EXPECT_NE(
+        usage_error_message([&] { World::from_environment({.timeout_seconds = seconds}); }).find("timeout_seconds is "),
+        std::string::npos);
   }
 }
 
@@ -239,9 +244,9 @@ TEST(Reading, OfOtherNamesOnOtherRanksIsRefusedOnAll) {
   World::threads(
       3,
       [](World& world) {
-        Trainee trainee(world, {});
+        EngineWithModel trainee(world, {});
         const std::string said =
-            refusal([&] { trainee.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
+            usage_error_message([&] { trainee.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
         EXPECT_EQ(said, "rank 1 is reading layer.1.weight, rank 0 is reading layer.0.weight");
         EXPECT_NO_THROW(trainee.engine.read("layer.0.weight"));
       },
@@ -305,7 +310,7 @@ TEST(Reading, LargeTensorsComeWhole) {
         std::iota(expected.begin(), expected.end(), 0.0f);
         EXPECT_TRUE(engine.read("u.w") == expected);
         const Schedule& schedule = engine.plan().schedule;
-        EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), standing_bytes(schedule) + schedule.stream_bytes);
+        EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), persistent_bytes(schedule) + schedule.stream_bytes);
         engine.set_trainable("u", false);
         EXPECT_TRUE(engine.read("u.w") == expected);
       },

@@ -100,7 +100,8 @@ TEST(Replicas, AnAdversaryChangesNoBit) {
       settings.steps = 3;
       const Outcome plain = train_on(4, settings);
       for (uint64_t seed = 0; seed < 20; ++seed) {
-        Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+        AdversarialScheduler adversary(
+            seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
         const auto options =
             WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
         EXPECT_TRUE(train_on(4, with(settings, 2), options) == plain)
@@ -149,7 +150,7 @@ std::vector<float> train_growing_units(const WorldOptions& world_options, int re
 TEST(Replicas, APlaceIsGivenBackWhenPeersAreThroughWithIt) {
   const std::vector<float> plain = train_growing_units(kHosts, 1);
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Adversary adversary(seed, Adversary::Compute::kQueued);
+    AdversarialScheduler adversary(seed, AdversarialScheduler::Compute::kQueued);
     const auto options =
         WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
     EXPECT_TRUE(train_growing_units(options, 2) == plain) << "seed " << seed;
@@ -164,7 +165,7 @@ TEST(Replicas, TakeTheMemoryThatWasPlanned) {
       World::threads(
           6,
           [&](World& world) {
-            Trainee trainee(world, settings);
+            EngineWithModel trainee(world, settings);
             for (int step = 0; step < 2; ++step) {
               for (int m = 0; m < accumulate; ++m)
                 train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
@@ -186,7 +187,7 @@ TEST(Replicas, OneOfThemIsSaved) {
       [](World& world) {
         Settings settings;
         settings.options = {.zero_stage = 3, .replicas = 2};
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank());
         EXPECT_FALSE(trainee.engine.step().skipped);
         const State state = trainee.engine.state();
@@ -211,7 +212,7 @@ TEST(Replicas, SkipTogether) {
         [&](World& world) {
           Settings settings;
           settings.options = {.zero_stage = 3, .replicas = 2};
-          Trainee trainee(world, settings);
+          EngineWithModel trainee(world, settings);
           const bool bad = world.rank() == 3;
           if (bad && abandons) {
             trainee.engine.abandon();

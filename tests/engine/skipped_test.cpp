@@ -30,7 +30,7 @@ class Skipped : public testing::Test {
 /// A step whose gradients are not finite, or that rank 1 abandons, or a good one.
 enum class Kind { kGood, kNotFinite, kAbandoned };
 
-StepReport take(Trainee& trainee, int rank, Kind kind) {
+StepReport take(EngineWithModel& trainee, int rank, Kind kind) {
   if (kind == Kind::kAbandoned && rank == 1) {
     trainee.engine.abandon();
   } else {
@@ -42,7 +42,7 @@ StepReport take(Trainee& trainee, int rank, Kind kind) {
 }
 
 template <typename Error>
-std::string thrown(Trainee& trainee, int rank, Kind kind) {
+std::string thrown(EngineWithModel& trainee, int rank, Kind kind) {
   try {
     (void)take(trainee, rank, kind);
   } catch (const Error& error) {
@@ -57,7 +57,7 @@ TEST_F(Skipped, AreToldByTheFirstRankWithTheirReason) {
   World::threads(
       2,
       [](World& world) {
-        Trainee trainee(world, {});
+        EngineWithModel trainee(world, {});
         for (const Kind kind : {Kind::kGood, Kind::kNotFinite, Kind::kAbandoned})
           EXPECT_EQ(take(trainee, world.rank(), kind).skipped, kind != Kind::kGood);
       },
@@ -70,7 +70,7 @@ TEST_F(Skipped, AreToldWhereNothingCanBeSkipped) {
   World world = World::from_environment(kHosts);
   Settings settings;
   settings.options = {.update_in_backward = true, .clip = 0};
-  Trainee trainee(world, settings);
+  EngineWithModel trainee(world, settings);
   train_micro_batch(trainee.engine, trainee.model, 0, 0, 0, std::numeric_limits<float>::infinity());
   EXPECT_FALSE(trainee.engine.step().skipped);
   EXPECT_EQ(heard, (std::vector<std::string>{"step 1 was not skipped, as updates came in backward: the gradient of "
@@ -81,7 +81,7 @@ TEST_F(Skipped, AreNotToldToWhoLooks) {
   World world = World::from_environment(kHosts);
   Settings settings;
   settings.options.tell_skipped = false;
-  Trainee trainee(world, settings);
+  EngineWithModel trainee(world, settings);
   train_micro_batch(trainee.engine, trainee.model, 0, 0, 0, std::numeric_limits<float>::infinity());
   EXPECT_TRUE(trainee.engine.step().skipped);
   EXPECT_TRUE(heard.empty());
@@ -93,7 +93,7 @@ TEST_F(Skipped, SoManyInARowEndTheRun) {
       [](World& world) {
         Settings settings;
         settings.options.max_skipped = 2;
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         const int rank = world.rank();
         for (const Kind kind : {Kind::kNotFinite, Kind::kGood, Kind::kAbandoned})
           EXPECT_EQ(take(trainee, rank, kind).skipped, kind != Kind::kGood);

@@ -106,8 +106,9 @@ void expect_planned_memory(World& world, const Settings& settings);
 std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings);
 
 /// A model that an engine trains.
-struct Trainee {
-  Trainee(World& world, const Settings& settings) : model(settings.options.precision), engine(world, settings.options) {
+struct EngineWithModel {
+  EngineWithModel(World& world, const Settings& settings)
+      : model(settings.options.precision), engine(world, settings.options) {
     declare(engine, model);
     engine.set_learning_rate(settings.learning_rate);
   }
@@ -116,6 +117,6 @@ struct Trainee {
 };
 
 /// The same training with no engine and no ranks: gradients of each rank in turn, added in the tree's order.
-Outcome train_plainly(int rank_count, const Settings& settings);
+Outcome train_without_engine(int rank_count, const Settings& settings);
 
 }  // namespace aliquot::testing_model

@@ -7,7 +7,7 @@
 #include "optim/muon/orthogonalize.h"
 #include "optim/norm_tree.h"
 #include "optim/rule.h"
-#include "sharding/comm/tree.h"
+#include "sharding/comm/combine_in_tree.h"
 #include "tests/engine/small_model.h"
 
 namespace aliquot::testing_model {
@@ -129,12 +129,12 @@ double sum_of_squares(const Store& gradients) {
     host_loops(Isa::kPlain)
         .block_squares(squares.data(), gradients[t].data(), static_cast<int64_t>(gradients[t].size()));
     const NormSpan span{static_cast<int32_t>(t), 0, tensors[t].block_count, 0};
-    const NormParts parts(tree, {&span, 1});
+    const LocalNormSums parts(tree, {&span, 1});
     values.resize(values.size() + parts.nodes().size());
     parts.sums(squares.data(), {values.data() + values.size() - parts.nodes().size(), parts.nodes().size()});
     nodes.insert(nodes.end(), parts.nodes().begin(), parts.nodes().end());
   }
-  return NormTotal(tree, nodes).finish(values);
+  return GlobalNormSum(tree, nodes).finish(values);
 }
 
 /// One tensor with one rule.
@@ -253,7 +253,7 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
 
 }  // namespace
 
-Outcome train_plainly(int rank_count, const Settings& settings) {
+Outcome train_without_engine(int rank_count, const Settings& settings) {
   const EngineOptions& options = settings.options;
   const Precision& precision = options.precision;
   Store masters = zeros();

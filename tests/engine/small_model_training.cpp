@@ -50,7 +50,7 @@ std::vector<float> read_all(Engine& engine) {
 }
 
 Outcome train(World& world, const Settings& settings) {
-  Trainee trainee(world, settings);
+  EngineWithModel trainee(world, settings);
   auto& [model, engine] = trainee;
   Outcome outcome;
   for (int step = 0; step < settings.steps; ++step) {
@@ -111,7 +111,7 @@ std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
   World::threads(
       ranks,
       [&](World& world) {
-        Trainee trainee(world, settings);
+        EngineWithModel trainee(world, settings);
         auto& [model, engine] = trainee;
         for (int step = 0; step < 4; ++step) {
           if (step == 1) engine.set_trainable("layer.0", false);

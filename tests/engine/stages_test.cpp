@@ -59,7 +59,7 @@ class EveryStage : public testing::TestWithParam<Row> {};
 
 TEST_P(EveryStage, GivesTheBitsOfAPlainLoop) {
   const Settings settings = settings_of(GetParam());
-  const Outcome plain = train_plainly(GetParam().rank_count, settings);
+  const Outcome plain = train_without_engine(GetParam().rank_count, settings);
   EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
   EXPECT_LT(plain.losses.back(), plain.losses.front() * 1.5);
   World::threads(GetParam().rank_count,
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(rows()),
 TEST(Stages, ASecondEngineInTheSameWorldGivesTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of({3, stage, 1, AccumulateInto::kFull, 1, GatherMode::kCopy});
-    const Outcome plain = train_plainly(3, settings);
+    const Outcome plain = train_without_engine(3, settings);
     World::threads(3,
                    [&](World& world) {
                      for (int engine = 0; engine < 3; ++engine)
@@ -113,10 +113,11 @@ TEST(Stages, AnAdversaryChangesNoBit) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
         Settings settings = settings_of({rank_count, stage, 2, AccumulateInto::kShard, 1, gather});
         settings.steps = 3;
-        const Outcome plain = train_plainly(rank_count, settings);
+        const Outcome plain = train_without_engine(rank_count, settings);
         for (uint64_t seed = 0; seed < 40; ++seed) {
           // In half of them compute is a queue too, as on a GPU.
-          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          AdversarialScheduler adversary(
+              seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(rank_count,
                          [&](World& world) {
                            EXPECT_EQ(train(world, settings), plain)
@@ -141,7 +142,7 @@ TEST(Stages, DelaysChangeNoBit) {
         if (offloaded && gather == GatherMode::kView) continue;
         Settings settings = settings_of({3, stage, 2, AccumulateInto::kShard, 1, gather});
         settings.steps = 3;
-        const Outcome plain = train_plainly(3, settings);
+        const Outcome plain = train_without_engine(3, settings);
         if (offloaded) settings.options.offload_state = Offload::kHost;
         for (std::size_t which = 0; which < 2 * late.size(); ++which) {
           ++seed;

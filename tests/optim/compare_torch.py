@@ -75,7 +75,7 @@ def dynamic_code(signed):
     return torch.tensor(sorted(code), dtype=torch.float64)
 
 
-def kept(values, code):
+def quantize_and_decode(values, code):
     """What blocks of 256 are after they were codes."""
     blocks = values.reshape(-1, 256)
     scale = blocks.abs().amax(dim=1, keepdim=True)
@@ -92,11 +92,11 @@ def follow_adamw8bit(values):
         mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
         denominator = (square / (1 - beta2**step)).sqrt() + eps
         weight = weight * (1 - lr * decay) - lr / (1 - beta1**step) * mean / denominator
-        mean, square = kept(mean, dynamic_code(True)), kept(square, dynamic_code(False))
+        mean, square = quantize_and_decode(mean, dynamic_code(True)), quantize_and_decode(square, dynamic_code(False))
         yield weight
 
 
-def rivals(values):
+def comparisons(values):
     """The rule, what it is compared with, its weights step by step, the limit."""
     optim = torch.optim
     adamw = dict(lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
@@ -122,7 +122,7 @@ def main():
     print(f"torch {torch.__version__}, {STEPS} steps of {SHAPE[0]} x {SHAPE[1]} weights; deviations as shares of the farthest way gone")
     print(f"{'rule':14} {'beside':24} {'after 1':>9} {'after 10':>9} {'largest':>9} {'limit':>7}")
     too_far = []
-    for rule, beside, weights, limit in rivals(values):
+    for rule, beside, weights, limit in comparisons(values):
         deviations = []
         for step, theirs in enumerate(weights, start=1):
             ours, start = values[rule, step].double(), values["start", 0].double()

@@ -71,14 +71,14 @@ struct Stateless {
   ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float*) const { return weight - lr * gradient; }
 };
 
-struct Twice : Stateless {
+struct DuplicateStateNames : Stateless {
   static constexpr int kStateCount = 2;
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"same", "same"};
-  ALIQUOT_HOST_DEVICE Twice at(float, float) const { return *this; }
+  ALIQUOT_HOST_DEVICE DuplicateStateNames at(float, float) const { return *this; }
 };
 
 template <typename R>
-Optimizer made(std::string name) {
+Optimizer make_custom(std::string name) {
   return custom_optimizer<R>(std::move(name), 0.01, [](double lr, int64_t) { return R{static_cast<float>(lr)}; });
 }
 
@@ -105,7 +105,7 @@ TEST(CustomRule, ACopyOfAdamWGivesItsBits) {
 template <typename R>
 void expect_every_path_alike(const char* name) {
   const auto segments = segments_of({257, 3000});
-  const Optimizer optimizer = made<R>(name);
+  const Optimizer optimizer = make_custom<R>(name);
   Shard plain(segments, count_of(segments), MasterForm::kSplit, DType::kBFloat16);
   for (int step = 1; step <= 3; ++step) plain.step(Isa::kPlain, optimizer, step);
   for (const Isa isa : available_isas().subspan(1)) {
@@ -143,22 +143,24 @@ TEST(CustomRule, SaysWhatItKeeps) {
   EXPECT_EQ(learning_rate(optimizer), 0.01);
   EXPECT_EQ(state_specs(optimizer, DType::kBFloat16),
             (std::vector<StateSpec>{{"mean", DType::kBFloat16}, {"square", DType::kBFloat16}}));
-  EXPECT_EQ(state_bytes(made<Counting>("counting"), DType::kFloat32, 256), 3 * 1024);
-  EXPECT_TRUE(state_specs(made<Stateless>("stateless")).empty());
+  EXPECT_EQ(state_bytes(make_custom<Counting>("counting"), DType::kFloat32, 256), 3 * 1024);
+  EXPECT_TRUE(state_specs(make_custom<Stateless>("stateless")).empty());
   EXPECT_NO_THROW(check(optimizer, DType::kBFloat16));
 }
 
 TEST(CustomRule, RefusesWhatWouldBeConfused) {
   EXPECT_THROW(check(CustomOptimizer{}), UsageError);
-  EXPECT_THROW(made<Stateless>(""), UsageError);
-  EXPECT_THROW(made<Stateless>("adamw"), UsageError);
+  EXPECT_THROW(make_custom<Stateless>(""), UsageError);
+  EXPECT_THROW(make_custom<Stateless>("adamw"), UsageError);
   EXPECT_THROW(custom_optimizer<Stateless>("nobody's", 0.1, nullptr), UsageError);
-  EXPECT_THROW(custom_optimizer<Twice>("twice", 0.1, [](double, int64_t) { return Twice{}; }), UsageError);
+  EXPECT_THROW(
+      custom_optimizer<DuplicateStateNames>("twice", 0.1, [](double, int64_t) { return DuplicateStateNames{}; }),
+      UsageError);
   EXPECT_THROW(check(custom_optimizer<Stateless>("late", -1.0, [](double, int64_t) { return Stateless{}; })),
                UsageError);
   // Noise is drawn for two states an element.
-  EXPECT_NO_THROW(check(made<Counting>("counting")));
-  EXPECT_THROW(check(made<Counting>("counting"), DType::kBFloat16), UsageError);
+  EXPECT_NO_THROW(check(make_custom<Counting>("counting")));
+  EXPECT_THROW(check(make_custom<Counting>("counting"), DType::kBFloat16), UsageError);
 }
 
 }  // namespace

@@ -78,13 +78,13 @@ double norm_of(const NormTree& tree, const std::vector<Holder>& holders, std::ve
   std::vector<NormNode> nodes;
   std::vector<double> values;
   for (const Holder& holder : holders) {
-    const NormParts parts(tree, holder.spans);
+    const LocalNormSums parts(tree, holder.spans);
     std::vector<double> own(parts.nodes().size());
     parts.sums(holder.squares.data(), own);
     nodes.insert(nodes.end(), parts.nodes().begin(), parts.nodes().end());
     values.insert(values.end(), own.begin(), own.end());
   }
-  const NormTotal total(tree, nodes);
+  const GlobalNormSum total(tree, nodes);
   if (tensor_sums == nullptr) return total.finish(values);
   tensor_sums->resize(tree.tensors().size());
   return total.finish(values, *tensor_sums);
@@ -126,9 +126,9 @@ TEST(NormTree, NotFiniteStaysNotFinite) {
 TEST(NormTree, RefusesWhatDoesNotTile) {
   const NormTree tree({{"a", 8}, {"b", 3}});
   const std::vector<NormSpan> most{{0, 0, 7, 0}, {1, 0, 3, 8}};
-  EXPECT_THROW(NormTotal(tree, tree.nodes(most)), std::invalid_argument);
+  EXPECT_THROW(GlobalNormSum(tree, tree.nodes(most)), std::invalid_argument);
   const std::vector<NormSpan> twice{{0, 0, 8, 0}, {1, 0, 3, 8}, {1, 1, 1, 9}};
-  EXPECT_THROW(NormTotal(tree, tree.nodes(twice)), std::invalid_argument);
+  EXPECT_THROW(GlobalNormSum(tree, tree.nodes(twice)), std::invalid_argument);
   const std::vector<NormSpan> beyond{{1, 1, 3, 0}};
   EXPECT_THROW(tree.nodes(beyond), std::invalid_argument);
   EXPECT_THROW(NormTree({{"a", 1}, {"a", 2}}), std::invalid_argument);
@@ -137,8 +137,8 @@ TEST(NormTree, RefusesWhatDoesNotTile) {
 TEST(NormTree, RefusesValuesOfAnotherNumber) {
   const NormTree tree({{"a", 3}, {"b", 1}});
   const std::vector<NormSpan> spans{{0, 0, 3, 0}, {1, 0, 1, 3}};
-  const NormParts parts(tree, spans);
-  const NormTotal total(tree, parts.nodes());
+  const LocalNormSums parts(tree, spans);
+  const GlobalNormSum total(tree, parts.nodes());
   const std::vector<double> squares(4, 1.0);
   std::vector<double> values(parts.nodes().size()), too_many(values.size() + 1), of_tensors(3);
   EXPECT_THROW(parts.sums(squares.data(), too_many), std::invalid_argument);

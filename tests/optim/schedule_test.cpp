@@ -83,10 +83,10 @@ TEST(Schedule, EndsAtTheLeastExactly) {
 }
 
 TEST(Schedule, ScalesWithTheBatch) {
-  EXPECT_EQ(scaled_rate(0.1, RateScaling::kNone, 64, 0), 0.1);
-  EXPECT_DOUBLE_EQ(scaled_rate(0.1, RateScaling::kLinear, 64, 16), 0.4);
-  EXPECT_DOUBLE_EQ(scaled_rate(0.1, RateScaling::kSqrt, 64, 16), 0.2);
-  EXPECT_THROW(scaled_rate(0.1, RateScaling::kSqrt, 64, 0), UsageError);
+  EXPECT_EQ(scaled_learning_rate(0.1, RateScaling::kNone, 64, 0), 0.1);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate(0.1, RateScaling::kLinear, 64, 16), 0.4);
+  EXPECT_DOUBLE_EQ(scaled_learning_rate(0.1, RateScaling::kSqrt, 64, 16), 0.2);
+  EXPECT_THROW(scaled_learning_rate(0.1, RateScaling::kSqrt, 64, 0), UsageError);
 }
 
 TEST(Clip, Factor) {

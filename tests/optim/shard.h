@@ -59,11 +59,11 @@ struct Shard {
       high[i] = master_high(whole[i]), low[i] = master_low(whole[i]);
     }
     args.count = count;
-    point();
+    bind_args();
   }
   Shard(const Shard&) = delete;
 
-  void point() {
+  void bind_args() {
     args.gradient_dtype = gradient_dtype;
     args.gradient = gradient_dtype == DType::kFloat32 ? static_cast<void*>(gradient.data()) : bf16_gradient.data();
     if (form == MasterForm::kSplit) {
@@ -80,7 +80,7 @@ struct Shard {
   }
 
   /// Says how `optimizer` keeps its moments.
-  void adopt(const Optimizer& optimizer) {
+  void set_moment_format(const Optimizer& optimizer) {
     args.moments = moment_dtype(optimizer, moments);
     args.rounding = rounding(optimizer);
   }
@@ -97,7 +97,7 @@ struct Shard {
 
   void step(Isa isa, const Optimizer& optimizer, int64_t number, float factor = 0.37f) {
     draw_gradient(static_cast<unsigned>(number));
-    adopt(optimizer);
+    set_moment_format(optimizer);
     update_range(isa, args, step_of(optimizer, number, factor), 0, args.count);
   }
 

@@ -33,7 +33,7 @@ std::vector<float> gradient_of(int step) {
 
 void follow(const std::string& what, const Optimizer& optimizer) {
   Shard shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
-  shard.adopt(optimizer);
+  shard.set_moment_format(optimizer);
   for (int step = 1; step <= kSteps; ++step) {
     shard.gradient = gradient_of(step);
     shard.args.gradient = shard.gradient.data();

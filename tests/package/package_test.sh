@@ -134,7 +134,7 @@ case $case in
     if grep -vE ' (aliquot::|aliquot_|(typeinfo|typeinfo name|vtable|VTT) for aliquot::)' "$scratch/symbols" | grep -vE ' A '; then
       fail "the above is not ours to offer"
     fi
-    for inside in Executor HostView BoardSide StagedWriter Weights update_avx2; do
+    for inside in Executor HostView BoardClient StagedWriter Weights update_avx2; do
       if grep -E "aliquot::$inside(::|\()" "$scratch/symbols"; then fail "the above is nobody's business"; fi
     done
     grep -q ' T aliquot::Engine::step()' "$scratch/symbols" || fail "Engine::step() is not there"

@@ -18,8 +18,8 @@ namespace aliquot {
 namespace {
 
 /// How willing the adversary is to run what it need not run yet.
-enum class Mood : uint8_t { kLate, kEarly, kFickle };
-constexpr int kMoodCount = 3;
+enum class RunPreference : uint8_t { kLate, kEarly, kRandom };
+constexpr int kPreferenceCount = 3;
 
 struct Piece {
   std::optional<Gate> gate;  // or else work
@@ -37,12 +37,12 @@ struct Queue {
 
 }  // namespace
 
-struct Adversary::State {
+struct AdversarialScheduler::State {
   State(uint64_t seed, Compute compute_lane)
-      : random(seed), mood(static_cast<Mood>(seed % kMoodCount)), compute(compute_lane) {}
+      : random(seed), preference(static_cast<RunPreference>(seed % kPreferenceCount)), compute(compute_lane) {}
 
   /// Runs or drops the first piece of `queue`, if its gate allows. True if it did.
-  bool step(Queue& queue) {
+  bool run_next(Queue& queue) {
     if (queue.pieces.empty()) return false;
     Piece& piece = queue.pieces.front();
     try {
@@ -59,35 +59,35 @@ struct Adversary::State {
     return true;
   }
 
-  /// One piece of any queue but `spared`, starting at a random one. True if one could run.
-  bool step_any(const Queue* spared) {
+  /// One piece of any queue but `excluded`, starting at a random one. True if one could run.
+  bool run_from_any_queue(const Queue* excluded) {
     if (queues.empty()) return false;
     const std::size_t start = random() % queues.size();
     for (std::size_t i = 0; i < queues.size(); ++i) {
       Queue* queue = queues[(start + i) % queues.size()];
-      if (queue != spared && step(*queue)) return true;
+      if (queue != excluded && run_next(*queue)) return true;
     }
     return false;
   }
 
   /// What happens by itself after something was enqueued: nothing, everything, or something.
-  void idle(Queue& queue) {
-    if (mood == Mood::kEarly) {
-      while (step(queue) || (random() % 2 == 0 && step_any(nullptr))) {
+  void run_after_enqueue(Queue& queue) {
+    if (preference == RunPreference::kEarly) {
+      while (run_next(queue) || (random() % 2 == 0 && run_from_any_queue(nullptr))) {
       }
-    } else if (mood == Mood::kFickle) {
-      for (uint64_t n = random() % 4; n > 0; --n) step_any(nullptr);
+    } else if (preference == RunPreference::kRandom) {
+      for (uint64_t n = random() % 4; n > 0; --n) run_from_any_queue(nullptr);
     }
   }
 
-  /// Runs work until `done`, no more of it than the mood likes. Other ranks may have to enqueue something first.
+  /// Runs work until `done`, no more of it than the preference likes. Other ranks may have to enqueue something first.
   template <typename Done>
-  void force(const Queue* wanted, Done done) {
+  void run_until(const Queue* wanted, Done done) {
     std::unique_lock lock(mutex);
     while (!done()) {
-      const bool prefer_wanted = mood == Mood::kLate || random() % 2 == 0;
-      if (wanted != nullptr && prefer_wanted && step(*const_cast<Queue*>(wanted))) continue;
-      if (step_any(prefer_wanted ? wanted : nullptr)) continue;
+      const bool prefer_wanted = preference == RunPreference::kLate || random() % 2 == 0;
+      if (wanted != nullptr && prefer_wanted && run_next(*const_cast<Queue*>(wanted))) continue;
+      if (run_from_any_queue(prefer_wanted ? wanted : nullptr)) continue;
       changed.wait_for(lock, std::chrono::milliseconds(1));  // a gate may open by time or by a rank's own thread
     }
   }
@@ -104,7 +104,7 @@ struct Adversary::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::mt19937_64 random;
-  Mood mood;
+  RunPreference preference;
   Compute compute;
   std::vector<Queue*> queues;
 };
@@ -113,7 +113,8 @@ namespace {
 
 class AdversarialStream final : public HostStream {
  public:
-  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline, std::shared_ptr<Adversary::State> state)
+  AdversarialStream(Lane lane, ThreadPool& pool, HostTimeline& timeline,
+                    std::shared_ptr<AdversarialScheduler::State> state)
       : HostStream(lane, pool), state_(std::move(state)), queue_(timeline) {
     const std::lock_guard lock(state_->mutex);
     state_->queues.push_back(&queue_);
@@ -124,7 +125,7 @@ class AdversarialStream final : public HostStream {
       const std::lock_guard lock(state_->mutex);
       queue_.timeline.fail(std::make_exception_ptr(WorkCancelled{}));  // drops what is queued
     }
-    state_->force(&queue_, [this] { return queue_.pieces.empty(); });
+    state_->run_until(&queue_, [this] { return queue_.pieces.empty(); });
     const std::lock_guard lock(state_->mutex);
     std::erase(state_->queues, &queue_);
   }
@@ -135,7 +136,7 @@ class AdversarialStream final : public HostStream {
   void wait(const Event& event) override { wait_for(Gate(EventPassed(event))); }
 
   void synchronize() override {
-    state_->force(&queue_, [this] { return queue_.timeline.completed.reached(queue_.enqueued_count); });
+    state_->run_until(&queue_, [this] { return queue_.timeline.completed.reached(queue_.enqueued_count); });
     queue_.timeline.throw_if_failed();
   }
 
@@ -145,10 +146,10 @@ class AdversarialStream final : public HostStream {
     queue_.pieces.push_back(std::move(piece));
     ++queue_.enqueued_count;
     state_->changed.notify_all();
-    state_->idle(queue_);
+    state_->run_after_enqueue(queue_);
   }
 
-  std::shared_ptr<Adversary::State> state_;
+  std::shared_ptr<AdversarialScheduler::State> state_;
   Queue queue_;
   int exceptions_at_start_ = std::uncaught_exceptions();
 };
@@ -156,7 +157,7 @@ class AdversarialStream final : public HostStream {
 /// The rank's own thread: its work is done at once, and what it waits for is forced, nothing else.
 class AdversarialCompute final : public HostStream {
  public:
-  AdversarialCompute(ThreadPool& pool, std::shared_ptr<Adversary::State> state)
+  AdversarialCompute(ThreadPool& pool, std::shared_ptr<AdversarialScheduler::State> state)
       : HostStream(Lane::kCompute, pool), state_(std::move(state)) {}
 
   void run(Task work) override {
@@ -164,24 +165,25 @@ class AdversarialCompute final : public HostStream {
     work();
   }
   void wait_for(Gate gate) override {
-    state_->force(nullptr, [&gate] { return gate.open(); });
+    state_->run_until(nullptr, [&gate] { return gate.open(); });
   }
   void record(Event& event) override { static_cast<HostEvent&>(event).set(nullptr, 0); }
 
   void wait(const Event& event) override {
     const EventPassed passed(event);
     if (passed.timeline == nullptr) return;
-    state_->force(state_->owner(passed.timeline), [&passed] { return passed.open(); });
+    state_->run_until(state_->owner(passed.timeline), [&passed] { return passed.open(); });
   }
   void synchronize() override {}
 
  private:
-  std::shared_ptr<Adversary::State> state_;
+  std::shared_ptr<AdversarialScheduler::State> state_;
 };
 
 class AdversarialDevice final : public HostDeviceBase {
  public:
-  explicit AdversarialDevice(std::shared_ptr<Adversary::State> state) : HostDeviceBase(1), state_(std::move(state)) {}
+  explicit AdversarialDevice(std::shared_ptr<AdversarialScheduler::State> state)
+      : HostDeviceBase(1), state_(std::move(state)) {}
 
   std::string describe() const override { return "host, adversarial"; }
 
@@ -194,20 +196,21 @@ class AdversarialDevice final : public HostDeviceBase {
   }
 
   std::unique_ptr<Stream> make_stream(Lane lane) override {
-    if (lane == Lane::kCompute && state_->compute == Adversary::Compute::kInline)
+    if (lane == Lane::kCompute && state_->compute == AdversarialScheduler::Compute::kInline)
       return std::make_unique<AdversarialCompute>(pool(), state_);
     return std::make_unique<AdversarialStream>(lane, pool(), add_timeline(), state_);
   }
 
  private:
-  std::shared_ptr<Adversary::State> state_;
+  std::shared_ptr<AdversarialScheduler::State> state_;
 };
 
 }  // namespace
 
-Adversary::Adversary(uint64_t seed, Compute compute) : state_(std::make_shared<State>(seed, compute)) {}
-Adversary::~Adversary() = default;
+AdversarialScheduler::AdversarialScheduler(uint64_t seed, Compute compute)
+    : state_(std::make_shared<State>(seed, compute)) {}
+AdversarialScheduler::~AdversarialScheduler() = default;
 
-std::unique_ptr<Device> Adversary::make_device() { return std::make_unique<AdversarialDevice>(state_); }
+std::unique_ptr<Device> AdversarialScheduler::make_device() { return std::make_unique<AdversarialDevice>(state_); }
 
 }  // namespace aliquot

@@ -11,7 +11,7 @@ namespace aliquot {
 /// Holds the queued work of all thread-ranks and runs it, by seed, as late, as early or in as strange an order as the
 /// recorded waits allow; one piece at a time, so a missing wait is a wrong answer rather than a race. Shared by all ranks
 /// of one world; outlives their devices.
-class Adversary {
+class AdversarialScheduler {
  public:
   enum class Compute : uint8_t {
     kInline,  // done by the rank's own thread before the call returns, as on a host: its events have always passed
@@ -19,10 +19,10 @@ class Adversary {
               // after synchronize()
   };
 
-  explicit Adversary(uint64_t seed, Compute compute = Compute::kInline);
-  ~Adversary();
-  Adversary(const Adversary&) = delete;
-  Adversary& operator=(const Adversary&) = delete;
+  explicit AdversarialScheduler(uint64_t seed, Compute compute = Compute::kInline);
+  ~AdversarialScheduler();
+  AdversarialScheduler(const AdversarialScheduler&) = delete;
+  AdversarialScheduler& operator=(const AdversarialScheduler&) = delete;
 
   /// A host device, of one thread, whose streams, the compute lane only if it is queued, belong to this adversary. Memory
   /// that it allocates holds random bytes.

@@ -20,11 +20,14 @@ namespace aliquot::test {
 class DelayingStream final : public HostStream {
  public:
   DelayingStream(std::unique_ptr<Stream> inner, std::chrono::microseconds most, uint64_t seed)
-      : HostStream(inner->lane(), host(*inner).pool()), inner_(std::move(inner)), most_(most), random_(seed) {}
+      : HostStream(inner->lane(), as_host_stream(*inner).pool()),
+        inner_(std::move(inner)),
+        most_(most),
+        random_(seed) {}
 
   void record(Event& event) override { inner_->record(event); }
   void wait(const Event& event) override { inner_->wait(event); }
-  void wait_for(Gate gate) override { host(*inner_).wait_for(std::move(gate)); }
+  void wait_for(Gate gate) override { as_host_stream(*inner_).wait_for(std::move(gate)); }
   void synchronize() override { inner_->synchronize(); }
   void run(Task work) override {
     const uint64_t drawn = random_();

@@ -26,7 +26,7 @@ inline std::string failure_of(int rank_count, const std::function<void(World&)>&
   return message;
 }
 
-inline bool says(const std::string& message, std::initializer_list<std::string_view> parts) {
+inline bool expect_contains(const std::string& message, std::initializer_list<std::string_view> parts) {
   for (const auto part : parts) {
     if (message.find(part) == std::string::npos) {
       ADD_FAILURE() << "\"" << message << "\" does not say \"" << part << "\"";

@@ -36,7 +36,7 @@ class PlainMemory {
             .backward = memory_.get() + backward_};
   }
   /// The same, its scratch in ruins, as it may be before every run of a use's code.
-  UseMemory ruined(int use) const {
+  UseMemory with_poisoned_scratch(int use) const {
     std::memset(memory_.get() + scratch_, 0xFF,
                 static_cast<std::size_t>(spec_.uses[static_cast<std::size_t>(use)].scratch_bytes));
     return of(use);

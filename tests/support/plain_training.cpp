@@ -11,12 +11,12 @@
 namespace aliquot::test {
 namespace {
 
-void initialize(std::vector<float>& values, const Initial& initial, RandomValues random) {
+void initialize(std::vector<float>& values, const Initializer& initial, RandomValues random) {
   for (float& value : values) {
     switch (initial.kind) {
-      case Initial::Kind::kZero: value = 0.0f; break;
-      case Initial::Kind::kOne: value = 1.0f; break;
-      case Initial::Kind::kNormal: value = initial.deviation * static_cast<float>(random.normal()); break;
+      case Initializer::Kind::kZero: value = 0.0f; break;
+      case Initializer::Kind::kOne: value = 1.0f; break;
+      case Initializer::Kind::kNormal: value = initial.deviation * static_cast<float>(random.normal()); break;
     }
   }
 }
@@ -78,8 +78,8 @@ void OwnedTensors::zero_gradients() {
 PlainTraining::PlainTraining(const PlainOptions& options)
     : options_(options),
       pool_(options.threads),
-      loops_(make_host_model_loops(pool_)),
-      model_(make_model(options.shape, options.model, *loops_)),
+      backend_(make_host_backend(pool_)),
+      model_(make_model(options.shape, options.model, *backend_)),
       tensors_(std::make_unique<OwnedTensors>(*model_, options.seed)),
       activations_(model_->activations()),
       token_count_(options.model.batch *
@@ -91,7 +91,7 @@ double PlainTraining::evaluate(const TokenBatch& batch) {
   model_->set_batch(batch);
   tensors_->round_parameters();
   for (int use = 0; use < static_cast<int>(model_->uses().size()); ++use) {
-    model_->set_memory(activations_.ruined(use));
+    model_->set_memory(activations_.with_poisoned_scratch(use));
     model_->forward(use);
   }
   return model_->loss_sum() / static_cast<double>(token_count_);
@@ -106,7 +106,7 @@ double PlainTraining::pass(const TokenBatch& batch) {
     std::ranges::fill(table.rounded_gradient, uint16_t{0});
   }
   for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) {
-    const UseMemory memory = activations_.ruined(use);
+    const UseMemory memory = activations_.with_poisoned_scratch(use);
     model_->set_memory(memory);
     if (options_.recompute) run_again(use, memory);
     const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;

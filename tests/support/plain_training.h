@@ -71,7 +71,7 @@ class PlainTraining {
 
   PlainOptions options_;
   ThreadPool pool_;
-  std::unique_ptr<ModelLoops> loops_;
+  std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<OwnedTensors> tensors_;
   PlainMemory activations_;

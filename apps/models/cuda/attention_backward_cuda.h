@@ -9,7 +9,7 @@ namespace aliquot::cuda {
 template <class E>
 struct HeadBackward {
   const AttentionBackward& a;
-  const HeadPlace at;
+  const HeadOffsets at;
   const float *log_sums, *deltas;
   bool aligned;
 
@@ -21,12 +21,12 @@ struct HeadBackward {
         aligned(is_aligned) {}
 
   __device__ const uint16_t* qkv() const { return static_cast<const uint16_t*>(a.qkv.data); }
-  __device__ HeadRowsAt rows(int64_t first, int most) const {
-    return {a.shape.stride(), rows_there(first, a.shape.sequence, most), static_cast<int>(a.shape.head_width), aligned};
+  __device__ HeadRowsView rows(int64_t first, int most) const {
+    return {a.shape.stride(), valid_rows(first, a.shape.sequence, most), static_cast<int>(a.shape.head_width), aligned};
   }
   template <int kWidth, int kRows>
   __device__ void load_queries(TileRow<kWidth>* queries, TileRow<kWidth>* from, int64_t first) const {
-    HeadRowsAt there = rows(first, kRows);
+    HeadRowsView there = rows(first, kRows);
     load_tile<E, kWidth, kRows>(queries, qkv() + at.query(a.shape, first), there);
     there.stride = a.shape.width();
     load_tile<E, kWidth, kRows>(from, a.from + at.output(a.shape, first), there);
@@ -59,8 +59,8 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
   const int64_t tile = tiles - 1 - blockIdx.x % tiles, first = tile * kTileRows;
   const HeadBackward<E> head(a, blockIdx.x / tiles, aligned);
   head.template load_queries<kWidth, kTileRows>(queries, from, first);
-  const HeadRowsAt own = head.rows(first, kTileRows);
-  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const HeadRowsView own = head.rows(first, kTileRows);
+  const int own_row = static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows;
   const float scale = score_scale(s);
   float log_sum[2] = {}, delta[2] = {};
   for (int half = 0; half < 2; ++half) {
@@ -84,22 +84,22 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_queries(co
     }
     add_weighted_rows<E, kWidth, kTileRows>(sums, gradients, keys);
   }
-  put_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + head.at.query(s, first), own, sums, {scale, scale});
+  store_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + head.at.query(s, first), own, sums, {scale, scale});
 }
 
 /// Queries at a time: as many as registers have room for beside the sums of a wide head.
 template <int kWidth>
-inline constexpr int kQueriesAtOnce = kWidth > 64 ? 32 : 64;
+inline constexpr int kQueryTileRows = kWidth > 64 ? 32 : 64;
 
 template <int kWidth>
 constexpr unsigned attend_backward_keys_bytes() {
-  return 2 * (kTileRows + kQueriesAtOnce<kWidth>)*sizeof(TileRow<kWidth>) + 2 * kQueriesAtOnce<kWidth> * sizeof(float);
+  return 2 * (kTileRows + kQueryTileRows<kWidth>)*sizeof(TileRow<kWidth>) + 2 * kQueryTileRows<kWidth> * sizeof(float);
 }
 
 /// Scores here are transposed: a warp's rows are keys, its columns queries.
 template <class E, int kWidth>
 __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const AttentionBackward a, bool aligned) {
-  constexpr int kQueries = kQueriesAtOnce<kWidth>;
+  constexpr int kQueries = kQueryTileRows<kWidth>;
   const AttentionShape& s = a.shape;
   auto* keys = shared_memory<TileRow<kWidth>>();
   TileRow<kWidth>*values = keys + kTileRows, *queries = values + kTileRows, *from = queries + kQueries;
@@ -108,13 +108,13 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
   const int64_t first = blockIdx.x % tiles * kTileRows, first_head = blockIdx.x / tiles * group;
   const HeadBackward<E> shared_head(a, first_head, aligned);
   shared_head.template load_keys<kWidth, kTileRows>(keys, values, first);
-  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const int own_row = static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows;
   const float scale = score_scale(s);
   Sums of_keys[kWidth / 8] = {}, of_values[kWidth / 8] = {};
   for (int64_t i = 0; i < group; ++i) {
     const HeadBackward<E> head(a, first_head + i, aligned);
     for (int64_t query = first; query < s.sequence; query += kQueries) {
-      const int count = rows_there(query, s.sequence, kQueries);
+      const int count = valid_rows(query, s.sequence, kQueries);
       __syncthreads();  // all have done with the tiles before
       head.template load_queries<kWidth, kQueries>(queries, from, query);
       for (int q = static_cast<int>(threadIdx.x); q < count; q += kTileThreads) {
@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles_backward_keys(const
     }
   }
   auto* to = static_cast<uint16_t*>(a.to.data);
-  const HeadRowsAt own = shared_head.rows(first, kTileRows);
-  put_rows<E, kWidth>(to + shared_head.at.key(s, first), own, of_keys, {scale, scale});
-  put_rows<E, kWidth>(to + shared_head.at.value(s, first), own, of_values, {1.0f, 1.0f});
+  const HeadRowsView own = shared_head.rows(first, kTileRows);
+  store_rows<E, kWidth>(to + shared_head.at.key(s, first), own, of_keys, {scale, scale});
+  store_rows<E, kWidth>(to + shared_head.at.value(s, first), own, of_values, {1.0f, 1.0f});
 }
 
 }  // namespace aliquot::cuda

@@ -49,7 +49,7 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
   require_possible(s);
   if (!takes_tiles(s, a.qkv.type)) {
     return as_element(a.qkv.type, [&]<class E>(E) {
-      start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanes), attend_rows<E>, a);
+      start_kernel(stream, "attention", launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp), attend_rows<E>, a);
     });
   }
   as_tiles(a.qkv.type, s.head_width, [&]<class E>(E, auto width) {
@@ -61,13 +61,13 @@ void attention_forward(Stream& stream, const AttentionForward& a) {
 void attention_backward(Stream& stream, const AttentionBackward& a) {
   const AttentionShape& s = a.shape;
   require_possible(s);
-  const Grid rows = launch_grid(s.batch * s.heads * s.sequence * kLanes);
+  const Grid rows = launch_grid(s.batch * s.heads * s.sequence * kLanesPerWarp);
   const bool aligned = aligned_to_packs(s, a.qkv.data);
   as_element(a.qkv.type, [&]<class E>(E) { start_kernel(stream, "attention deltas", rows, sum_deltas<E>, a); });
   if (!takes_tiles(s, a.qkv.type)) {
     return as_element(a.qkv.type, [&]<class E>(E) {
       start_kernel(stream, "attention queries", rows, attend_rows_backward_queries<E>, a);
-      start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanes),
+      start_kernel(stream, "attention keys", launch_grid(s.batch * s.kv_heads * s.sequence * kLanesPerWarp),
                    attend_rows_backward_keys<E>, a);
     });
   }

@@ -45,16 +45,16 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
   const int64_t tiles = (s.sequence + kTileRows - 1) / kTileRows;
   // Those with the most keys first.
   const int64_t tile = tiles - 1 - blockIdx.x % tiles, head = blockIdx.x / tiles, first = tile * kTileRows;
-  const HeadPlace at(s, head);
+  const HeadOffsets at(s, head);
   const auto* qkv = static_cast<const uint16_t*>(a.qkv.data);
-  const int width = static_cast<int>(s.head_width), count = rows_there(first, s.sequence, kTileRows);
+  const int width = static_cast<int>(s.head_width), count = valid_rows(first, s.sequence, kTileRows);
   load_tile<E, kWidth, kTileRows>(queries, qkv + at.query(s, first), {s.stride(), count, width, aligned});
-  const int own_row = static_cast<int>(threadIdx.x) / kLanes * kWarpRows;
+  const int own_row = static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows;
   const float scale = score_scale(s) * kLog2E;
   Sums sums[kWidth / 8] = {};
   RunningSoftmax softmax;
   for (int64_t key = 0; key <= first; key += kTileRows) {
-    const HeadRowsAt there{s.stride(), rows_there(key, s.sequence, kTileRows), width, aligned};
+    const HeadRowsView there{s.stride(), valid_rows(key, s.sequence, kTileRows), width, aligned};
     __syncthreads();  // all have done with the tiles before
     load_tile<E, kWidth, kTileRows>(keys, qkv + at.key(s, key), there);
     load_tile<E, kWidth, kTileRows>(values, qkv + at.value(s, key), there);
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kTileThreads) attend_tiles(const AttentionForw
     }
     add_weighted_rows<E, kWidth, kTileRows>(sums, scores, values);
   }
-  put_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + at.output(s, first), {s.width(), count, width, false}, sums,
-                      {1.0f / softmax.total[0], 1.0f / softmax.total[1]});
+  store_rows<E, kWidth>(static_cast<uint16_t*>(a.to.data) + at.output(s, first), {s.width(), count, width, false}, sums,
+                        {1.0f / softmax.total[0], 1.0f / softmax.total[1]});
   for (int half = 0; half < 2; ++half) {
     const int row = row_of(2 * half);
     if (warp_lane() % 4 == 0 && row < count) {

@@ -11,10 +11,10 @@ namespace aliquot::cuda {
 __device__ inline float score_scale(const AttentionShape& s) { return 1.0f / sqrtf(static_cast<float>(s.head_width)); }
 
 /// One head of one sequence: `head` counts through the batch. Elements of qkv, or of the output.
-struct HeadPlace {
+struct HeadOffsets {
   int64_t first_row, own_head, kv_head;
 
-  __device__ HeadPlace(const AttentionShape& s, int64_t head)
+  __device__ HeadOffsets(const AttentionShape& s, int64_t head)
       : first_row(head / s.heads * s.sequence), own_head(head % s.heads), kv_head(own_head / (s.heads / s.kv_heads)) {}
   __device__ int64_t query(const AttentionShape& s, int64_t row) const {
     return (first_row + row) * s.stride() + own_head * s.head_width;

@@ -9,25 +9,25 @@
 namespace aliquot::cuda {
 
 /// Of a head's row, a lane has elements lane, lane + 32, ...
-inline constexpr int kLaneParts = static_cast<int>(kWidestHead) / kLanes;
+inline constexpr int kElementsPerLane = static_cast<int>(kWidestHead) / kLanesPerWarp;
 
-struct LaneRow {
-  float part[kLaneParts] = {};
+struct WarpRow {
+  float part[kElementsPerLane] = {};
 
   __device__ void scale(float factor) {
     for (float& p : part) p *= factor;
   }
   template <class E>
   __device__ void add(float factor, const typename E::Storage* row, int64_t width) {
-    for (int k = 0; k < kLaneParts; ++k) {
-      const int64_t c = warp_lane() + k * kLanes;
+    for (int k = 0; k < kElementsPerLane; ++k) {
+      const int64_t c = warp_lane() + k * kLanesPerWarp;
       if (c < width) part[k] += factor * E::load(row[c]);
     }
   }
   template <class E>
   __device__ void put(typename E::Storage* row, int64_t width, float factor) const {
-    for (int k = 0; k < kLaneParts; ++k) {
-      const int64_t c = warp_lane() + k * kLanes;
+    for (int k = 0; k < kElementsPerLane; ++k) {
+      const int64_t c = warp_lane() + k * kLanesPerWarp;
       if (c < width) row[c] = E::store(part[k] * factor);
     }
   }
@@ -45,12 +45,12 @@ __global__ void attend_rows(const AttentionForward a) {
   const AttentionShape& s = a.shape;
   const auto* qkv = static_cast<const typename E::Storage*>(a.qkv.data);
   for (int64_t i = launch_warp(); i < s.batch * s.heads * s.sequence; i += launch_warp_stride()) {
-    const HeadPlace at(s, i / s.sequence);
+    const HeadOffsets at(s, i / s.sequence);
     const int64_t query = i % s.sequence;
     const typename E::Storage* q = qkv + at.query(s, query);
-    LaneRow sum;
+    WarpRow sum;
     float most = -INFINITY, total = 0.0f;
-    for (int64_t first = 0; first <= query; first += kLanes) {
+    for (int64_t first = 0; first <= query; first += kLanesPerWarp) {
       const int64_t key = first + warp_lane();
       const float score = key <= query ? dot<E, E>(q, qkv + at.key(s, key), s.head_width) * score_scale(s) : -INFINITY;
       const float now = fmaxf(most, max_of_lanes(score));
@@ -58,7 +58,7 @@ __global__ void attend_rows(const AttentionForward a) {
       total = total * before + sum_of_lanes(probability);
       most = now;
       sum.scale(before);
-      for (int j = 0; j < kLanes; ++j) {
+      for (int j = 0; j < kLanesPerWarp; ++j) {
         const float p = __shfl_sync(0xffffffffu, probability, j);
         if (first + j <= query) sum.add<E>(p, qkv + at.value(s, first + j), s.head_width);
       }
@@ -74,9 +74,10 @@ __global__ void sum_deltas(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
   const auto* output = static_cast<const typename E::Storage*>(a.output.data);
   for (int64_t i = launch_warp(); i < s.batch * s.heads * s.sequence; i += launch_warp_stride()) {
-    const int64_t row = HeadPlace(s, i / s.sequence).output(s, i % s.sequence);
+    const int64_t row = HeadOffsets(s, i / s.sequence).output(s, i % s.sequence);
     float sum = 0.0f;
-    for (int64_t c = warp_lane(); c < s.head_width; c += kLanes) sum += E::load(output[row + c]) * a.from[row + c];
+    for (int64_t c = warp_lane(); c < s.head_width; c += kLanesPerWarp)
+      sum += E::load(output[row + c]) * a.from[row + c];
     sum = sum_of_lanes(sum);
     if (warp_lane() == 0) a.scratch[i] = sum;
   }
@@ -88,12 +89,12 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
   const AttentionShape& s = a.shape;
   const auto* qkv = static_cast<const typename E::Storage*>(a.qkv.data);
   for (int64_t i = launch_warp(); i < s.batch * s.heads * s.sequence; i += launch_warp_stride()) {
-    const HeadPlace at(s, i / s.sequence);
+    const HeadOffsets at(s, i / s.sequence);
     const int64_t query = i % s.sequence;
     const typename E::Storage* q = qkv + at.query(s, query);
     const float* from = a.from + at.output(s, query);
-    LaneRow sum;
-    for (int64_t first = 0; first <= query; first += kLanes) {
+    WarpRow sum;
+    for (int64_t first = 0; first <= query; first += kLanesPerWarp) {
       const int64_t key = first + warp_lane();
       float gradient = 0.0f;
       if (key <= query) {
@@ -101,7 +102,7 @@ __global__ void attend_rows_backward_queries(const AttentionBackward a) {
         const float of_value = dot<Fp32Element, E>(from, qkv + at.value(s, key), s.head_width);
         gradient = expf(score - a.log_sums[i]) * (of_value - a.scratch[i]);
       }
-      for (int j = 0; j < kLanes; ++j) {
+      for (int j = 0; j < kLanesPerWarp; ++j) {
         const float g = __shfl_sync(0xffffffffu, gradient, j);
         if (first + j <= query) sum.add<E>(g, qkv + at.key(s, first + j), s.head_width);
       }
@@ -118,11 +119,11 @@ __global__ void attend_rows_backward_keys(const AttentionBackward a) {
   const int64_t group = s.heads / s.kv_heads;
   for (int64_t i = launch_warp(); i < s.batch * s.kv_heads * s.sequence; i += launch_warp_stride()) {
     const int64_t key = i % s.sequence, first_head = i / s.sequence * group;
-    const HeadPlace own(s, first_head);
-    LaneRow of_key, of_value;
+    const HeadOffsets own(s, first_head);
+    WarpRow of_key, of_value;
     for (int64_t head = first_head; head < first_head + group; ++head) {
-      const HeadPlace at(s, head);
-      for (int64_t first = key; first < s.sequence; first += kLanes) {
+      const HeadOffsets at(s, head);
+      for (int64_t first = key; first < s.sequence; first += kLanesPerWarp) {
         const int64_t query = first + warp_lane();
         float probability = 0.0f, gradient = 0.0f;
         if (query < s.sequence) {
@@ -132,7 +133,7 @@ __global__ void attend_rows_backward_keys(const AttentionBackward a) {
           const float of_this = dot<Fp32Element, E>(a.from + at.output(s, query), qkv + at.value(s, key), s.head_width);
           gradient = probability * (of_this - a.scratch[place]);
         }
-        for (int j = 0; j < kLanes; ++j) {
+        for (int j = 0; j < kLanesPerWarp; ++j) {
           const float p = __shfl_sync(0xffffffffu, probability, j), g = __shfl_sync(0xffffffffu, gradient, j);
           if (first + j >= s.sequence) continue;
           of_value.add<Fp32Element>(p, a.from + at.output(s, first + j), s.head_width);

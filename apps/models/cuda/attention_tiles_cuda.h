@@ -11,7 +11,7 @@
 namespace aliquot::cuda {
 
 inline constexpr int kTileRows = 64, kTileThreads = 128, kWarpRows = 16;
-static_assert(kTileThreads / kLanes * kWarpRows == kTileRows);
+static_assert(kTileThreads / kLanesPerWarp * kWarpRows == kTileRows);
 inline constexpr float kLog2E = 1.44269504f;
 
 /// A row in shared memory; eight elements more than it has, so that eight rows lie in different banks.
@@ -19,7 +19,7 @@ template <int kWidth>
 using TileRow = uint16_t[kWidth + 8];
 
 /// Rows of a head in global memory, from the tile's first on: `count` of them there, `width` elements each.
-struct HeadRowsAt {
+struct HeadRowsView {
   int64_t stride;
   int count, width;
   bool aligned;  // to eight elements, from row to row
@@ -27,7 +27,7 @@ struct HeadRowsAt {
 
 /// What is not there reads as zero.
 template <class E, int kWidth, int kRows>
-__device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadRowsAt& at) {
+__device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadRowsView& at) {
   constexpr int kPacks = kWidth / 8;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kPacks; i += kTileThreads) {
     const int row = i / kPacks, column = i % kPacks * 8;
@@ -46,7 +46,7 @@ __device__ void load_tile(TileRow<kWidth>* to, const uint16_t* from, const HeadR
 
 /// The same of fp32, rounded.
 template <class E, int kWidth, int kRows>
-__device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsAt& at) {
+__device__ void load_tile(TileRow<kWidth>* to, const float* from, const HeadRowsView& at) {
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kWidth; i += kTileThreads) {
     const int row = i / kWidth, column = i % kWidth;
     const bool there = row < at.count && column < at.width;
@@ -120,7 +120,7 @@ __device__ void add_weighted_rows(Sums (&sums)[kWidth / 8], const Sums (&weights
 
 /// The row and the column, within the tiles, of element i of the n-th Sums of a warp's product.
 __device__ inline int row_of(int i) {
-  return static_cast<int>(threadIdx.x) / kLanes * kWarpRows + warp_lane() / 4 + i / 2 * 8;
+  return static_cast<int>(threadIdx.x) / kLanesPerWarp * kWarpRows + warp_lane() / 4 + i / 2 * 8;
 }
 __device__ inline int column_of(int n, int i) { return 8 * n + 2 * (warp_lane() % 4) + i % 2; }
 
@@ -129,7 +129,8 @@ inline constexpr int kRowLanes = 4;
 
 /// A warp's 16 rows, times a factor a row, to rows of a head.
 template <class E, int kWidth>
-__device__ void put_rows(uint16_t* to, const HeadRowsAt& at, const Sums (&sums)[kWidth / 8], const float (&factor)[2]) {
+__device__ void store_rows(uint16_t* to, const HeadRowsView& at, const Sums (&sums)[kWidth / 8],
+                           const float (&factor)[2]) {
   for (int n = 0; n < kWidth / 8; ++n) {
     for (int i = 0; i < 4; ++i) {
       const int row = row_of(i), column = column_of(n, i);
@@ -138,7 +139,7 @@ __device__ void put_rows(uint16_t* to, const HeadRowsAt& at, const Sums (&sums)[
   }
 }
 
-__device__ inline int rows_there(int64_t first, int64_t sequence, int most) {
+__device__ inline int valid_rows(int64_t first, int64_t sequence, int most) {
   const int64_t left = sequence - first;
   return static_cast<int>(left < most ? left : most);
 }

@@ -114,7 +114,7 @@ __global__ void look_up_rows(float* to, const typename Table::Storage* table, co
 /// One token's rows belong to the thread that finds the first of them, so that they are added in their order.
 template <class Table>
 __global__ void add_rows_of_tokens(typename Table::Storage* table, const float* from, const Embedding a,
-                                   const RowsByToken sorted) {
+                                   const TokenSortedRows sorted) {
   for (int64_t i = launch_thread(); i < a.rows * a.width; i += launch_stride()) {
     const int64_t place = i / a.width, column = i % a.width;
     const int32_t token = sorted.tokens[place];
@@ -201,7 +201,7 @@ void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, fl
   });
 }
 
-void embedding_backward(Stream& stream, const Embedding& a, const RowsByToken& sorted, const float* from,
+void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRows& sorted, const float* from,
                         Values table_gradient, bool add) {
   if (!add) cuda_kernels().fill(stream, table_gradient.data, table_gradient.type, 0.0f, a.entries * a.width);
   as_element(table_gradient.type, [&]<class Table>(Table of) {

@@ -26,10 +26,10 @@ void rotate(Stream& stream, const Rotary& a, Values x);
 
 void embedding_forward(Stream& stream, const Embedding& a, ConstValues table, float* to);
 /// The same rows in the order of their tokens, rows of one token from first to last.
-struct RowsByToken {
+struct TokenSortedRows {
   const int32_t *tokens = nullptr, *rows = nullptr;
 };
-void embedding_backward(Stream& stream, const Embedding& a, const RowsByToken& sorted, const float* from,
+void embedding_backward(Stream& stream, const Embedding& a, const TokenSortedRows& sorted, const float* from,
                         Values table_gradient, bool add);
 void positions_forward(Stream& stream, const Positions& a, ConstValues table, const float* from, float* to);
 void positions_backward(Stream& stream, const Positions& a, const float* from, Values table_gradient, bool add);
@@ -40,13 +40,13 @@ void attention_forward(Stream& stream, const AttentionForward& a);
 void attention_backward(Stream& stream, const AttentionBackward& a);
 
 // What loss_tiles.h asks for.
-void begin_logits(Stream& stream, const RunningRows& rows, int64_t count);
-void take_logits(Stream& stream, const LogitTile& tile, const RunningRows& rows, const int32_t* targets,
-                 float* target_logits);
+void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count);
+void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+                       float* target_logits);
 void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima);
 /// `tile_maxima` may be null: nothing was taken off.
 void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows, const float* tile_maxima);
 /// *sum = the sum over rows, first to last in pairs of pairs, of log_sum + (maximum - target's logit).
-void finish_logits(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);
+void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum);
 
 }  // namespace aliquot::cuda

@@ -8,22 +8,24 @@
 namespace aliquot::cuda {
 namespace {
 
-__global__ void begin_rows(const RunningRows rows, int64_t count) {
+__global__ void begin_rows(const RunningRowStatistics rows, int64_t count) {
   for (int64_t row = launch_thread(); row < count; row += launch_stride()) {
     rows.maxima[row] = -INFINITY;
     rows.sums[row] = 0.0f;
   }
 }
 
-__global__ void take_rows(const LogitTile tile, const RunningRows rows, const int32_t* targets, float* target_logits) {
+__global__ void take_rows(const LogitTile tile, const RunningRowStatistics rows, const int32_t* targets,
+                          float* target_logits) {
   for (int64_t row = launch_warp(); row < tile.rows; row += launch_warp_stride()) {
     const float* x = static_cast<const float*>(tile.logits.data) + row * tile.stride;
     float tile_most = -INFINITY;
-    for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) tile_most = fmaxf(tile_most, x[c]);
+    for (int64_t c = warp_lane(); c < tile.columns; c += kLanesPerWarp) tile_most = fmaxf(tile_most, x[c]);
     tile_most = max_of_lanes(tile_most);
     const float before = rows.maxima[row], most = fmaxf(before, tile_most);
     float sum = 0.0f;
-    for (int64_t c = warp_lane(); c < tile.columns; c += kLanes) sum += x[c] == -INFINITY ? 0.0f : expf(x[c] - most);
+    for (int64_t c = warp_lane(); c < tile.columns; c += kLanesPerWarp)
+      sum += x[c] == -INFINITY ? 0.0f : expf(x[c] - most);
     sum = sum_of_lanes(sum);  // all lanes have read rows.maxima
     if (warp_lane() != 0) continue;
     rows.sums[row] = (rows.sums[row] == 0.0f ? 0.0f : rows.sums[row] * expf(before - most)) + sum;
@@ -79,13 +81,14 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 }  // namespace
 
-void begin_logits(Stream& stream, const RunningRows& rows, int64_t count) {
+void initialize_logits(Stream& stream, const RunningRowStatistics& rows, int64_t count) {
   start_kernel(stream, "begin logits", launch_grid(count), begin_rows, rows, count);
 }
 
-void take_logits(Stream& stream, const LogitTile& tile, const RunningRows& rows, const int32_t* targets,
-                 float* target_logits) {
-  start_kernel(stream, "take logits", launch_grid(tile.rows * kLanes), take_rows, tile, rows, targets, target_logits);
+void accumulate_logits(Stream& stream, const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+                       float* target_logits) {
+  start_kernel(stream, "take logits", launch_grid(tile.rows * kLanesPerWarp), take_rows, tile, rows, targets,
+               target_logits);
 }
 
 void keep_logits(Stream& stream, const LogitTile& to, const LogitTile& made, const float* tile_maxima) {
@@ -102,7 +105,7 @@ void logits_backward(Stream& stream, const LogitTile& tile, const LossRows& rows
   });
 }
 
-void finish_logits(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum) {
+void reduce_loss(Stream& stream, const LossBuffers& buffers, const float* target_logits, int64_t count, double* sum) {
   start_kernel(stream, "finish logits", {1, kFinishThreads}, finish_rows, buffers, target_logits, count, sum);
 }
 

@@ -12,7 +12,7 @@ namespace {
 template <class Term>
 __device__ float sum_of_row(int64_t width, const Term& term) {
   float sum = 0.0f;
-  for (int64_t c = warp_lane(); c < width; c += kLanes) sum += term(c);
+  for (int64_t c = warp_lane(); c < width; c += kLanesPerWarp) sum += term(c);
   return sum_of_lanes(sum);
 }
 
@@ -31,7 +31,7 @@ __global__ void norm_rows(const LayerNormRows a) {
       a.rstd[row] = rstd;
     }
     auto* to = static_cast<typename E::Storage*>(a.to.data) + row * a.width;
-    for (int64_t c = warp_lane(); c < a.width; c += kLanes) {
+    for (int64_t c = warp_lane(); c < a.width; c += kLanesPerWarp) {
       const float normal = (x[c] - mean) * rstd * E::load(weight[c]);
       to[c] = E::store(bias == nullptr ? normal : normal + E::load(bias[c]));
     }
@@ -51,7 +51,7 @@ __global__ void norm_rows_backward(const LayerNormBackwardRows a) {
     const float mean_gradient = a.mean == nullptr ? 0.0f : sum_of_row(a.width, gradient) * scale;
     const float mean_with_normal = sum_of_row(a.width, [&](int64_t c) { return gradient(c) * normal(c); }) * scale;
     float* to = a.to + row * a.width;
-    for (int64_t c = warp_lane(); c < a.width; c += kLanes) {
+    for (int64_t c = warp_lane(); c < a.width; c += kLanesPerWarp) {
       const float dx = (gradient(c) - mean_gradient - normal(c) * mean_with_normal) * rstd;
       to[c] = a.add ? to[c] + dx : dx;
     }
@@ -115,12 +115,12 @@ Grid columns_grid(int64_t width) { return {static_cast<unsigned>((width + kColum
 
 void layer_norm_forward(Stream& stream, const LayerNormRows& a) {
   as_element(a.to.type,
-             [&]<class E>(E) { start_kernel(stream, "norm", launch_grid(a.rows * kLanes), norm_rows<E>, a); });
+             [&]<class E>(E) { start_kernel(stream, "norm", launch_grid(a.rows * kLanesPerWarp), norm_rows<E>, a); });
 }
 
 void layer_norm_backward(Stream& stream, const LayerNormBackwardRows& a) {
   as_element(a.weight.type, [&]<class E>(E) {
-    start_kernel(stream, "norm backward", launch_grid(a.rows * kLanes), norm_rows_backward<E>, a);
+    start_kernel(stream, "norm backward", launch_grid(a.rows * kLanesPerWarp), norm_rows_backward<E>, a);
   });
 }
 

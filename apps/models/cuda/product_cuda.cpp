@@ -24,15 +24,15 @@ void check_products(cublasStatus_t status, const std::string& what) {
 
 /// `destroy`: which of cuBLASLt's functions gives it back.
 template <class Handle, auto destroy>
-struct Destroy {
+struct HandleDeleter {
   void operator()(std::remove_pointer_t<Handle>* handle) const { (cublaslt().*destroy)(handle); }
 };
 template <class Handle, auto destroy>
-using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, destroy>>;
-using OwnedLibrary = Owned<cublasLtHandle_t, &CublasLt::destroy>;
-using OwnedProduct = Owned<cublasLtMatmulDesc_t, &CublasLt::destroy_product>;
-using OwnedLayout = Owned<cublasLtMatrixLayout_t, &CublasLt::destroy_layout>;
-using OwnedPreference = Owned<cublasLtMatmulPreference_t, &CublasLt::destroy_preference>;
+using OwnedHandle = std::unique_ptr<std::remove_pointer_t<Handle>, HandleDeleter<Handle, destroy>>;
+using OwnedLibrary = OwnedHandle<cublasLtHandle_t, &CublasLt::destroy>;
+using OwnedProduct = OwnedHandle<cublasLtMatmulDesc_t, &CublasLt::destroy_product>;
+using OwnedLayout = OwnedHandle<cublasLtMatrixLayout_t, &CublasLt::destroy_layout>;
+using OwnedPreference = OwnedHandle<cublasLtMatmulPreference_t, &CublasLt::destroy_preference>;
 
 cudaDataType_t data_type(DType type) {
   return type == DType::kFloat32 ? CUDA_R_32F : type == DType::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
@@ -83,7 +83,8 @@ void set_transposed(const OwnedProduct& product, cublasLtMatmulDescAttributes_t 
 }
 
 template <class Value>
-void prefer(const OwnedPreference& preference, cublasLtMatmulPreferenceAttributes_t which, Value value) {
+void set_preference_attribute(const OwnedPreference& preference, cublasLtMatmulPreferenceAttributes_t which,
+                              Value value) {
   check_products(cublaslt().set_preference(preference.get(), which, &value, sizeof value), "choosing a product");
 }
 
@@ -91,18 +92,19 @@ OwnedPreference preference_of(const Key& key) {
   cublasLtMatmulPreference_t made = nullptr;
   check_products(cublaslt().create_preference(&made), "choosing a product");
   OwnedPreference preference(made);
-  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGpuProductScratchBytes));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                           static_cast<uint64_t>(kGpuProductScratchBytes));
   // A sum that is cut along the depth is put together in one order, not as parts happen to come.
-  prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[11]));
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key[10]));
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[12]));
-  prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key[12]));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                           static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key[11]));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(key[10]));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(key[12]));
+  set_preference_attribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(key[12]));
   return preference;
 }
 
-std::string in_words(const Product& p) {
+std::string product_text(const Product& p) {
   return "a product of " + std::string(name(p.a.data.type)) + " into " + std::string(name(p.to.type)) + ", " +
          std::to_string(p.rows) + " x " + std::to_string(p.depth) + " x " + std::to_string(p.columns);
 }
@@ -117,14 +119,14 @@ struct CudaProducts::Plan {
   bool found = false;  // cuBLASLt has it
 };
 
-struct CudaProducts::Known {
+struct CudaProducts::PlanCache {
   OwnedLibrary library;
   std::map<Key, Plan> plans;
 };
 
 const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bias) {
   const Key key = key_of(p, bias);
-  const auto [at, is_new] = known_->plans.try_emplace(key);
+  const auto [at, is_new] = plan_cache_->plans.try_emplace(key);
   Plan& plan = at->second;
   if (!is_new) return plan.found ? &plan : nullptr;
   cublasLtMatmulDesc_t made = nullptr;
@@ -142,18 +144,18 @@ const CudaProducts::Plan* CudaProducts::plan_of(const Product& p, ConstValues bi
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   const cublasStatus_t status =
-      cublaslt().find_algorithm(known_->library.get(), plan.product.get(), plan.first.get(), plan.second.get(),
+      cublaslt().find_algorithm(plan_cache_->library.get(), plan.product.get(), plan.first.get(), plan.second.get(),
                                 plan.to.get(), plan.to.get(), preference_of(key).get(), 1, &found, &count);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, in_words(p));
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_products(status, product_text(p));
   plan.found = status == CUBLAS_STATUS_SUCCESS && count > 0;
   plan.algorithm = found.algo;
   return plan.found ? &plan : nullptr;
 }
 
-CudaProducts::CudaProducts() : known_(std::make_unique<Known>()) {
+CudaProducts::CudaProducts() : plan_cache_(std::make_unique<PlanCache>()) {
   cublasLtHandle_t library = nullptr;
   check_products(cublaslt().create(&library), "starting cuBLASLt");
-  known_->library.reset(library);
+  plan_cache_->library.reset(library);
 }
 
 CudaProducts::~CudaProducts() = default;
@@ -165,15 +167,15 @@ bool CudaProducts::adds_bias(const Product& p, ConstValues bias) {
 void CudaProducts::multiply(Stream& stream, const Product& p, ConstValues bias) {
   const cudaStream_t queue = cuda_stream(stream);
   const Plan* known = plan_of(p, bias);
-  if (known == nullptr) throw UnavailableError(in_words(p) + ": cuBLASLt has none");
+  if (known == nullptr) throw UnavailableError(product_text(p) + ": cuBLASLt has none");
   const Plan& plan = *known;
   if (bias.data != nullptr) set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
   const float factor = p.factor, kept = p.add ? 1.0f : 0.0f;
   check_products(
-      cublaslt().multiply(known_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),
+      cublaslt().multiply(plan_cache_->library.get(), plan.product.get(), &factor, p.b.data.data, plan.first.get(),
                           p.a.data.data, plan.second.get(), &kept, p.to.data, plan.to.get(), p.to.data, plan.to.get(),
                           &plan.algorithm, p.scratch, static_cast<size_t>(kGpuProductScratchBytes), queue),
-      in_words(p));
+      product_text(p));
 }
 
 }  // namespace aliquot

@@ -29,9 +29,9 @@ class CudaProducts {
 
  private:
   struct Plan;
-  struct Known;
+  struct PlanCache;
   const Plan* plan_of(const Product& product, ConstValues bias);
-  std::unique_ptr<Known> known_;
+  std::unique_ptr<PlanCache> plan_cache_;
 };
 
 }  // namespace aliquot

@@ -1,6 +1,6 @@
 #pragma once
 // Tensor cores' products of 16-bit matrices, a warp at a time (PTX mma.m16n8k16 and ldmatrix). For *.cu files; tests put a
-// pretended one in its stead.
+// simulated one in its stead.
 
 #include <cstdint>
 #include <type_traits>

@@ -81,7 +81,7 @@ class ConfigReader {
     return found == json_.end() ? null : *found;
   }
 
-  int64_t whole(std::string_view key, const Json& value, int64_t most) const;
+  int64_t integer(std::string_view key, const Json& value, int64_t most) const;
   int64_t extent(std::string_view key, int64_t most) const;
   int64_t width(std::string_view key) const { return extent(key, kLargestWidth); }
   int64_t width(std::string_view key, int64_t otherwise) const { return value(key).is_null() ? otherwise : width(key); }
@@ -91,7 +91,7 @@ class ConfigReader {
   void check_keys();
   void check_only(const ConfigKey& key, const Json& value) const;
   void check_architectures() const;
-  void refuse_windows() const;
+  void refuse_sliding_windows() const;
   void refuse_other_head_width(const ModelShape& shape) const;
   ModelShape shape() const;
   Rope rope() const;
@@ -103,7 +103,7 @@ class ConfigReader {
   std::vector<std::string> remarks_;
 };
 
-int64_t ConfigReader::whole(std::string_view key, const Json& value, int64_t most) const {
+int64_t ConfigReader::integer(std::string_view key, const Json& value, int64_t most) const {
   const bool is_whole = value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most);
   if (is_whole && value.get<int64_t>() >= 1) return value.get<int64_t>();
   refuse(key, value, fmt::format("expected an integer from 1 to {}", most));
@@ -111,7 +111,7 @@ int64_t ConfigReader::whole(std::string_view key, const Json& value, int64_t mos
 
 int64_t ConfigReader::extent(std::string_view key, int64_t most) const {
   if (!json_.contains(std::string(key))) throw UsageError(fmt::format("{}: {} is missing.", where_, key));
-  return whole(key, value(key), most);
+  return integer(key, value(key), most);
 }
 
 double ConfigReader::real(std::string_view key, const Json& value) const {
@@ -138,7 +138,7 @@ void ConfigReader::check_keys() {
     const ConfigKey* key = find_config_key(family_, name);
     if (key == nullptr) {
       unknown.push_back(shortened(name));
-    } else if (key->use == ConfigKeyUse::kOnly) {
+    } else if (key->use == ConfigKeyUse::kFixed) {
       check_only(*key, value);
     } else if (key->use == ConfigKeyUse::kAlias && value != this->value(key->supported)) {
       refuse(name, value, fmt::format("it contradicts {}, {}", key->supported, text_of(this->value(key->supported))));
@@ -174,7 +174,7 @@ void ConfigReader::check_architectures() const {
 }
 
 /// transformers' Llama has no sliding window, so a file that sets one was made for another model.
-void ConfigReader::refuse_windows() const {
+void ConfigReader::refuse_sliding_windows() const {
   const Json &window = value("sliding_window"), &layers = value("layer_types");
   if (!window.is_null() && flag("use_sliding_window", true))
     refuse("sliding_window", window, "not supported (only null, or use_sliding_window false)");
@@ -211,7 +211,7 @@ ModelShape ConfigReader::shape() const {
     if (!shape.tied) refuse("tie_word_embeddings", false, "not supported (only true)");
     return shape;
   }
-  refuse_windows();
+  refuse_sliding_windows();
   refuse_other_head_width(shape);
   shape.rope = rope();
   return shape;
@@ -271,7 +271,7 @@ Rope ConfigReader::llama3(std::string_view key, const Json& scaling, double thet
   if (!outer.is_null() && !inner.is_null() && outer != inner)
     refuse(context, outer, fmt::format("it contradicts {}, {}", key, text_of(scaling)));
   const Json& given = inner.is_null() ? outer : inner;
-  rope.original_context = whole(fmt::format("{}.{}", key, context), given, kLargestCount);
+  rope.original_context = integer(fmt::format("{}.{}", key, context), given, kLargestCount);
   return rope;
 }
 

@@ -29,6 +29,6 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where);
 ModelConfig read_model_config(const std::filesystem::path& file);
 
 /// The path of the config.json beside `weights`, which is a folder or a file in it; nothing if it does not exist.
-std::optional<std::filesystem::path> config_beside(const std::filesystem::path& weights);
+std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights);
 
 }  // namespace aliquot

@@ -14,7 +14,7 @@ constexpr int64_t kConfigBytesLimit = int64_t{16} << 20;
 
 }  // namespace
 
-std::optional<std::filesystem::path> config_beside(const std::filesystem::path& weights) {
+std::optional<std::filesystem::path> find_config_near(const std::filesystem::path& weights) {
   std::error_code error;
   const auto config = (std::filesystem::is_directory(weights, error) ? weights : weights.parent_path()) / kConfigFile;
   // A dangling link counts as present, so that reading it fails with an error.

@@ -10,7 +10,7 @@ namespace aliquot {
 
 enum class ConfigKeyUse : uint8_t {
   kRead,     // part of the shape
-  kOnly,     // changes the computation: only the values in `supported` are accepted
+  kFixed,    // changes the computation: only the values in `supported` are accepted
   kDropout,  // changes training only: a value other than 0 is reported, because dropout is not supported
   kPadding,  // a row of the table that transformers does not train: reported where it is set
   kAlias,    // another name of the key in `supported`: refused where it says something else
@@ -20,7 +20,7 @@ enum class ConfigKeyUse : uint8_t {
 struct ConfigKey {
   std::string_view name;
   ConfigKeyUse use;
-  std::string_view supported = {};  // kOnly: JSON values, separated by spaces; kAlias: a key
+  std::string_view supported = {};  // kFixed: JSON values, separated by spaces; kAlias: a key
 };
 
 /// A model type of transformers.

@@ -112,7 +112,7 @@ std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters) {
   return gpt2 ? gpt2 : llama_shape_of(parameters);
 }
 
-const ModelShape* preset_like(const ModelShape& shape) {
+const ModelShape* find_similar_preset(const ModelShape& shape) {
   for (const ModelPreset& preset : model_presets()) {
     const ModelShape& known = preset.shape;
     if (known.family == shape.family && known.layers == shape.layers && known.width == shape.width) return &known;

@@ -20,7 +20,7 @@ using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 std::optional<ModelShape> shape_of(std::span<const NamedShape> parameters);
 
 /// The preset of that family, that many layers and that width; null if there is none.
-const ModelShape* preset_like(const ModelShape& shape);
+const ModelShape* find_similar_preset(const ModelShape& shape);
 
 /// The text of config.json, which parse_model_config() reads back to the same shape. `type` is "float32", "bfloat16" or
 /// "float16".

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "apps/models/layers/attention_heads.h"
-#include "apps/models/layers/parts.h"
+#include "apps/models/layers/work_time.h"
 #include "kernels/gemm/product.h"
 #include "kernels/system/parallel.h"
 
@@ -43,14 +43,14 @@ ScoreStrip strip_at(const AttentionShape& s, float* scores, int64_t first_query)
 
 // scores = queries x keys^T / sqrt(head_width).
 void compute_scores(const AttentionShape& s, const HeadRows& queries, const HeadRows& keys, const ScoreStrip& strip) {
-  multiply_here({.a = {queries.row(strip.first_query), queries.stride},
-                 .b = {keys.data, keys.stride, true},
-                 .to = strip.scores,
-                 .to_stride = strip.stride,
-                 .rows = strip.rows,
-                 .columns = strip.keys,
-                 .depth = s.head_width,
-                 .factor = score_scale(s)});
+  multiply_on_calling_thread({.a = {queries.row(strip.first_query), queries.stride},
+                              .b = {keys.data, keys.stride, true},
+                              .to = strip.scores,
+                              .to_stride = strip.stride,
+                              .rows = strip.rows,
+                              .columns = strip.keys,
+                              .depth = s.head_width,
+                              .factor = score_scale(s)});
 }
 
 struct ForwardHead {
@@ -64,13 +64,13 @@ void forward_strip(const AttentionShape& s, const ForwardHead& head, const Score
   row_loops().softmax(strip, head.log_sums + strip.first_query);
   const bool in_place = head.to.type == DType::kFloat32;
   const Values to = head.to.from(strip.first_query * s.width());
-  multiply_here({.a = {strip.scores, strip.stride},
-                 .b = {head.values.data, head.values.stride},
-                 .to = in_place ? to.fp32() : scratch,
-                 .to_stride = in_place ? s.width() : s.head_width,
-                 .rows = strip.rows,
-                 .columns = s.head_width,
-                 .depth = strip.keys});
+  multiply_on_calling_thread({.a = {strip.scores, strip.stride},
+                              .b = {head.values.data, head.values.stride},
+                              .to = in_place ? to.fp32() : scratch,
+                              .to_stride = in_place ? s.width() : s.head_width,
+                              .rows = strip.rows,
+                              .columns = s.head_width,
+                              .depth = strip.keys});
   for (int64_t row = 0; !in_place && row < strip.rows; ++row) {
     row_loops().convert(to.from(row * s.width()), scratch + row * s.head_width, s.head_width);
   }
@@ -103,37 +103,37 @@ struct BackwardHead {
 void backward_keys_and_values(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip,
                               const float* d_scores) {
   const bool add = !head.is_first || strip.keys < s.sequence;
-  multiply_here({.a = {d_scores, strip.stride, true},
-                 .b = {head.queries.row(strip.first_query), head.queries.stride},
-                 .to = head.d_keys.data,
-                 .to_stride = head.d_keys.stride,
-                 .rows = strip.keys,
-                 .columns = s.head_width,
-                 .depth = strip.rows,
-                 .factor = score_scale(s),
-                 .add = add});
-  multiply_here({.a = {strip.scores, strip.stride, true},
-                 .b = {head.from + strip.first_query * s.width(), s.width()},
-                 .to = head.d_values.data,
-                 .to_stride = head.d_values.stride,
-                 .rows = strip.keys,
-                 .columns = s.head_width,
-                 .depth = strip.rows,
-                 .add = add});
+  multiply_on_calling_thread({.a = {d_scores, strip.stride, true},
+                              .b = {head.queries.row(strip.first_query), head.queries.stride},
+                              .to = head.d_keys.data,
+                              .to_stride = head.d_keys.stride,
+                              .rows = strip.keys,
+                              .columns = s.head_width,
+                              .depth = strip.rows,
+                              .factor = score_scale(s),
+                              .add = add});
+  multiply_on_calling_thread({.a = {strip.scores, strip.stride, true},
+                              .b = {head.from + strip.first_query * s.width(), s.width()},
+                              .to = head.d_values.data,
+                              .to_stride = head.d_values.stride,
+                              .rows = strip.keys,
+                              .columns = s.head_width,
+                              .depth = strip.rows,
+                              .add = add});
 }
 
 // Scores become their gradients, in d_scores.
 void backward_scores(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
   const float* from = head.from + strip.first_query * s.width();
   compute_scores(s, head.queries, head.keys, strip);
-  row_loops().softmax_again(strip, head.log_sums + strip.first_query);
-  multiply_here({.a = {from, s.width()},
-                 .b = {head.values.data, head.values.stride, true},
-                 .to = d_scores,
-                 .to_stride = strip.stride,
-                 .rows = strip.rows,
-                 .columns = strip.keys,
-                 .depth = s.head_width});
+  row_loops().recompute_softmax(strip, head.log_sums + strip.first_query);
+  multiply_on_calling_thread({.a = {from, s.width()},
+                              .b = {head.values.data, head.values.stride, true},
+                              .to = d_scores,
+                              .to_stride = strip.stride,
+                              .rows = strip.rows,
+                              .columns = strip.keys,
+                              .depth = s.head_width});
   float deltas[kAttentionQueries];  // sum of probability x gradient, which is output x its gradient
   for (int64_t row = 0; row < strip.rows; ++row) {
     const ConstValues output = head.output.from((strip.first_query + row) * s.width());
@@ -144,14 +144,14 @@ void backward_scores(const AttentionShape& s, const BackwardHead& head, const Sc
 
 void backward_strip(const AttentionShape& s, const BackwardHead& head, const ScoreStrip& strip, float* d_scores) {
   backward_scores(s, head, strip, d_scores);
-  multiply_here({.a = {d_scores, strip.stride},
-                 .b = {head.keys.data, head.keys.stride},
-                 .to = head.d_queries.row(strip.first_query),
-                 .to_stride = head.d_queries.stride,
-                 .rows = strip.rows,
-                 .columns = s.head_width,
-                 .depth = strip.keys,
-                 .factor = score_scale(s)});
+  multiply_on_calling_thread({.a = {d_scores, strip.stride},
+                              .b = {head.keys.data, head.keys.stride},
+                              .to = head.d_queries.row(strip.first_query),
+                              .to_stride = head.d_queries.stride,
+                              .rows = strip.rows,
+                              .columns = s.head_width,
+                              .depth = strip.keys,
+                              .factor = score_scale(s)});
   backward_keys_and_values(s, head, strip, d_scores);
 }
 
@@ -188,7 +188,7 @@ int64_t attention_scratch_elements(const AttentionShape& shape, DType type) {
 }
 
 void attention_forward(ThreadPool& pool, const AttentionForward& a) {
-  const TimedPart timed(Part::kAttention);
+  const ScopedWorkTimer timed(WorkKind::kAttention);
   const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
   for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
     forward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));
@@ -196,7 +196,7 @@ void attention_forward(ThreadPool& pool, const AttentionForward& a) {
 }
 
 void attention_backward(ThreadPool& pool, const AttentionBackward& a) {
-  const TimedPart timed(Part::kAttention);
+  const ScopedWorkTimer timed(WorkKind::kAttention);
   const int64_t elements = attention_scratch_elements(a.shape, a.qkv.type);
   for_tasks(pool, a.shape.batch * a.shape.kv_heads, [&](int64_t task, int64_t part) {
     backward_group(a, group_of(a.shape, task), AttentionScratch(a.shape, a.scratch + part * elements));

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "apps/models/layers/linear_products.h"
-#include "apps/models/layers/parts.h"
+#include "apps/models/layers/work_time.h"
 #include "kernels/gemm/product.h"
 #include "kernels/system/parallel.h"
 
@@ -31,7 +31,7 @@ void for_columns(ThreadPool& pool, int64_t width, Body&& body) {
 }  // namespace
 
 void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
     LayerNormRows part = a;
     part.x += begin * a.width;
@@ -44,7 +44,7 @@ void layer_norm_forward(ThreadPool& pool, const LayerNormRows& a) {
 }
 
 void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, a.rows, [&](int64_t begin, int64_t end) {
     LayerNormBackwardRows part = a;
     part.x += begin * a.width;
@@ -58,7 +58,7 @@ void layer_norm_backward(ThreadPool& pool, const LayerNormBackwardRows& a) {
 }
 
 void layer_norm_backward_weights(ThreadPool& pool, const LayerNormWeightColumns& a) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, a.width, [&](int64_t begin, int64_t end) {
     LayerNormWeightColumns part = a;
     part.begin = begin;
@@ -71,7 +71,7 @@ namespace {
 
 // What is added to a product goes first, so that its sum is rounded once.
 void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Values to) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, l.rows, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * l.outputs;
     row_loops().add_bias(
@@ -82,57 +82,57 @@ void begin_linear(ThreadPool& pool, const Linear& l, const float* residual, Valu
 }  // namespace
 
 void linear_forward(ThreadPool& pool, const Linear& l, ConstValues x, const float* residual, Values to) {
-  const TimedPart timed(Part::kProducts);
+  const ScopedWorkTimer timed(WorkKind::kProducts);
   const bool starts = l.bias.data != nullptr || residual != nullptr;
   if (starts) begin_linear(pool, l, residual, to);
   multiply(pool, forward_product(l, x, to, starts));
 }
 
 void linear_backward_input(ThreadPool& pool, const Linear& l, ConstValues from, Values to, bool add) {
-  const TimedPart timed(Part::kProducts);
+  const ScopedWorkTimer timed(WorkKind::kProducts);
   multiply(pool, input_product(l, from, to, add));
 }
 
 void linear_backward_weights(ThreadPool& pool, const Linear& l, ConstValues x, ConstValues from,
                              const LinearGradients& to) {
-  const TimedPart timed(Part::kProducts);
+  const ScopedWorkTimer timed(WorkKind::kProducts);
   multiply(pool, weight_product(l, x, from, to));
   if (to.bias.data == nullptr) return;
-  const TimedPart sums(Part::kElementwise);
+  const ScopedWorkTimer sums(WorkKind::kElementwise);
   for_columns(pool, l.outputs, [&](int64_t begin, int64_t end) {
     row_loops().sum_columns({to.bias, from, l.rows, l.outputs, begin, end, to.add});
   });
 }
 
 void gelu_forward(ThreadPool& pool, Values to, ConstValues x, int64_t count) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, count,
               [&](int64_t begin, int64_t end) { row_loops().gelu(to.from(begin), x.from(begin), end - begin); });
 }
 
 void gelu_backward(ThreadPool& pool, Values gradient, ConstValues x, int64_t count) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, count, [&](int64_t begin, int64_t end) {
     row_loops().gelu_backward(gradient.from(begin), x.from(begin), end - begin);
   });
 }
 
 void gated_forward(ThreadPool& pool, Values to, const GatedElements& a) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
     row_loops().gated(to.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
   });
 }
 
 void gated_backward(ThreadPool& pool, ConstValues from, const GatedElements& a) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, a.count, [&](int64_t begin, int64_t end) {
     row_loops().gated_backward(from.from(begin), {a.gate.from(begin), a.up.from(begin), end - begin});
   });
 }
 
 void rotate(ThreadPool& pool, const Rotary& r, Values x) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   const int64_t half = r.head_width / 2;
   for_rows(pool, r.batch * r.sequence, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -146,13 +146,13 @@ void rotate(ThreadPool& pool, const Rotary& r, Values x) {
 }
 
 void convert(ThreadPool& pool, Values to, ConstValues from, int64_t count) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_columns(pool, count,
               [&](int64_t begin, int64_t end) { row_loops().convert(to.from(begin), from.from(begin), end - begin); });
 }
 
 void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, float* to) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, e.rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       row_loops().convert(to + row * e.width, table.from(e.tokens[row] * e.width), e.width);
@@ -161,7 +161,7 @@ void embedding_forward(ThreadPool& pool, const Embedding& e, ConstValues table, 
 }
 
 void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from, Values table_gradient, bool add) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, add ? 0 : e.entries, [&](int64_t begin, int64_t end) {
     const Values to = table_gradient.from(begin * e.width);
     std::memset(to.data, 0, static_cast<size_t>((end - begin) * e.width * element_bytes(to.type)));
@@ -176,7 +176,7 @@ void embedding_backward(ThreadPool& pool, const Embedding& e, const float* from,
 }
 
 void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, const float* from, float* to) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, p.batch * p.sequence, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       std::memcpy(to + row * p.width, from + row * p.width, static_cast<size_t>(p.width) * sizeof(float));
@@ -186,7 +186,7 @@ void positions_forward(ThreadPool& pool, const Positions& p, ConstValues table, 
 }
 
 void positions_backward(ThreadPool& pool, const Positions& p, const float* from, Values table_gradient, bool add) {
-  const TimedPart timed(Part::kElementwise);
+  const ScopedWorkTimer timed(WorkKind::kElementwise);
   for_rows(pool, add ? p.sequence : p.context, [&](int64_t begin, int64_t end) {
     for (int64_t position = begin; position < end; ++position) {
       const Values to = table_gradient.from(position * p.width);

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "apps/models/layers/loss_tiles.h"
-#include "apps/models/layers/parts.h"
 #include "apps/models/layers/row_loops.h"
+#include "apps/models/layers/work_time.h"
 #include "kernels/gemm/product.h"
 #include "kernels/system/parallel.h"
 
@@ -34,14 +34,15 @@ struct HostLogitLoops {
 
   void multiply(const Product& product) const { aliquot::multiply(pool, product); }
 
-  void begin(const RunningRows& running, int64_t rows) const {
+  void begin(const RunningRowStatistics& running, int64_t rows) const {
     std::fill_n(running.maxima, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(running.sums, rows, 0.0f);
   }
 
-  void take(const LogitTile& tile, const RunningRows& rows, const int32_t* targets, float* target_logits) const {
+  void take(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+            float* target_logits) const {
     for_rows(pool, tile.rows, [&](int64_t begin, int64_t end) {
-      row_loops().take_logits(
+      row_loops().accumulate_logits(
           rows_of(tile, begin, end),
           {rows.maxima + begin, rows.sums + begin, rows.tile_maxima == nullptr ? nullptr : rows.tile_maxima + begin});
       for (int64_t row = begin; row < end; ++row) {
@@ -81,15 +82,15 @@ struct HostLogitLoops {
 }  // namespace
 
 double loss_forward(ThreadPool& pool, const LossForward& a) {
-  const TimedPart timed(Part::kLoss);
+  const ScopedWorkTimer timed(WorkKind::kLoss);
   double loss = 0;
-  loss_forward_in_tiles(HostLogitLoops{pool, nullptr, &loss}, a);
+  tiled_loss_forward(HostLogitLoops{pool, nullptr, &loss}, a);
   return loss;
 }
 
 void loss_backward(ThreadPool& pool, const LossBackward& a) {
-  const TimedPart timed(Part::kLoss);
-  loss_backward_in_tiles(HostLogitLoops{pool, a.buffers.scratch, nullptr}, a);
+  const ScopedWorkTimer timed(WorkKind::kLoss);
+  tiled_loss_backward(HostLogitLoops{pool, a.buffers.scratch, nullptr}, a);
 }
 
 }  // namespace aliquot

@@ -18,7 +18,7 @@ inline LogitTile logit_tile(const LossShape& s, Values logits, int64_t tile) {
 }
 
 /// Where they are made: in fp32.
-inline LogitTile made_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
+inline LogitTile computed_logit_tile(const LossShape& s, const LossBuffers& buffers, int64_t tile) {
   LogitTile kept = logit_tile(s, buffers.logits, tile);
   if (buffers.logits.type == DType::kFloat32) return kept;
   return {buffers.tile, kept.columns, kept.rows, kept.columns, kept.first_entry};
@@ -44,14 +44,14 @@ inline float* tile_maxima(const LossShape& s, const LossBuffers& buffers, int64_
 /// `loops` has multiply(product), begin(running, rows), take(tile, running, targets, target_logits), keep(to, made,
 /// tile_maxima), backward(tile, loss rows, tile_maxima) and finish(buffers, target_logits, rows).
 template <class Loops>
-void loss_forward_in_tiles(const Loops& loops, const LossForward& a) {
+void tiled_loss_forward(const Loops& loops, const LossForward& a) {
   const LossShape& s = a.shape;
   const LossBuffers& buffers = a.buffers;
-  RunningRows running{buffers.maxima, buffers.scratch};
+  RunningRowStatistics running{buffers.maxima, buffers.scratch};
   float* target_logits = buffers.scratch + s.rows;
   loops.begin(running, s.rows);
   for (int64_t t = 0; t < s.tile_count(); ++t) {
-    const LogitTile made = made_logit_tile(s, buffers, t);
+    const LogitTile made = computed_logit_tile(s, buffers, t);
     loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
     running.tile_maxima = tile_maxima(s, buffers, t);
     loops.take(made, running, a.targets, target_logits);
@@ -63,14 +63,14 @@ void loss_forward_in_tiles(const Loops& loops, const LossForward& a) {
 }
 
 template <class Loops>
-void loss_backward_in_tiles(const Loops& loops, const LossBackward& a) {
+void tiled_loss_backward(const Loops& loops, const LossBackward& a) {
   const LossShape& s = a.shape;
   const LossBuffers& buffers = a.buffers;
   for (int64_t t = 0; t < s.tile_count(); ++t) {
     const LogitTile tile = logit_tile(s, buffers.logits, t);
     float* maxima = tile_maxima(s, buffers, t);
     if (!s.keep_logits) {
-      const LogitTile made = made_logit_tile(s, buffers, t);
+      const LogitTile made = computed_logit_tile(s, buffers, t);
       loops.multiply(logits_product(s, a.hidden, a.table, made, buffers.product_scratch));
       if (maxima != nullptr) loops.keep(tile, made, maxima);
     }

@@ -6,7 +6,7 @@
 
 namespace aliquot {
 
-double rotary_speed(const ModelShape& shape, int64_t pair) {
+double rotary_frequency(const ModelShape& shape, int64_t pair) {
   const Rope& rope = shape.rope;
   const double speed = std::pow(rope.theta, -2.0 * static_cast<double>(pair) / static_cast<double>(shape.head_width()));
   if (rope.scaling == RopeScaling::kNone) return speed;
@@ -16,11 +16,11 @@ double rotary_speed(const ModelShape& shape, int64_t pair) {
   return speed * (kept + (1 - kept) / rope.factor);
 }
 
-void fill_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {
+void compute_rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) {
   const int64_t half = shape.head_width() / 2;
   for (int64_t pair = 0; pair < half; ++pair) {
     // Each position is the one before, turned once more: in double that is off by 1e-16 a position.
-    const double speed = rotary_speed(shape, pair), step_cosine = std::cos(speed), step_sine = std::sin(speed);
+    const double speed = rotary_frequency(shape, pair), step_cosine = std::cos(speed), step_sine = std::sin(speed);
     double cosine = 1, sine = 0;
     for (int64_t position = 0; position < sequence; ++position) {
       cosines[position * half + pair] = static_cast<float>(cosine);

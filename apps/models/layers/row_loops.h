@@ -77,7 +77,7 @@ struct ColumnSums {
 
 /// What is known of each row while tiles are taken: its maximum and sum of exp(logit - maximum) so far, -infinity and 0
 /// at the start; and the maximum of the last tile taken.
-struct RunningRows {
+struct RunningRowStatistics {
   float *maxima = nullptr, *sums = nullptr;
   float* tile_maxima = nullptr;  // may be null
 };
@@ -125,11 +125,11 @@ struct RowLoops {
   /// Scores become probabilities, zero beyond each query; log_sums[r] = log of the sum of exp(score).
   void (*softmax)(const ScoreStrip&, float* log_sums);
   /// Scores become probabilities again, from the log_sums kept.
-  void (*softmax_again)(const ScoreStrip&, const float* log_sums);
+  void (*recompute_softmax)(const ScoreStrip&, const float* log_sums);
   /// gradients = probabilities * (gradients - deltas[row]), zero beyond each query. `gradients` has the strip's stride.
   void (*softmax_backward)(const ScoreStrip& probabilities, float* gradients, const float* deltas);
   /// Takes a tile, in fp32, into what is known of each row.
-  void (*take_logits)(const LogitTile&, const RunningRows&);
+  void (*accumulate_logits)(const LogitTile&, const RunningRowStatistics&);
   /// to = logits - tile_maxima[row], rounded. In 16 bits that keeps what matters: a logit near the largest is kept nearly
   /// exactly, and one far below it has next to no probability to be wrong about.
   void (*keep_logits)(const LogitTile& to, const float* logits, int64_t logits_stride, const float* tile_maxima);

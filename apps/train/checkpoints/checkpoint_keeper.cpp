@@ -7,7 +7,7 @@
 #include <string>
 
 #include "apps/checkpoints/saved_shape.h"
-#include "apps/say.h"
+#include "apps/console.h"
 #include "checkpoint/save.h"
 #include "kernels/system/machine_memory.h"
 
@@ -15,7 +15,7 @@ namespace aliquot {
 namespace {
 
 // The snapshot may take this part of the memory that the ranks of a node leave free.
-constexpr int64_t kPartOfAvailable = 4;
+constexpr int64_t kMaxAvailableFraction = 4;
 
 std::string on_or_off(bool is_on) { return is_on ? "on" : "off"; }
 
@@ -55,7 +55,7 @@ int64_t snapshot_capacity(const TrainContext& context) {
   for (const FlatSpec& flat : plan.flats) bytes += flat.layout.shard_count() * element_bytes(DType::kFloat32);
   int64_t state_bytes = 0;  // in memory or not
   for (const PlannedBuffer& buffer : plan.schedule.buffers) {
-    const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOptimizerHome;
+    const bool is_state = buffer.role == Role::kOptimizer || buffer.role == Role::kOffloadedOptimizer;
     state_bytes += is_state && buffer.always ? buffer.size_bytes : 0;
   }
   return bytes + (context.options().engine.zero_stage == 0 ? state_bytes / context.world().rank_count() : state_bytes);
@@ -83,7 +83,7 @@ bool saves_in_background(const TrainContext& context) {
         capacity_bytes, kStagingBytes, *options.memory_budget));
   }
   if (options.checkpoint_every == 0) return false;  // the only save comes when training is over
-  fits = fits && capacity_bytes <= available_memory_bytes() / context.node_rank_count() / kPartOfAvailable;
+  fits = fits && capacity_bytes <= available_memory_bytes() / context.node_rank_count() / kMaxAvailableFraction;
   const auto answers = context.world().communicator().gather_objects(fits ? "yes" : "no");
   return std::ranges::all_of(answers, [](const std::string& answer) { return answer == "yes"; });
 }
@@ -115,8 +115,8 @@ State state_to_save(const TrainContext& context, const RunState& run, int64_t da
   state.scalars["model"] = model_name(options);
   state.scalars.merge(shape_scalars(model_shape(options)));
   if (run.spikes) {
-    const SpikeGuard::Seen& seen = run.spikes->seen();
-    state.scalars[kLossesSeen] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
+    const SpikeGuard::Statistics& seen = run.spikes->statistics();
+    state.scalars[kLossStatisticsName] = std::vector<double>{seen.mean, seen.variance, static_cast<double>(seen.count)};
   }
   state.scalars.merge(run_scalars(options, data_tokens));
   return state;
@@ -129,7 +129,7 @@ CheckpointKeeper::CheckpointKeeper(const TrainContext& context, MemoryAudit& aud
     : context_(context), audit_(audit), reporter_(reporter), data_tokens_(data_tokens) {}
 
 void CheckpointKeeper::plan_saving() {
-  if (saves_in_background(context_)) audit_.plan_snapshot(snapshot_capacity(context_));
+  if (saves_in_background(context_)) audit_.add_snapshot_to_plan(snapshot_capacity(context_));
 }
 
 void CheckpointKeeper::prepare_saving() {
@@ -139,7 +139,7 @@ void CheckpointKeeper::prepare_saving() {
   saver_ = std::make_unique<BackgroundSaver>(world.communicator(), *bytes, &world.device().ledger());
 }
 
-bool CheckpointKeeper::is_spoiled(const RunState& state) const {
+bool CheckpointKeeper::has_nonfinite_update(const RunState& state) const {
   return context_.options().engine.update_in_backward && state.not_finite_in_a_row > 0;
 }
 
@@ -147,7 +147,7 @@ void CheckpointKeeper::save(const RunState& run) {
   const TrainOptions& options = context_.options();
   Engine& engine = context_.engine();
   if (options.checkpoint_dir.empty() || saved_step_ == engine.step_count()) return;
-  if (is_spoiled(run)) {
+  if (has_nonfinite_update(run)) {
     reporter_.warning(
         fmt::format("step {} is not saved, the checkpoints before it stand: its weights were updated in backward from "
                     "gradients that are not finite.",
@@ -155,7 +155,7 @@ void CheckpointKeeper::save(const RunState& run) {
     return;
   }
   if (claim_) claim_->renew();
-  const MemoryAudit::InPhase saving(audit_, RunPhase::kSaving);
+  const MemoryAudit::ScopedPhase saving(audit_, RunPhase::kSaving);
   if (options.check_every > 0) check_copies();  // what is saved is not what one rank alone believes
   World& world = context_.world();
   const State state = state_to_save(context_, run, data_tokens_);
@@ -169,28 +169,28 @@ void CheckpointKeeper::save(const RunState& run) {
   if (saver_ != nullptr) {
     saver_->start(state, options.checkpoint_dir, how);
   } else {
-    tell_end([&] { return aliquot::save(state, world.communicator(), options.checkpoint_dir, how); });
+    report_save([&] { return aliquot::save(state, world.communicator(), options.checkpoint_dir, how); });
   }
 }
 
 void CheckpointKeeper::check_copies() {
-  const MemoryAudit::InPhase comparing(audit_, RunPhase::kComparing);
+  const MemoryAudit::ScopedPhase comparing(audit_, RunPhase::kComparingReplicas);
   context_.engine().check_copies();
 }
 
 void CheckpointKeeper::collect() {
   if (saver_ == nullptr) return;
-  const MemoryAudit::InPhase saving(audit_, RunPhase::kSaving);
-  tell_end([&] { return saver_->collect(); });
+  const MemoryAudit::ScopedPhase saving(audit_, RunPhase::kSaving);
+  report_save([&] { return saver_->collect(); });
 }
 
 /// Reports how a save ended. A save that fails during training is a warning: the checkpoint before it stands, and the next
 /// save may succeed.
-void CheckpointKeeper::tell_end(const std::function<std::optional<SaveReport>()>& end) {
+void CheckpointKeeper::report_save(const std::function<std::optional<SaveReport>()>& end) {
   const int64_t step = saved_step_;
   try {
     const std::optional<SaveReport> report = end();
-    if (!report || !context_.leads()) return;
+    if (!report || !context_.is_rank_zero()) return;
     for (const std::string& warning : report->warnings) warn("{}", warning);
   } catch (const CommunicationError&) {
     throw;

@@ -15,8 +15,8 @@
 
 namespace aliquot {
 
-/// Loads where a run starts, and saves where it stands. Holds the claim on --checkpoint-dir from find_start() on. Used by
-/// the rank's own thread; every call but is_spoiled() and is_saving() is collective. Context, audit and reporter outlive it.
+/// Loads where a run starts, and saves where it stands. Holds the claim on --checkpoint-dir from load_initial_state() on. Used by
+/// the rank's own thread; every call but has_nonfinite_update() and is_saving() is collective. Context, audit and reporter outlive it.
 class CheckpointKeeper {
  public:
   /// `data_tokens`: the length of the training data, which checkpoints record.
@@ -28,7 +28,7 @@ class CheckpointKeeper {
   /// Claims --checkpoint-dir and loads what --resume or --init names, if any, into engine and `state`. Returns whether the
   /// run was resumed. Throws UnavailableError where another run holds the directory, UsageError where the checkpoint
   /// does not fit the options, and what load() throws.
-  bool find_start(RunState& state);
+  bool load_initial_state(RunState& state);
   /// Allocates the snapshot that plan_saving() planned.
   void prepare_saving();
 
@@ -41,15 +41,15 @@ class CheckpointKeeper {
   /// Whether this rank's part of a save is still being written beside training. Not collective: ranks end at different times.
   bool is_saving() const { return saver_ != nullptr && !saver_->finished(); }
   /// Whether the weights were updated in backward from gradients that are not finite. Such a step is not saved.
-  bool is_spoiled(const RunState& state) const;
+  bool has_nonfinite_update(const RunState& state) const;
   /// Throws where copies of the same state differ between ranks.
   void check_copies();
 
  private:
   void claim_directory();
   bool resume(RunState& state);
-  void start_from_weights();
-  void tell_end(const std::function<std::optional<SaveReport>()>& end);
+  void load_initial_weights();
+  void report_save(const std::function<std::optional<SaveReport>()>& end);
 
   const TrainContext& context_;
   MemoryAudit& audit_;

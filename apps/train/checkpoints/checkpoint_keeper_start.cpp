@@ -5,7 +5,7 @@
 
 #include "apps/checkpoints/commands.h"
 #include "apps/checkpoints/saved_shape.h"
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/train/checkpoints/checkpoint_keeper.h"
 #include "checkpoint/difference.h"
 #include "checkpoint/find.h"
@@ -38,7 +38,7 @@ std::string some_of(const std::vector<std::string>& names) {
 }
 
 /// Warns of what differs from the saved state.
-void tell_changes(const LoadReport& report) {
+void report_option_changes(const LoadReport& report) {
   const std::string path = report.path.string();
   if (!report.missing.empty()) warn("{} lacks {}; they start as zeros.", path, some_of(report.missing));
   if (!report.converted.empty()) warn("converted from {}: {}", path, fmt::join(report.converted, ", "));
@@ -49,7 +49,7 @@ std::optional<LoadReport> load_to_resume(const TrainContext& context, State& sta
   Communicator& communicator = context.world().communicator();
   try {
     if (options.resume == "auto") return load_newest(state, communicator, options.checkpoint_dir, how);
-    return load(state, communicator, checkpoint_at(options.resume), how);
+    return load(state, communicator, require_checkpoint(options.resume), how);
   } catch (const UsageError& error) {
     throw UsageError(
         fmt::format("--resume {}: {}. Give --model and its shape as they were (aliquot checkpoint show), or "
@@ -75,10 +75,10 @@ void refuse_other_shape(const TrainOptions& options, const State& state, const s
 }
 
 /// Rank 0's, once a run was resumed. `other`: options that differ from those of the run that was saved.
-void tell_resumed(const TrainContext& context, const LoadReport& report, const std::vector<std::string>& other) {
+void report_resumed(const TrainContext& context, const LoadReport& report, const std::vector<std::string>& other) {
   const TrainOptions& options = context.options();
   for (const std::string& refused : report.refused) warn("{}", refused);
-  tell_changes(report);
+  report_option_changes(report);
   if (!report.extra.empty())
     warn("{} has {} besides, which no optimizer here needs.", report.path.string(), some_of(report.extra));
   if (!other.empty()) warn("not as in the run that is resumed, so the result differs: {}", fmt::join(other, ", "));
@@ -88,7 +88,7 @@ void tell_resumed(const TrainContext& context, const LoadReport& report, const s
         "little from that of a run that was not interrupted.",
         option_text(options, "quantize"));
   }
-  if (!options.quiet) say("resumed {} at step {}\n", report.path.string(), context.engine().step_count());
+  if (!options.quiet) write_stdout("resumed {} at step {}\n", report.path.string(), context.engine().step_count());
 }
 
 /// Reads the weights of --init into `weights`.
@@ -101,7 +101,7 @@ LoadReport load_init(const TrainContext& context, State& weights) {
                         .state_is_fresh = true,
                         .ledger = &context.world().device().ledger()};
   if (is_weights(options.init)) return load_weights(weights, communicator, options.init, how);
-  const auto path = find_checkpoint_at(options.init);
+  const auto path = find_checkpoint(options.init);
   if (!path) throw UsageError("--init " + options.init + ": there are neither safetensors weights nor a checkpoint.");
   LoadReport report = load(weights, communicator, *path, how);
   refuse_other_shape(options, weights, *path);
@@ -117,7 +117,7 @@ LoadReport load_init(const TrainContext& context, State& weights) {
 void CheckpointKeeper::claim_directory() {
   const std::string& directory = context_.options().checkpoint_dir;
   std::string problem;
-  if (!directory.empty() && context_.leads()) {
+  if (!directory.empty() && context_.is_rank_zero()) {
     try {
       claim_.emplace(directory);
       for (const std::string& done : sweep_leftovers(directory)) warn("{}", done);
@@ -129,10 +129,10 @@ void CheckpointKeeper::claim_directory() {
   if (!problem.empty()) throw UnavailableError(problem);
 }
 
-bool CheckpointKeeper::find_start(RunState& state) {
+bool CheckpointKeeper::load_initial_state(RunState& state) {
   claim_directory();
   const bool resumed = context_.options().resume != "none" && resume(state);
-  if (!resumed && !context_.options().init.empty()) start_from_weights();
+  if (!resumed && !context_.options().init.empty()) load_initial_weights();
   return resumed;
 }
 
@@ -153,12 +153,12 @@ bool CheckpointKeeper::resume(RunState& run) {
   engine.adopt(state);
   run.sequences_consumed = from.sequences_consumed;
   saved_step_ = engine.step_count();
-  if (run.spikes && from.losses_seen) run.spikes->go_on_from(*from.losses_seen);
-  if (context_.leads()) tell_resumed(context_, *report, other);
+  if (run.spikes && from.loss_statistics) run.spikes->restore(*from.loss_statistics);
+  if (context_.is_rank_zero()) report_resumed(context_, *report, other);
   return true;
 }
 
-void CheckpointKeeper::start_from_weights() {
+void CheckpointKeeper::load_initial_weights() {
   const TrainOptions& options = context_.options();
   State state = context_.engine().state(), weights;
   for (const StateTensor& tensor : state.tensors) {
@@ -166,9 +166,9 @@ void CheckpointKeeper::start_from_weights() {
   }
   const LoadReport report = load_init(context_, weights);
   context_.engine().adopt(state);  // with its own step and scalars: a new run begins
-  if (!context_.leads()) return;
-  tell_changes(report);
-  if (!options.quiet) say("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options)));
+  if (!context_.is_rank_zero()) return;
+  report_option_changes(report);
+  if (!options.quiet) write_stdout("started from {}: {}\n", report.path.string(), numbers_text(model_shape(options)));
 }
 
 }  // namespace aliquot

@@ -38,7 +38,7 @@ void DirectoryClaim::claim() {
   }
 }
 
-bool DirectoryClaim::is_of_what_lies_there() const {
+bool DirectoryClaim::holds_current_directory() const {
   using Status = struct stat;
   Status held{}, there{};
   return descriptor_ >= 0 && fstat(descriptor_, &held) == 0 && stat(directory_.c_str(), &there) == 0 &&
@@ -46,7 +46,7 @@ bool DirectoryClaim::is_of_what_lies_there() const {
 }
 
 void DirectoryClaim::renew() {
-  if (is_of_what_lies_there()) return;
+  if (holds_current_directory()) return;
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
   std::error_code failure;  // whoever writes there will say why
   std::filesystem::create_directories(directory_, failure);

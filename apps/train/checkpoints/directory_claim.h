@@ -19,7 +19,7 @@ class DirectoryClaim {
 
  private:
   void claim();
-  bool is_of_what_lies_there() const;
+  bool holds_current_directory() const;
 
   std::filesystem::path directory_;
   int descriptor_ = -1;

@@ -38,18 +38,18 @@ bool is_count(double value) {
   return value >= 0 && value <= static_cast<double>(kMostCounted) && value == std::floor(value);
 }
 
-std::optional<SpikeGuard::Seen> losses_seen(const State& state) {
-  const Scalar* scalar = find(state, kLossesSeen);
+std::optional<SpikeGuard::Statistics> loss_statistics(const State& state) {
+  const Scalar* scalar = find(state, kLossStatisticsName);
   if (scalar == nullptr) return std::nullopt;
   const auto* numbers = std::get_if<std::vector<double>>(scalar);
   const bool sound = numbers != nullptr && numbers->size() == 3 && std::isfinite((*numbers)[0]) &&
                      std::isfinite((*numbers)[1]) && (*numbers)[1] >= 0 && is_count((*numbers)[2]);
-  if (!sound) refuse(kLossesSeen, *scalar, "a finite mean, a variance from 0, and a count of losses");
-  return SpikeGuard::Seen{(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])};
+  if (!sound) refuse(kLossStatisticsName, *scalar, "a finite mean, a variance from 0, and a count of losses");
+  return SpikeGuard::Statistics{(*numbers)[0], (*numbers)[1], static_cast<int64_t>((*numbers)[2])};
 }
 
 }  // namespace
 
-ResumePoint resume_point(const State& state) { return {sequences_consumed(state), losses_seen(state)}; }
+ResumePoint resume_point(const State& state) { return {sequences_consumed(state), loss_statistics(state)}; }
 
 }  // namespace aliquot

@@ -11,8 +11,8 @@ namespace aliquot {
 
 /// The scalar that counts the sequences that all ranks have taken.
 inline constexpr const char* kSequencesConsumed = "sequences_consumed";
-/// The scalar that holds SpikeGuard::Seen.
-inline constexpr const char* kLossesSeen = "losses_seen";
+/// The scalar that holds SpikeGuard::Statistics.
+inline constexpr const char* kLossStatisticsName = "losses_seen";
 
 /// What a run carries from step to step besides the engine's state. The same on all ranks.
 struct RunState {
@@ -24,7 +24,7 @@ struct RunState {
 /// What a checkpoint holds of it.
 struct ResumePoint {
   int64_t sequences_consumed = 0;
-  std::optional<SpikeGuard::Seen> losses_seen;  // nothing where spikes were not skipped
+  std::optional<SpikeGuard::Statistics> loss_statistics;  // nothing where spikes were not skipped
 };
 
 /// Reads it from a checkpoint's scalars. Throws UsageError where aliquot train did not write them, and CheckpointError,

@@ -32,7 +32,7 @@ RankMemory MemoryAudit::planned() const {
   // Slots of what is offloaded are empty between steps.
   int64_t& staging = memory.planned[static_cast<size_t>(Category::kStaging)];
   staging = background + std::max(staging, between_steps);
-  memory.planned_peak_bytes = background + std::max(planned.peak_bytes, standing_bytes(schedule) + between_steps);
+  memory.planned_peak_bytes = background + std::max(planned.peak_bytes, persistent_bytes(schedule) + between_steps);
   return memory;
 }
 
@@ -53,8 +53,8 @@ void MemoryAudit::require_fit() const {
     complaint = fmt::format(
         "A rank would take {}, the {} of this machine {}, and it has {} left: a higher --zero-stage, a smaller "
         "--micro-batch or --sequence, or --recompute block needs less; aliquot plan says how much.",
-        bytes_text(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
-        bytes_text(rank_bytes * ranks_here), bytes_text(left));
+        format_bytes(rank_bytes), ranks_here == 1 ? "one rank" : fmt::format("{} ranks", ranks_here),
+        format_bytes(rank_bytes * ranks_here), format_bytes(left));
   }
   for (const std::string& any : context_.world().communicator().gather_objects(complaint)) {
     if (!any.empty()) throw UnavailableError(any);
@@ -74,7 +74,7 @@ void MemoryAudit::measure_outside_on_gpu() {
     held += std::stoll(said[static_cast<size_t>(r)]);
     ++sharers;
   }
-  const int64_t taken_bytes = taken_gpu_bytes(world.device());
+  const int64_t taken_bytes = used_gpu_bytes(world.device());
   system_bytes_ = taken_bytes / sharers;
   outside_bytes_ = (taken_bytes - held) / sharers;
 }
@@ -86,7 +86,7 @@ void MemoryAudit::measure_outside() {
   const bool own_process = launched_process_count() > 1;
   if (!own_process) context_.all_reduce({&held, 1}, Reduction::kSum, {"memory", context_.engine().step_count()});
   const int64_t sharers = context_.process_rank_count();
-  const int64_t share_bytes = process_share_bytes();
+  const int64_t share_bytes = process_pss_bytes();
   system_bytes_ = share_bytes / sharers;
   outside_bytes_ = (share_bytes - static_cast<int64_t>(held)) / sharers;
 }

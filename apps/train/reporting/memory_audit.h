@@ -16,12 +16,12 @@ namespace aliquot {
 class MemoryAudit {
  public:
   /// The run is in `phase` while the object lives, and afterwards again in the phase before.
-  class InPhase {
+  class ScopedPhase {
    public:
-    InPhase(MemoryAudit& audit, RunPhase phase) : peak_(audit.system_peak_), before_(peak_.enter(phase)) {}
-    ~InPhase() { peak_.enter(before_); }
-    InPhase(const InPhase&) = delete;
-    InPhase& operator=(const InPhase&) = delete;
+    ScopedPhase(MemoryAudit& audit, RunPhase phase) : peak_(audit.system_peak_), before_(peak_.enter(phase)) {}
+    ~ScopedPhase() { peak_.enter(before_); }
+    ScopedPhase(const ScopedPhase&) = delete;
+    ScopedPhase& operator=(const ScopedPhase&) = delete;
 
    private:
     SystemPeak& peak_;
@@ -32,7 +32,7 @@ class MemoryAudit {
   MemoryAudit(const TrainContext& context, SystemPeak& system_peak) : context_(context), system_peak_(system_peak) {}
 
   /// From now on the plan includes a snapshot of `bytes` for checkpoints that are written beside training.
-  void plan_snapshot(int64_t bytes) { snapshot_bytes_ = bytes; }
+  void add_snapshot_to_plan(int64_t bytes) { snapshot_bytes_ = bytes; }
   /// Nothing where checkpoints are not written beside training.
   std::optional<int64_t> snapshot_bytes() const { return snapshot_bytes_; }
   /// This rank's planned memory; the measured fields are 0.

@@ -27,9 +27,9 @@ std::vector<Category> categories_in_use(std::span<const RankMemory> ranks) {
 std::string figures(const BytesByCategory& bytes, int64_t peak, const std::vector<Category>& columns) {
   std::string text;
   for (const Category category : columns) {
-    text += fmt::format("{:>{}}", bytes_text(bytes[static_cast<size_t>(category)]), width_of(name(category)));
+    text += fmt::format("{:>{}}", format_bytes(bytes[static_cast<size_t>(category)]), width_of(name(category)));
   }
-  return text + fmt::format("{:>{}}", bytes_text(peak), width_of("peak"));
+  return text + fmt::format("{:>{}}", format_bytes(peak), width_of("peak"));
 }
 
 std::string header(const std::vector<Category>& columns) {
@@ -53,14 +53,14 @@ std::string memory_table(std::span<const RankMemory> ranks, int most_ranks) {
                         figures(rank.planned, rank.planned_peak_bytes, columns));
     text +=
         fmt::format("{:<7}{:<8}{}{:>{}}\n", "", "measured", figures(rank.measured, rank.measured_peak_bytes, columns),
-                    bytes_text(rank.outside_bytes), width_of("outside"));
+                    format_bytes(rank.outside_bytes), width_of("outside"));
   }
   if (shown < ranks.size()) text += fmt::format("and {} more ranks\n", ranks.size() - shown);
   text += agree ? "planned and measured agree to the byte\n" : "planned and measured differ\n";
   const auto most = std::ranges::max_element(ranks, {}, &RankMemory::system_peak_bytes);
   if (most == ranks.end() || most->system_peak_bytes == 0) return text;
   return text + fmt::format("the system counted at most {} of host memory a rank, while {}\n",
-                            bytes_text(most->system_peak_bytes), name(most->system_peak_phase));
+                            format_bytes(most->system_peak_bytes), name(most->system_peak_phase));
 }
 
 }  // namespace aliquot

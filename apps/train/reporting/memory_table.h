@@ -6,7 +6,7 @@
 #include <string>
 
 #include "apps/train/reporting/system_memory.h"
-#include "kernels/system/bytes_text.h"
+#include "kernels/system/format_bytes.h"
 #include "kernels/system/ledger.h"
 
 namespace aliquot {

@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "apps/say.h"
+#include "apps/console.h"
 
 namespace aliquot {
 namespace {
@@ -56,7 +56,7 @@ Progress::Progress(ProgressStyle style, int64_t first_step, int64_t step_count, 
 void Progress::show(const ProgressStep& step, double now_seconds) {
   if (style_ == ProgressStyle::kNone) return;
   if (style_ == ProgressStyle::kLines) {
-    say_text(out_, progress_line(step, step_count_) + "\n");
+    write_stream(out_, progress_line(step, step_count_) + "\n");
     std::fflush(out_);
     return;
   }
@@ -74,7 +74,7 @@ void Progress::show(const ProgressStep& step, double now_seconds) {
 
 void Progress::draw() {
   const auto& [step, seconds_left] = *waiting_;
-  say_text(out_, fmt::format("\r{}\x1b[K", progress_bar(step, step_count_, seconds_left, terminal_columns(out_))));
+  write_stream(out_, fmt::format("\r{}\x1b[K", progress_bar(step, step_count_, seconds_left, terminal_columns(out_))));
   std::fflush(out_);
   waiting_.reset();
   line_is_open_ = true;
@@ -84,7 +84,7 @@ void Progress::draw() {
 void Progress::finish() {
   if (waiting_) draw();
   if (!line_is_open_) return;
-  say_text(out_, "\n");
+  write_stream(out_, "\n");
   std::fflush(out_);
   line_is_open_ = false;
 }

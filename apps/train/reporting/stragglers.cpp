@@ -20,7 +20,7 @@ StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks) {
   const double most = compute[report.slowest];
   std::ranges::sort(compute);
   report.median_seconds = compute[(compute.size() - 1) / 2];
-  report.times_median = report.median_seconds > 0 ? most / report.median_seconds : 1;
+  report.ratio_to_median = report.median_seconds > 0 ? most / report.median_seconds : 1;
   return report;
 }
 
@@ -34,7 +34,7 @@ Json json(const StragglerReport& report) {
   return {{"stragglers",
            {{"step", report.step},
             {"slowest_rank", report.slowest},
-            {"times_median", report.times_median},
+            {"times_median", report.ratio_to_median},
             {"compute_seconds", compute},
             {"waiting_seconds", waiting},
             {"communication_seconds", communication}}}};

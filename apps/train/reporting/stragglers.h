@@ -23,9 +23,9 @@ struct RankSeconds {
 struct StragglerReport {
   int64_t step = 0;
   std::vector<RankSeconds> ranks;
-  int slowest = 0;            // by compute
-  double median_seconds = 0;  // that the median rank computed
-  double times_median = 1;    // what the slowest computed, of that
+  int slowest = 0;             // by compute
+  double median_seconds = 0;   // that the median rank computed
+  double ratio_to_median = 1;  // what the slowest computed, of that
 };
 StragglerReport straggler_report(int64_t step, std::vector<RankSeconds> ranks);
 

@@ -23,7 +23,7 @@ std::map<std::string, int64_t> kibibyte_lines(const char* path) {
 
 }  // namespace
 
-int64_t process_share_bytes() { return kibibyte_lines("/proc/self/smaps_rollup")["Pss"]; }
+int64_t process_pss_bytes() { return kibibyte_lines("/proc/self/smaps_rollup")["Pss"]; }
 
 std::string_view name(RunPhase phase) {
   constexpr std::array<std::string_view, kRunPhaseCount> kNames = {
@@ -33,16 +33,16 @@ std::string_view name(RunPhase phase) {
 }
 
 RunPhase SystemPeak::enter(RunPhase phase) {
-  look();
+  sample();
   return std::exchange(now_, phase);
 }
 
 int64_t SystemPeak::bytes() {
-  look();
+  sample();
   return peak_bytes_;
 }
 
-void SystemPeak::look() {
+void SystemPeak::sample() {
   auto status = kibibyte_lines("/proc/self/status");
   const int64_t resident = status["VmHWM"];
   if (resident <= highest_resident_bytes_) return;

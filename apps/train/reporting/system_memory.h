@@ -9,7 +9,7 @@ namespace aliquot {
 
 /// This process's share of the pages it has in memory (Pss), so that shared pages count once over all processes; 0 where
 /// the system does not tell. Walks the page tables: not for every step.
-int64_t process_share_bytes();
+int64_t process_pss_bytes();
 
 /// The phases of a run.
 enum class RunPhase : uint8_t {
@@ -19,7 +19,7 @@ enum class RunPhase : uint8_t {
   kTraining,
   kEvaluating,
   kSaving,
-  kComparing,
+  kComparingReplicas,
   kDigest
 };
 inline constexpr std::size_t kRunPhaseCount = 8;
@@ -32,7 +32,7 @@ std::string_view name(RunPhase phase);
 class SystemPeak {
  public:
   /// `shares_pages` says whether other processes map pages of this one.
-  explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { look(); }
+  explicit SystemPeak(bool shares_pages) : shares_pages_(shares_pages) { sample(); }
 
   /// Ends the current phase, begins `phase`, and returns the phase that ended.
   RunPhase enter(RunPhase phase);
@@ -44,7 +44,7 @@ class SystemPeak {
   int64_t start_bytes() const { return start_bytes_; }
 
  private:
-  void look();
+  void sample();
 
   bool shares_pages_;
   RunPhase now_ = RunPhase::kStart, peak_phase_ = RunPhase::kStart;

@@ -5,10 +5,10 @@
 #include <fmt/ranges.h>
 #include <utility>
 
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/train/digest.h"
 #include "kernels/system/seconds.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -28,7 +28,7 @@ std::string ranks_or_any(const std::vector<int>& ranks, int rank_count) {
   return std::cmp_equal(ranks.size(), rank_count) ? "any rank" : fmt::format("rank {}", fmt::join(ranks, ", "));
 }
 
-void tell_why_given_up(const RunState& state) {
+void report_give_up(const RunState& state) {
   if (state.spikes_in_a_row > 0) {
     warn("the losses of {} steps in a row were spikes (--max-skipped): try a lower --lr.", state.spikes_in_a_row);
   } else {
@@ -68,37 +68,38 @@ TrainOptions TrainReporter::resolved_options() const {
 }
 
 void TrainReporter::print_plan() const {
-  if (!context_.leads()) return;
+  if (!context_.is_rank_zero()) return;
   const RankMemory memory = audit_.planned();
   const Plan& plan = context_.engine().plan();
   const TrainOptions& options = context_.options();
   TrainOptions shown = resolved_options();
   const Json values = option_values(train_option_table(shown));
   for (const auto& [name, value] : values.items()) {
-    if (name != "config" && name != "dry-run") say("{} = {}\n", name, text_of(value));
+    if (name != "config" && name != "dry-run") write_stdout("{} = {}\n", name, text_of(value));
   }
-  say("\nmodel {}: {}\n", model_name(options), numbers_text(model_shape(options)));
-  say("\nplanned memory of each rank\n");
+  write_stdout("\nmodel {}: {}\n", model_name(options), numbers_text(model_shape(options)));
+  write_stdout("\nplanned memory of each rank\n");
   for (int i = 0; i < kCategoryCount; ++i) {
     const int64_t bytes = memory.planned[static_cast<size_t>(i)];
-    if (bytes > 0) say("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, bytes_text(bytes));
+    if (bytes > 0) write_stdout("  {:<14}{:>16}  {}\n", name(static_cast<Category>(i)), bytes, format_bytes(bytes));
   }
-  say("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, bytes_text(memory.planned_peak_bytes));
+  write_stdout("  {:<14}{:>16}  {}\n\n", "peak", memory.planned_peak_bytes, format_bytes(memory.planned_peak_bytes));
   if (!plan.choice.empty()) {
-    say("chosen to fit the budget: {}{}\n\n", plan.choice,
-        context_.keeps_logits() ? "" : "; logits are made tile by tile, twice");
+    write_stdout("chosen to fit the budget: {}{}\n\n", plan.choice,
+                 context_.keeps_logits() ? "" : "; logits are made tile by tile, twice");
   }
-  say("{}", text(plan));
+  write_stdout("{}", text(plan));
 }
 
 void TrainReporter::begin_progress() {
   const TrainOptions& options = context_.options();
-  progress_.emplace(context_.leads() ? progress_style(options.progress, options.quiet, stdout) : ProgressStyle::kNone,
-                    context_.engine().step_count(), options.steps, stdout);
+  progress_.emplace(
+      context_.is_rank_zero() ? progress_style(options.progress, options.quiet, stdout) : ProgressStyle::kNone,
+      context_.engine().step_count(), options.steps, stdout);
 }
 
 void TrainReporter::warning(const std::string& sentence) {
-  if (!context_.leads()) return;
+  if (!context_.is_rank_zero()) return;
   if (progress_) progress_->finish();
   warn("{}", sentence);
 }
@@ -117,22 +118,22 @@ void TrainReporter::end_step(const StepOutcome& step) {
                              .skipped = report.skipped,
                              .memory = options.metrics.empty() ? MemoryRecord{} : audit_.most()};
   stepped_ = true;
-  part_seconds_ = {part_seconds_[1], step.parts};
+  work_seconds_ = {work_seconds_[1], step.parts};
   write_step(record, step);
   progress_->show({record.step, record.loss, record.tokens_per_second, record.grad_norm, record.lr, record.skipped},
                   now_seconds());
-  if (step.eval_loss && context_.leads() && !options.quiet) {
+  if (step.eval_loss && context_.is_rank_zero() && !options.quiet) {
     progress_->finish();
-    say("step {} validation loss {:.4f}\n", report.step, *step.eval_loss);
+    write_stdout("step {} validation loss {:.4f}\n", report.step, *step.eval_loss);
   }
-  if (!report.first_not_finite.empty()) tell_not_finite(report, step.own_loss);
+  if (!report.first_not_finite.empty()) report_not_finite(report, step.own_loss);
 }
 
 /// Collective. Names the ranks whose own loss or own gradients are not finite: the cause is their data or their machine.
-void TrainReporter::tell_not_finite(const StepReport& report, double own_loss) {
+void TrainReporter::report_not_finite(const StepReport& report, double own_loss) {
   World& world = context_.world();
   std::vector<int> losses, gradients;
-  const ExchangePurpose purpose("report", report.step);
+  const ScopedBootstrapPurpose purpose("report", report.step);
   const auto all = world.communicator().gather_objects(
       fmt::format("{}{}", std::isfinite(own_loss) ? "" : "loss ", report.own_not_finite ? "gradients" : ""));
   for (int r = 0; r < world.rank_count(); ++r) {
@@ -149,16 +150,16 @@ void TrainReporter::tell_not_finite(const StepReport& report, double own_loss) {
 
 /// Collective. The digest is rank 0's alone.
 std::string TrainReporter::weight_digest() {
-  const MemoryAudit::InPhase digesting(audit_, RunPhase::kDigest);
+  const MemoryAudit::ScopedPhase digesting(audit_, RunPhase::kDigest);
   WeightDigest digest;
   Engine& engine = context_.engine();
   for (const StateTensor& tensor : engine.state().tensors) {
     if (!tensor.path.starts_with("parameters/")) continue;
     Sha256 sha;
     engine.read(name_of(tensor), [&](int64_t, std::span<const float> values) {
-      if (context_.leads()) sha.update(std::as_bytes(values));
+      if (context_.is_rank_zero()) sha.update(std::as_bytes(values));
     });
-    if (context_.leads()) digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
+    if (context_.is_rank_zero()) digest.add(name_of(tensor), tensor.dtype, tensor.shape, sha.finish());
   }
   return digest.finish();
 }
@@ -168,11 +169,11 @@ void TrainReporter::finish(ExitCode code, const RunState& state) {
   audit_.measure_outside();
   const std::string digest = weight_digest();
   const std::vector<RankMemory> memory = audit_.by_rank();
-  if (context_.leads()) {
+  if (context_.is_rank_zero()) {
     write_done(memory, digest);
-    if (!context_.options().quiet && stepped_) say("{}", memory_table(memory));
-    say("digest {}\n", digest);
-    if (code == ExitCode::kNotFinite) tell_why_given_up(state);
+    if (!context_.options().quiet && stepped_) write_stdout("{}", memory_table(memory));
+    write_stdout("digest {}\n", digest);
+    if (code == ExitCode::kNotFinite) report_give_up(state);
   }
   if (!context_.options().trace.empty()) write_trace_file();  // last: a full disk then loses nothing else
 }

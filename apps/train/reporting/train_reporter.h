@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/metrics/metrics.h"
-#include "apps/models/layers/parts.h"
+#include "apps/models/layers/work_time.h"
 #include "apps/train/checkpoints/resume_point.h"
 #include "apps/train/reporting/memory_audit.h"
 #include "apps/train/reporting/progress.h"
@@ -23,7 +23,7 @@ struct StepOutcome {
   double loss = 0;      // the mean over all tokens of the step
   double own_loss = 0;  // this rank's sum
   double seconds = 0;
-  PartSeconds parts{};  // of the model's computation
+  WorkSeconds parts{};  // of the model's computation
   std::optional<double> eval_loss;
 };
 
@@ -54,7 +54,7 @@ class TrainReporter {
   void write_step(const StepRecord& record, const StepOutcome& step);
   void write_done(const std::vector<RankMemory>& memory, const std::string& digest);
   void report_stragglers();
-  void tell_not_finite(const StepReport& report, double own_loss);
+  void report_not_finite(const StepReport& report, double own_loss);
   std::string weight_digest();
   void write_trace_file() const;
 
@@ -64,7 +64,7 @@ class TrainReporter {
   std::optional<Progress> progress_;
   StragglerWatch straggler_watch_;
   bool stepped_ = false;                       // else the plan of memory was not put to the test
-  std::array<PartSeconds, 2> part_seconds_{};  // of the last two steps
+  std::array<WorkSeconds, 2> work_seconds_{};  // of the last two steps
 };
 
 }  // namespace aliquot

@@ -9,7 +9,7 @@
 #include "apps/version.h"
 #include "engine/cost/simulate.h"
 #include "kernels/system/machine_memory.h"
-#include "sharding/comm/exchange_purpose.h"
+#include "sharding/comm/bootstrap_purpose.h"
 
 namespace aliquot {
 namespace {
@@ -42,7 +42,7 @@ Json step_plan_json(const Plan& plan) {
 
 /// {"start_seconds": [..], "end_seconds": [..], "step_seconds": .., "hidden_share": .., "part_seconds": {"products": .., ..}};
 /// null where nothing was recorded. `parts` is of the same step.
-Json step_times_json(const Timeline& timeline, const PartSeconds& parts) {
+Json step_times_json(const Timeline& timeline, const WorkSeconds& parts) {
   if (timeline.operations.empty() || timeline.operations.size() > kMostOperations) return nullptr;
   Json starts = Json::array(), ends = Json::array();
   for (const TimeSpan& span : timeline.operations) {
@@ -50,7 +50,8 @@ Json step_times_json(const Timeline& timeline, const PartSeconds& parts) {
     ends.push_back(rounded(span.end_seconds));
   }
   Json by_part = Json::object();
-  for (std::size_t p = 0; p < parts.size(); ++p) by_part[std::string(name(static_cast<Part>(p)))] = rounded(parts[p]);
+  for (std::size_t p = 0; p < parts.size(); ++p)
+    by_part[std::string(name(static_cast<WorkKind>(p)))] = rounded(parts[p]);
   return {{"start_seconds", starts},
           {"end_seconds", ends},
           {"step_seconds", timeline.step_seconds},
@@ -85,8 +86,8 @@ void TrainReporter::begin_metrics(bool append) {
   const std::string& path = context_.options().metrics;
   if (path.empty()) return;
   const RankMemory memory = audit_.planned();  // a plan that is refused leaves the user's file as it is
-  if (!context_.leads()) return;
-  metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kAnew);
+  if (!context_.is_rank_zero()) return;
+  metrics_.emplace(path, append ? MetricsFile::Mode::kAppend : MetricsFile::Mode::kTruncate);
   Json planned = json(memory.planned);
   planned["peak"] = memory.planned_peak_bytes;
   World& world = context_.world();
@@ -141,7 +142,7 @@ void TrainReporter::write_done(const std::vector<RankMemory>& memory, const std:
   if (!metrics_) return;
   Engine& engine = context_.engine();
   Json last = json(done_record(memory, digest, engine.step_count()));
-  last["done"]["step"] = step_times_json(engine.timeline(), part_seconds_[0]);
+  last["done"]["step"] = step_times_json(engine.timeline(), work_seconds_[0]);
   write_metrics(last);
 }
 
@@ -152,10 +153,10 @@ void TrainReporter::report_stragglers() {
   const RankSeconds seconds = RankSeconds::of(own);
   const std::string bytes(reinterpret_cast<const char*>(&seconds), sizeof seconds);
   std::vector<RankSeconds> ranks;
-  const ExchangePurpose purpose("report", engine.step_count());
+  const ScopedBootstrapPurpose purpose("report", engine.step_count());
   for (const std::string& from : context_.world().communicator().gather_objects(bytes))
     std::memcpy(&ranks.emplace_back(), from.data(), sizeof(RankSeconds));
-  if (!context_.leads() || own.operations.empty()) return;
+  if (!context_.is_rank_zero() || own.operations.empty()) return;
   const StragglerReport report = straggler_report(engine.step_count() - 1, std::move(ranks));
   write_metrics(json(report));
   if (const auto sentence = straggler_watch_.sentence(report)) warning(*sentence);

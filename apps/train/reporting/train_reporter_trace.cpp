@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fstream>
 
-#include "apps/say.h"
+#include "apps/console.h"
 #include "apps/train/reporting/train_reporter.h"
 #include "engine/cost/trace.h"
 
@@ -49,7 +49,7 @@ void TrainReporter::write_trace_file() const {
   double began = 0;
   const Timeline own = context_.engine().timeline(&began);
   const auto all = world.communicator().gather_objects(packed(own, began));
-  if (!context_.leads()) return;
+  if (!context_.is_rank_zero()) return;
   if (own.operations.empty()) {
     warn("--trace {}: a run of fewer than three steps leaves nothing to draw.", path);
     return;

@@ -17,41 +17,41 @@ std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy) 
   return recomputed;
 }
 
-void StepWriter::note_activations(int32_t v, OperationId compute) {
+void StepWriter::track_activations(int32_t v, OperationId compute) {
   const ActivationSpec& spec = model_.activations;
   if (spec.uses.empty()) return;
   const Visit& visit = visits_[v];
   const auto use = visit.use, last_use = static_cast<int32_t>(spec.uses.size()) - 1;
   const UseActivations& of = spec.uses[use];
-  add_of_use(Role::kScratch, use, {compute, compute});
+  add_activation_buffer(Role::kScratch, use, {compute, compute});
   const bool backward = visit.verb == Verb::kBackward;
   if (use > 0 && (!backward || of.input_in_backward)) outputs_[use - 1].last = compute;
   if (visit.verb == Verb::kForward) {
     outputs_[use] = {compute, compute};
     const bool gone = recomputed_[use] || policy_.evaluation;
-    if (gone) add_of_use(Role::kKept, use, {compute, compute});
+    if (gone) add_activation_buffer(Role::kSavedActivations, use, {compute, compute});
   }
-  if (!backward) kept_from_[use] = compute;
+  if (!backward) saved_activations_from_[use] = compute;
   if (backward) {
     if (of.output_in_backward) outputs_[use].last = compute;
-    add_of_use(Role::kKept, use, {kept_from_[use], compute});
-    if (use == last_use) backward_from_ = compute;
-    if (use == 0) add_of_use(Role::kBackward, -1, {backward_from_, compute});
+    add_activation_buffer(Role::kSavedActivations, use, {saved_activations_from_[use], compute});
+    if (use == last_use) activation_gradients_from_ = compute;
+    if (use == 0) add_activation_buffer(Role::kActivationGradients, -1, {activation_gradients_from_, compute});
   }
-  add_outputs_that_end(visit);
+  add_finished_outputs(visit);
 }
 
 /// Behind whatever may read it: its own backward, or the next use's forward where nothing goes back.
-void StepWriter::add_outputs_that_end(const Visit& visit) {
+void StepWriter::add_finished_outputs(const Visit& visit) {
   const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
-  const auto end = [&](int32_t use) { add_of_use(Role::kOutput, use, outputs_[use]); };
+  const auto end = [&](int32_t use) { add_activation_buffer(Role::kOutputActivations, use, outputs_[use]); };
   if (visit.verb == Verb::kBackward) return end(visit.use);
   if (!policy_.evaluation) return;
   if (visit.use > 0) end(visit.use - 1);
   if (visit.use == last_use) end(last_use);
 }
 
-void StepWriter::add_of_use(Role role, int32_t use, Life life) {
+void StepWriter::add_activation_buffer(Role role, int32_t use, Lifetime life) {
   if (needed_bytes(plan_, role, use) > 0) add_buffer(role, use, life, {{life.last}});
 }
 

@@ -6,7 +6,7 @@
 
 namespace aliquot {
 
-void StepWriter::reduce_what_is_complete(int32_t v) {
+void StepWriter::reduce_complete_units(int32_t v) {
   const Visit& visit = visits_[v];
   const bool last_micro_batch = visit.micro_batch == policy_.micro_batch_count - 1;
   if (!last_micro_batch && !schedule_.accumulate_into_shard) return;
@@ -23,15 +23,16 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   const OperationId reduce = add(Verb::kReduce, unit, micro_batch, {{state.last_backward}});
   const ReduceRecipe recipe = recipes_.at(state.first_reduce == kNone, last_micro_batch, micro_batch);
   if (state.first_reduce == kNone) state.first_reduce = reduce;
-  if (standing_gradients()) standing_writes_.push_back({state.first_backward, unit, state.last_reduce});
+  if (has_persistent_gradients())
+    persistent_gradient_writes_.push_back({state.first_backward, unit, state.last_reduce});
   state.last_reduce = reduce;
   add_reduce_buffers(unit, reduce, recipe);
-  if (recipe.in_levels) close_levels(unit, reduce, recipe, last_micro_batch);
+  if (recipe.in_levels) merge_levels(unit, reduce, recipe, last_micro_batch);
   state.first_backward = kNone;
   if (!last_micro_batch) return;
   // Beside the next unit's reduce: links between replicas are others than those inside.
-  if (replicated()) exchange(unit, micro_batch);
-  if (schedule_.zero_stage == 0) state.spread = add(Verb::kSpread, unit, micro_batch);
+  if (has_replicas()) replica_all_reduce(unit, micro_batch);
+  if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
@@ -41,14 +42,14 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
     touches.clear();
-    append_touches(recipe, f, touches);
+    append_accesses(recipe, f, touches);
     for (auto touch = touches.begin(); touch != touches.end(); ++touch) {
       const Role role = touch->role;
       const auto is_same = [role](const Access& other) { return other.role == role; };
       if (!ends_with_reduce(role) || std::any_of(touches.begin(), touch, is_same)) continue;
-      if (role == Role::kGradients && standing_gradients()) continue;
-      const bool peers_read =
-          std::any_of(touch, touches.end(), [&](const Access& other) { return is_same(other) && other.by_peers; });
+      if (role == Role::kGradients && has_persistent_gradients()) continue;
+      const bool peers_read = std::any_of(touch, touches.end(),
+                                          [&](const Access& other) { return is_same(other) && other.read_by_others; });
       const OperationId first = role == Role::kGradients ? units_[unit].first_backward : reduce;
       add_buffer(role, f, {first, reduce}, {{reduce, peers_read}});
     }
@@ -56,27 +57,27 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
 }
 
 /// Peers are through with what they read when the exchange is.
-void StepWriter::exchange(UnitId unit, int32_t micro_batch) {
+void StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch) {
   UnitState& state = units_[unit];
-  const OperationId exchange = add(Verb::kExchange, unit, micro_batch, {{state.last_reduce}});
+  const OperationId exchange = add(Verb::kReplicaAllReduce, unit, micro_batch, {{state.last_reduce}});
   state.exchange = last_exchange_ = exchange;
   for (const int32_t f : flats_of_[unit]) {
     if (!encodes_exchanges(plan_) || !flats_[f].trainable) continue;
-    for (const Role role : {Role::kNodeSums, Role::kEncodedSums, Role::kEncodedReceived})
+    for (const Role role : {Role::kFp32Sums, Role::kQuantizedSums, Role::kQuantizedReceived})
       add_buffer(role, f, {exchange, exchange}, {{exchange}});
   }
 }
 
 /// Micro-batch a closes as many sums as its number ends in ones: two of one micro-batch, then two of two, ... What it
-/// leaves waits for its other half at the next level; the last leaves the whole in kReduced.
-void StepWriter::close_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch) {
+/// leaves waits for its other half at the next level; the last leaves the whole in kReducedGradients.
+void StepWriter::merge_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch) {
   UnitState& state = units_[unit];
   const auto closed = static_cast<std::size_t>(recipe.additions);
   state.levels.resize(std::max(state.levels.size(), closed + 1), kNone);
   for (std::size_t level = 0; level < closed; ++level) {
     for (const int32_t f : flats_of_[unit]) {
       if (flats_[f].trainable)
-        add_buffer(level_role(static_cast<int>(level)), f, {state.levels[level], reduce}, {{reduce}});
+        add_buffer(tree_level_role(static_cast<int>(level)), f, {state.levels[level], reduce}, {{reduce}});
     }
     state.levels[level] = kNone;
   }
@@ -89,7 +90,7 @@ void StepWriter::finish_step() {
   wait(norm, {last_exchange_});
   if (!policy_.update_in_backward) update_all(norm);
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
-    if (trains(unit)) add_sums(unit, norm);
+    if (trains(unit)) add_reduced_buffers(unit, norm);
   }
   add_buffer(Role::kNormParts, -1, {norm, norm}, {{norm, true}});
 }
@@ -98,27 +99,29 @@ void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> afte
   UnitState& state = units_[unit];
   state.update = add(Verb::kUpdate, unit, micro_batch, std::move(after));
   // Nobody may still be reading what the update writes.
-  if (stage3() && policy_.quantize_weights) {
+  if (is_zero_stage_3() && policy_.quantize_weights) {
     wait(state.update, {state.refresh});
-  } else if (stage3()) {
+  } else if (is_zero_stage_3()) {
     wait(state.update, schedule_.view ? Wait{state.last_release, true} : Wait{state.last_gather, true});
   }
-  if (publishes()) state.publish = add(Verb::kPublish, unit, micro_batch, {{state.update}});
+  if (all_gathers_parameters()) state.publish = add(Verb::kAllGatherParameters, unit, micro_batch, {{state.update}});
 }
 
-void StepWriter::add_sums(UnitId unit, OperationId norm) {
+void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
   const UnitState& state = units_[unit];
-  const OperationId complete = replicated() ? state.exchange : state.last_reduce;
+  const OperationId complete = has_replicas() ? state.exchange : state.last_reduce;
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    add_buffer(Role::kSquares, f, {complete, norm}, {{norm}});
+    add_buffer(Role::kBlockSquares, f, {complete, norm}, {{norm}});
     if (schedule_.reduces_in_place) continue;
     // Peers are through with it when the exchange is.
-    if (replicated()) add_buffer(Role::kAcross, f, {state.first_reduce, state.exchange}, {{state.exchange}});
-    const bool spread = state.spread != kNone, added_up_elsewhere = replicated() || schedule_.sums_in_levels;
+    if (has_replicas())
+      add_buffer(Role::kReplicaPartialSums, f, {state.first_reduce, state.exchange}, {{state.exchange}});
+    const bool spread = state.spread != kNone, added_up_elsewhere = has_replicas() || schedule_.sums_in_levels;
     const OperationId used = flats_[f].matrices ? group_states_[group_of_unit_[unit]].blend : state.update;
     const OperationId last = spread ? state.spread : used;
-    add_buffer(Role::kReduced, f, {added_up_elsewhere ? complete : state.first_reduce, last}, {{last, spread}});
+    add_buffer(Role::kReducedGradients, f, {added_up_elsewhere ? complete : state.first_reduce, last},
+               {{last, spread}});
   }
 }
 
@@ -140,13 +143,14 @@ void StepWriter::add_waits_on_previous_step() {
   for (OperationId id = 0; id < static_cast<OperationId>(draft_.operations.size()); ++id) {
     const Operation& operation = draft_.operations[id];
     if (operation.verb != Verb::kForward) continue;
-    for (const UnitId unit : model_.uses[operation.place]) {
-      if (!seen[unit] && !stage3()) wait(id, {publishes() ? units_[unit].publish : units_[unit].update, false, true});
+    for (const UnitId unit : model_.uses[operation.operand]) {
+      if (!seen[unit] && !is_zero_stage_3())
+        wait(id, {all_gathers_parameters() ? units_[unit].publish : units_[unit].update, false, true});
       seen[unit] = true;
     }
   }
   for (UnitState& state : units_) wait(state.update, {state.publish, true, true});
-  for (const StandingWrite& write : standing_writes_) {
+  for (const PersistentGradientWrite& write : persistent_gradient_writes_) {
     if (write.reduce_before != kNone) {  // a later micro-batch
       wait(write.backward, {write.reduce_before, true});
       continue;
@@ -161,7 +165,7 @@ void StepWriter::add_waits_on_previous_step() {
 
 /// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
 /// slot, and each reduce runs beside the backward that follows it, or the next micro-batch's first forward.
-void StepWriter::spare_a_gradient_slot() {
+void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (!ends_with_reduce(buffer.role)) continue;
@@ -172,20 +176,20 @@ void StepWriter::spare_a_gradient_slot() {
   }
 }
 
-void StepWriter::add_standing_buffers() {
+void StepWriter::add_persistent_buffers() {
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
-    add_standing(Role::kParameters, f);
-    if (policy_.quantize_weights) add_standing(Role::kEncodedShards, f);
+    add_persistent_buffer(Role::kParameters, f);
+    if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
     if (!flats_[f].trainable) continue;  // its working copy is all there is of it
-    if (policy_.precision.has_master()) add_standing(Role::kMaster, f);
-    if (plan_.state_bytes_per_block(f) > 0) add_standing(Role::kOptimizer, f);
-    if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_standing(Role::kCarried, f);
-    if (needed_bytes(plan_, Role::kSegments, f) > 0) add_standing(Role::kSegments, f);
-    if (standing_gradients()) add_standing(Role::kGradients, f);
+    if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);
+    if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
+    if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);
+    if (needed_bytes(plan_, Role::kSegments, f) > 0) add_persistent_buffer(Role::kSegments, f);
+    if (has_persistent_gradients()) add_persistent_buffer(Role::kGradients, f);
   }
 }
 
-void StepWriter::add_standing(Role role, int32_t flat) {
+void StepWriter::add_persistent_buffer(Role role, int32_t flat) {
   add_buffer(role, flat, {0, static_cast<OperationId>(draft_.operations.size()) - 1}, {});
   draft_.buffers.back().buffer.always = true;
 }

@@ -8,13 +8,13 @@ namespace aliquot {
 /// updated while the first ones are.
 void StepWriter::update_all(OperationId norm) {
   const auto count = static_cast<int32_t>(plan_.matrix_groups.size());
-  if (count > 0) collect_matrices(0, norm);
+  if (count > 0) gather_matrices(0, norm);
   for (UnitId unit = 0; unit < static_cast<UnitId>(units_.size()); ++unit) {
     if (trains(unit) && group_of_unit_[unit] == kNone) update_after(unit, norm);
   }
   for (int32_t group = 0; group < count; ++group) {
-    if (group + 1 < count) collect_matrices(group + 1, norm);
-    return_matrices(group);
+    if (group + 1 < count) gather_matrices(group + 1, norm);
+    orthogonalize_and_scatter(group);
     if (group > 0) update_group(group - 1, norm);
   }
   if (count > 0) update_group(count - 1, norm);
@@ -32,19 +32,19 @@ void StepWriter::update_after(UnitId unit, OperationId norm) {
   update(unit, policy_.micro_batch_count - 1, std::move(after));
 }
 
-void StepWriter::collect_matrices(int32_t group, OperationId norm) {
+void StepWriter::gather_matrices(int32_t group, OperationId norm) {
   GroupState& state = group_states_[group];
   const int32_t m = policy_.micro_batch_count - 1;
-  state.blend = add(Verb::kBlend, group, m, {{norm}});
-  if (!plan_.matrix_groups[group].in_place) state.collect = add(Verb::kCollect, group, m, {{state.blend}});
+  state.blend = add(Verb::kMuonMomentum, group, m, {{norm}});
+  if (!plan_.matrix_groups[group].in_place) state.collect = add(Verb::kGatherMatrices, group, m, {{state.blend}});
 }
 
-void StepWriter::return_matrices(int32_t group) {
+void StepWriter::orthogonalize_and_scatter(int32_t group) {
   GroupState& state = group_states_[group];
   const int32_t m = policy_.micro_batch_count - 1;
   state.orthogonalize = add(Verb::kOrthogonalize, group, m);
   wait(state.orthogonalize, {state.collect});
-  if (rank_count_ > 1) state.scatter = add(Verb::kScatter, group, m, {{state.orthogonalize}});
+  if (rank_count_ > 1) state.scatter = add(Verb::kScatterMatrices, group, m, {{state.orthogonalize}});
 }
 
 void StepWriter::add_matrix_buffers(int32_t group) {
@@ -54,10 +54,10 @@ void StepWriter::add_matrix_buffers(int32_t group) {
     const OperationId update = units_[flats_[f].unit].update;
     std::vector<Wait> ends = {{update}};
     if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it there
-    add_buffer(Role::kBlended, f, {state.blend, update}, std::move(ends));
+    add_buffer(Role::kMuonDirections, f, {state.blend, update}, std::move(ends));
   }
-  if (!what.in_place) add_buffer(Role::kMatrices, group, {state.collect, state.scatter}, {{state.scatter, true}});
-  add_buffer(Role::kIteration, group, {state.orthogonalize, state.orthogonalize}, {{state.orthogonalize}});
+  if (!what.in_place) add_buffer(Role::kOwnedMatrices, group, {state.collect, state.scatter}, {{state.scatter, true}});
+  add_buffer(Role::kOrthogonalizeScratch, group, {state.orthogonalize, state.orthogonalize}, {{state.orthogonalize}});
 }
 
 }  // namespace aliquot

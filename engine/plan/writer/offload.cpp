@@ -10,41 +10,41 @@ namespace {
 constexpr OperationId kNone = -1;
 
 /// A role of a flat.
-struct What {
+struct FlatRole {
   Role role;
   int32_t flat;
 };
 
 /// An operation that cannot do without what is offloaded.
-struct Need {
+struct OffloadedAccess {
   OperationId operation;
   UnitId unit;  // or the first of a group's
-  std::vector<What> whats;
+  std::vector<FlatRole> flat_roles;
   bool writes;
   OperationId before = kNone;  // what it is brought ahead of
   OperationId copy_in = kNone, copy_out = kNone;
 };
 
-class Pass {
+class OffloadWriter {
  public:
-  Pass(const Plan& plan, Draft& draft)
+  OffloadWriter(const Plan& plan, ScheduleDraft& draft)
       : plan_(plan),
         draft_(draft),
         parameters_(plan.policy.offload_parameters),
         state_(plan.policy.offload_state),
-        needs_of_flat_(plan.flats.size()) {}
+        accesses_of_flat_(plan.flats.size()) {}
 
   void run() {
     if (parameters_ == Offload::kNone && state_ == Offload::kNone) return;
     if (parameters_ == Offload::kDisk || state_ == Offload::kDisk) draft_.alignment_bytes = kPlacePageBytes;
-    if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kOffered});
-    if (state_ != Offload::kNone) list(Verb::kBlend, {Role::kOptimizer});
+    if (parameters_ != Offload::kNone) list(Verb::kGather, {Role::kStagedShard});
+    if (state_ != Offload::kNone) list(Verb::kMuonMomentum, {Role::kOptimizer});
     std::vector<Role> updated;
     if (parameters_ != Offload::kNone) updated.push_back(Role::kParameters);
     if (state_ != Offload::kNone) updated.insert(updated.end(), {Role::kMaster, Role::kOptimizer});
     list(Verb::kUpdate, updated);
     insert_copies();
-    move_home();
+    move_to_stores();
   }
 
  private:
@@ -57,49 +57,50 @@ class Pass {
       const Operation& operation = draft_.operations[id];
       if (last == kNone && is_model_code(operation.verb)) model_code = id;
       if (operation.verb != verb) continue;
-      std::vector<What> whats = whats_of(operation, roles);
-      if (whats.empty()) continue;
+      std::vector<FlatRole> flat_roles = flat_roles_of(operation, roles);
+      if (flat_roles.empty()) continue;
       OperationId before = writes ? model_code + 1 : id;
       // A role has one slot at a time: the same unit's next copy waits for the one before to be used.
-      if (last != kNone) before = draft_.operations[last].place == operation.place ? last + 1 : last;
-      for (const What& what : whats) {
-        auto& of_flat = needs_of_flat_[what.flat];
-        if (of_flat.empty() || of_flat.back() != needs_.size()) of_flat.push_back(needs_.size());
+      if (last != kNone) before = draft_.operations[last].operand == operation.operand ? last + 1 : last;
+      for (const FlatRole& what : flat_roles) {
+        auto& of_flat = accesses_of_flat_[what.flat];
+        if (of_flat.empty() || of_flat.back() != accesses_.size()) of_flat.push_back(accesses_.size());
       }
-      needs_.push_back({id, plan_.flats[whats.front().flat].unit, std::move(whats), writes, before});
+      accesses_.push_back({id, plan_.flats[flat_roles.front().flat].unit, std::move(flat_roles), writes, before});
       last = id;
     }
   }
 
-  std::vector<What> whats_of(const Operation& operation, const std::vector<Role>& roles) const {
-    const bool of_group = operation.verb == Verb::kBlend, updates = operation.verb == Verb::kUpdate;
-    const auto& flats = of_group ? plan_.matrix_groups[operation.place].flats : plan_.flats_of_unit[operation.place];
-    std::vector<What> whats;
+  std::vector<FlatRole> flat_roles_of(const Operation& operation, const std::vector<Role>& roles) const {
+    const bool of_group = operation.verb == Verb::kMuonMomentum, updates = operation.verb == Verb::kUpdate;
+    const auto& flats =
+        of_group ? plan_.matrix_groups[operation.operand].flats : plan_.flats_of_unit[operation.operand];
+    std::vector<FlatRole> flat_roles;
     for (const int32_t f : flats) {
       if (updates && !plan_.flats[f].trainable) continue;
       for (const Role role : roles) {
         if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // the blend's
-        if (needed_bytes(plan_, role, f) > 0) whats.push_back({role, f});
+        if (needed_bytes(plan_, role, f) > 0) flat_roles.push_back({role, f});
       }
     }
-    return whats;
+    return flat_roles;
   }
 
   /// Everything after a copy moves down by one.
   void insert_copies() {
     const std::vector<Operation> old = std::move(draft_.operations);
     draft_.operations.clear();
-    std::vector<std::vector<Need*>> before(old.size()), after(old.size());
-    for (Need& need : needs_) {
+    std::vector<std::vector<OffloadedAccess*>> before(old.size()), after(old.size());
+    for (OffloadedAccess& need : accesses_) {
       before[need.before].push_back(&need);
       if (need.writes) after[need.operation].push_back(&need);
     }
     std::vector<OperationId> now(old.size());
     for (std::size_t id = 0; id < old.size(); ++id) {
-      for (Need* need : before[id]) need->copy_in = add_copy(Verb::kCopyIn, *need, old[need->operation]);
+      for (OffloadedAccess* need : before[id]) need->copy_in = add_copy(Verb::kCopyIn, *need, old[need->operation]);
       now[id] = static_cast<OperationId>(draft_.operations.size());
       draft_.operations.push_back(old[id]);
-      for (Need* need : after[id]) need->copy_out = add_copy(Verb::kCopyOut, *need, old[id]);
+      for (OffloadedAccess* need : after[id]) need->copy_out = add_copy(Verb::kCopyOut, *need, old[id]);
     }
     const auto renumber = [&](std::vector<Wait>& waits) {
       for (Wait& wait : waits) wait.operation = now[wait.operation];
@@ -110,7 +111,7 @@ class Pass {
       buffer.last = buffer.always ? static_cast<OperationId>(draft_.operations.size()) - 1 : now[buffer.last];
       renumber(ends);
     }
-    for (Need& need : needs_) {
+    for (OffloadedAccess& need : accesses_) {
       need.operation = now[need.operation];
       draft_.operations[need.operation].after.push_back({need.copy_in});
       if (need.writes) draft_.operations[need.copy_out].after.push_back({need.operation});
@@ -118,34 +119,34 @@ class Pass {
   }
 
   /// Copies of a step and of the one after it are in order by their lane, so none can overtake another of the same bytes.
-  OperationId add_copy(Verb verb, const Need& need, const Operation& what) {
+  OperationId add_copy(Verb verb, const OffloadedAccess& need, const Operation& what) {
     draft_.operations.push_back({verb, info(verb).lane, need.unit, what.micro_batch, {}});
     return static_cast<OperationId>(draft_.operations.size()) - 1;
   }
 
   /// What was always in the arena is elsewhere now, and has a slot around each need.
-  void move_home() {
-    std::vector<BufferUse> slots;
+  void move_to_stores() {
+    std::vector<DraftBuffer> slots;
     for (auto& [buffer, ends] : draft_.buffers) {
-      const std::optional<Role> home = buffer.always ? home_of(buffer.role) : std::nullopt;
+      const std::optional<Role> home = buffer.always ? offloaded_role_of(buffer.role) : std::nullopt;
       const bool is_parameters = buffer.role == Role::kParameters;
       const Offload to = is_parameters ? parameters_ : state_;
       if (!home || to == Offload::kNone || buffer.size_bytes == 0) continue;
       add_slots(buffer, slots);
       buffer.role = *home;
-      buffer.space = is_parameters ? Space::kParametersHome : Space::kStateHome;
+      buffer.space = is_parameters ? Space::kOffloadedParameters : Space::kOffloadedState;
       buffer.booked = to == Offload::kHost && !plan_.topology.has_gpus();
     }
     draft_.buffers.insert(draft_.buffers.end(), slots.begin(), slots.end());
   }
 
-  void add_slots(const PlannedBuffer& buffer, std::vector<BufferUse>& slots) const {
-    for (const std::size_t index : needs_of_flat_[buffer.flat]) {
-      const Need& need = needs_[index];
-      const auto what = std::ranges::find_if(need.whats, [&](const What& slot) {
-        return slot.flat == buffer.flat && home_of(slot.role) == home_of(buffer.role);
+  void add_slots(const PlannedBuffer& buffer, std::vector<DraftBuffer>& slots) const {
+    for (const std::size_t index : accesses_of_flat_[buffer.flat]) {
+      const OffloadedAccess& need = accesses_[index];
+      const auto what = std::ranges::find_if(need.flat_roles, [&](const FlatRole& slot) {
+        return slot.flat == buffer.flat && offloaded_role_of(slot.role) == offloaded_role_of(buffer.role);
       });
-      if (what == need.whats.end()) continue;
+      if (what == need.flat_roles.end()) continue;
       const OperationId last = need.writes ? need.copy_out : need.operation;
       slots.push_back({{.role = what->role,
                         .category = Category::kStaging,
@@ -158,21 +159,21 @@ class Pass {
   }
 
   const Plan& plan_;
-  Draft& draft_;
+  ScheduleDraft& draft_;
   Offload parameters_, state_;
-  std::vector<Need> needs_;
-  std::vector<std::vector<std::size_t>> needs_of_flat_;
+  std::vector<OffloadedAccess> accesses_;
+  std::vector<std::vector<std::size_t>> accesses_of_flat_;
 };
 
 }  // namespace
 
-void offload(const Plan& plan, Draft& draft) { Pass(plan, draft).run(); }
+void offload(const Plan& plan, ScheduleDraft& draft) { OffloadWriter(plan, draft).run(); }
 
 std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule) {
   std::vector<std::vector<BufferId>> slots(schedule.operations.size());
   for (BufferId b = 0; b < static_cast<BufferId>(schedule.buffers.size()); ++b) {
     const PlannedBuffer& buffer = schedule.buffers[b];
-    if (buffer.always || !home_of(buffer.role)) continue;
+    if (buffer.always || !offloaded_role_of(buffer.role)) continue;
     if (schedule.operations[buffer.first].verb == Verb::kCopyIn) slots[buffer.first].push_back(b);
     if (schedule.operations[buffer.last].verb == Verb::kCopyOut) slots[buffer.last].push_back(b);
   }

@@ -13,13 +13,13 @@ namespace aliquot {
 class StepWriter {
  public:
   explicit StepWriter(const Plan& plan);
-  Draft write();
+  ScheduleDraft write();
 
  private:
   static constexpr OperationId kNone = -1;
 
   /// Of a buffer: its first operation and its last.
-  struct Life {
+  struct Lifetime {
     OperationId first = kNone, last = kNone;
   };
 
@@ -28,7 +28,7 @@ class StepWriter {
     Verb verb;
     int32_t use;
     int32_t micro_batch;
-    int32_t place;
+    int32_t position;
   };
 
   struct UnitState {
@@ -50,58 +50,58 @@ class StepWriter {
   };
 
   /// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
-  struct StandingWrite {
+  struct PersistentGradientWrite {
     OperationId backward;
     UnitId unit;
     OperationId reduce_before;
   };
 
-  bool stage3() const { return schedule_.zero_stage == 3; }
-  bool standing_gradients() const { return schedule_.zero_stage <= 1; }
-  bool replicated() const { return policy_.replica_count > 1; }
-  bool publishes() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
+  bool is_zero_stage_3() const { return schedule_.zero_stage == 3; }
+  bool has_persistent_gradients() const { return schedule_.zero_stage <= 1; }
+  bool has_replicas() const { return policy_.replica_count > 1; }
+  bool all_gathers_parameters() const { return schedule_.zero_stage == 1 || schedule_.zero_stage == 2; }
   bool trains(UnitId unit) const;
 
   Lane lane_of(Verb verb) const;
-  OperationId add(Verb verb, int32_t place, int32_t micro_batch, std::vector<Wait> after = {});
+  OperationId add(Verb verb, int32_t operand, int32_t micro_batch, std::vector<Wait> after = {});
   void wait(OperationId operation, Wait wait);
   Category category_of(Role role) const;
   Space space_of(Role role) const;
-  /// From `first` to `last`; `ends` as BufferUse has them.
-  void add_buffer(Role role, int32_t flat, Life life, std::vector<Wait> ends);
+  /// From `first` to `last`; `ends` as DraftBuffer has them.
+  void add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends);
 
   void list_visits();
   void add_visit(Verb verb, int32_t use, int32_t micro_batch);
   void write_visit(int32_t v);
   void gather_for(int32_t v);
-  void refresh(UnitId unit, int32_t micro_batch);
-  bool lets_go(UnitId unit, int32_t v) const;
+  void gather_quantized_shards(UnitId unit, int32_t micro_batch);
+  bool should_release(UnitId unit, int32_t v) const;
   void release(UnitId unit, int32_t v);
 
-  void note_activations(int32_t v, OperationId compute);
-  void add_outputs_that_end(const Visit& visit);
-  void add_of_use(Role role, int32_t use, Life life);
+  void track_activations(int32_t v, OperationId compute);
+  void add_finished_outputs(const Visit& visit);
+  void add_activation_buffer(Role role, int32_t use, Lifetime life);
 
-  void reduce_what_is_complete(int32_t v);
+  void reduce_complete_units(int32_t v);
   void reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch);
   void add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe);
-  void exchange(UnitId unit, int32_t micro_batch);
-  void close_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch);
+  void replica_all_reduce(UnitId unit, int32_t micro_batch);
+  void merge_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch);
   void finish_step();
   void update_all(OperationId norm);
   void update_group(int32_t group, OperationId norm);
   void update_after(UnitId unit, OperationId norm);
-  void collect_matrices(int32_t group, OperationId norm);
-  void return_matrices(int32_t group);
+  void gather_matrices(int32_t group, OperationId norm);
+  void orthogonalize_and_scatter(int32_t group);
   void add_matrix_buffers(int32_t group);
   void update(UnitId unit, int32_t micro_batch, std::vector<Wait> after);
-  void add_sums(UnitId unit, OperationId norm);
+  void add_reduced_buffers(UnitId unit, OperationId norm);
   void add_staging(Verb verb, Role role);
   void add_waits_on_previous_step();
   void add_waits_of_refreshes();
-  void spare_a_gradient_slot();
-  void add_standing_buffers();
-  void add_standing(Role role, int32_t flat);
+  void add_spare_gradient_slot();
+  void add_persistent_buffers();
+  void add_persistent_buffer(Role role, int32_t flat);
 
   const Plan& plan_;
   const ModelSpec& model_;
@@ -118,12 +118,12 @@ class StepWriter {
   std::vector<int32_t> group_of_unit_;
   std::vector<GroupState> group_states_;
   std::vector<std::pair<OperationId, UnitId>> first_gathers_;
-  std::vector<StandingWrite> standing_writes_;
-  std::vector<Life> outputs_;  // by use, in this micro-batch
-  std::vector<OperationId> kept_from_;
-  OperationId backward_from_ = kNone;
+  std::vector<PersistentGradientWrite> persistent_gradient_writes_;
+  std::vector<Lifetime> outputs_;  // by use, in this micro-batch
+  std::vector<OperationId> saved_activations_from_;
+  OperationId activation_gradients_from_ = kNone;
   OperationId last_exchange_ = kNone;
-  Draft draft_;
+  ScheduleDraft draft_;
 };
 
 }  // namespace aliquot

@@ -22,24 +22,24 @@ StepWriter::StepWriter(const Plan& plan)
       group_of_unit_(plan.model.units.size(), kNone),
       group_states_(plan.matrix_groups.size()),
       outputs_(plan.model.uses.size()),
-      kept_from_(plan.model.uses.size(), kNone) {
+      saved_activations_from_(plan.model.uses.size(), kNone) {
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) {
     for (const int32_t f : plan.matrix_groups[group].flats) group_of_unit_[flats_[f].unit] = group;
   }
   list_visits();
 }
 
-Draft StepWriter::write() {
+ScheduleDraft StepWriter::write() {
   for (int32_t v = 0; v < static_cast<int32_t>(visits_.size()); ++v) write_visit(v);
   if (!policy_.evaluation) {
     finish_step();
     add_staging(Verb::kReduce, Role::kReduceStaging);
-    add_staging(Verb::kExchange, Role::kExchangeStaging);
+    add_staging(Verb::kReplicaAllReduce, Role::kExchangeStaging);
     add_waits_on_previous_step();
-    if (policy_.prefetch > 0) spare_a_gradient_slot();
+    if (policy_.prefetch > 0) add_spare_gradient_slot();
   }
   add_waits_of_refreshes();
-  add_standing_buffers();
+  add_persistent_buffers();
   if (policy_.check) draft_.alignment_bytes = kPlacePageBytes;
   return std::move(draft_);
 }
@@ -53,12 +53,12 @@ Lane StepWriter::lane_of(Verb verb) const {
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
   // At the end of the step on the model's own thread, which has nothing else to do then; in backward beside it.
   if (verb == Verb::kUpdate && policy_.update_in_backward)
-    return info(replicated() ? Verb::kExchange : Verb::kReduce).lane;
+    return info(has_replicas() ? Verb::kReplicaAllReduce : Verb::kReduce).lane;
   return info(verb).lane;
 }
 
-OperationId StepWriter::add(Verb verb, int32_t place, int32_t micro_batch, std::vector<Wait> after) {
-  draft_.operations.push_back({verb, lane_of(verb), place, micro_batch, std::move(after)});
+OperationId StepWriter::add(Verb verb, int32_t operand, int32_t micro_batch, std::vector<Wait> after) {
+  draft_.operations.push_back({verb, lane_of(verb), operand, micro_batch, std::move(after)});
   return static_cast<OperationId>(draft_.operations.size()) - 1;
 }
 
@@ -67,17 +67,17 @@ void StepWriter::wait(OperationId operation, Wait wait) {
 }
 
 Category StepWriter::category_of(Role role) const {
-  if (role == Role::kGradients && standing_gradients()) return Category::kGradients;
-  if (role == Role::kReduced && standing_gradients()) return Category::kCommunication;
+  if (role == Role::kGradients && has_persistent_gradients()) return Category::kGradients;
+  if (role == Role::kReducedGradients && has_persistent_gradients()) return Category::kCommunication;
   return info(role).category;
 }
 
 Space StepWriter::space_of(Role role) const {
   if (role == Role::kParameters && schedule_.view) return Space::kSharedRange;
-  return info(role).space == Space::kPeers && !replicated() ? Space::kArena : info(role).space;
+  return info(role).space == Space::kReplicateGroup && !has_replicas() ? Space::kArena : info(role).space;
 }
 
-void StepWriter::add_buffer(Role role, int32_t flat, Life life, std::vector<Wait> ends) {
+void StepWriter::add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends) {
   draft_.buffers.push_back({{.role = role,
                              .category = category_of(role),
                              .flat = flat,
@@ -104,21 +104,21 @@ void StepWriter::list_visits() {
 
 void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
   const bool with_last = !visits_.empty() && visits_.back().verb == Verb::kRecompute;
-  const int32_t place = visits_.empty() ? 0 : visits_.back().place + (with_last ? 0 : 1);
+  const int32_t place = visits_.empty() ? 0 : visits_.back().position + (with_last ? 0 : 1);
   visits_.push_back({verb, use, micro_batch, place});
 }
 
 void StepWriter::write_visit(int32_t v) {
   const Visit& visit = visits_[v];
-  if (stage3()) {
+  if (is_zero_stage_3()) {
     // A view moves nothing that could be under way earlier.
-    const int32_t last = visit.place + (schedule_.view ? 0 : policy_.prefetch);
-    for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].place <= last; ++w) gather_for(w);
+    const int32_t last = visit.position + (schedule_.view ? 0 : policy_.prefetch);
+    for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].position <= last; ++w) gather_for(w);
   }
   const OperationId compute = add(visit.verb, visit.use, visit.micro_batch);
   for (const UnitId unit : model_.uses[visit.use]) {
     UnitState& state = units_[unit];
-    if (stage3()) wait(compute, {state.last_gather});
+    if (is_zero_stage_3()) wait(compute, {state.last_gather});
     ++state.next_need;
     if (visit.verb == Verb::kBackward && trains(unit)) {
       if (state.first_backward == kNone) state.first_backward = compute;
@@ -126,10 +126,10 @@ void StepWriter::write_visit(int32_t v) {
     }
   }
   for (const UnitId unit : model_.uses[visit.use]) {
-    if (stage3() && lets_go(unit, v)) release(unit, v);
+    if (is_zero_stage_3() && should_release(unit, v)) release(unit, v);
   }
-  note_activations(v, compute);
-  if (visit.verb == Verb::kBackward) reduce_what_is_complete(v);
+  track_activations(v, compute);
+  if (visit.verb == Verb::kBackward) reduce_complete_units(v);
 }
 
 void StepWriter::gather_for(int32_t v) {
@@ -137,12 +137,12 @@ void StepWriter::gather_for(int32_t v) {
     UnitState& state = units_[unit];
     if (state.gathered) continue;
     state.gathered = true;
-    if (policy_.quantize_weights && !state.gathered_before) refresh(unit, visits_[v].micro_batch);
+    if (policy_.quantize_weights && !state.gathered_before) gather_quantized_shards(unit, visits_[v].micro_batch);
     state.last_gather = add(Verb::kGather, unit, visits_[v].micro_batch);
     const OperationId gather = state.last_gather;
     for (const int32_t f : flats_of_[unit]) {
-      if (policy_.quantize_weights && meets_in_node(plan_))
-        add_buffer(Role::kEncodedWhole, f, {gather, gather}, {{gather}});
+      if (policy_.quantize_weights && has_several_ranks_per_node(plan_))
+        add_buffer(Role::kQuantizedParameters, f, {gather, gather}, {{gather}});
     }
     if (!state.gathered_before && !policy_.quantize_weights) first_gathers_.push_back({state.last_gather, unit});
     state.gathered_before = true;
@@ -150,8 +150,8 @@ void StepWriter::gather_for(int32_t v) {
 }
 
 /// Once a step: what changes a shard is its update.
-void StepWriter::refresh(UnitId unit, int32_t micro_batch) {
-  units_[unit].refresh = add(Verb::kRefresh, unit, micro_batch);
+void StepWriter::gather_quantized_shards(UnitId unit, int32_t micro_batch) {
+  units_[unit].refresh = add(Verb::kGatherQuantizedShards, unit, micro_batch);
   first_gathers_.push_back({units_[unit].refresh, unit});
 }
 
@@ -163,13 +163,13 @@ void StepWriter::add_waits_of_refreshes() {
 }
 
 /// Whether nothing wants the unit whole soon: a gather that prefetch would issue at once is not worth a release.
-bool StepWriter::lets_go(UnitId unit, int32_t v) const {
+bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
   const auto uses = static_cast<int32_t>(model_.uses.size());
   const Visit& visit = visits_[v];
   const bool kept = visit.verb == Verb::kForward && visit.use >= uses - policy_.keep_gathered;
-  return !kept && visits_[state.needs[state.next_need]].place > visit.place + std::max(policy_.prefetch, 1);
+  return !kept && visits_[state.needs[state.next_need]].position > visit.position + std::max(policy_.prefetch, 1);
 }
 
 void StepWriter::release(UnitId unit, int32_t v) {
@@ -183,6 +183,6 @@ void StepWriter::release(UnitId unit, int32_t v) {
   for (const int32_t f : flats_of_[unit]) add_buffer(Role::kGathered, f, {state.last_gather, state.last_release}, ends);
 }
 
-Draft write(const Plan& plan) { return StepWriter(plan).write(); }
+ScheduleDraft write(const Plan& plan) { return StepWriter(plan).write(); }
 
 }  // namespace aliquot

@@ -8,14 +8,14 @@
 namespace aliquot {
 
 /// When a buffer may be overwritten: after these have finished.
-struct BufferUse {
+struct DraftBuffer {
   PlannedBuffer buffer;  // without its offset
   std::vector<Wait> ends;
 };
 
-struct Draft {
+struct ScheduleDraft {
   std::vector<Operation> operations;
-  std::vector<BufferUse> buffers;
+  std::vector<DraftBuffer> buffers;
   int64_t alignment_bytes = 256;  // of every place
 };
 
@@ -24,15 +24,15 @@ std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const
 
 /// The operations of one step and the lifetimes of its buffers. `schedule` brings the resolved choices (view,
 /// accumulate_into_shard); model, policy and flats are read from `plan`.
-Draft write(const Plan& plan);
+ScheduleDraft write(const Plan& plan);
 
 /// What the policy offloads lies elsewhere between uses: copies bring it before the operation that needs it, one ahead, and
 /// take it back after the one that changes it.
-void offload(const Plan& plan, Draft& draft);
+void offload(const Plan& plan, ScheduleDraft& draft);
 
 /// Gives every buffer of `draft` an offset in its space, and lets the first operation of each
 /// wait for whatever held its bytes before, in this step or the one before.
-void place(Draft draft, Schedule& schedule, int rank_count);
+void place(ScheduleDraft draft, Schedule& schedule, int rank_count);
 
 /// Drops waits that an earlier wait of the same lane implies.
 void prune(std::vector<Operation>& operations);

@@ -8,7 +8,7 @@
 namespace aliquot {
 
 /// What an operation does with a buffer, as the bits of both. An operation that writes may read what it wrote.
-enum class Touch : uint8_t { kReads = 1, kWrites = 2, kReadsAndWrites = 3 };
+enum class AccessMode : uint8_t { kReads = 1, kWrites = 2, kReadsAndWrites = 3 };
 
 /// Compares the touches of each operation with Accesses::of: it touches every buffer declared, in the declared way, and no
 /// other. Violations throw std::logic_error, naming operation and buffer. Debug and sanitizer builds have one in every
@@ -19,25 +19,25 @@ class AccessCheck {
 
   /// Operations do not overlap: each begin() has its end().
   void begin(OperationId operation);
-  void touch(Role role, int32_t flat, Touch how);
+  void declare_access(Role role, int32_t flat, AccessMode how);
   /// The operation that has begun may leave out what it declares.
   void skip() { skipped_ = true; }
   void end();
 
  private:
-  struct Declared {
+  struct DeclaredAccess {
     Role role;
     int32_t flat;
     uint8_t declared, touched;
   };
-  Declared& entry(Role role, int32_t flat);
-  [[noreturn]] void fail(const Declared& what, uint8_t kinds, std::string_view defect) const;
+  DeclaredAccess& entry(Role role, int32_t flat);
+  [[noreturn]] void fail(const DeclaredAccess& what, uint8_t kinds, std::string_view defect) const;
 
   const Plan& plan_;
   Accesses accesses_;
   OperationId operation_ = -1;
   bool skipped_ = false;
-  std::vector<Declared> entries_;  // of the operation that has begun
+  std::vector<DeclaredAccess> entries_;  // of the operation that has begun
 };
 
 }  // namespace aliquot

@@ -10,7 +10,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kStretchBytes = int64_t{1} << 20;  // before and behind the pages
+constexpr int64_t kGuardBytes = int64_t{1} << 20;  // before and behind the pages
 
 [[noreturn]] void refuse(const char* call) {
   throw UnavailableError(
@@ -35,12 +35,12 @@ void make_aliasable(std::byte* at, int64_t size_bytes) {
   if (mapped == MAP_FAILED) refuse("mmap");
 }
 
-AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames names)
+AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges names)
     : size_bytes_(size_bytes), names_(std::move(names)) {
-  const std::size_t reserved_bytes = length(size_bytes + 2 * kStretchBytes);
+  const std::size_t reserved_bytes = length(size_bytes + 2 * kGuardBytes);
   void* reserved = mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) refuse("mmap");
-  std::byte* data = static_cast<std::byte*>(reserved) + kStretchBytes;
+  std::byte* data = static_cast<std::byte*>(reserved) + kGuardBytes;
   const void* second = mremap(const_cast<std::byte*>(of), 0, length(size_bytes), MREMAP_MAYMOVE | MREMAP_FIXED, data);
   if (second == MAP_FAILED || mprotect(data, length(size_bytes), PROT_NONE) != 0) {
     const int error = errno;
@@ -52,32 +52,32 @@ AliasedPages::AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames n
   data_ = data;
 }
 
-AliasedPages::~AliasedPages() { munmap(reserved_, length(size_bytes_ + 2 * kStretchBytes)); }
+AliasedPages::~AliasedPages() { munmap(reserved_, length(size_bytes_ + 2 * kGuardBytes)); }
 
-void AliasedPages::allow(Allows what) {
-  if (allows_ == what) return;
-  const int protection = what == Allows::kNothing   ? PROT_NONE
-                         : what == Allows::kReading ? PROT_READ
-                                                    : PROT_READ | PROT_WRITE;
+void AliasedPages::protect(Protection what) {
+  if (protection_ == what) return;
+  const int protection = what == Protection::kNoAccess   ? PROT_NONE
+                         : what == Protection::kReadOnly ? PROT_READ
+                                                         : PROT_READ | PROT_WRITE;
   if (mprotect(data_, length(size_bytes_), protection) != 0) refuse("mprotect");
-  allows_ = what;
+  protection_ = what;
 }
 
 bool AliasedPages::explain(const void* address, FaultLine& line) const noexcept {
   const auto* at = static_cast<const std::byte*>(address);
-  if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kStretchBytes) return false;
+  if (at < reserved_ || at >= reserved_ + size_bytes_ + 2 * kGuardBytes) return false;
   line.add("aliquot: ");
-  if (allows_ == Allows::kNothing) {
-    names_.say(line, at - data_, "touched outside a live scope");
+  if (protection_ == Protection::kNoAccess) {
+    names_.describe(line, at - data_, "touched outside a live scope");
     line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
     return true;
   }
   const bool live = at >= data_ && at < data_ + size_bytes_;
   if (!live) {
-    names_.say(line, at - data_, "touched");
+    names_.describe(line, at - data_, "touched");
     line.add(": is it declared too small?");
   } else {
-    names_.say(line, at - data_, "written");
+    names_.describe(line, at - data_, "written");
     line.add(": a model only reads its parameters; engine.step() changes them");
   }
   return true;

@@ -17,28 +17,28 @@ void make_aliasable(std::byte* at, int64_t size_bytes);
 /// thread at a time; the memory must outlive it.
 class AliasedPages {
  public:
-  enum class Allows : uint8_t { kNothing, kReading, kWriting };
+  enum class Protection : uint8_t { kNoAccess, kReadOnly, kReadWrite };
 
   /// `of` is the start of a page and `size_bytes` are whole pages. Allows nothing. `names`: the tensors in it, at least one.
   /// Throws UnavailableError when the system gives no second mapping.
-  AliasedPages(const std::byte* of, int64_t size_bytes, FaultNames names);
+  AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges names);
   ~AliasedPages();
   AliasedPages(const AliasedPages&) = delete;
   AliasedPages& operator=(const AliasedPages&) = delete;
 
   std::byte* data() const { return data_; }
   /// Throws UnavailableError when the system refuses.
-  void allow(Allows what);
+  void protect(Protection what);
 
-  /// As FaultSource::Explain.
+  /// As FaultExplainer::Explain.
   bool explain(const void* address, FaultLine& line) const noexcept;
 
  private:
   int64_t size_bytes_;
-  FaultNames names_;
+  TensorRanges names_;
   std::byte* reserved_ = nullptr;  // with the stretches around it
   std::byte* data_ = nullptr;
-  std::atomic<Allows> allows_{Allows::kNothing};
+  std::atomic<Protection> protection_{Protection::kNoAccess};
 };
 
 }  // namespace aliquot

@@ -3,23 +3,24 @@
 #include <algorithm>
 
 #include "engine/run/memory/aliased_pages.h"
-#include "sharding/comm/all_or_none.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 
 namespace aliquot {
 
 Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups) {
-  Communicator& replica = groups.replica();
+  Communicator& replica = groups.shard_group();
   const auto bytes = [&](Space space) {
     return std::max(training.schedule.bytes(space), evaluation.schedule.bytes(space));
   };
   // A group that cannot have its memory is not to be waited for by the others.
   const auto together = [&](const auto& attempt) {
     if (training.policy.replica_count == 1) return attempt();
-    all_or_none(groups.world().communicator(), attempt);
+    run_on_all_or_throw(groups.world().communicator(), attempt);
   };
   together([&] { own_ = replica.allocate(bytes(Space::kArena), Category::kArena, "arena"); });
-  if (bytes(Space::kPeers) > 0)
-    together([&] { peers_ = groups.peers().allocate(bytes(Space::kPeers), Category::kArena, "arena"); });
+  if (bytes(Space::kReplicateGroup) > 0)
+    together(
+        [&] { peers_ = groups.replicate_group().allocate(bytes(Space::kReplicateGroup), Category::kArena, "arena"); });
   const bool aliases = training.policy.check && !training.topology.has_gpus();
   if (aliases) make_aliasable(own_.local(), own_.size_bytes());
   if (!training.schedule.view) return;

@@ -16,8 +16,8 @@ class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups);
 
-  /// kArena or kPeers.
-  const SymmetricBuffer& buffer(Space space) const { return space == Space::kPeers ? peers_ : own_; }
+  /// kArena or kReplicateGroup.
+  const SymmetricBuffer& buffer(Space space) const { return space == Space::kReplicateGroup ? peers_ : own_; }
   /// Only where gathers are views.
   const SharedRange& shared() const { return *shared_; }
 

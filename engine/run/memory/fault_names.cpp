@@ -15,8 +15,8 @@ namespace aliquot {
 namespace {
 
 /// The sources of this process, for a signal handler: fixed places, no lock. What finds no place stays without a name.
-constexpr std::size_t kMostSources = 1024;
-std::array<std::atomic<const FaultSource*>, kMostSources> sources{};
+constexpr std::size_t kMaxExplainers = 1024;
+std::array<std::atomic<const FaultExplainer*>, kMaxExplainers> sources{};
 std::array<struct sigaction, 2> previous_actions{};
 
 struct sigaction& previous_action(int signal) {
@@ -24,7 +24,7 @@ struct sigaction& previous_action(int signal) {
 }
 
 /// As if this handler had never been there: the one before gets what the kernel gave, and may mend what faulted and return.
-void pass_on(int signal, siginfo_t* info, void* context) {
+void call_previous_handler(int signal, siginfo_t* info, void* context) {
   const struct sigaction before = previous_action(signal);
   const bool sent = info->si_code <= 0;  // by a process: no instruction is at fault
   if (sent && before.sa_handler == SIG_IGN) return;
@@ -42,7 +42,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 }
 
 /// On the alternate stack where the thread has one: who handles overflows of the stack handles them there.
-void take_signal(int signal, void (*handler)(int, siginfo_t*, void*)) {
+void install_handler(int signal, void (*handler)(int, siginfo_t*, void*)) {
   sigaction(signal, nullptr, &previous_action(signal));  // known before the first fault comes
   const struct sigaction& before = previous_action(signal);
   struct sigaction action {};
@@ -52,19 +52,19 @@ void take_signal(int signal, void (*handler)(int, siginfo_t*, void*)) {
   sigaction(signal, &action, nullptr);
 }
 
-void name_and_pass_on(int signal, siginfo_t* info, void* context) {
+void explain_and_forward(int signal, siginfo_t* info, void* context) {
   const int error = errno;
   if (info->si_code > 0) {
     FaultLine line;
     for (const auto& place : sources) {
-      const FaultSource* source = place.load();
+      const FaultExplainer* source = place.load();
       if (source == nullptr || !source->explain(info->si_addr, line)) continue;
       line.write();
       break;
     }
   }
   errno = error;
-  pass_on(signal, info, context);
+  call_previous_handler(signal, info, context);
 }
 
 }  // namespace
@@ -87,11 +87,11 @@ void FaultLine::write() const noexcept {
   if (::write(STDERR_FILENO, whole.data(), length_ + 1) < 0) return;
 }
 
-void FaultNames::add(std::string name, int64_t offset_bytes, int64_t size_bytes) {
+void TensorRanges::add(std::string name, int64_t offset_bytes, int64_t size_bytes) {
   tensors_.push_back({std::move(name), offset_bytes, size_bytes});
 }
 
-void FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
+void TensorRanges::describe(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept {
   const auto after =
       std::upper_bound(tensors_.begin(), tensors_.end(), offset_bytes,
                        [](int64_t offset, const Tensor& tensor) { return offset < tensor.offset_bytes; });
@@ -106,16 +106,16 @@ void FaultNames::say(FaultLine& line, int64_t offset_bytes, std::string_view wha
   line.add(into < 0 ? " bytes before its beginning" : " bytes beyond its end");
 }
 
-FaultSource::FaultSource(const void* owner, Explain explains) : owner_(owner), explain_(explains) {
+FaultExplainer::FaultExplainer(const void* owner, Explain explains) : owner_(owner), explain_(explains) {
   for (auto& place : sources) {
-    const FaultSource* expected = nullptr;
+    const FaultExplainer* expected = nullptr;
     if (place.compare_exchange_strong(expected, this)) break;
   }
 }
 
-FaultSource::~FaultSource() {
+FaultExplainer::~FaultExplainer() {
   for (auto& place : sources) {
-    const FaultSource* expected = this;
+    const FaultExplainer* expected = this;
     if (place.compare_exchange_strong(expected, nullptr)) break;
   }
 }
@@ -123,8 +123,8 @@ FaultSource::~FaultSource() {
 void install_fault_names() {
   static std::once_flag once;  // a second time it would find itself to be the one before, and pass faults on to itself
   std::call_once(once, [] {
-    take_signal(SIGSEGV, name_and_pass_on);
-    take_signal(SIGBUS, name_and_pass_on);
+    install_handler(SIGSEGV, explain_and_forward);
+    install_handler(SIGBUS, explain_and_forward);
   });
 }
 

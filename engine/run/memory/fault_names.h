@@ -23,14 +23,14 @@ class FaultLine {
 };
 
 /// Tensors in a stretch of addresses, by where they begin.
-class FaultNames {
+class TensorRanges {
  public:
   void add(std::string name, int64_t offset_bytes, int64_t size_bytes);
   int64_t offset_bytes(std::size_t tensor) const { return tensors_[tensor].offset_bytes; }
 
   /// Adds "NAME was WHAT" for the last tensor that begins at or before the offset, and how many bytes the offset is beyond its
   /// end, if it is. Before all tensors: the first, and how many bytes before its beginning.
-  void say(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
+  void describe(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
 
  private:
   struct Tensor {
@@ -41,15 +41,15 @@ class FaultNames {
 };
 
 /// While it exists, the handler of install_fault_names() asks it about every fault. `owner` must outlive it.
-class FaultSource {
+class FaultExplainer {
  public:
   /// Returns false, and leaves `line` alone, for an address that is not the owner's. Called in a signal handler, on any thread.
   using Explain = bool (*)(const void* owner, const void* address, FaultLine& line) noexcept;
 
-  FaultSource(const void* owner, Explain explains);
-  ~FaultSource();
-  FaultSource(const FaultSource&) = delete;
-  FaultSource& operator=(const FaultSource&) = delete;
+  FaultExplainer(const void* owner, Explain explains);
+  ~FaultExplainer();
+  FaultExplainer(const FaultExplainer&) = delete;
+  FaultExplainer& operator=(const FaultExplainer&) = delete;
 
   bool explain(const void* address, FaultLine& line) const noexcept { return explain_(owner_, address, line); }
 

@@ -24,13 +24,13 @@ struct GuardRange::Names {
     const auto offset = static_cast<const std::byte*>(address) - range.base_;
     if (offset < 0 || offset >= range.size_bytes_) return false;
     line.add("aliquot: parameter ");
-    range.names_->tensors.say(line, offset, "touched outside a live scope");
+    range.names_->tensors.describe(line, offset, "touched outside a live scope");
     line.add(": open unit.forward() or unit.backward() around its use, and keep no pointer beyond it");
     return true;
   }
 
-  FaultNames tensors;
-  FaultSource source;
+  TensorRanges tensors;
+  FaultExplainer source;
 };
 
 GuardRange::GuardRange(const std::vector<Tensor>& tensors) : names_(std::make_unique<Names>(*this)) {

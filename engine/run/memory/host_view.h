@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "engine/run/memory/homes.h"
+#include "engine/run/memory/offload_stores.h"
 
 namespace aliquot {
 
@@ -12,19 +12,19 @@ namespace aliquot {
 /// the rank's own thread; device and homes must outlive it.
 class HostView {
  public:
-  HostView(Device& device, const Homes& homes);
+  HostView(Device& device, const OffloadStores& offload_stores);
   ~HostView();
 
   Device& device() const { return device_; }
   /// The address can be followed.
-  bool direct(const std::byte* at) const;
+  bool is_host_addressable(const std::byte* at) const;
   void fetch(void* to, const std::byte* from, int64_t size_bytes) const;
   void store(std::byte* to, const void* from, int64_t size_bytes) const;
   void clear(std::byte* at, int64_t size_bytes) const;
 
  private:
   Device& device_;
-  const Homes& homes_;
+  const OffloadStores& offload_stores_;
   std::unique_ptr<Stream> stream_;
 };
 

@@ -18,7 +18,7 @@ ModelAddresses::ModelAddresses(const Plan& plan, const StepMemory& memory, const
   for (BufferId b = 0; b < static_cast<BufferId>(aliases_.size()); ++b) {
     const PlannedBuffer& buffer = plan.schedule.buffers[b];
     const bool seen = buffer.role == values_role() || buffer.role == Role::kGradients ||
-                      buffer.role == Role::kBackward || is_of_use(buffer.role);
+                      buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role);
     if (!seen || buffer.size_bytes == 0) continue;
     auto& alias = made[{buffer.role, buffer.flat, buffer.offset_bytes}];
     if (alias == nullptr) {
@@ -44,9 +44,9 @@ Role ModelAddresses::values_role() const {
   return plan_.schedule.zero_stage < 3 || plan_.schedule.view ? Role::kParameters : Role::kGathered;
 }
 
-FaultNames ModelAddresses::names(const PlannedBuffer& buffer) const {
-  FaultNames names;
-  if (buffer.role == Role::kBackward || is_of_use(buffer.role)) {
+TensorRanges ModelAddresses::names(const PlannedBuffer& buffer) const {
+  TensorRanges names;
+  if (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role)) {
     names.add(fmt::format("{} memory of {}", name(buffer.role), owner(plan_, buffer)), 0,
               declared_bytes(plan_.model, buffer.role, buffer.flat));
     return names;
@@ -63,40 +63,40 @@ FaultNames ModelAddresses::names(const PlannedBuffer& buffer) const {
   return names;
 }
 
-std::byte* ModelAddresses::at(Role role, int32_t whose, Touch how) const {
-  memory_.touch(role, whose, how);
+std::byte* ModelAddresses::at(Role role, int32_t whose, AccessMode how) const {
+  memory_.declare_access(role, whose, how);
   return peek(role, whose);
 }
 
 std::byte* ModelAddresses::peek(Role role, int32_t whose) const {
   const BufferId buffer = memory_.current(role, whose);
   if (buffer != kNoBuffer && aliases_[buffer] != nullptr) return aliases_[buffer]->data();
-  return role == values_role() ? memory_.whole(whose) : memory_.peek(buffer);
+  return role == values_role() ? memory_.full_parameters(whose) : memory_.peek(buffer);
 }
 
-std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat, Touch::kReads); }
-std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat, Touch::kWrites); }
+std::byte* ModelAddresses::values(int32_t flat) const { return at(values_role(), flat, AccessMode::kReads); }
+std::byte* ModelAddresses::gradients(int32_t flat) const { return at(Role::kGradients, flat, AccessMode::kWrites); }
 
-UseMemory ModelAddresses::of_use(int32_t use, bool backward) const {
+UseMemory ModelAddresses::memory_of_use(int32_t use, bool backward) const {
   if (plan_.model.activations.uses.empty()) return {.use = use};  // the model has memory of its own
   const UseActivations& declared = plan_.model.activations.uses[use];
-  const Touch made = backward ? Touch::kReads : Touch::kWrites;  // by forward
+  const AccessMode made = backward ? AccessMode::kReads : AccessMode::kWrites;  // by forward
   // A buffer that backward does not declare may still be there, for another use.
   const bool reads_input = use > 0 && (!backward || declared.input_in_backward);
   const bool has_output = !backward || declared.output_in_backward;
   const bool first_of_backward = use + 1 == static_cast<int32_t>(plan_.model.uses.size());
-  const Touch handed_on = first_of_backward ? Touch::kWrites : Touch::kReadsAndWrites;
+  const AccessMode handed_on = first_of_backward ? AccessMode::kWrites : AccessMode::kReadsAndWrites;
   return {.use = use,
-          .input = reads_input ? at(Role::kOutput, use - 1, Touch::kReads)
-                   : use > 0   ? peek(Role::kOutput, use - 1)
+          .input = reads_input ? at(Role::kOutputActivations, use - 1, AccessMode::kReads)
+                   : use > 0   ? peek(Role::kOutputActivations, use - 1)
                                : nullptr,
-          .output = has_output ? at(Role::kOutput, use, made) : peek(Role::kOutput, use),
-          .kept = at(Role::kKept, use, made),
-          .scratch = at(Role::kScratch, use, Touch::kWrites),
-          .backward = backward ? at(Role::kBackward, -1, handed_on) : nullptr};
+          .output = has_output ? at(Role::kOutputActivations, use, made) : peek(Role::kOutputActivations, use),
+          .kept = at(Role::kSavedActivations, use, made),
+          .scratch = at(Role::kScratch, use, AccessMode::kWrites),
+          .backward = backward ? at(Role::kActivationGradients, -1, handed_on) : nullptr};
 }
 
-void ModelAddresses::change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const {
+void ModelAddresses::change(std::vector<Change>& changes, Role role, int32_t whose, Protection to) const {
   const BufferId buffer = memory_.current(role, whose);
   if (buffer != kNoBuffer && aliases_[buffer] != nullptr) changes.push_back({aliases_[buffer].get(), to});
 }
@@ -105,17 +105,17 @@ void ModelAddresses::open(Stream& compute, OperationId operation) {
   if (!protects_) return;
   const Operation& what = plan_.schedule.operations[operation];
   std::vector<Change> changes;
-  for (const UnitId unit : plan_.model.uses[what.place]) {
+  for (const UnitId unit : plan_.model.uses[what.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
-      change(changes, values_role(), flat, Allows::kReading);
-      if (what.verb == Verb::kBackward) change(changes, Role::kGradients, flat, Allows::kWriting);
+      change(changes, values_role(), flat, Protection::kReadOnly);
+      if (what.verb == Verb::kBackward) change(changes, Role::kGradients, flat, Protection::kReadWrite);
     }
   }
-  if (what.place > 0) change(changes, Role::kOutput, what.place - 1, Allows::kWriting);
-  for (const Role role : {Role::kOutput, Role::kKept, Role::kScratch})
-    change(changes, role, what.place, Allows::kWriting);
-  change(changes, Role::kBackward, -1, Allows::kWriting);
-  make(compute, std::move(changes));
+  if (what.operand > 0) change(changes, Role::kOutputActivations, what.operand - 1, Protection::kReadWrite);
+  for (const Role role : {Role::kOutputActivations, Role::kSavedActivations, Role::kScratch})
+    change(changes, role, what.operand, Protection::kReadWrite);
+  change(changes, Role::kActivationGradients, -1, Protection::kReadWrite);
+  apply_changes(compute, std::move(changes));
 }
 
 /// Activations stay until the last use that has them: programs read them between scopes.
@@ -123,23 +123,24 @@ void ModelAddresses::close(Stream& compute, OperationId operation) {
   if (!protects_) return;
   const Operation& what = plan_.schedule.operations[operation];
   std::vector<Change> changes;
-  for (const UnitId unit : plan_.model.uses[what.place]) {
+  for (const UnitId unit : plan_.model.uses[what.operand]) {
     for (const int32_t flat : plan_.flats_of_unit[unit]) {
-      for (const Role role : {values_role(), Role::kGradients}) change(changes, role, flat, Allows::kNothing);
+      for (const Role role : {values_role(), Role::kGradients}) change(changes, role, flat, Protection::kNoAccess);
     }
   }
   for (BufferId b = 0; b < static_cast<BufferId>(aliases_.size()); ++b) {
     const PlannedBuffer& buffer = plan_.schedule.buffers[b];
-    const bool ends = buffer.last == operation && (buffer.role == Role::kBackward || is_of_use(buffer.role));
-    if (ends && aliases_[b] != nullptr) changes.push_back({aliases_[b].get(), Allows::kNothing});
+    const bool ends =
+        buffer.last == operation && (buffer.role == Role::kActivationGradients || belongs_to_use(buffer.role));
+    if (ends && aliases_[b] != nullptr) changes.push_back({aliases_[b].get(), Protection::kNoAccess});
   }
-  make(compute, std::move(changes));
+  apply_changes(compute, std::move(changes));
 }
 
 /// In the order of the lane, which runs the model's code when it likes.
-void ModelAddresses::make(Stream& compute, std::vector<Change> changes) {
+void ModelAddresses::apply_changes(Stream& compute, std::vector<Change> changes) {
   compute.run([all = std::make_shared<const std::vector<Change>>(std::move(changes))] {
-    for (const Change& each : *all) each.pages->allow(each.to);
+    for (const Change& each : *all) each.pages->protect(each.to);
   });
 }
 

@@ -22,33 +22,33 @@ class ModelAddresses {
   std::byte* values(int32_t flat) const;
   std::byte* gradients(int32_t flat) const;
   /// Of the use that is at work now.
-  UseMemory of_use(int32_t use, bool backward) const;
+  UseMemory memory_of_use(int32_t use, bool backward) const;
 
   /// Around the model's code of an operation, on the lane where it runs: what it may touch can be touched.
   void open(Stream& compute, OperationId operation);
   void close(Stream& compute, OperationId operation);
 
  private:
-  using Allows = AliasedPages::Allows;
+  using Protection = AliasedPages::Protection;
   struct Change {
     AliasedPages* pages;
-    Allows to;
+    Protection to;
   };
 
-  FaultNames names(const PlannedBuffer& buffer) const;
+  TensorRanges names(const PlannedBuffer& buffer) const;
   Role values_role() const;
-  std::byte* at(Role role, int32_t whose, Touch how) const;
+  std::byte* at(Role role, int32_t whose, AccessMode how) const;
   /// The same for a buffer that the operation does not declare: no access check.
   std::byte* peek(Role role, int32_t whose) const;
-  void change(std::vector<Change>& changes, Role role, int32_t whose, Allows to) const;
-  static void make(Stream& compute, std::vector<Change> changes);
+  void change(std::vector<Change>& changes, Role role, int32_t whose, Protection to) const;
+  static void apply_changes(Stream& compute, std::vector<Change> changes);
   static bool explain(const void* owner, const void* address, FaultLine& line) noexcept;
 
   const Plan& plan_;
   const StepMemory& memory_;
   bool protects_;
   std::vector<std::shared_ptr<AliasedPages>> aliases_;  // by buffer; buffers of one owner at one place share theirs
-  std::optional<FaultSource> source_;                   // of all of them
+  std::optional<FaultExplainer> source_;                // of all of them
 };
 
 }  // namespace aliquot

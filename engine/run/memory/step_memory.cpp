@@ -9,10 +9,10 @@ constexpr bool kChecksAccesses = ALIQUOT_CHECKS_ACCESSES;  // set in CMakeLists.
 
 }  // namespace
 
-StepMemory::StepMemory(const Parts& parts, bool books_standing)
+StepMemory::StepMemory(const Parts& parts, bool books_persistent)
     : plan_(parts.plan),
       arena_(parts.arena),
-      homes_(parts.homes),
+      offload_stores_(parts.offload_stores),
       rank_(parts.rank),
       ledger_(parts.ledger),
       current_(kRoleCount, std::vector<BufferId>(plan_.owner_count() + 1, kNoBuffer)),
@@ -23,8 +23,8 @@ StepMemory::StepMemory(const Parts& parts, bool books_standing)
   }
   for (BufferId b = 0; b < static_cast<BufferId>(plan_.schedule.buffers.size()); ++b) {
     if (!planned(b).always) continue;
-    place(planned(b)) = b;
-    if (books_standing) acquire(b);
+    current_slot(planned(b)) = b;
+    if (books_persistent) acquire(b);
   }
 }
 
@@ -34,19 +34,19 @@ StepMemory::~StepMemory() {
   }
 }
 
-BufferId& StepMemory::place(const PlannedBuffer& buffer) {
+BufferId& StepMemory::current_slot(const PlannedBuffer& buffer) {
   auto& of_role = current_[static_cast<std::size_t>(buffer.role)];
   return of_role[buffer.flat < 0 ? of_role.size() - 1 : static_cast<std::size_t>(buffer.flat)];
 }
 
 void StepMemory::acquire(BufferId buffer) {
-  place(planned(buffer)) = buffer;
+  current_slot(planned(buffer)) = buffer;
   if (!planned(buffer).booked) return;
   entries_[buffer] = ledger_.acquire(planned(buffer).category, planned(buffer).size_bytes, owners_[buffer]);
 }
 
 void StepMemory::release(BufferId buffer) {
-  BufferId& current = place(planned(buffer));
+  BufferId& current = current_slot(planned(buffer));
   if (current == buffer) current = kNoBuffer;  // the next micro-batch may have taken another place already
   if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
@@ -68,14 +68,15 @@ void StepMemory::skip_operation() const {
   if constexpr (kChecksAccesses) check_->skip();
 }
 
-void StepMemory::touch([[maybe_unused]] Role role, [[maybe_unused]] int32_t flat, [[maybe_unused]] Touch how) const {
+void StepMemory::declare_access([[maybe_unused]] Role role, [[maybe_unused]] int32_t flat,
+                                [[maybe_unused]] AccessMode how) const {
   if constexpr (kChecksAccesses) {
-    if (current(role, flat) != kNoBuffer) check_->touch(role, flat, how);
+    if (current(role, flat) != kNoBuffer) check_->declare_access(role, flat, how);
   }
 }
 
-std::byte* StepMemory::address(Role role, int32_t flat, Touch how) const {
-  touch(role, flat, how);
+std::byte* StepMemory::address(Role role, int32_t flat, AccessMode how) const {
+  declare_access(role, flat, how);
   return peek(role, flat);
 }
 
@@ -84,18 +85,19 @@ std::byte* StepMemory::peek(BufferId buffer) const {
   const PlannedBuffer& plan = planned(buffer);
   if (plan.space == Space::kSharedRange)
     return arena_.shared().writable() + plan.offset_bytes + rank_ * plan.size_bytes;
-  if (const Home* home = is_home(plan.role) ? homes_.of(plan.space) : nullptr) return home->base() + plan.offset_bytes;
+  if (const OffloadStore* home = is_offloaded_role(plan.role) ? offload_stores_.of(plan.space) : nullptr)
+    return home->base() + plan.offset_bytes;
   return arena_.buffer(plan.space).local() + plan.offset_bytes;
 }
 
-std::byte* StepMemory::resting(Role role, int32_t flat) const {
-  const auto home = home_of(role);
+std::byte* StepMemory::address_between_steps(Role role, int32_t flat) const {
+  const auto home = offloaded_role_of(role);
   const bool offloaded = home && current(*home, flat) != kNoBuffer;
   return peek(offloaded ? *home : role, flat);
 }
 
-SymmetricRange StepMemory::range(Role role, int32_t flat, Touch how) const {
-  touch(role, flat, how);
+SymmetricRange StepMemory::range(Role role, int32_t flat, AccessMode how) const {
+  declare_access(role, flat, how);
   const PlannedBuffer& plan = planned(current(role, flat));
   return {&arena_.buffer(plan.space), plan.offset_bytes};
 }
@@ -106,7 +108,7 @@ std::byte* StepMemory::own_shard(int32_t flat) const {
   return parameters + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.compute);
 }
 
-std::byte* StepMemory::whole(int32_t flat) const {
+std::byte* StepMemory::full_parameters(int32_t flat) const {
   if (plan_.schedule.zero_stage < 3) return peek(Role::kParameters, flat);
   if (!plan_.schedule.view) return peek(Role::kGathered, flat);
   const int64_t offset = planned(current(Role::kParameters, flat)).offset_bytes;

@@ -6,7 +6,7 @@
 
 #include "engine/run/memory/access_check.h"
 #include "engine/run/memory/arena.h"
-#include "engine/run/memory/homes.h"
+#include "engine/run/memory/offload_stores.h"
 
 namespace aliquot {
 
@@ -15,15 +15,15 @@ namespace aliquot {
 /// from the rank's own thread.
 class StepMemory {
  public:
-  /// Buffers that are always there are booked by the first memory of an arena alone: `books_standing`.
+  /// Buffers that are always there are booked by the first memory of an arena alone: `books_persistent`.
   struct Parts {
     const Plan& plan;
     const Arena& arena;
-    const Homes& homes;
+    const OffloadStores& offload_stores;
     Ledger& ledger;
     int rank;
   };
-  explicit StepMemory(const Parts& parts, bool books_standing = true);
+  explicit StepMemory(const Parts& parts, bool books_persistent = true);
 
   ~StepMemory();
   StepMemory(const StepMemory&) = delete;
@@ -43,31 +43,31 @@ class StepMemory {
 
   /// The buffer that an operation touches, on this rank; null where there is none in use. In the shared range: this rank's
   /// own part. Of a home: what names it.
-  std::byte* address(Role role, int32_t flat, Touch how) const;
+  std::byte* address(Role role, int32_t flat, AccessMode how) const;
   /// The same, as collectives take it.
-  SymmetricRange range(Role role, int32_t flat, Touch how) const;
+  SymmetricRange range(Role role, int32_t flat, AccessMode how) const;
   /// Declares the touch of a buffer whose address the operation has already.
-  void touch(Role role, int32_t flat, Touch how) const;
+  void declare_access(Role role, int32_t flat, AccessMode how) const;
 
   /// The address for what is no operation: set-up, and what looks at memory between operations.
   std::byte* peek(BufferId buffer) const;
   std::byte* peek(Role role, int32_t flat) const { return peek(current(role, flat)); }
   /// Between steps: the role's home where it is offloaded.
-  std::byte* resting(Role role, int32_t flat) const;
+  std::byte* address_between_steps(Role role, int32_t flat) const;
 
   /// The own shard of the parameters as the model computes with them.
   std::byte* own_shard(int32_t flat) const;
   /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
   /// Null while the flat is not whole.
-  std::byte* whole(int32_t flat) const;
+  std::byte* full_parameters(int32_t flat) const;
 
  private:
   const PlannedBuffer& planned(BufferId buffer) const { return plan_.schedule.buffers[buffer]; }
-  BufferId& place(const PlannedBuffer& buffer);
+  BufferId& current_slot(const PlannedBuffer& buffer);
 
   const Plan& plan_;
   const Arena& arena_;
-  const Homes& homes_;
+  const OffloadStores& offload_stores_;
   int rank_;
   Ledger& ledger_;
   std::vector<std::vector<BufferId>> current_;  // by role, then whose; nobody's is the last

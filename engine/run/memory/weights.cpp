@@ -26,14 +26,14 @@ class Weights::Access final : public PieceAccess {
   int64_t element(const StatePiece& piece) const {
     const int64_t start = weights_.first_rank() * weights_.plan_.flats[flat_].layout.shard_count();
     return start +
-           (piece.bytes - weights_.working(flat_, start)) / element_bytes(weights_.plan_.policy.precision.compute);
+           (piece.bytes - weights_.working_copy(flat_, start)) / element_bytes(weights_.plan_.policy.precision.compute);
   }
   const Weights& weights_;
   int32_t flat_;
 };
 
 Weights::Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank)
-    : plan_(plan), memory_(memory), view_(view), rank_(rank), whole_(plan.schedule.zero_stage < 3) {
+    : plan_(plan), memory_(memory), view_(view), rank_(rank), holds_full_parameters_(plan.schedule.zero_stage < 3) {
   for (int32_t f = 0; f < static_cast<int32_t>(plan.flats.size()); ++f)
     accesses_.push_back(std::make_unique<Access>(*this, f));
 }
@@ -41,16 +41,17 @@ Weights::Weights(const Plan& plan, const StepMemory& memory, const HostView& vie
 Weights::~Weights() = default;
 
 const PieceAccess* Weights::access(int32_t flat) const {
-  const std::byte* at = memory_.resting(Role::kParameters, flat);
-  return plan_.policy.precision.has_master() || !view_.direct(at) ? accesses_[flat].get() : nullptr;
+  const std::byte* at = memory_.address_between_steps(Role::kParameters, flat);
+  return plan_.policy.precision.has_master() || !view_.is_host_addressable(at) ? accesses_[flat].get() : nullptr;
 }
 
-std::byte* Weights::working(int32_t flat, int64_t first) const {
+std::byte* Weights::working_copy(int32_t flat, int64_t first) const {
   const int64_t start = first_rank() * plan_.flats[flat].layout.shard_count();
-  return memory_.resting(Role::kParameters, flat) + (first - start) * element_bytes(plan_.policy.precision.compute);
+  return memory_.address_between_steps(Role::kParameters, flat) +
+         (first - start) * element_bytes(plan_.policy.precision.compute);
 }
 
-Weights::Kept Weights::kept(int32_t flat, int64_t first, int64_t count) const {
+Weights::OwnedRange Weights::owned_range(int32_t flat, int64_t first, int64_t count) const {
   const int64_t shard = plan_.flats[flat].layout.shard_count();
   const bool all = plan_.schedule.zero_stage == 0;
   const int64_t begin = all ? 0 : rank_ * shard, end = all ? plan_.flats[flat].layout.flat_count() : begin + shard;
@@ -61,7 +62,7 @@ Weights::Kept Weights::kept(int32_t flat, int64_t first, int64_t count) const {
 }
 
 void Weights::read(int32_t flat, int64_t first, int64_t count, float* to) const {
-  const Kept own = kept(flat, first, count);
+  const OwnedRange own = owned_range(flat, first, count);
   read_working(flat, first, own.first - first, to);
   read_working(flat, own.last, first + count - own.last, to + (own.last - first));
   if (own.last > own.first) read_master(flat, own, to + (own.first - first));
@@ -69,26 +70,27 @@ void Weights::read(int32_t flat, int64_t first, int64_t count, float* to) const 
 
 void Weights::write(int32_t flat, int64_t first, int64_t count, const float* from) const {
   write_working(flat, first, count, from);
-  const Kept own = kept(flat, first, count);
+  const OwnedRange own = owned_range(flat, first, count);
   if (own.last > own.first) write_master(flat, own, from + (own.first - first));
 }
 
-void Weights::read_master(int32_t flat, const Kept& own, float* to) const {
+void Weights::read_master(int32_t flat, const OwnedRange& own, float* to) const {
   const int64_t count = own.last - own.first;
   const std::byte* master =
-      memory_.resting(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+      memory_.address_between_steps(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
   if (!plan_.policy.precision.split()) return view_.fetch(to, master, count * 4);
   std::vector<uint16_t> high(static_cast<std::size_t>(count));
   std::vector<int16_t> low(static_cast<std::size_t>(count));
-  view_.fetch(high.data(), working(flat, own.first), count * 2);
+  view_.fetch(high.data(), working_copy(flat, own.first), count * 2);
   view_.fetch(low.data(), master, count * 2);
   loops().merge(to, high.data(), low.data(), count);
 }
 
 /// The working copy has the high half already.
-void Weights::write_master(int32_t flat, const Kept& own, const float* from) const {
+void Weights::write_master(int32_t flat, const OwnedRange& own, const float* from) const {
   const int64_t count = own.last - own.first;
-  std::byte* master = memory_.resting(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
+  std::byte* master =
+      memory_.address_between_steps(Role::kMaster, flat) + own.master_first * plan_.policy.precision.master_bytes();
   if (!plan_.policy.precision.split()) return view_.store(master, from, count * 4);
   std::vector<uint16_t> high(static_cast<std::size_t>(count));
   std::vector<int16_t> low(static_cast<std::size_t>(count));
@@ -99,9 +101,9 @@ void Weights::write_master(int32_t flat, const Kept& own, const float* from) con
 void Weights::read_working(int32_t flat, int64_t first, int64_t count, float* to) const {
   if (count <= 0) return;
   const DType dtype = plan_.policy.precision.compute;
-  if (dtype == DType::kFloat32) return view_.fetch(to, working(flat, first), count * 4);
+  if (dtype == DType::kFloat32) return view_.fetch(to, working_copy(flat, first), count * 4);
   std::vector<uint16_t> narrow(static_cast<std::size_t>(count));
-  view_.fetch(narrow.data(), working(flat, first), count * 2);
+  view_.fetch(narrow.data(), working_copy(flat, first), count * 2);
   loops().cast(to, DType::kFloat32, narrow.data(), dtype, count);
 }
 
@@ -109,23 +111,23 @@ void Weights::read_working(int32_t flat, int64_t first, int64_t count, float* to
 void Weights::write_working(int32_t flat, int64_t first, int64_t count, const float* from) const {
   if (count <= 0) return;
   const DType dtype = plan_.policy.precision.compute;
-  if (dtype == DType::kFloat32) return view_.store(working(flat, first), from, count * 4);
+  if (dtype == DType::kFloat32) return view_.store(working_copy(flat, first), from, count * 4);
   std::vector<uint16_t> narrow(static_cast<std::size_t>(count));
   if (dtype == DType::kBFloat16) {
     loops().split(narrow.data(), nullptr, from, count);
   } else {
     loops().cast(narrow.data(), dtype, from, DType::kFloat32, count);
   }
-  view_.store(working(flat, first), narrow.data(), count * 2);
+  view_.store(working_copy(flat, first), narrow.data(), count * 2);
 }
 
 Master Weights::master(int32_t flat) const {
   const Precision& precision = plan_.policy.precision;
   const bool all = plan_.schedule.zero_stage == 0;
-  memory_.touch(Role::kParameters, flat, Touch::kReadsAndWrites);
-  std::byte* copy = all ? memory_.whole(flat) : memory_.own_shard(flat);
+  memory_.declare_access(Role::kParameters, flat, AccessMode::kReadsAndWrites);
+  std::byte* copy = all ? memory_.full_parameters(flat) : memory_.own_shard(flat);
   if (!precision.has_master()) return {.whole = reinterpret_cast<float*>(copy)};
-  std::byte* master = memory_.address(Role::kMaster, flat, Touch::kReadsAndWrites);
+  std::byte* master = memory_.address(Role::kMaster, flat, AccessMode::kReadsAndWrites);
   if (precision.split()) return {.high = reinterpret_cast<uint16_t*>(copy), .low = reinterpret_cast<int16_t*>(master)};
   return {.whole = reinterpret_cast<float*>(master), .copy = copy, .copy_dtype = precision.compute};
 }

@@ -25,25 +25,25 @@ class Weights {
   void write(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
   /// Ranks whose shards of the working copy lie here: at stage 3 the own alone.
-  int first_rank() const { return whole_ ? 0 : rank_; }
-  int last_rank() const { return whole_ ? plan_.topology.rank_count() - 1 : rank_; }
+  int first_rank() const { return holds_full_parameters_ ? 0 : rank_; }
+  int last_rank() const { return holds_full_parameters_ ? plan_.topology.rank_count() - 1 : rank_; }
 
   /// As the fused update takes what this rank updates, while it is in the arena.
   Master master(int32_t flat) const;
-  /// As a checkpoint reaches the pieces of the flat, whose bytes are working(); null where they are the master themselves.
+  /// As a checkpoint reaches the pieces of the flat, whose bytes are working_copy(); null where they are the master themselves.
   const PieceAccess* access(int32_t flat) const;
   /// Where element `first` of the flat lies in the working copy between steps.
-  std::byte* working(int32_t flat, int64_t first) const;
+  std::byte* working_copy(int32_t flat, int64_t first) const;
 
  private:
   class Access;
   /// The part of a range that this rank keeps the master of.
-  struct Kept {
+  struct OwnedRange {
     int64_t first, last, master_first;
   };
-  Kept kept(int32_t flat, int64_t first, int64_t count) const;
-  void read_master(int32_t flat, const Kept& own, float* to) const;
-  void write_master(int32_t flat, const Kept& own, const float* from) const;
+  OwnedRange owned_range(int32_t flat, int64_t first, int64_t count) const;
+  void read_master(int32_t flat, const OwnedRange& own, float* to) const;
+  void write_master(int32_t flat, const OwnedRange& own, const float* from) const;
   void read_working(int32_t flat, int64_t first, int64_t count, float* to) const;
   void write_working(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
@@ -51,7 +51,7 @@ class Weights {
   const StepMemory& memory_;
   const HostView& view_;
   int rank_;
-  bool whole_;
+  bool holds_full_parameters_;
   std::vector<std::unique_ptr<Access>> accesses_;  // by flat
 };
 

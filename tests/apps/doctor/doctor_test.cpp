@@ -1,7 +1,7 @@
 // aliquot doctor: what it looks at, and that what is missing comes with what would add it.
 #include <gtest/gtest.h>
 
-#include "apps/models/cuda/model_loops_cuda.h"
+#include "apps/models/cuda/backend_cuda.h"
 #include "apps/version.h"
 #include "kernels/device/device.h"
 #include "kernels/system/error.h"
@@ -31,9 +31,9 @@ TEST(Doctor, SaysWhatThisBuildAndThisMachineOffer) {
   EXPECT_EQ(line_of(result.out, "HDF5"), hdf5_version());
   for (const char* what : {"cores", "memory", "loops", "bf16", "GPU", "missing"})
     EXPECT_NE(line_of(result.out, what), "") << what << " in\n" << result.out;
-  EXPECT_EQ(line_of(result.out, "CUDA").starts_with("in this build"), cuda_part().is_there) << result.out;
+  EXPECT_EQ(line_of(result.out, "CUDA").starts_with("in this build"), cuda_part().is_available) << result.out;
   const bool started = line_of(result.out, "MPI").find("MPI_THREAD_MULTIPLE") != std::string::npos;
-  EXPECT_EQ(started, mpi_part().is_there) << result.out;
+  EXPECT_EQ(started, mpi_part().is_available) << result.out;
 }
 
 TEST(Doctor, NamesThePackageThatBringsALauncher) {
@@ -56,7 +56,7 @@ TEST(Doctor, RefusesWhatItDoesNotKnowAndFilesThatAreThere) {
 }
 
 TEST(WithoutGpuParts, WhateverNeedsThemIsRefusedWithASentence) {
-  if (cuda_part().is_there) GTEST_SKIP() << "this build has them";
+  if (cuda_part().is_available) GTEST_SKIP() << "this build has them";
   const auto host = make_host_device(1);
   EXPECT_THROW(make_cuda_device(0), UnavailableError);
   EXPECT_THROW(wrap_cuda_stream(*host, Lane::kCompute, nullptr), UnavailableError);
@@ -64,7 +64,7 @@ TEST(WithoutGpuParts, WhateverNeedsThemIsRefusedWithASentence) {
   EXPECT_THROW(make_nccl_communicator(*host, {}), UnavailableError);
   EXPECT_THROW(cuda_update_kernels(), UnavailableError);
   EXPECT_THROW(cuda_matrix_kernels(), UnavailableError);
-  EXPECT_THROW(make_cuda_model_loops(*host), UnavailableError);
+  EXPECT_THROW(make_cuda_backend(*host), UnavailableError);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# tests/apps/examples/cuda_example_test.sh EXAMPLES [PRETENDED]: that the CUDA transformer trains as the C one does, and the same to the bit
-# at every stage. On a GPU where there is one; else that it says why not, and by its copies in PRETENDED, whose CUDA pretends.
+# tests/apps/examples/cuda_example_test.sh EXAMPLES [SIMULATED]: that the CUDA transformer trains as the C one does, and the same to the bit
+# at every stage. On a GPU where there is one; else that it says why not, and by its copies in SIMULATED, whose CUDA pretends.
 # shellcheck source=tests/scripts/expect.sh
 source "$(dirname "$0")/../../scripts/expect.sh"
-examples=$1 pretended=${2:-}
+examples=$1 simulated=${2:-}
 
 # same WHAT FILE FILE
 same() { cmp -s "$2" "$3" || { echo "$1: $(diff "$2" "$3" | head -4)" && failures=$((failures + 1)); }; }
@@ -64,5 +64,5 @@ else
   expect fail "transformer_cuda: CUDA driver version is insufficient" "$examples/transformer_cuda"
   expect fail "the GPU's driver is missing, or older than this build needs" "$examples/transformer_cuda_sharded"
 fi
-if [ -n "$pretended" ]; then trains 0 "$pretended/transformer_cuda_pretended" "$pretended/transformer_cuda_sharded_pretended"; fi
+if [ -n "$simulated" ]; then trains 0 "$simulated/transformer_cuda_simulated" "$simulated/transformer_cuda_sharded_simulated"; fi
 exit $((failures > 0))

@@ -41,16 +41,16 @@ FlightRecord record_of(int rank, uint64_t count, const std::string& why, double 
   return record;
 }
 
-void meet(FlightRecord& record, std::string_view purpose, double begun, double ended) {
+void add_meeting(FlightRecord& record, std::string_view purpose, double begun, double ended) {
   FlightEntry meeting;
-  meeting.is_meeting = true;
+  meeting.is_rendezvous = true;
   meeting.number = record.entries.size();
-  meeting.sequence = record.meetings.size() + 1;
+  meeting.sequence = record.rendezvous.size() + 1;
   meeting.unit = purpose;
   meeting.step = 20;
   meeting.issued = meeting.begun = begun;
   meeting.ended = ended;
-  record.meetings.push_back(meeting);
+  record.rendezvous.push_back(meeting);
 }
 
 bool lacks(const std::string& text, std::string_view part) { return text.find(part) == std::string::npos; }
@@ -88,7 +88,7 @@ TEST(ExplainRecords, ALongWaitBeforeTheEndIsTold) {
 TEST(ExplainRecords, WhatACutRecordLacksIsHeldAgainstNobody) {
   const std::string why = "rank 0 waited 1 s";
   FlightRecord cut = record_of(1, 1, why);
-  cut.whole = false;
+  cut.complete = false;
   const std::string text = explain({record_of(0, 3, why), cut, record_of(2, 3, why)});
   says(text, {"The record of rank 1 is cut short: what it lacks may have come.\n"});
   EXPECT_TRUE(lacks(text, "never came")) << text;
@@ -102,8 +102,8 @@ TEST(ExplainRecords, AMeetingIsNamedWhenRanksEndedOverIt) {
     std::vector<FlightRecord> records;
     for (const int rank : {0, 1, 2}) {
       FlightRecord& record = records.emplace_back(record_of(rank, 2, said));
-      meet(record, "set up", 0.1, 0.2);
-      if (rank != 1) meet(record, "save", 2.5, -1);
+      add_meeting(record, "set up", 0.1, 0.2);
+      if (rank != 1) add_meeting(record, "save", 2.5, -1);
     }
     return records;
   };
@@ -113,9 +113,9 @@ TEST(ExplainRecords, AMeetingIsNamedWhenRanksEndedOverIt) {
         "  was in meeting #2 (save, step 20), for 1.5 s\n"});
   EXPECT_TRUE(lacks(explain(flights("rank 2 failed: the disk is gone")), "never came")) << "they save beside training";
   std::vector<FlightRecord> late = flights(why);
-  meet(late[1], "save", 3.9, -1);
+  add_meeting(late[1], "save", 3.9, -1);
   says(explain(late), {"Rank 1 came to meeting #2 (save, step 20), when ranks 0 and 2 had given up.\n"});
-  late[1].meetings.back().unit = "load";
+  late[1].rendezvous.back().unit = "load";
   says(explain(late),
        {"Ranks went apart at meeting #2: ranks 0 and 2 came with meeting (save, step 20), rank 1 with meeting "
         "(load, step 20): another purpose.\n"});
@@ -144,7 +144,7 @@ TEST(ExplainRecords, MeetingsOfRanksWithGpusAreTimed) {
     FlightRecord& record = records.emplace_back(
         record_of(rank, 2, "rank 0 waited 1 s for the other ranks to save together; rank 1 never arrived"));
     for (FlightEntry& entry : record.entries) entry.begun = entry.ended = -1;
-    if (rank != 1) meet(record, "save", 2.5, -1);
+    if (rank != 1) add_meeting(record, "save", 2.5, -1);
   }
   const std::string text = explain(records);
   says(text,
@@ -163,7 +163,7 @@ class ExplainRuns : public testing::Test {
     std::filesystem::last_write_time(path,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours_ago));
   }
-  Flights read() const { return read_flights({directory_.path()}); }
+  FlightRecords read() const { return read_flights({directory_.path()}); }
   test::TemporaryDirectory directory_;
 };
 
@@ -172,34 +172,35 @@ TEST_F(ExplainRuns, TheNewestIsSaidByTheRecords) {
   write("flight-0000.txt", 0, "new", "2026-11-22T03:00:12Z", 48);
   write("flight-0001.txt", 1, "new", "2026-11-22T03:00:14Z", 48);
   write("flight-0002.txt", 2, "old", "2025-11-22T03:00:12Z", 0);
-  const Flights flights = read();
+  const FlightRecords flights = read();
   ASSERT_EQ(flights.records.size(), 2u);
   EXPECT_EQ(flights.records[0].run, "new");
-  ASSERT_EQ(flights.left_out.size(), 1u);
-  EXPECT_EQ(flights.left_out[0], (directory_.path() / "flight-0002.txt").string() +
-                                     " is left out: of another run, that ended at 2025-11-22 03:00:12 UTC.");
+  ASSERT_EQ(flights.skip_messages.size(), 1u);
+  EXPECT_EQ(flights.skip_messages[0], (directory_.path() / "flight-0002.txt").string() +
+                                          " is left out: of another run, that ended at 2025-11-22 03:00:12 UTC.");
 }
 
 TEST_F(ExplainRuns, RecordsOfBeforeTheyHadATimeGoByTheirFiles) {
   write("flight-0000.txt", 0, "one", "", 2);
   write("flight-0001.txt", 1, "two", "", 1);
   EXPECT_EQ(read().records[0].run, "two");
-  says(read().left_out[0], {"flight-0000.txt is left out: of another run, which says no time."});
+  says(read().skip_messages[0], {"flight-0000.txt is left out: of another run, which says no time."});
   write("flight-0002.txt", 2, "three", "2025-11-22T03:00:12Z", 3);
   EXPECT_EQ(read().records[0].run, "three") << "what says a time is of a later program";
-  EXPECT_EQ(read().left_out.size(), 2u);
+  EXPECT_EQ(read().skip_messages.size(), 2u);
 }
 
 TEST_F(ExplainRuns, OfTwoOfTheSameRankOneIsNamed) {
   write("flight-0000.txt", 0, "new", "2026-11-22T03:00:12Z", 1);
   write("flight-copy.txt", 0, "new", "2026-11-22T03:00:11Z", 0);
-  const Flights flights = read();
+  const FlightRecords flights = read();
   ASSERT_EQ(flights.records.size(), 1u);
   EXPECT_EQ(flights.records[0].written_utc, "2026-11-22T03:00:12Z");
-  ASSERT_EQ(flights.left_out.size(), 1u);
-  says(flights.left_out[0], {"flight-copy.txt is left out: ", "flight-0000.txt is of the same rank of the same run."});
+  ASSERT_EQ(flights.skip_messages.size(), 1u);
+  says(flights.skip_messages[0],
+       {"flight-copy.txt is left out: ", "flight-0000.txt is of the same rank of the same run."});
   const auto file = directory_.path() / "flight-0000.txt";
-  EXPECT_TRUE(read_flights({file, file}).left_out.empty()) << "named twice is not two";
+  EXPECT_TRUE(read_flights({file, file}).skip_messages.empty()) << "named twice is not two";
 }
 
 TEST_F(ExplainRuns, ManyFilesOfAnotherRunAreCounted) {
@@ -208,10 +209,10 @@ TEST_F(ExplainRuns, ManyFilesOfAnotherRunAreCounted) {
   for (int copy = 0; copy < 2; ++copy)
     for (int rank = 0; rank < 3; ++rank)
       write(fmt::format("flight-1{}{}.txt", copy, rank), rank, fmt::format("old {}", copy), "2026-11-21T03:00:12Z", 0);
-  const Flights flights = read();
+  const FlightRecords flights = read();
   EXPECT_EQ(flights.records.size(), 3u);
-  ASSERT_EQ(flights.left_out.size(), 2u);
-  says(flights.left_out[1],
+  ASSERT_EQ(flights.skip_messages.size(), 2u);
+  says(flights.skip_messages[1],
        {"flight-110.txt, ", "flight-112.txt are left out: of another run, that ended at 2026-11-21"});
 }
 

@@ -270,7 +270,7 @@ TEST_F(ExplainOnGpus, WhoIssuedLessNeverCame) {
   all_issue(Lane::kGather, 3);
   all_issue(Lane::kReduce, 3);
   all_issue(Lane::kGather, 1);
-  ranks_[1].recorder().note_place("backward h.0");
+  ranks_[1].recorder().set_failure_location("backward h.0");
   for (const int rank : {0, 2}) ranks_[static_cast<size_t>(rank)].issue(Lane::kReduce, 1);
   ranks_[0].issue(Lane::kGather, 1);  // between nodes nobody waits before the GPU does
   says(

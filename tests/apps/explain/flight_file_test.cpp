@@ -7,7 +7,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "apps/explain/crossings.h"
+#include "apps/explain/collectives.h"
 #include "apps/explain/explain.h"
 #include "kernels/system/error.h"
 #include "kernels/system/log.h"
@@ -24,10 +24,10 @@ TEST(FlightFile, SaysWhatWasTakenFirst) {
   FlightRecorder recorder(1, 2, "0123", directory.path().string());
   const int group = recorder.add_group({0, 1});
   recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
-  recorder.note_place("backward h.1");
-  recorder.take("rank 1 failed: the disk is gone");
+  recorder.set_failure_location("backward h.1");
+  recorder.capture("rank 1 failed: the disk is gone");
   recorder.issue(group, Lane::kReduce, 2, describe_barrier({"h.2"}), {"h.2"});
-  write_flights("told to end by the launcher");
+  write_flight_records("told to end by the launcher");
   recorder.write("rank 1 failed: the disk is gone");
   const std::vector<FlightRecord> records = read_flights({directory.path()}).records;
   ASSERT_EQ(records.size(), 1u);
@@ -36,12 +36,12 @@ TEST(FlightFile, SaysWhatWasTakenFirst) {
   EXPECT_EQ(records[0].entries.size(), 1u);
 }
 
-std::atomic<bool> writing{false}, let_go{false};
+std::atomic<bool> writing{false}, released{false};
 
 /// Stands for a file system that takes its time.
 void write_slowly(std::string_view) noexcept {
   writing = true;
-  while (!let_go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (!released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 /// A signal may end the process as soon as its records are said to be written.
@@ -52,12 +52,12 @@ TEST(FlightFile, WhoComesSecondWaitsUntilItIsWritten) {
   while (!writing) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   std::atomic<bool> back{false};
   std::thread second([&] {
-    write_flights("told to end by the launcher");
+    write_flight_records("told to end by the launcher");
     back = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(back);
-  let_go = true;
+  released = true;
   first.join();
   second.join();
   set_log_sink(before);
@@ -141,11 +141,11 @@ std::string without_end(const std::string& text) { return text.substr(0, text.fi
 /// head -n 20 of a record once counted as all of it, and what was gone as what never came.
 TEST(FlightFile, WithoutItsEndItIsCut) {
   const std::string text = small_flight();
-  EXPECT_TRUE(parse_flight(text, "it").whole);
+  EXPECT_TRUE(parse_flight(text, "it").complete);
   const std::size_t first = text.find("group\t");
   for (std::size_t at = first; at < text.size(); ++at) {
     const FlightRecord cut = parse_flight(text.substr(0, at), "it");
-    EXPECT_FALSE(cut.whole) << at;
+    EXPECT_FALSE(cut.complete) << at;
     EXPECT_LE(cut.entries.size(), 2u);
     EXPECT_EQ(cut.why, "rank 2 failed");
   }
@@ -155,9 +155,9 @@ TEST(FlightFile, WithoutItsEndItIsCut) {
 
 TEST(FlightFile, RecordsOfBeforeTheyHadAnEndAreTakenAtTheirWord) {
   const std::string text = with(without_end(small_flight()), "flight record 2", "flight record 1");
-  EXPECT_TRUE(parse_flight(text, "it").whole);
+  EXPECT_TRUE(parse_flight(text, "it").complete);
   EXPECT_EQ(parse_flight(text, "it").entries.size(), 2u);
-  EXPECT_FALSE(parse_flight(text.substr(0, text.size() - 1), "it").whole);
+  EXPECT_FALSE(parse_flight(text.substr(0, text.size() - 1), "it").complete);
   EXPECT_EQ(refusal_of(with(text, "flight record 1", "flight record 3")),
             "it is no flight record of a rank: line 1: it does not begin as one.");
 }
@@ -167,22 +167,22 @@ TEST(FlightFile, MeetingsAreKeptBesideCollectives) {
   FlightRecorder recorder(1, 2, "0123", "");
   const int group = recorder.add_group({0, 1});
   recorder.issue(group, Lane::kReduce, 1, describe_barrier({"h.1"}), {"h.1"});
-  recorder.leave(recorder.meet(group, 1, {"set up"}));
-  recorder.meet(group, 2, {"save", 20});
+  recorder.end_rendezvous(recorder.begin_rendezvous(group, 1, {"set up"}));
+  recorder.begin_rendezvous(group, 2, {"save", 20});
   for (uint64_t i = 2; i <= 1000; ++i) recorder.issue(group, Lane::kReduce, i, describe_barrier({"h.1"}), {"h.1"});
   const std::string text = flight_text(recorder.record("told to end"));
   const FlightRecord record = parse_flight(text, "it");
   EXPECT_EQ(flight_text(record), text);
-  ASSERT_EQ(record.meetings.size(), 2u);
-  EXPECT_EQ(record.meetings[0].unit, "set up");
-  EXPECT_GE(record.meetings[0].ended, record.meetings[0].begun);
-  EXPECT_EQ(record.meetings[1].unit, "save");
-  EXPECT_EQ(record.meetings[1].step, 20);
-  EXPECT_EQ(record.meetings[1].number, 1u) << "the collective before it";
-  EXPECT_LT(record.meetings[1].ended, 0);
-  for (uint64_t i = 3; i <= 1000; ++i) recorder.meet(group, i, {"save", 20});
-  EXPECT_EQ(recorder.record("").meetings.size(), kMostFlightMeetings);
-  EXPECT_EQ(recorder.record("").meetings.back().sequence, 1000u);
+  ASSERT_EQ(record.rendezvous.size(), 2u);
+  EXPECT_EQ(record.rendezvous[0].unit, "set up");
+  EXPECT_GE(record.rendezvous[0].ended, record.rendezvous[0].begun);
+  EXPECT_EQ(record.rendezvous[1].unit, "save");
+  EXPECT_EQ(record.rendezvous[1].step, 20);
+  EXPECT_EQ(record.rendezvous[1].number, 1u) << "the collective before it";
+  EXPECT_LT(record.rendezvous[1].ended, 0);
+  for (uint64_t i = 3; i <= 1000; ++i) recorder.begin_rendezvous(group, i, {"save", 20});
+  EXPECT_EQ(recorder.record("").rendezvous.size(), kMaxFlightRendezvous);
+  EXPECT_EQ(recorder.record("").rendezvous.back().sequence, 1000u);
 }
 
 TEST(FlightFile, OnAFullDiskNothingIsLeft) {
@@ -215,9 +215,9 @@ TEST(FlightFile, RefusesMoreThanARankKeeps) {
 /// A group may be large, and every collective names it.
 TEST(FlightFile, MembersAreNotCopiedForEachCollective) {
   const std::vector<FlightRecord> records{parse_flight(small_flight(), "it")};
-  const std::vector<Crossing> crossings = crossings_of(records);
-  ASSERT_EQ(crossings.size(), 2u);
-  for (const Crossing& crossing : crossings) EXPECT_EQ(crossing.members, &records[0].groups[0]);
+  const std::vector<CollectiveRecord> collectives = match_collectives(records);
+  ASSERT_EQ(collectives.size(), 2u);
+  for (const CollectiveRecord& collective : collectives) EXPECT_EQ(collective.members, &records[0].groups[0]);
 }
 
 TEST(FlightFile, NothingInItReachesTheTerminalAsACommand) {
@@ -226,7 +226,7 @@ TEST(FlightFile, NothingInItReachesTheTerminalAsACommand) {
   EXPECT_EQ(record.why, "red [31m    !");
   EXPECT_EQ(record.entries[0].unit, "h. ");
   EXPECT_EQ(explain({record}).find('\x1b'), std::string::npos);
-  EXPECT_EQ(without_controls("Größe \xc2\xa0€"), "Größe \xc2\xa0€");
+  EXPECT_EQ(replace_control_characters("Größe \xc2\xa0€"), "Größe \xc2\xa0€");
 }
 
 TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
@@ -238,7 +238,7 @@ TEST(FlightFile, ReadsWhatItWroteAndNothingElse) {
     recorder.begin(number);
     if (i < 300) recorder.end(number);
   }
-  recorder.note_place("backward h.1");
+  recorder.set_failure_location("backward h.1");
   const FlightRecord record = recorder.record("a rank\nfailed");
   EXPECT_EQ(record.entries.size(), FlightRecorder::kDepth);
   EXPECT_EQ(record.entries.front().sequence, 45u);

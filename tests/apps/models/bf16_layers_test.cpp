@@ -7,8 +7,8 @@
 #include "apps/models/layers/layers.h"
 #include "apps/models/layers/loss.h"
 #include "kernels/gemm/product.h"
+#include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
-#include "tests/support/closeness.h"
 #include "tests/support/reference_layers.h"
 
 namespace aliquot::test {
@@ -38,8 +38,8 @@ class Bf16Layers : public testing::TestWithParam<int> {
 
   ThreadPool pool_{GetParam()};
   RandomValues random_{7};
-  std::vector<float> scratch_ =
-      zeros<float>(GetParam() * product_scratch_elements(DType::kBFloat16, DType::kBFloat16, Bf16Products::kWidened));
+  std::vector<float> scratch_ = zeros<float>(
+      GetParam() * product_scratch_elements(DType::kBFloat16, DType::kBFloat16, Bf16ProductMethod::kWidened));
 };
 INSTANTIATE_TEST_SUITE_P(Threads, Bf16Layers, testing::Values(1, 2, 3));
 
@@ -50,7 +50,7 @@ TEST_P(Bf16Layers, LayerNorm) {
   auto mean = zeros<float>(rows), rstd = mean, dx = zeros<float>(rows * width);
   auto y = zeros<uint16_t>(rows * width), dw = zeros<uint16_t>(width), db = dw;
   layer_norm_forward(pool_, {x.data(), weight.data(), bias.data(), mean.data(), rstd.data(), y.data(), rows, width});
-  EXPECT_TRUE(close(widened(y), reference_layer_norm(test::widen(x), widen(weight), widen(bias)), kRounded));
+  EXPECT_TRUE(all_close(widened(y), reference_layer_norm(test::widen(x), widen(weight), widen(bias)), kRounded));
   layer_norm_backward_weights(pool_, {.x = x.data(),
                                       .mean = mean.data(),
                                       .rstd = rstd.data(),
@@ -68,9 +68,9 @@ TEST_P(Bf16Layers, LayerNorm) {
   const auto by_x = [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); };
   const auto by_weight = [&](const Doubles& w) { return loss(test::widen(x), w, widen(bias)); };
   const auto by_bias = [&](const Doubles& b) { return loss(test::widen(x), widen(weight), b); };
-  EXPECT_TRUE(close(dx, difference_gradient(test::widen(x), by_x), kFp32));
-  EXPECT_TRUE(close(widened(dw), difference_gradient(widen(weight), by_weight), kRounded));
-  EXPECT_TRUE(close(widened(db), difference_gradient(widen(bias), by_bias), kRounded));
+  EXPECT_TRUE(all_close(dx, difference_gradient(test::widen(x), by_x), kFp32));
+  EXPECT_TRUE(all_close(widened(dw), difference_gradient(widen(weight), by_weight), kRounded));
+  EXPECT_TRUE(all_close(widened(db), difference_gradient(widen(bias), by_bias), kRounded));
 }
 
 TEST_P(Bf16Layers, Linear) {
@@ -83,11 +83,11 @@ TEST_P(Bf16Layers, Linear) {
   Doubles expected = reference_linear(widen(x), widen(weight), widen(bias));
   auto y = zeros<uint16_t>(rows * outputs);
   linear_forward(pool_, linear, x.data(), nullptr, y.data());
-  EXPECT_TRUE(close(widened(y), expected, kRounded));
+  EXPECT_TRUE(all_close(widened(y), expected, kRounded));
   auto stream = zeros<float>(rows * outputs);
   linear_forward(pool_, linear, x.data(), residual.data(), stream.data());
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(residual[i]);
-  EXPECT_TRUE(close(stream, expected, kFp32));
+  EXPECT_TRUE(all_close(stream, expected, kFp32));
 
   auto dx = zeros<uint16_t>(rows * inputs), dw = zeros<uint16_t>(inputs * outputs), db = zeros<uint16_t>(outputs);
   auto dw_32 = zeros<float>(inputs * outputs), db_32 = zeros<float>(outputs);
@@ -103,15 +103,15 @@ TEST_P(Bf16Layers, Linear) {
       difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); });
   const Doubles want_bias =
       difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); });
-  EXPECT_TRUE(close(widened(dx), want_x, kRounded));
-  EXPECT_TRUE(close(widened(dw), want_weight, kRounded));
-  EXPECT_TRUE(close(widened(db), want_bias, kRounded));
-  EXPECT_TRUE(close(dw_32, want_weight, kFp32));
-  EXPECT_TRUE(close(db_32, want_bias, kFp32));
+  EXPECT_TRUE(all_close(widened(dx), want_x, kRounded));
+  EXPECT_TRUE(all_close(widened(dw), want_weight, kRounded));
+  EXPECT_TRUE(all_close(widened(db), want_bias, kRounded));
+  EXPECT_TRUE(all_close(dw_32, want_weight, kFp32));
+  EXPECT_TRUE(all_close(db_32, want_bias, kFp32));
   linear_backward_weights(pool_, linear, x.data(), from.data(), {dw.data(), db.data(), true});
   Doubles twice = want_weight;
   for (double& value : twice) value *= 2;
-  EXPECT_TRUE(close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // the first half was rounded too
+  EXPECT_TRUE(all_close(widened(dw), twice, kHalfUlp / 2 + kRounded));  // the first half was rounded too
 }
 
 TEST_P(Bf16Layers, Gelu) {
@@ -124,8 +124,8 @@ TEST_P(Bf16Layers, Gelu) {
     slope[i] *= (reference_gelu(expected[i] + 1e-5) - reference_gelu(expected[i] - 1e-5)) / 2e-5;
     expected[i] = reference_gelu(expected[i]);
   }
-  EXPECT_TRUE(close(widened(y), expected, kRounded));
-  EXPECT_TRUE(close(widened(gradient), slope, kRounded));
+  EXPECT_TRUE(all_close(widened(y), expected, kRounded));
+  EXPECT_TRUE(all_close(widened(gradient), slope, kRounded));
 }
 
 TEST_P(Bf16Layers, TokensAndPositions) {
@@ -148,8 +148,8 @@ TEST_P(Bf16Layers, TokensAndPositions) {
     want_table[entry] += static_cast<double>(from[static_cast<size_t>(i)]);
     want_positions[position] += static_cast<double>(from[static_cast<size_t>(i)]);
   }
-  EXPECT_TRUE(close(widened(d_table), want_table, 3 * kRounded));  // a token comes three times at most
-  EXPECT_TRUE(close(widened(d_positions), want_positions, 2 * kRounded));
+  EXPECT_TRUE(all_close(widened(d_table), want_table, 3 * kRounded));  // a token comes three times at most
+  EXPECT_TRUE(all_close(widened(d_positions), want_positions, 2 * kRounded));
 }
 
 // The gradient of `loss`, at every `stride`-th element of x.
@@ -178,7 +178,7 @@ TEST_P(Bf16Layers, Attention) {
   const auto reference = [&](const Doubles& v) {
     return reference_attention(v, shape.batch, shape.sequence, shape.heads, shape.head_width);
   };
-  EXPECT_TRUE(close(widened(y), reference(widen(qkv)), kRounded));
+  EXPECT_TRUE(all_close(widened(y), reference(widen(qkv)), kRounded));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
   const Doubles direction = test::widen(from);
   const auto expected =
@@ -186,7 +186,7 @@ TEST_P(Bf16Layers, Attention) {
   std::vector<float> got;
   for (size_t i = 0; i < d_qkv.size(); i += 7) got.push_back(bf16_to_float(d_qkv[i]));
   // The output, rounded, is used again for every row's mean gradient, which is at most as large as what it is taken from.
-  EXPECT_TRUE(close(got, expected, 2 * kRounded));
+  EXPECT_TRUE(all_close(got, expected, 2 * kRounded));
 }
 
 /// What loss_backward computes, in double, and how far rounding may move it: a kept logit by half an ulp of its distance

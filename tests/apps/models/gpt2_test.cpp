@@ -11,7 +11,7 @@ namespace {
 
 TEST(Gpt2, DeclaresHuggingFacesNamesAndShapes) {
   ThreadPool pool(1);
-  const auto loops = make_host_model_loops(pool);
+  const auto loops = make_host_backend(pool);
   const Gpt2 model(find_model_preset("gpt2-124m")->shape, {.batch = 1, .sequence = 16}, *loops);
   int64_t parameters = 0;
   std::map<std::string, std::vector<int64_t>> shapes;
@@ -32,7 +32,7 @@ TEST(Gpt2, DeclaresHuggingFacesNamesAndShapes) {
 
 TEST(Gpt2, RefusesWhatDoesNotFit) {
   ThreadPool pool(1);
-  const auto loops = make_host_model_loops(pool);
+  const auto loops = make_host_backend(pool);
   const ModelShape nano = find_model_preset("gpt2-nano")->shape;
   EXPECT_THROW(Gpt2(nano, {.sequence = 129}, *loops), UsageError);
   EXPECT_THROW(Gpt2(nano, {.batch = 0}, *loops), UsageError);

@@ -290,10 +290,10 @@ TEST(ModelConfig, KeysThatAreNotKnownAreTold) {
 
 TEST(ModelConfig, FilesAreFoundBesideWeightsAndMustBeFiles) {
   const TemporaryDirectory folder;
-  EXPECT_FALSE(config_beside(folder.path()));
+  EXPECT_FALSE(find_config_near(folder.path()));
   write_file(folder.path() / "config.json", gpt2().dump());
-  EXPECT_EQ(config_beside(folder.path()), folder.path() / "config.json");
-  EXPECT_EQ(config_beside(folder.path() / "model.safetensors"), folder.path() / "config.json");
+  EXPECT_EQ(find_config_near(folder.path()), folder.path() / "config.json");
+  EXPECT_EQ(find_config_near(folder.path() / "model.safetensors"), folder.path() / "config.json");
   EXPECT_EQ(read_model_config(folder.path() / "config.json").shape.layers, 2);
   std::filesystem::create_symlink("config.json", folder.path() / "link.json");  // as a cache of downloads has them
   EXPECT_EQ(read_model_config(folder.path() / "link.json").shape.layers, 2);

@@ -5,7 +5,7 @@
 #include "apps/models/layers/attention.h"
 #include "apps/models/layers/loss.h"
 #include "kernels/gemm/product.h"
-#include "tests/support/closeness.h"
+#include "tests/support/all_close.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_layers.h"
 
@@ -28,7 +28,7 @@ class Layers : public testing::TestWithParam<int> {
   ThreadPool pool_{GetParam()};
   RandomValues random_{7};
   std::vector<float> product_scratch_ =
-      zeros(GetParam() * product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16Products::kWidened));
+      zeros(GetParam() * product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened));
 };
 INSTANTIATE_TEST_SUITE_P(Threads, Layers, testing::Values(1, 2, 3));
 
@@ -38,7 +38,7 @@ TEST_P(Layers, LayerNormAgainstDifferences) {
   const auto from = random_.floats(rows * width);
   auto mean = zeros(rows), rstd = zeros(rows), y = zeros(rows * width);
   layer_norm_forward(pool_, {x.data(), weight.data(), bias.data(), mean.data(), rstd.data(), y.data(), rows, width});
-  EXPECT_TRUE(close(y, reference_layer_norm(widen(x), widen(weight), widen(bias)), kForward));
+  EXPECT_TRUE(all_close(y, reference_layer_norm(widen(x), widen(weight), widen(bias)), kForward));
 
   auto dx = random_.floats(rows * width), dw = zeros(width), db = zeros(width);
   const auto before = dx;
@@ -58,13 +58,13 @@ TEST_P(Layers, LayerNormAgainstDifferences) {
   Doubles expected =
       difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); });
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(before[i]);
-  EXPECT_TRUE(close(dx, expected, kGradient));
-  EXPECT_TRUE(
-      close(dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
-            kGradient));
-  EXPECT_TRUE(
-      close(db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
-            kGradient));
+  EXPECT_TRUE(all_close(dx, expected, kGradient));
+  EXPECT_TRUE(all_close(
+      dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
+      kGradient));
+  EXPECT_TRUE(all_close(
+      db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
+      kGradient));
 }
 
 TEST_P(Layers, LinearAgainstDifferences) {
@@ -82,7 +82,7 @@ TEST_P(Layers, LinearAgainstDifferences) {
   linear_forward(pool_, linear, x.data(), residual.data(), y.data());
   Doubles expected = reference_linear(widen(x), widen(weight), widen(bias));
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(residual[i]);
-  EXPECT_TRUE(close(y, expected, kForward));
+  EXPECT_TRUE(all_close(y, expected, kForward));
 
   auto dx = zeros(rows * inputs), dw = zeros(inputs * outputs), db = zeros(outputs);
   linear_backward_input(pool_, linear, from.data(), dx.data());
@@ -90,15 +90,15 @@ TEST_P(Layers, LinearAgainstDifferences) {
   const auto loss = [&](const Doubles& v, const Doubles& w, const Doubles& b) {
     return along(reference_linear(v, w, b), from);
   };
-  EXPECT_TRUE(
-      close(dx, difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); }),
-            kGradient));
-  EXPECT_TRUE(
-      close(dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
-            kGradient));
-  EXPECT_TRUE(
-      close(db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
-            kGradient));
+  EXPECT_TRUE(all_close(
+      dx, difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight), widen(bias)); }),
+      kGradient));
+  EXPECT_TRUE(all_close(
+      dw, difference_gradient(widen(weight), [&](const Doubles& v) { return loss(widen(x), v, widen(bias)); }),
+      kGradient));
+  EXPECT_TRUE(all_close(
+      db, difference_gradient(widen(bias), [&](const Doubles& v) { return loss(widen(x), widen(weight), v); }),
+      kGradient));
 
   auto twice = dw, bias_twice = db;
   linear_backward_weights(pool_, linear, x.data(), from.data(), {twice.data(), bias_twice.data(), true});
@@ -121,8 +121,8 @@ TEST_P(Layers, GeluAgainstDifferences) {
     expected[i] = reference_gelu(expected[i]);
   }
   gelu_backward(pool_, gradient.data(), x.data(), 301);
-  EXPECT_TRUE(close(y, expected, 1e-7));
-  EXPECT_TRUE(close(gradient, slope, kGradient));
+  EXPECT_TRUE(all_close(y, expected, 1e-7));
+  EXPECT_TRUE(all_close(gradient, slope, kGradient));
 }
 
 TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
@@ -147,8 +147,8 @@ TEST_P(Layers, TokensAndPositionsSumWhereTheyCameFrom) {
     want_table[entry] += static_cast<double>(from[static_cast<size_t>(i)]);
     want_positions[position] += static_cast<double>(from[static_cast<size_t>(i)]);
   }
-  EXPECT_TRUE(close(d_table, want_table, kForward));
-  EXPECT_TRUE(close(d_positions, want_positions, kForward));
+  EXPECT_TRUE(all_close(d_table, want_table, kForward));
+  EXPECT_TRUE(all_close(d_positions, want_positions, kForward));
 }
 
 TEST_P(Layers, AttentionAgainstDifferences) {
@@ -162,7 +162,7 @@ TEST_P(Layers, AttentionAgainstDifferences) {
   const auto reference = [&](const Doubles& v) {
     return reference_attention(v, shape.batch, shape.sequence, shape.heads, shape.head_width);
   };
-  EXPECT_TRUE(close(y, reference(widen(qkv)), kForward));
+  EXPECT_TRUE(all_close(y, reference(widen(qkv)), kForward));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
   // Every third element is enough, and keeps the test short.
   Doubles x = widen(qkv), expected;
@@ -176,7 +176,7 @@ TEST_P(Layers, AttentionAgainstDifferences) {
     got.push_back(d_qkv[i]);
     x[i] = value;
   }
-  EXPECT_TRUE(close(got, expected, kGradient));
+  EXPECT_TRUE(all_close(got, expected, kGradient));
 }
 
 TEST_P(Layers, LossAgainstDifferences) {
@@ -203,10 +203,10 @@ TEST_P(Layers, LossAgainstDifferences) {
     EXPECT_TRUE(same_bits(d_hidden, kept_hidden));
     EXPECT_TRUE(same_bits(d_table, kept_table));
     EXPECT_TRUE(
-        close(d_hidden,
-              difference_gradient(widen(hidden),
-                                  [&](const Doubles& v) { return 0.5 * reference_loss(v, widen(table), targets); }),
-              kGradient));
+        all_close(d_hidden,
+                  difference_gradient(widen(hidden),
+                                      [&](const Doubles& v) { return 0.5 * reference_loss(v, widen(table), targets); }),
+                  kGradient));
     Doubles some = widen(table), want;
     std::vector<float> got;
     for (size_t i = 0; i < some.size(); i += 97) {
@@ -218,7 +218,7 @@ TEST_P(Layers, LossAgainstDifferences) {
       some[i] = value;
       got.push_back(d_table[i]);
     }
-    EXPECT_TRUE(close(got, want, kGradient));
+    EXPECT_TRUE(all_close(got, want, kGradient));
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "apps/models/layers/rotary_angles.h"
 #include "kernels/system/error.h"
-#include "tests/support/closeness.h"
+#include "tests/support/all_close.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_llama.h"
 
@@ -22,7 +22,7 @@ struct Declared {
 
 Declared declared(const char* preset) {
   ThreadPool pool(1);
-  const auto loops = make_host_model_loops(pool);
+  const auto loops = make_host_backend(pool);
   const Llama model(find_model_preset(preset)->shape, {.batch = 1, .sequence = 16}, *loops);
   Declared d;
   d.units = model.units().size();
@@ -54,7 +54,7 @@ TEST(Llama, DeclaresHuggingFacesNamesAndShapes) {
 
 TEST(Llama, RefusesHeadsThatCannotBeTurned) {
   ThreadPool pool(1);
-  const auto loops = make_host_model_loops(pool);
+  const auto loops = make_host_backend(pool);
   const ModelShape odd{ModelFamily::kLlama, 1, 15, 3, 3, 8, 16, 16};
   EXPECT_THROW(Llama(odd, {}, *loops), UsageError);
 }
@@ -64,7 +64,7 @@ TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
     const ModelShape shape = find_model_preset(preset)->shape;
     for (int64_t pair = 0; pair < shape.head_width() / 2; ++pair) {
       const double expected = reference_rotary_speed(pair, shape.head_width(), shape.rope);
-      EXPECT_NEAR(rotary_speed(shape, pair), expected, 1e-14 * expected) << preset << " " << pair;
+      EXPECT_NEAR(rotary_frequency(shape, pair), expected, 1e-14 * expected) << preset << " " << pair;
     }
   }
   ModelShape odd = find_model_preset("llama-nano")->shape;
@@ -76,21 +76,21 @@ TEST(Llama, SlowAnglesAreSlowedAndFastOnesAreNot) {
               .original_context = 512};
   for (int64_t pair = 0; pair < 16; ++pair) {
     const double expected = reference_rotary_speed(pair, 32, odd.rope);
-    EXPECT_NEAR(rotary_speed(odd, pair), expected, 1e-14 * expected) << pair;
+    EXPECT_NEAR(rotary_frequency(odd, pair), expected, 1e-14 * expected) << pair;
   }
   const ModelShape shape = find_model_preset("llama-1b")->shape;
-  EXPECT_EQ(rotary_speed(shape, 0), 1.0);
-  EXPECT_NEAR(rotary_speed(shape, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
+  EXPECT_EQ(rotary_frequency(shape, 0), 1.0);
+  EXPECT_NEAR(rotary_frequency(shape, 31) * 32, std::pow(500000.0, -62.0 / 64), 1e-15);
 }
 
 TEST(Llama, AnglesStayRightFarIntoAContext) {
   const ModelShape shape = find_model_preset("llama-1b")->shape;
   const int64_t sequence = shape.context, half = shape.head_width() / 2;
   std::vector<float> cosines(static_cast<size_t>(sequence * half)), sines(cosines.size());
-  fill_rotary_angles(shape, sequence, cosines.data(), sines.data());
+  compute_rotary_angles(shape, sequence, cosines.data(), sines.data());
   double worst = 0;
   for (int64_t i = 0; i < sequence * half; ++i) {
-    const double angle = static_cast<double>(i / half) * rotary_speed(shape, i % half);
+    const double angle = static_cast<double>(i / half) * rotary_frequency(shape, i % half);
     worst = std::max({worst, std::abs(std::cos(angle) - static_cast<double>(cosines[static_cast<size_t>(i)])),
                       std::abs(std::sin(angle) - static_cast<double>(sines[static_cast<size_t>(i)]))});
   }
@@ -124,7 +124,7 @@ TEST_P(LlamaLayers, RmsNormAgainstDifferences) {
                              .to = y.data(),
                              .rows = rows,
                              .width = width});
-  EXPECT_TRUE(close(y, reference_rms_norm(widen(x), widen(weight)), kForward));
+  EXPECT_TRUE(all_close(y, reference_rms_norm(widen(x), widen(weight)), kForward));
   layer_norm_backward_weights(pool_, {.x = x.data(),
                                       .rstd = rstd.data(),
                                       .from = from.data(),
@@ -137,9 +137,9 @@ TEST_P(LlamaLayers, RmsNormAgainstDifferences) {
   const auto loss = [&](const Doubles& v, const Doubles& w) { return along(reference_rms_norm(v, w), from); };
   Doubles expected = difference_gradient(widen(x), [&](const Doubles& v) { return loss(v, widen(weight)); });
   for (size_t i = 0; i < expected.size(); ++i) expected[i] += static_cast<double>(before[i]);
-  EXPECT_TRUE(close(dx, expected, kGradient));
-  EXPECT_TRUE(
-      close(dw, difference_gradient(widen(weight), [&](const Doubles& w) { return loss(widen(x), w); }), kGradient));
+  EXPECT_TRUE(all_close(dx, expected, kGradient));
+  EXPECT_TRUE(all_close(dw, difference_gradient(widen(weight), [&](const Doubles& w) { return loss(widen(x), w); }),
+                        kGradient));
 }
 
 TEST_P(LlamaLayers, GatedAgainstDifferences) {
@@ -154,19 +154,20 @@ TEST_P(LlamaLayers, GatedAgainstDifferences) {
   };
   std::vector<float> y(301);
   gated_forward(pool_, y.data(), {gate.data(), up.data(), 301});
-  EXPECT_TRUE(close(y, loss(widen(gate), widen(up)), 1e-6));
+  EXPECT_TRUE(all_close(y, loss(widen(gate), widen(up)), 1e-6));
   const Doubles g = widen(gate), u = widen(up);
   gated_backward(pool_, from.data(), {gate.data(), up.data(), 301});
   EXPECT_TRUE(
-      close(gate, difference_gradient(g, [&](const Doubles& v) { return along(loss(v, u), from); }), kGradient));
-  EXPECT_TRUE(close(up, difference_gradient(u, [&](const Doubles& v) { return along(loss(g, v), from); }), kGradient));
+      all_close(gate, difference_gradient(g, [&](const Doubles& v) { return along(loss(v, u), from); }), kGradient));
+  EXPECT_TRUE(
+      all_close(up, difference_gradient(u, [&](const Doubles& v) { return along(loss(g, v), from); }), kGradient));
 }
 
 TEST_P(LlamaLayers, RotationTurnsThereAndBack) {
   const ModelShape shape{ModelFamily::kLlama, 1, 5 * 22, 5, 2, 8, 9, 16};
   const int64_t rows = 2 * 9, heads = 3, stride = heads * 22 + 7;  // what stands beside the heads is left alone
   std::vector<float> cosines(9 * 11), sines(9 * 11);
-  fill_rotary_angles(shape, 9, cosines.data(), sines.data());
+  compute_rotary_angles(shape, 9, cosines.data(), sines.data());
   const auto before = random_.floats(rows * stride);
   auto x = before;
   Rotary rotary{2, 9, heads, 22, stride, cosines.data(), sines.data(), false};
@@ -182,11 +183,11 @@ TEST_P(LlamaLayers, RotationTurnsThereAndBack) {
     got.push_back(x[static_cast<size_t>(i)]);
   }
   reference_rotate(heads_alone, shape, heads, 9);
-  EXPECT_TRUE(close(got, heads_alone, kForward));
+  EXPECT_TRUE(all_close(got, heads_alone, kForward));
   EXPECT_FALSE(same_bits(x, before));
   rotary.back = true;
   rotate(pool_, rotary, x.data());
-  EXPECT_TRUE(close(x, widen(before), kForward));
+  EXPECT_TRUE(all_close(x, widen(before), kForward));
 }
 
 TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
@@ -209,7 +210,7 @@ TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
   const auto reference = [&](const Doubles& keys, const Doubles& values) {
     return reference_attention(reference_side_by_side(model, widen(q), keys, values), 1, rows, 6, 4);
   };
-  EXPECT_TRUE(close(y, reference(widen(k), widen(v)), kForward));
+  EXPECT_TRUE(all_close(y, reference(widen(k), widen(v)), kForward));
   attention_backward(pool_, {shape, qkv.data(), y.data(), log_sums.data(), from.data(), d_qkv.data(), scratch.data()});
   std::vector<float> d_keys, d_values;
   for (int64_t i = 0; i < rows * shape.stride(); ++i) {
@@ -220,8 +221,8 @@ TEST_P(LlamaLayers, SharedKeysGetTheGradientsOfAllTheirHeads) {
       difference_gradient(widen(k), [&](const Doubles& keys) { return along(reference(keys, widen(v)), from); });
   const Doubles by_value =
       difference_gradient(widen(v), [&](const Doubles& values) { return along(reference(widen(k), values), from); });
-  EXPECT_TRUE(close(d_keys, by_key, kGradient));
-  EXPECT_TRUE(close(d_values, by_value, kGradient));
+  EXPECT_TRUE(all_close(d_keys, by_key, kGradient));
+  EXPECT_TRUE(all_close(d_values, by_value, kGradient));
 }
 
 }  // namespace

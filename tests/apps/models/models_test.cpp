@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/formats/float16.h"
+#include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
-#include "tests/support/closeness.h"
 #include "tests/support/plain_training.h"
 #include "tests/support/random_values.h"
 #include "tests/support/reference_llama.h"
@@ -28,7 +28,7 @@ Tokens some_tokens(int64_t count, int64_t vocabulary, uint64_t seed = 5) {
 }
 
 // Larger weights than at the start of training, so that no gradient is lost in the noise of fp32.
-void enlarge(PlainTraining& training) {
+void scale_up_weights(PlainTraining& training) {
   RandomValues random(11);
   for (auto& [name, tensor] : training.tensors().tensors()) {
     for (float& p : tensor.parameter) p += 0.3f * static_cast<float>(random.uniform());
@@ -50,7 +50,7 @@ struct Result {
 
 Result run(const PlainOptions& options) {
   PlainTraining training(options);
-  enlarge(training);
+  scale_up_weights(training);
   const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
   const double loss = training.pass(t.batch());
   return {loss, all_gradients(training)};
@@ -66,14 +66,14 @@ struct ModelCase {
 
 // Nothing a multiple of a vector, more than one strip of attention; keys of their own, and shared by three heads; epsilons
 // and rotary positions that are not the usual ones, and so large and so fast that they show.
-constexpr Rope kSlowed{
+constexpr Rope kScaledRope{
     .theta = 10000, .scaling = RopeScaling::kLlama3, .factor = 8, .high_freq_factor = 3, .original_context = 24};
 const ModelCase kCases[] = {
     {"Gpt2", "gpt2-nano", {ModelFamily::kGpt2, 2, 21, 3, 3, 35, 80, 37}, reference_gpt2_loss},
     {"Llama", "llama-nano", {ModelFamily::kLlama, 2, 36, 6, 2, 35, 80, 37}, reference_llama_loss},
     {"LlamaWithAHead",
      "llama-nano",
-     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kSlowed, false},
+     {ModelFamily::kLlama, 1, 24, 2, 1, 19, 80, 37, kScaledRope, false},
      reference_llama_loss},
     {"Gpt2OfAnotherEpsilon",
      "gpt2-nano",
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModel, testing::ValuesIn(kCases),
 TEST_P(EveryModel, GradientsAgreeWithDifferencesInDouble) {
   const PlainOptions options = odd_model();
   PlainTraining training(options);
-  enlarge(training);
+  scale_up_weights(training);
   const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
   std::map<std::string, Doubles> parameters;
   for (const auto& [name, tensor] : training.tensors().tensors()) parameters[name] = widen(tensor.parameter);
@@ -160,7 +160,7 @@ TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
     PlainOptions options = odd_model();
     options.model.gradients = options.model.table_gradients = mode;
     PlainTraining training(options);
-    enlarge(training);
+    scale_up_weights(training);
     const Tokens t = some_tokens(training.token_count(), options.shape.vocabulary);
     if (mode == GradientMode::kAssign) {  // whatever was there
       for (auto& [name, tensor] : training.tensors().tensors()) std::ranges::fill(tensor.gradient, 1e30f);
@@ -172,7 +172,7 @@ TEST_P(EveryModel, AssignsOrAddsAsDeclared) {
       training.pass(t.batch());
       Doubles twice = widen(once.gradients);
       for (double& g : twice) g *= 2;
-      EXPECT_TRUE(close(all_gradients(training), twice, 1e-6));
+      EXPECT_TRUE(all_close(all_gradients(training), twice, 1e-6));
     }
   }
 }
@@ -195,7 +195,7 @@ void expect_gradients_but_for_rounding(PlainOptions options, DType compute, DTyp
   if (compute == DType::kFloat16) options.loss_scale = 0x1p12f;
   PlainTraining narrow(options);
   for (PlainTraining* training : {&exact, &narrow}) {
-    enlarge(*training);
+    scale_up_weights(*training);
     for (auto& [name, tensor] : training->tensors().tensors()) {
       for (float& p : tensor.parameter) p = compute == DType::kFloat16 ? in_fp16(p) : in_bf16(p);
     }

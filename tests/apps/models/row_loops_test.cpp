@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <limits>
 
+#include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
-#include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {
@@ -37,7 +37,7 @@ std::vector<float> everything(const RowLoops& loops, int64_t width) {
   loops.softmax_backward({s.data(), width, kRows, width, 2}, dx.data(), rstd.data());
   std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows);
   const std::vector<int32_t> targets(kRows, 0);
-  loops.take_logits({z.data(), width, kRows, width, 0}, {maxima.data(), sums.data()});
+  loops.accumulate_logits({z.data(), width, kRows, width, 0}, {maxima.data(), sums.data()});
   loops.loss_backward({z.data(), width, kRows, width, 0}, {maxima.data(), mean.data(), targets.data(), 0.25f});
   for (const auto* values : {&s, &mean, &dx, &maxima, &sums, &z}) keep(*values);
   all.push_back(loops.dot(x.data(), from.data(), count));
@@ -133,7 +133,7 @@ std::vector<Short> everything_in(const RowLoops& loops, int64_t width) {
   std::vector<float> maxima(kRows, -std::numeric_limits<float>::infinity()), sums(kRows), most(kRows);
   const std::vector<int32_t> targets(kRows, 0);
   std::vector<float> tile = x;
-  loops.take_logits({tile.data(), width, kRows, width, 0}, {maxima.data(), sums.data(), most.data()});
+  loops.accumulate_logits({tile.data(), width, kRows, width, 0}, {maxima.data(), sums.data(), most.data()});
   loops.keep_logits({z.data(), width, kRows, width, 0}, tile.data(), width, most.data());
   all.insert(all.end(), z.begin(), z.end());
   loops.loss_backward({z.data(), width, kRows, width, 0}, {mean.data(), sums.data(), targets.data(), 0.25f});
@@ -175,7 +175,7 @@ TEST(RowLoops, WhatIsNotFiniteStaysSo) {
     row_loops().softmax({strip.data(), 40, 1, 40, 39}, log_sums.data());
     EXPECT_FALSE(std::isfinite(log_sums[0]));
     float most = -std::numeric_limits<float>::infinity(), sum = 0;
-    row_loops().take_logits({x.data(), 40, 1, 40, 0}, {&most, &sum});
+    row_loops().accumulate_logits({x.data(), 40, 1, 40, 0}, {&most, &sum});
     EXPECT_FALSE(std::isfinite(sum) && std::isfinite(most));
     row_loops().gelu(y.data(), x.data(), 40);
     EXPECT_FALSE(std::isfinite(y[33]));

@@ -67,12 +67,12 @@ TEST_F(Deepspeed, WhatItOmitsIsDeepspeedsDefault) {
   EXPECT_TRUE(remarks_.empty());
 }
 
-struct Honoured {
+struct MappedKeyCase {
   std::string json, option, value;
 };
 
 // Tables of what a file says and what an option then is.
-const std::vector<Honoured> kHonoured = {
+const std::vector<MappedKeyCase> kMappedKeyCases = {
     {R"({"train_batch_size": 32})", "global-batch", "32"},
     {R"({"train_batch_size": 3.2e1})", "global-batch", "32"},
     {R"({"train_batch_size": "1_024"})", "global-batch", "1024"},
@@ -150,7 +150,7 @@ const std::vector<Honoured> kHonoured = {
 };
 
 TEST_F(Deepspeed, KeysThatAreHonoured) {
-  for (const Honoured& one : kHonoured)
+  for (const MappedKeyCase& one : kMappedKeyCases)
     EXPECT_EQ(value(one.json, one.option), one.value) << one.json << " " << one.option;
   const TrainOptions scaled = options(R"({"fp16": {"enabled": true, "loss_scale": 128, "initial_scale_power": 12,
       "loss_scale_window": 500, "hysteresis": 3, "consecutive_hysteresis": true, "min_loss_scale": 2}})");
@@ -322,14 +322,14 @@ TEST_F(Deepspeed, TheBatchIsSharedAsThere) {
   EXPECT_EQ(by_flag.engine.accumulate, 8);
 }
 
-/// Each key has one fate, each option that a key sets is there, and none hides behind a block that is passed over.
+/// Each key has one handling, each option that a key sets is there, and none hides behind a block that is passed over.
 TEST_F(Deepspeed, TheTableIsSound) {
   TrainOptions o;
   const OptionTable table = train_option_table(o);
   std::vector<std::string> seen;
   for (const DeepspeedKey& key : deepspeed_keys()) {
     seen.emplace_back(key.path);
-    EXPECT_TRUE(key.fate != KeyFate::kSets || table.find(key.what) != nullptr) << key.path;
+    EXPECT_TRUE(key.handling != KeyHandling::kMapped || table.find(key.what) != nullptr) << key.path;
   }
   std::ranges::sort(seen);
   EXPECT_EQ(std::ranges::adjacent_find(seen), seen.end());
@@ -344,7 +344,8 @@ TEST_F(Deepspeed, TheGuideNamesEveryKey) {
     const std::string path(key.path), name = path.substr(path.rfind('.') + 1);
     const bool named =
         guide.find("`" + path + "`") != std::string::npos || guide.find("`" + name + "`") != std::string::npos;
-    const bool block = key.fate == KeyFate::kNothing && guide.find("`" + path + ".enabled`") != std::string::npos;
+    const bool block =
+        key.handling == KeyHandling::kIgnored && guide.find("`" + path + ".enabled`") != std::string::npos;
     EXPECT_TRUE(named || block) << path;
   }
 }

@@ -119,7 +119,7 @@ TEST(Plan, KnowsGpt2AsTheModelDeclaresIt) {
   for (const char* name : {"gpt2-nano", "gpt2-124m"}) {
     const ModelShape shape = find_model_preset(name)->shape;
     ThreadPool pool(1);
-    const auto loops = make_host_model_loops(pool);
+    const auto loops = make_host_backend(pool);
     const Gpt2 model(shape, {}, *loops);
     const ModelSpec spec = parameters_of(shape);
     ASSERT_EQ(spec.units.size(), model.units().size());

@@ -14,7 +14,7 @@
 #include "kernels/system/error.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
-#include "tests/support/refused_call.h"
+#include "tests/support/fail_system_call.h"
 #include "tests/support/well_formed.h"
 
 namespace aliquot {
@@ -193,7 +193,7 @@ TEST(ChildProcess, WithNowhereToWriteIsNotStarted) {
 /// In a process that the system lets start no other.
 [[noreturn]] void start_where_none_starts() {
   try {
-    if (!test::refuse_call(SYS_clone, EAGAIN)) std::exit(9);
+    if (!test::fail_system_call(SYS_clone, EAGAIN)) std::exit(9);
     ChildProcess({"/bin/true"}, "/dev/null");
   } catch (const FaultError& error) {
     std::fputs(error.what(), stderr);
@@ -218,8 +218,8 @@ TEST(Sweep, StopsWhenAsked) {
                       "kill $sweep; wait $sweep",
                       test::aliquot_program(), out.string()},
                      directory.path() / "said.txt");
-  ASSERT_TRUE(child.ended_within(60)) << contents(directory.path() / "said.txt");
-  EXPECT_EQ(child.ending().code, 128 + SIGTERM) << contents(directory.path() / "said.txt");
+  ASSERT_TRUE(child.wait_for_exit(60)) << contents(directory.path() / "said.txt");
+  EXPECT_EQ(child.exit_status().code, 128 + SIGTERM) << contents(directory.path() / "said.txt");
   EXPECT_EQ(test::xml_problem(contents(out / "memory.svg")), "");
 }
 

@@ -81,11 +81,11 @@ RunRecord record_of(int64_t planned, int64_t measured) {
 TEST(SweepRow, IsWhatTheRunRecorded) {
   const SweepRow row = row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 60), "");
   EXPECT_TRUE(row.ok());
-  EXPECT_TRUE(row.planned_is_measured);
+  EXPECT_TRUE(row.plan_matches);
   EXPECT_EQ(row.step_seconds, 2);  // the median of all but the first
   EXPECT_EQ(row.limit_bytes, 1000);
   EXPECT_EQ(csv_line(row), "gpt2-nano,0,1,2,host,ok,60,60,77,3,2,,5,0,0,0,0,0,0");
-  EXPECT_FALSE(row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 61), "").planned_is_measured);
+  EXPECT_FALSE(row_of({"gpt2-nano", 1, 2}, {}, record_of(60, 61), "").plan_matches);
   const std::string header = csv_header();
   EXPECT_TRUE(
       header.starts_with("model,parameters,zero_stage,ranks,device,status,planned_peak,measured_peak,"
@@ -100,7 +100,7 @@ TEST(SweepRow, SaysWhyThereIsNothing) {
   planned.done = nullptr;
   const SweepRow full = row_of({"gpt2-nano", 0, 1}, {2, 0}, planned, "noise\naliquot: a, \"b\"\nmpirun: more\n");
   EXPECT_EQ(csv_line(full), "gpt2-nano,0,0,1,host,does not fit,60,,,,,\"a, \"\"b\"\"\",,,,,,,");
-  const auto status = [](const Ending& ending) { return row_of({}, ending, {}, "").status; };
+  const auto status = [](const ExitStatus& exit_status) { return row_of({}, exit_status, {}, "").status; };
   EXPECT_EQ(status({1, 0}), "refused");
   EXPECT_EQ(status({2, 0}), "unavailable");
   EXPECT_EQ(status({3, 0}), "failed");

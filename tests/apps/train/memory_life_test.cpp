@@ -9,7 +9,7 @@
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/mpirun.h"
-#include "tests/support/times_as_long.h"
+#include "tests/support/test_time_scale.h"
 
 namespace aliquot {
 namespace {
@@ -96,7 +96,7 @@ TEST(MemoryLife, TheSystemCountsLittleMoreThanThePlanFromStartToEnd) {
     EXPECT_EQ(done["planned_peak"], done["measured_peak"]) << text;
     const int64_t beyond =
         done["system_peak"].get<int64_t>() - done["system_start"].get<int64_t>() - done["planned_peak"].get<int64_t>();
-    if (test::times_as_long() <= 1) {
+    if (test::test_time_scale() <= 1) {
       EXPECT_LE(beyond, 32 * kMiB) << text << " while " << done["system_peak_phase"];
     }
     EXPECT_GE(done["system_peak"], done["system_bytes"]) << text;

@@ -47,13 +47,13 @@ TEST(Metrics, AppendsOrBeginsAnew) {
     std::ifstream file(path);
     return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
   };
-  MetricsFile(path, MetricsFile::Mode::kAnew).write(json(DoneRecord{.digest = "00"}));
+  MetricsFile(path, MetricsFile::Mode::kTruncate).write(json(DoneRecord{.digest = "00"}));
   MetricsFile(path, MetricsFile::Mode::kAppend).write(json(DoneRecord{}));
   EXPECT_EQ(line_count(), 2);
-  MetricsFile(path, MetricsFile::Mode::kAnew).write(json(DoneRecord{}));
+  MetricsFile(path, MetricsFile::Mode::kTruncate).write(json(DoneRecord{}));
   EXPECT_EQ(line_count(), 1);
   std::filesystem::remove(path);
-  EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kAnew), UsageError);
+  EXPECT_THROW(MetricsFile("/no/such/directory/file.jsonl", MetricsFile::Mode::kTruncate), UsageError);
   MetricsFile full("/dev/full", MetricsFile::Mode::kAppend);
   EXPECT_THROW(full.write(json(DoneRecord{})), FaultError);
 }
@@ -159,10 +159,10 @@ TEST(Progress, IsSilentWhenAsked) {
 }
 
 TEST(MemoryTable, ShowsPlannedBesideMeasured) {
-  EXPECT_EQ(bytes_text(0), "0 B");
-  EXPECT_EQ(bytes_text(1536), "1.50 KiB");
-  EXPECT_EQ(bytes_text(int64_t{183} << 20), "183 MiB");
-  EXPECT_EQ(bytes_text((int64_t{1} << 30) - 1), "1.00 GiB");
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(int64_t{183} << 20), "183 MiB");
+  EXPECT_EQ(format_bytes((int64_t{1} << 30) - 1), "1.00 GiB");
   RankMemory rank;
   rank.planned[0] = rank.measured[0] = 1 << 20;
   rank.planned[2] = rank.measured[2] = 3 << 20;

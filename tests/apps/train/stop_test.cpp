@@ -47,14 +47,14 @@ class Stop : public testing::Test {
   std::string checkpoints() const { return (directory_.path() / "checkpoints").string(); }
 
   /// What a run ends with that is sent `signal` in its third step.
-  Ending stopped(const std::vector<std::string>& words, int signal) const {
+  ExitStatus stopped(const std::vector<std::string>& words, int signal) const {
     ChildProcess child(words, directory_.path() / "said.txt");
     for (int i = 0; i < 6000 && contents(metrics()).find("\"step\":2") == std::string::npos; ++i) {
-      if (child.ended_within(0.01)) break;
+      if (child.wait_for_exit(0.01)) break;
     }
     child.send(signal);
-    EXPECT_TRUE(child.ended_within(60)) << said();
-    return child.ending();
+    EXPECT_TRUE(child.wait_for_exit(60)) << said();
+    return child.exit_status();
   }
 
   test::TemporaryDirectory directory_;
@@ -62,8 +62,8 @@ class Stop : public testing::Test {
 
 TEST_F(Stop, WithNowhereToSaveItEndsAsTheSignalWould) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
-    const Ending ending = stopped(train({"--ranks", "2", "--steps", "1000000"}), signal);
-    EXPECT_EQ(ending.code, 128 + signal) << said();
+    const ExitStatus exit_status = stopped(train({"--ranks", "2", "--steps", "1000000"}), signal);
+    EXPECT_EQ(exit_status.code, 128 + signal) << said();
     EXPECT_NE(said().find("nothing is saved, since there is no --checkpoint-dir"), std::string::npos) << said();
     EXPECT_NE(said().find("digest "), std::string::npos) << said();
     std::filesystem::remove(metrics());
@@ -86,7 +86,7 @@ TEST_F(Stop, ThatWhoeverReadTheOutputWentTooLosesNothing) {
   const std::string process = contents(directory_.path() / "pid");
   ASSERT_FALSE(process.empty()) << said();
   kill(std::stoi(process), SIGINT);
-  EXPECT_TRUE(shell.ended_within(60)) << said();
+  EXPECT_TRUE(shell.wait_for_exit(60)) << said();
   EXPECT_EQ(contents(directory_.path() / "code"), "75\n");
   EXPECT_FALSE(list_checkpoints(checkpoints()).empty());
 }
@@ -104,22 +104,22 @@ TEST_F(Stop, SavedItSaysStartMeAgainAndGoesOnAsIfItHadNotStopped) {
   const int64_t step = std::stoll(record.substr(last + 8));
   const std::string more = std::to_string(step + 3);
   ChildProcess resumed(train(with({"--steps", more, "--resume", "auto"})), directory_.path() / "resumed.txt");
-  ASSERT_TRUE(resumed.ended_within(60));
+  ASSERT_TRUE(resumed.wait_for_exit(60));
   ChildProcess whole(train({"--ranks", "2", "--schedule", "constant", "--steps", more}),
                      directory_.path() / "whole.txt");
-  ASSERT_TRUE(whole.ended_within(60));
+  ASSERT_TRUE(whole.wait_for_exit(60));
   EXPECT_EQ(contents(directory_.path() / "resumed.txt"), contents(directory_.path() / "whole.txt"));
 }
 
 TEST_F(Stop, ASecondSignalEndsItAtOnce) {
   // One step of it takes a minute.
   ChildProcess child(train({"--accumulate", "50000", "--steps", "2"}), directory_.path() / "said.txt");
-  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.ended_within(0.01)) << said();
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << said();
   child.send(SIGTERM);
-  EXPECT_FALSE(child.ended_within(0.3));
+  EXPECT_FALSE(child.wait_for_exit(0.3));
   child.send(SIGTERM);
-  EXPECT_TRUE(child.ended_within(20));
-  EXPECT_EQ(child.ending().code, 128 + SIGTERM);
+  EXPECT_TRUE(child.wait_for_exit(20));
+  EXPECT_EQ(child.exit_status().code, 128 + SIGTERM);
 }
 
 /// No handler runs on the stack of a thread that computes. A model's generated code may keep values below the stack pointer
@@ -127,7 +127,7 @@ TEST_F(Stop, ASecondSignalEndsItAtOnce) {
 TEST(StopRequest, InterruptsNoThreadThatComputes) {
   EXPECT_EXIT(
       {
-        listen_for_stop(StartedBy::kItself);
+        install_stop_handlers(StartedBy::kItself);
         int blocked = 0;
         std::thread([&blocked] {
           sigset_t mask;
@@ -147,17 +147,17 @@ TEST(StopRequest, InterruptsNoThreadThatComputes) {
 TEST_F(Stop, AskedTwiceBySigusr1ItSavesAllTheSame) {
   ChildProcess child(train({"--ranks", "2", "--steps", "1000000", "--checkpoint-dir", checkpoints()}),
                      directory_.path() / "said.txt");
-  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.ended_within(0.01)) << said();
+  for (int i = 0; i < 6000 && contents(metrics()).empty(); ++i) ASSERT_FALSE(child.wait_for_exit(0.01)) << said();
   child.send(SIGTERM);
   for (int i = 0; i < 3; ++i) child.send(SIGUSR1);
-  EXPECT_TRUE(child.ended_within(60));
-  EXPECT_EQ(child.ending().code, 75) << said();
+  EXPECT_TRUE(child.wait_for_exit(60));
+  EXPECT_EQ(child.exit_status().code, 75) << said();
 }
 
 /// Slurm's srun leaves its tasks time to save after SIGTERM, and mpirun none.
 TEST(StopRequest, BySigtermIsOneUnderSrunAndTheEndUnderMpirun) {
   const auto terminated = [](StartedBy by) {
-    listen_for_stop(by);
+    install_stop_handlers(by);
     kill(getpid(), SIGTERM);
     while (!stop_requested()) std::this_thread::sleep_for(1ms);
     std::_Exit(0);

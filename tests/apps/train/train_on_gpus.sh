@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# train_on_gpus.sh PROGRAM [nccl]: `aliquot train --device cuda` on GPUs, real or pretended: the same weights at every stage, on ranks
+# train_on_gpus.sh PROGRAM [nccl]: `aliquot train --device cuda` on GPUs, real or simulated: the same weights at every stage, on ranks
 # that share a GPU, after a resume and, with nccl, which wants a GPU a rank, over NCCL; and losses as on a host.
 set -euo pipefail
 program=$1

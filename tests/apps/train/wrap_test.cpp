@@ -6,7 +6,7 @@
 #include "apps/data/loader.h"
 #include "apps/models/gpt2.h"
 #include "kernels/device/host_stream.h"
-#include "tests/support/closeness.h"
+#include "tests/support/all_close.h"
 #include "tests/support/plain_training.h"
 
 namespace aliquot::test {
@@ -42,7 +42,7 @@ Outcome train_sharded(const Case& c) {
   World::threads(c.ranks,
                  [&](World& world) {
                    const auto stream = world.device().make_stream(Lane::kCompute);
-                   const auto loops = make_host_model_loops(host(*stream).pool());
+                   const auto loops = make_host_backend(as_host_stream(*stream).pool());
                    const bool adds =
                        c.into == AccumulateInto::kFull || (c.into == AccumulateInto::kAuto && c.stage < 2);
                    Gpt2 model(shape_of(c),

@@ -12,7 +12,7 @@
 #include "checkpoint/file/tile_parts.h"
 #include "checkpoint/snapshot.h"
 #include "kernels/system/error.h"
-#include "sharding/comm/all_or_none.h"
+#include "sharding/comm/run_on_all_or_throw.h"
 #include "tests/checkpoint/support.h"
 
 namespace aliquot {

@@ -78,7 +78,7 @@ TEST(Budget, CountsWhatIsStagedBetweenSteps) {
 
 TEST(Budget, NeverChangesWhatChangesBits) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const testing::Drawn drawn = testing::draw(seed, 4, 6);
+    const testing::RandomCase drawn = testing::draw(seed, 4, 6);
     const int64_t least = smallest_budget(drawn.model, drawn.policy, drawn.topology);
     if (least <= 1) continue;
     const Plan fitted = plan_within(least, drawn.model, drawn.policy, drawn.topology, CostModel::typical_host());
@@ -107,7 +107,7 @@ TEST(Budget, TrainsWithTheSameBits) {
   using namespace testing_model;
   Settings settings;
   settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
-  const Outcome plain = train_plainly(2, settings);
+  const Outcome plain = train_without_engine(2, settings);
   World::threads(2,
                  [&](World& world) {
                    Settings own = settings;

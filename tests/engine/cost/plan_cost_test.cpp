@@ -8,7 +8,7 @@
 #include "engine/proof/validate.h"
 #include "tests/engine/plan/random_plan.h"
 #include "tests/support/cpu_seconds.h"
-#include "tests/support/times_as_long.h"
+#include "tests/support/test_time_scale.h"
 
 namespace aliquot {
 namespace {
@@ -40,8 +40,8 @@ void expect_within(int unit_count, const Policy& policy, double limit_seconds) {
       "stage {}, {} micro-batches, {} units, 1024 ranks, {} operations: planned in {:.3f} s, proved in {:.3f} s\n",
       policy.zero_stage, policy.micro_batch_count, unit_count, planned.schedule.operations.size(), planning, proving);
   EXPECT_TRUE(defects.empty()) << defects.front().sentence;
-  EXPECT_LT(planning, limit_seconds * test::times_as_long());
-  EXPECT_LT(proving, limit_seconds * test::times_as_long());
+  EXPECT_LT(planning, limit_seconds * test::test_time_scale());
+  EXPECT_LT(proving, limit_seconds * test::test_time_scale());
 }
 
 TEST(PlanCost, TenThousandUnitsOnAThousandRanks) {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "engine/cost/clockwork.h"
+#include "engine/cost/event_simulator.h"
 #include "engine/cost/prices.h"
 #include "engine/cost/trace.h"
 #include "engine/plan/sizes.h"
@@ -157,7 +157,7 @@ TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   std::vector<double> seconds;  // of the first unit's reduces
   for (std::size_t id = 0; id < priced.size(); ++id) {
     const Operation& operation = p.schedule.operations[id];
-    if (operation.verb == Verb::kReduce && operation.place == 0) seconds.push_back(priced[id].seconds);
+    if (operation.verb == Verb::kReduce && operation.operand == 0) seconds.push_back(priced[id].seconds);
   }
   ASSERT_EQ(seconds.size(), 2U);
   const double shard_bytes = 4.0 * static_cast<double>(p.flats[0].layout.shard_count());
@@ -174,10 +174,10 @@ std::vector<TimeSpan> played(const std::vector<Price>& prices, double compute_sp
     p.schedule.operations[id].verb = kVerbs[id];
     p.schedule.operations[id].lane = kLanes[id];
   }
-  return Clockwork(p, prices, true, compute_speed).spans(0);
+  return EventSimulator(p, prices, true, compute_speed).spans(0);
 }
 
-TEST(Clockwork, CollectivesAtOnceShareTheLink) {
+TEST(EventSimulator, CollectivesAtOnceShareTheLink) {
   const auto spans = played({{.seconds = 4, .link_seconds = 4}, {.seconds = 2, .link_seconds = 2}, {}});
   EXPECT_DOUBLE_EQ(spans[1].end_seconds, 4);  // at half its speed
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 8);  // as long again beside the next step's reduce
@@ -185,8 +185,8 @@ TEST(Clockwork, CollectivesAtOnceShareTheLink) {
   EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each wants half of the link
 }
 
-TEST(Clockwork, ComputingAndMovingBytesHoldEachOtherUp) {
-  const Price gather{.seconds = 2, .beside_seconds = 6, .core_share = 0.25};
+TEST(EventSimulator, ComputingAndMovingBytesHoldEachOtherUp) {
+  const Price gather{.seconds = 2, .seconds_while_computing = 6, .core_share = 0.25};
   const auto spans = played({gather, {}, {.seconds = 10}});
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 6);
   EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in 6 seconds it did what takes 4.5
@@ -194,7 +194,7 @@ TEST(Clockwork, ComputingAndMovingBytesHoldEachOtherUp) {
   EXPECT_DOUBLE_EQ(idle[0].end_seconds, 2);
 }
 
-TEST(Clockwork, RanksThatShareCoresComputeAsMuchSlower) {
+TEST(EventSimulator, RanksThatShareCoresComputeAsMuchSlower) {
   EXPECT_DOUBLE_EQ(played({{}, {}, {.seconds = 10}}, 0.5)[2].end_seconds, 20);
 }
 
@@ -220,7 +220,7 @@ TEST(Simulate, UsesAreTakenFromFlopsWhereNotGiven) {
 /// A timeline is one that the schedule allows: lanes in order, waits over; and never less than what compute alone takes.
 TEST(Simulate, KeepsEveryWaitOfRandomPlans) {
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
-    const testing::Drawn drawn = testing::draw(seed);
+    const testing::RandomCase drawn = testing::draw(seed);
     const Plan p = plan(drawn.model, drawn.policy, drawn.topology);
     CostModel cost = seed % 2 == 0 ? CostModel::typical_host() : CostModel::typical_gpu();
     const Timeline timeline = simulate(p, cost);

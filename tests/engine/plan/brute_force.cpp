@@ -48,15 +48,15 @@ class Graph {
     switch (operation.verb) {
       case Verb::kGather:
         if (plan_.policy.quantize_weights && plan_.topology.node_count() == ranks_) return false;
-        return !plan_.schedule.view && !plan_.model.units[operation.place].parameters.empty();
-      case Verb::kRefresh:
-        return plan_.topology.node_count() > 1 && !plan_.model.units[operation.place].parameters.empty();
+        return !plan_.schedule.view && !plan_.model.units[operation.operand].parameters.empty();
+      case Verb::kGatherQuantizedShards:
+        return plan_.topology.node_count() > 1 && !plan_.model.units[operation.operand].parameters.empty();
       case Verb::kReduce:
-      case Verb::kSpread:
+      case Verb::kAllGatherGradients:
       case Verb::kNorm:
-      case Verb::kCollect:
-      case Verb::kScatter:
-      case Verb::kPublish: return true;
+      case Verb::kGatherMatrices:
+      case Verb::kScatterMatrices:
+      case Verb::kAllGatherParameters: return true;
       default: return false;
     }
   }
@@ -85,7 +85,7 @@ class Graph {
   std::vector<uint64_t> before_;
 };
 
-struct Touch {
+struct AccessMode {
   int step, op, rank;  // who
   int64_t begin, end;  // which bytes of the memory it is listed under
   bool writes;
@@ -109,9 +109,9 @@ class Search {
     for (step_ = 0; step_ < kSteps; ++step_) {
       reduced_.assign(plan_.model.units.size(), 0);
       for (op_ = 0; op_ < static_cast<int>(plan_.schedule.operations.size()); ++op_) {
-        if (operation().verb == Verb::kGather) ++gathered_[operation().place];
+        if (operation().verb == Verb::kGather) ++gathered_[operation().operand];
         for (rank_ = 0; rank_ < ranks_; ++rank_) touch_all();
-        if (operation().verb == Verb::kReduce) ++reduced_[operation().place];
+        if (operation().verb == Verb::kReduce) ++reduced_[operation().operand];
       }
     }
     for (int m = 0; m < ranks_ && found_.empty(); ++m) compare(m);
@@ -177,15 +177,15 @@ class Search {
     if (operation().verb == Verb::kNorm) return norm();
     if (is_model_code(operation().verb)) {
       activations();
-      for (const UnitId unit : plan_.model.uses[operation().place]) {
+      for (const UnitId unit : plan_.model.uses[operation().operand]) {
         pointer(unit, false);
         for_flats(unit, [&](int32_t f) { use(f); });
       }
       return;
     }
-    if (is_of_group(operation().verb)) return group(plan_.matrix_groups[operation().place]);
+    if (belongs_to_matrix_group(operation().verb)) return group(plan_.matrix_groups[operation().operand]);
     if (operation().verb == Verb::kCopyIn || operation().verb == Verb::kCopyOut) return copy();
-    const UnitId unit = operation().place;
+    const UnitId unit = operation().operand;
     if (operation().verb == Verb::kGather || operation().verb == Verb::kRelease) pointer(unit, true);
     for_flats(unit, [&](int32_t f) { touch_flat(f); });
   }
@@ -193,15 +193,16 @@ class Search {
   void activations() {
     const ActivationSpec& spec = plan_.model.activations;
     if (spec.uses.empty()) return;
-    const int32_t use = operation().place;
+    const int32_t use = operation().operand;
     const bool back = operation().verb == Verb::kBackward;
     if (spec.uses[use].scratch_bytes > 0) own(Role::kScratch, use, true);
-    if (spec.uses[use].kept_bytes > 0) own(Role::kKept, use, !back);
+    if (spec.uses[use].kept_bytes > 0) own(Role::kSavedActivations, use, !back);
     const bool first = operation().verb == Verb::kForward;
-    if (spec.uses[use].output_bytes > 0 && (first || spec.uses[use].output_in_backward)) own(Role::kOutput, use, !back);
+    if (spec.uses[use].output_bytes > 0 && (first || spec.uses[use].output_in_backward))
+      own(Role::kOutputActivations, use, !back);
     if (use > 0 && spec.uses[use - 1].output_bytes > 0 && (!back || spec.uses[use].input_in_backward))
-      own(Role::kOutput, use - 1, false);
-    if (back && spec.backward_bytes > 0) own(Role::kBackward, -1, true);
+      own(Role::kOutputActivations, use - 1, false);
+    if (back && spec.backward_bytes > 0) own(Role::kActivationGradients, -1, true);
   }
 
   template <typename Visit>
@@ -225,7 +226,7 @@ class Search {
 
   void norm() {
     for (std::size_t f = 0; f < plan_.flats.size(); ++f) {
-      if (plan_.flats[f].trainable) own(Role::kSquares, static_cast<int32_t>(f), false);
+      if (plan_.flats[f].trainable) own(Role::kBlockSquares, static_cast<int32_t>(f), false);
     }
     for (int q = 0; q < ranks_; ++q) {
       if (q != rank_) touch(q, Role::kNormParts, -1, {q, 1, ranks_}, false, kMeet, true);
@@ -237,12 +238,12 @@ class Search {
 
   void touch_flat(int32_t f) {
     const Verb verb = operation().verb;
-    if (verb == Verb::kRefresh) refresh(f);
-    if (verb == Verb::kGather && plan_.policy.quantize_weights) return gather_encoded(f);
+    if (verb == Verb::kGatherQuantizedShards) refresh(f);
+    if (verb == Verb::kGather && plan_.policy.quantize_weights) return gather_quantized(f);
     if (verb == Verb::kGather && !plan_.schedule.view) {
       const Role shard = plan_.policy.offload_parameters == Offload::kNone || plan_.flats[f].layout.flat_count() == 0
                              ? Role::kParameters
-                             : Role::kOffered;
+                             : Role::kStagedShard;
       for (int q = 0; q < ranks_; ++q) touch(q, shard, f, {}, false, kMeet);
       own(Role::kGathered, f, true);
       relay(Role::kGathered, f);
@@ -251,10 +252,10 @@ class Search {
     if (looks) use(f);  // the model may, from a view's making to its release
     if (!plan_.flats[f].trainable) return;
     if (verb == Verb::kReduce) reduce(f);
-    if (verb == Verb::kExchange) exchange(f);
-    if (verb == Verb::kSpread) spread(f);
+    if (verb == Verb::kReplicaAllReduce) exchange(f);
+    if (verb == Verb::kAllGatherGradients) spread(f);
     if (verb == Verb::kUpdate) update(f);
-    if (verb == Verb::kPublish) {
+    if (verb == Verb::kAllGatherParameters) {
       for (int q = 0; q < ranks_; ++q) touch(q, Role::kParameters, f, {q, 1, ranks_}, false, kMeet);
       write_others(Role::kParameters, f);
       relay(Role::kParameters, f);
@@ -268,44 +269,44 @@ class Search {
   void refresh(int32_t f) {
     own(Role::kParameters, f, false);
     // Encoded before this rank says that it has come.
-    touch(rank_, Role::kEncodedShards, f, {node(rank_), 1, nodes()}, true, kStart, false, kStart);
+    touch(rank_, Role::kQuantizedShards, f, {node(rank_), 1, nodes()}, true, kStart, false, kStart);
     for (int q = 0; q < ranks_; ++q) {
       if (q == rank_ || place(q) != place(rank_)) continue;
-      touch(q, Role::kEncodedShards, f, {node(q), 1, nodes()}, false, kMeet);
-      touch(rank_, Role::kEncodedShards, f, {node(q), 1, nodes()}, true, kMeet);
+      touch(q, Role::kQuantizedShards, f, {node(q), 1, nodes()}, false, kMeet);
+      touch(rank_, Role::kQuantizedShards, f, {node(q), 1, nodes()}, true, kMeet);
     }
   }
 
-  void gather_encoded(int32_t f) {
+  void gather_quantized(int32_t f) {
     const bool met = nodes() < ranks_;
     for (int q = 0; q < ranks_; ++q) {
-      if (node(q) == node(rank_)) touch(q, Role::kEncodedShards, f, {}, false, met ? kMeet : kStart);
+      if (node(q) == node(rank_)) touch(q, Role::kQuantizedShards, f, {}, false, met ? kMeet : kStart);
     }
-    if (met) own(Role::kEncodedWhole, f, true);
+    if (met) own(Role::kQuantizedParameters, f, true);
     own(Role::kGathered, f, true);
   }
 
   /// What is encoded between the two meetings of a reduce is read after the second, which the graph does not know.
   void reduce_between_nodes(int32_t f) {
     const bool met = nodes() < ranks_;
-    if (met) own(Role::kMet, f, true, kMeet);
-    own(Role::kNodeSums, f, true);
-    own(Role::kCarried, f, true);
-    own(Role::kEncodedSums, f, true);
-    own(Role::kEncodedReceived, f, true);
+    if (met) own(Role::kNodePartialSums, f, true, kMeet);
+    own(Role::kFp32Sums, f, true);
+    own(Role::kErrorFeedbackResidual, f, true);
+    own(Role::kQuantizedSums, f, true);
+    own(Role::kQuantizedReceived, f, true);
     for (int q = 0; q < ranks_; ++q) {
       if (q != rank_ && place(q) == place(rank_))
-        touch(q, Role::kEncodedSums, f, {node(rank_), 1, nodes()}, false, kMeet, true);
+        touch(q, Role::kQuantizedSums, f, {node(rank_), 1, nodes()}, false, kMeet, true);
     }
   }
 
   /// Of one unit, or of all units of a group.
   void copy() {
     const bool in = operation().verb == Verb::kCopyIn;
-    const std::pair<Role, Role> homes[] = {{Role::kOffered, Role::kParametersHome},
-                                           {Role::kParameters, Role::kParametersHome},
-                                           {Role::kMaster, Role::kMasterHome},
-                                           {Role::kOptimizer, Role::kOptimizerHome}};
+    const std::pair<Role, Role> homes[] = {{Role::kStagedShard, Role::kOffloadedParameters},
+                                           {Role::kParameters, Role::kOffloadedParameters},
+                                           {Role::kMaster, Role::kOffloadedMaster},
+                                           {Role::kOptimizer, Role::kOffloadedOptimizer}};
     for (const auto& [slot, home] : homes) {
       for (const PlannedBuffer& b : plan_.schedule.buffers) {
         if (b.role != slot || b.always || (in ? b.first : b.last) != op_) continue;
@@ -320,9 +321,9 @@ class Search {
     if (cast) {
       own(Role::kGradients, f, false);
       // Before this rank says that it has come; kMeet is when all have, and this rank's own start is what others wait for.
-      touch(rank_, Role::kSent, f, {}, true, kStart, false, kStart);
+      touch(rank_, Role::kSentGradients, f, {}, true, kStart, false, kStart);
     }
-    const Role sent = cast ? Role::kSent : Role::kGradients;
+    const Role sent = cast ? Role::kSentGradients : Role::kGradients;
     if (plan_.policy.quantize_gradients && several_nodes_ && plan_.policy.replica_count == 1) {
       for (int q = 0; q < ranks_; ++q) {
         for (int n = 0; n < nodes() && node(q) == node(rank_); ++n)
@@ -335,8 +336,9 @@ class Search {
     }
     add_up(f);
     for (const PlannedBuffer& b : plan_.schedule.buffers) {
-      if (plan_.policy.replica_count == 1 && b.role == Role::kSquares && b.flat == f && b.first <= op_ && op_ <= b.last)
-        own(Role::kSquares, f, true);
+      if (plan_.policy.replica_count == 1 && b.role == Role::kBlockSquares && b.flat == f && b.first <= op_ &&
+          op_ <= b.last)
+        own(Role::kBlockSquares, f, true);
     }
   }
 
@@ -350,30 +352,31 @@ class Search {
     const int before = reduced_[plan_.flats[f].unit];
     if (plan_.policy.reproducible && plan_.policy.micro_batch_count > 1) {
       int level = 0;  // a binary number is counted up: as many sums close as it ends in ones
-      for (; (before >> level) & 1; ++level) own(level_role(level), f, false);
-      if (level > 0) own(Role::kPartial, f, true);
-      own(before + 1 == plan_.policy.micro_batch_count ? Role::kReduced : level_role(level), f, true);
+      for (; (before >> level) & 1; ++level) own(tree_level_role(level), f, false);
+      if (level > 0) own(Role::kMicroBatchSum, f, true);
+      own(before + 1 == plan_.policy.micro_batch_count ? Role::kReducedGradients : tree_level_role(level), f, true);
     } else if (in_place_) {
       touch(rank_, Role::kGradients, f, {rank_, 1, ranks_}, true, kMeet);
     } else {
-      own(plan_.policy.replica_count > 1 ? Role::kAcross : Role::kReduced, f, true);
-      if (before > 0) own(Role::kPartial, f, true);
+      own(plan_.policy.replica_count > 1 ? Role::kReplicaPartialSums : Role::kReducedGradients, f, true);
+      if (before > 0) own(Role::kMicroBatchSum, f, true);
     }
   }
 
   /// What peers of other replicas do is over when it is.
   void exchange(int32_t f) {
-    own(Role::kAcross, f, false);
+    own(Role::kReplicaPartialSums, f, false);
     bool cross = false;  // nodes, by the peers of any shard
     for (int r = 0; r < plan_.world.rank_count(); ++r)
       cross = cross || plan_.world.node_of_rank[r] != plan_.world.node_of_rank[r % ranks_];
     if (cross && !plan_.policy.quantize_gradients) stage(Role::kExchangeStaging);
     if (plan_.policy.quantize_gradients && !plan_.world.one_node()) {
-      for (const Role role : {Role::kCarried, Role::kEncodedSums, Role::kEncodedReceived, Role::kNodeSums})
+      for (const Role role :
+           {Role::kErrorFeedbackResidual, Role::kQuantizedSums, Role::kQuantizedReceived, Role::kFp32Sums})
         own(role, f, true);
     }
-    own(Role::kReduced, f, true);
-    own(Role::kSquares, f, true);
+    own(Role::kReducedGradients, f, true);
+    own(Role::kBlockSquares, f, true);
   }
 
   void spread(int32_t f) {
@@ -381,7 +384,7 @@ class Search {
       if (in_place_) {
         touch(q, Role::kGradients, f, {q, 1, ranks_}, false, kMeet);
       } else {
-        touch(q, Role::kReduced, f, {}, false, kMeet);
+        touch(q, Role::kReducedGradients, f, {}, false, kMeet);
       }
     }
     if (in_place_) {
@@ -395,7 +398,7 @@ class Search {
   void update(int32_t f) {
     if (!plan_.policy.update_in_backward) note(rank_, kDecision, kDecision + 1, false, kStart, false);
     if (plan_.flats[f].matrices) {
-      own(Role::kBlended, f, false);
+      own(Role::kMuonDirections, f, false);
     } else {
       gradient(f);
       if (plan_.policy.state_bytes_per_block > 0) own(Role::kOptimizer, f, true);
@@ -403,7 +406,7 @@ class Search {
     if (plan_.policy.precision.compute != DType::kFloat32) own(Role::kMaster, f, true);
     const bool rounds =
         plan_.policy.quantize_gradients && (plan_.policy.replica_count > 1 ? !plan_.world.one_node() : several_nodes_);
-    if (rounds && !plan_.policy.update_in_backward) own(Role::kCarried, f, true);  // of a skipped step
+    if (rounds && !plan_.policy.update_in_backward) own(Role::kErrorFeedbackResidual, f, true);  // of a skipped step
     touch(rank_, Role::kParameters, f, own_part(), true, kStart);
   }
 
@@ -413,22 +416,22 @@ class Search {
     if (stage_ == 0 || in_place_) {
       touch(rank_, Role::kGradients, f, own_part(), false, kStart);
     } else {
-      own(Role::kReduced, f, false);
+      own(Role::kReducedGradients, f, false);
     }
   }
 
   void group(const MatrixGroup& what) {
     const Verb verb = operation().verb;
-    if (verb == Verb::kBlend) {
+    if (verb == Verb::kMuonMomentum) {
       note(rank_, kDecision, kDecision + 1, false, kStart, false);
       for (const int32_t f : what.flats) {
         gradient(f);
         own(Role::kOptimizer, f, true);
-        own(Role::kBlended, f, true);
+        own(Role::kMuonDirections, f, true);
       }
     }
-    if (verb == Verb::kOrthogonalize) own(Role::kIteration, operation().place, true);
-    if (verb == Verb::kBlend) return;
+    if (verb == Verb::kOrthogonalize) own(Role::kOrthogonalizeScratch, operation().operand, true);
+    if (verb == Verb::kMuonMomentum) return;
     to_other_operations(what);
     for (const OwnedMatrix& matrix : what.matrices) what.in_place ? in_its_place(matrix) : between_shards(matrix);
   }
@@ -436,17 +439,19 @@ class Search {
   /// To them it is whole buffers, whoever owns what; which ranges, matters within the operation alone.
   void to_other_operations(const MatrixGroup& what) {
     const Verb verb = operation().verb;
-    const int32_t group = operation().place;
+    const int32_t group = operation().operand;
     const Point after = verb == Verb::kOrthogonalize ? kStart : kMeet;
     const bool blended = what.in_place || verb != Verb::kOrthogonalize;
     for (const int32_t f : what.flats) {
-      if (blended) touch(rank_, Role::kBlended, f, {}, verb != Verb::kCollect, after, true);
-      for (int q = 0; q < ranks_ && (verb == Verb::kCollect || (verb == Verb::kScatter && what.in_place)); ++q)
-        touch(q, Role::kBlended, f, {}, false, after, true);
+      if (blended) touch(rank_, Role::kMuonDirections, f, {}, verb != Verb::kGatherMatrices, after, true);
+      for (int q = 0;
+           q < ranks_ && (verb == Verb::kGatherMatrices || (verb == Verb::kScatterMatrices && what.in_place)); ++q)
+        touch(q, Role::kMuonDirections, f, {}, false, after, true);
     }
     if (what.in_place) return;
-    touch(rank_, Role::kMatrices, group, {}, verb != Verb::kScatter, after, true);
-    for (int q = 0; q < ranks_ && verb == Verb::kScatter; ++q) touch(q, Role::kMatrices, group, {}, false, after, true);
+    touch(rank_, Role::kOwnedMatrices, group, {}, verb != Verb::kScatterMatrices, after, true);
+    for (int q = 0; q < ranks_ && verb == Verb::kScatterMatrices; ++q)
+      touch(q, Role::kOwnedMatrices, group, {}, false, after, true);
   }
 
   /// Bytes [begin, end) of the buffer, in `memory`.
@@ -463,19 +468,20 @@ class Search {
     const std::pair<int64_t, int64_t> bytes{begin, begin + matrix.size_bytes()};
     const bool owned = matrix.owner == rank_;
     if (operation().verb == Verb::kOrthogonalize) {
-      if (owned) range(rank_, Role::kBlended, matrix.flat, bytes, true);
+      if (owned) range(rank_, Role::kMuonDirections, matrix.flat, bytes, true);
     } else if (!owned) {
-      range(matrix.owner, Role::kBlended, matrix.flat, bytes, false);
-      range(rank_, Role::kBlended, matrix.flat, bytes, true);
+      range(matrix.owner, Role::kMuonDirections, matrix.flat, bytes, false);
+      range(rank_, Role::kMuonDirections, matrix.flat, bytes, true);
     }
   }
 
   void between_shards(const OwnedMatrix& matrix) {
     const bool owned = matrix.owner == rank_;
-    const int32_t group = operation().place;
+    const int32_t group = operation().operand;
     if (operation().verb == Verb::kOrthogonalize) {
       if (owned)
-        range(rank_, Role::kMatrices, group, {matrix.offset_bytes, matrix.offset_bytes + matrix.size_bytes()}, true);
+        range(rank_, Role::kOwnedMatrices, group, {matrix.offset_bytes, matrix.offset_bytes + matrix.size_bytes()},
+              true);
       return;
     }
     for (int q = 0; q < ranks_; ++q) {
@@ -484,13 +490,13 @@ class Search {
         const std::pair<int64_t, int64_t> in_shard{piece.shard_offset * 4, (piece.shard_offset + piece.count) * 4};
         const int64_t at = matrix.offset_bytes + piece.tensor_offset * 4;
         const std::pair<int64_t, int64_t> in_whole{at, at + piece.count * 4};
-        if (operation().verb == Verb::kCollect && owned) {
-          range(q, Role::kBlended, matrix.flat, in_shard, false);
-          range(rank_, Role::kMatrices, group, in_whole, true);
+        if (operation().verb == Verb::kGatherMatrices && owned) {
+          range(q, Role::kMuonDirections, matrix.flat, in_shard, false);
+          range(rank_, Role::kOwnedMatrices, group, in_whole, true);
         }
-        if (operation().verb == Verb::kScatter && q == rank_) {
-          range(matrix.owner, Role::kMatrices, group, in_whole, false);
-          range(rank_, Role::kBlended, matrix.flat, in_shard, true);
+        if (operation().verb == Verb::kScatterMatrices && q == rank_) {
+          range(matrix.owner, Role::kOwnedMatrices, group, in_whole, false);
+          range(rank_, Role::kMuonDirections, matrix.flat, in_shard, true);
         }
       }
     }
@@ -500,7 +506,7 @@ class Search {
     const auto& touches = memory_[memory];
     for (std::size_t i = 0; i < touches.size(); ++i) {
       for (std::size_t j = i + 1; j < touches.size(); ++j) {
-        const Touch &a = touches[i], &b = touches[j];
+        const AccessMode &a = touches[i], &b = touches[j];
         if (!(a.writes || b.writes) || a.begin >= b.end || b.begin >= a.end) continue;
         const bool same = a.step == b.step && a.op == b.op;
         if (same && (a.rank == b.rank || a.internal || b.internal)) continue;
@@ -517,9 +523,9 @@ class Search {
   int ranks_, stage_;
   bool several_nodes_, in_place_;
   int step_ = 0, op_ = 0, rank_ = 0;
-  std::vector<int> reduced_;                // by unit, in this step
-  std::vector<int> gathered_;               // by unit, in all
-  std::vector<std::vector<Touch>> memory_;  // by the rank that owns it
+  std::vector<int> reduced_;                     // by unit, in this step
+  std::vector<int> gathered_;                    // by unit, in all
+  std::vector<std::vector<AccessMode>> memory_;  // by the rank that owns it
   std::string found_;
 };
 

@@ -17,14 +17,14 @@ namespace {
 /// A flag a byte, looked through from the front.
 class PlainBytes {
  public:
-  int64_t take(int64_t size) {
+  int64_t allocate(int64_t size) {
     const auto found = std::search_n(taken_.begin(), taken_.end(), size, false);
     const auto begin = found - taken_.begin();
     if (begin + size > std::ssize(taken_)) taken_.resize(static_cast<std::size_t>(begin + size), false);
     std::fill_n(taken_.begin() + begin, size, true);
     return begin;
   }
-  void give_back(int64_t begin, int64_t end) { std::fill(taken_.begin() + begin, taken_.begin() + end, false); }
+  void release(int64_t begin, int64_t end) { std::fill(taken_.begin() + begin, taken_.begin() + end, false); }
 
  private:
   std::vector<bool> taken_ = std::vector<bool>(200'000);
@@ -40,25 +40,25 @@ TEST(FreeSpans, AreTakenAtTheLowestOffset) {
   for (int round = 0; round < 6; ++round) {
     for (int i = 0; i < 4000; ++i) {
       const auto size = static_cast<int64_t>(1 + random() % 32);
-      const int64_t offset = spans.take(size);
-      ASSERT_EQ(offset - kBase, plain.take(size)) << "round " << round << ", " << i;
+      const int64_t offset = spans.allocate(size);
+      ASSERT_EQ(offset - kBase, plain.allocate(size)) << "round " << round << ", " << i;
       taken.emplace_back(offset, offset + size);
     }
     std::ranges::shuffle(taken, random);
     const std::size_t left = round == 5 ? 0 : 2000;  // the last round gives all back
     for (; taken.size() > left; taken.pop_back()) {
-      spans.give_back(taken.back().first, taken.back().second);
-      plain.give_back(taken.back().first - kBase, taken.back().second - kBase);
+      spans.release(taken.back().first, taken.back().second);
+      plain.release(taken.back().first - kBase, taken.back().second - kBase);
     }
   }
-  EXPECT_EQ(spans.take(1'000'000'000), kBase) << "what was given back lies together again";
+  EXPECT_EQ(spans.allocate(1'000'000'000), kBase) << "what was given back lies together again";
 }
 
 TEST(FreeSpans, NothingTakesNothing) {
   FreeSpans spans(64);
-  EXPECT_EQ(spans.take(0), 64);
-  EXPECT_EQ(spans.take(8), 64);
-  EXPECT_EQ(spans.take(0), 72);
+  EXPECT_EQ(spans.allocate(0), 64);
+  EXPECT_EQ(spans.allocate(8), 64);
+  EXPECT_EQ(spans.allocate(0), 72);
 }
 
 TEST(ByteHolders, AreThoseOfAListOfBytes) {
@@ -77,7 +77,7 @@ TEST(ByteHolders, AreThoseOfAListOfBytes) {
         if (plain[at] != kNobody && (wanted.empty() || wanted.back() != plain[at])) wanted.push_back(plain[at]);
         plain[at] = holder;
       }
-      holders.take(begin, end, holder, [&](int32_t earlier) {
+      holders.assign(begin, end, holder, [&](int32_t earlier) {
         if (found.empty() || found.back() != earlier) found.push_back(earlier);
       });
       ASSERT_EQ(found, wanted) << "round " << round << ", bytes " << begin << " to " << end;

@@ -123,7 +123,7 @@ TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
   EXPECT_EQ(slots.schedule.stream_bytes, 1024 * kKiB / (kStreamCopies * 4) * (kStreamCopies * 4));
   EXPECT_EQ(account(slots.schedule).peak_bytes, account(slots.schedule).step_peak_bytes);
   const Plan whole = planned({.zero_stage = 0});
-  const int64_t left = account(whole.schedule).step_peak_bytes - standing_bytes(whole.schedule);
+  const int64_t left = account(whole.schedule).step_peak_bytes - persistent_bytes(whole.schedule);
   EXPECT_LE(left, 1024 * kKiB);
   EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / (kStreamCopies * 4) * (kStreamCopies * 4));
   const Plan small = plan(testing::chain(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
@@ -140,7 +140,7 @@ TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
   const auto staging = std::ranges::find(p.schedule.buffers, Role::kExchangeStaging, &PlannedBuffer::role);
   ASSERT_NE(staging, p.schedule.buffers.end());
   EXPECT_EQ(staging->size_bytes, reduce_staging(two_nodes, (1 << 14) / 4).size_bytes());
-  EXPECT_EQ(staging->space, Space::kPeers) << "memory of the group that reduces";
+  EXPECT_EQ(staging->space, Space::kReplicateGroup) << "memory of the group that reduces";
   EXPECT_NE(text(p).find("+X0"), std::string::npos);
   prove(p);
 }
@@ -170,9 +170,9 @@ TEST(ZeroTable, ModelStatesFallAsThePaperSays) {
 }
 
 /// The room for the norm's parts is a bound that nobody passes, and not a wide one.
-TEST(NormParts, NoRankHasMoreThanItsRoom) {
+TEST(LocalNormSums, NoRankHasMoreThanItsRoom) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
-    const testing::Drawn drawn = testing::draw(seed);
+    const testing::RandomCase drawn = testing::draw(seed);
     const int ranks = drawn.topology.rank_count();
     const std::vector<FlatSpec> all = flats(drawn.model, ranks);
     for (int rank = 0; rank < ranks; ++rank) {

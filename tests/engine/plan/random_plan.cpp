@@ -68,7 +68,7 @@ void draw_uses(Dice& dice, ModelSpec& model) {
   }
 }
 
-void draw_activations(Dice& dice, Drawn& drawn) {
+void draw_activations(Dice& dice, RandomCase& drawn) {
   static constexpr int64_t kSizes[] = {0, 4, 256, 1000, 5000};
   ActivationSpec& spec = drawn.model.activations;
   for (std::size_t use = 0; use < drawn.model.uses.size(); ++use) {
@@ -93,7 +93,7 @@ Precision draw_precision(Dice& dice) {
 int divisor(Dice& dice, const Topology& topology) {
   const int count = dice.roll(2, 4);
   try {
-    topology_of_replica(topology, count);
+    topology_of_shard_group(topology, count);
     return count;
   } catch (const UsageError&) {
     return 1;
@@ -125,7 +125,7 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
   if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
     policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
-  if (nodes_are_even(topology_of_replica(topology, policy.replica_count))) {
+  if (nodes_are_even(topology_of_shard_group(topology, policy.replica_count))) {
     const bool gathers = policy.zero_stage == 3 && policy.gather != GatherMode::kView;
     policy.quantize_weights = gathers && policy.offload_parameters == Offload::kNone && dice.one_in(2);
     policy.quantize_gradients = !policy.reproducible && dice.one_in(3);
@@ -141,9 +141,9 @@ Topology hosts(int rank_count, int ranks_per_node) {
   return topology;
 }
 
-Drawn draw(uint64_t seed, int most_ranks, int most_units) {
+RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
   Dice dice(seed);
-  Drawn drawn;
+  RandomCase drawn;
   const int rank_count = dice.roll(1, most_ranks);
   drawn.topology = dice.one_in(2) ? hosts(rank_count, rank_count) : hosts(rank_count, dice.roll(1, rank_count));
   const int unit_count = dice.roll(1, most_units);
@@ -164,7 +164,7 @@ Drawn draw(uint64_t seed, int most_ranks, int most_units) {
   return drawn;
 }
 
-std::string describe(uint64_t seed, const Drawn& drawn) {
+std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
       "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "

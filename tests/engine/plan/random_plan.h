@@ -8,19 +8,19 @@
 
 namespace aliquot::testing {
 
-struct Drawn {
+struct RandomCase {
   ModelSpec model;
   Policy policy;
   Topology topology;
 };
 
 /// The same for the same seed, everywhere. What plan() must accept.
-Drawn draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
+RandomCase draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
 
 /// `rank_count` host ranks, in order over nodes of up to `ranks_per_node`.
 Topology hosts(int rank_count, int ranks_per_node);
 
 /// For a failure's message: what it takes to draw it again, and what it is.
-std::string describe(uint64_t seed, const Drawn& drawn);
+std::string describe(uint64_t seed, const RandomCase& drawn);
 
 }  // namespace aliquot::testing

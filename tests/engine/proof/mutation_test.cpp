@@ -9,7 +9,7 @@
 #include <optional>
 #include <set>
 
-#include "engine/plan/order.h"
+#include "engine/plan/happens_before.h"
 #include "engine/proof/validate.h"
 #include "kernels/system/error.h"
 #include "tests/engine/plan/brute_force.h"
@@ -88,8 +88,8 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
     auto from = identity(plan.schedule);
     from.erase(from.begin() + id);
     reorder(add(mutants, fmt::format("drop a {}", name(verb)), plan).schedule, from);
-    if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kPublish || verb == Verb::kSpread ||
-        verb == Verb::kExchange || is_of_group(verb)) {
+    if (verb == Verb::kReduce || verb == Verb::kUpdate || verb == Verb::kAllGatherParameters ||
+        verb == Verb::kAllGatherGradients || verb == Verb::kReplicaAllReduce || belongs_to_matrix_group(verb)) {
       Schedule& twice = add(mutants, fmt::format("{} twice", name(verb)), plan).schedule;
       twice.operations.push_back(operations[id]);
       auto order = identity(twice);
@@ -105,8 +105,8 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
       if (!is_model_code(operations[use].verb)) continue;
       auto early = identity(plan.schedule);
       std::rotate(early.begin() + use, early.begin() + id, early.begin() + id + 1);
-      const auto& units = plan.model.uses[operations[use].place];
-      if (std::count(units.begin(), units.end(), operations[id].place) == 0) break;
+      const auto& units = plan.model.uses[operations[use].operand];
+      if (std::count(units.begin(), units.end(), operations[id].operand) == 0) break;
       reorder(add(mutants, "release before the last use", plan).schedule, early);
       break;
     }
@@ -117,19 +117,19 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
 void mutate_copies(const Plan& plan, Mutants& mutants) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
-    const bool blends = operations[id].verb == Verb::kBlend;
+    const bool blends = operations[id].verb == Verb::kMuonMomentum;
     if (operations[id].verb != Verb::kUpdate && !blends) continue;
     Schedule& schedule = add(mutants, "forget both copies", plan).schedule;
     bool any = false;
     for (PlannedBuffer& buffer : schedule.buffers) {
-      const bool slot = home_of(buffer.role) && buffer.role != Role::kOffered && !buffer.always;
+      const bool slot = offloaded_role_of(buffer.role) && buffer.role != Role::kStagedShard && !buffer.always;
       if (!slot) continue;
       const FlatSpec& flat = plan.flats[buffer.flat];
       const bool of_blend = flat.matrices && buffer.role == Role::kOptimizer;
       if (of_blend != blends) continue;
       const auto& members = plan.matrix_groups;
-      const bool its = blends ? std::ranges::count(members[operations[id].place].flats, buffer.flat) > 0
-                              : flat.unit == operations[id].place;
+      const bool its = blends ? std::ranges::count(members[operations[id].operand].flats, buffer.flat) > 0
+                              : flat.unit == operations[id].operand;
       if (!its) continue;
       buffer.first = buffer.last = id;
       any = any || buffer.size_bytes > 0;
@@ -158,7 +158,7 @@ void mutate_matrices(const Plan& plan, Mutants& mutants) {
 void mutate_spaces(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Space space = plan.schedule.buffers[b].space;
-    if (space != Space::kPeers) continue;
+    if (space != Space::kReplicateGroup) continue;
     add(mutants, "in another group's memory", plan).schedule.buffers[b].space = Space::kArena;
   }
 }
@@ -168,7 +168,7 @@ void mutate_buffers(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (buffers[b].size_bytes == 0) continue;
     add(mutants, "a buffer too small", plan).schedule.buffers[b].size_bytes -= 4;
-    if (buffers[b].space == Space::kSharedRange || is_home(buffers[b].role)) continue;
+    if (buffers[b].space == Space::kSharedRange || is_offloaded_role(buffers[b].role)) continue;
     add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(buffers[b].space);
     for (std::size_t c = 0; c < buffers.size(); ++c) {
       const bool together = buffers[b].first <= buffers[c].last && buffers[c].first <= buffers[b].last;
@@ -189,7 +189,7 @@ struct Tally {
   int made = 0, equivalent = 0, harmless = 0, caught = 0;
 };
 
-void judge(const Plan& original, const Order& order, const Mutant& mutant, Tally& tally) {
+void judge(const Plan& original, const HappensBefore& order, const Mutant& mutant, Tally& tally) {
   ++tally.made;
   const auto defects = validate(mutant.plan);
   const bool only_races = std::all_of(defects.begin(), defects.end(),
@@ -205,7 +205,7 @@ void judge(const Plan& original, const Order& order, const Mutant& mutant, Tally
   const bool same_operations = original.schedule.operations.size() == mutant.plan.schedule.operations.size();
   if (!defects.empty()) {
     ++tally.caught;
-  } else if (same_operations && Order(mutant.plan) == order) {
+  } else if (same_operations && HappensBefore(mutant.plan) == order) {
     ++tally.equivalent;
   } else {
     ++tally.harmless;
@@ -223,12 +223,12 @@ TEST(Mutations, EveryMistakeIsCaught) {
   std::map<std::string, Tally> table;
   for (uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
     // Four ranks make two replicas of two.
-    const testing::Drawn drawn = testing::draw(seed, seed % 2 == 0 ? 4 : 3, 4);
+    const testing::RandomCase drawn = testing::draw(seed, seed % 2 == 0 ? 4 : 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
     // On one rank much is no mistake; on many operations all pairs take long.
     const std::size_t most = original.matrix_groups.empty() ? 50 : 60;
     if (original.topology.rank_count() == 1 || original.schedule.operations.size() > most) continue;
-    const Order order(original);
+    const HappensBefore order(original);
     ASSERT_TRUE(validate(original).empty());
     Mutants mutants;
     mutate_waits(original, mutants);
@@ -244,7 +244,7 @@ TEST(Mutations, EveryMistakeIsCaught) {
 }
 
 /// Nothing where the policy is refused.
-std::optional<Plan> planned(const testing::Drawn& drawn) {
+std::optional<Plan> planned(const testing::RandomCase& drawn) {
   try {
     return plan(drawn.model, drawn.policy, drawn.topology);
   } catch (const UsageError&) {
@@ -264,7 +264,7 @@ void shrink(Schedule& schedule, Role role, int by) {
 TEST(Mutations, ARoleThatIsCountedTooSmallIsCaught) {
   std::map<Role, int> caught;
   for (uint64_t seed = 0; seed < 600; ++seed) {
-    testing::Drawn drawn = testing::draw(seed, 8, 3);
+    testing::RandomCase drawn = testing::draw(seed, 8, 3);
     drawn.policy.check = seed % 3 == 0;
     for (std::size_t r = 0; r < drawn.topology.gpu_of_rank.size() && seed % 5 == 0; ++r)
       drawn.topology.gpu_of_rank[r] = static_cast<int>(r);
@@ -295,9 +295,9 @@ TEST(Mutations, ARoleThatIsCountedTooSmallIsCaught) {
 TEST(Mutations, RanksWithOtherCollectivesAreToldApart) {
   int swapped = 0, told = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
-    const testing::Drawn drawn = testing::draw(seed, 3, 4);
+    const testing::RandomCase drawn = testing::draw(seed, 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
-    EXPECT_FALSE(same_collectives(original, original));
+    EXPECT_FALSE(first_collective_mismatch(original, original));
     std::vector<OperationId> collectives;
     for (OperationId id = 0; id < static_cast<OperationId>(original.schedule.operations.size()); ++id) {
       if (is_collective(original, original.schedule.operations[id])) collectives.push_back(id);
@@ -305,10 +305,10 @@ TEST(Mutations, RanksWithOtherCollectivesAreToldApart) {
     for (std::size_t i = 1; i < collectives.size(); ++i) {
       const OperationId a = collectives[i - 1], b = collectives[i];
       const auto& operations = original.schedule.operations;
-      if (operations[a].verb == operations[b].verb && operations[a].place == operations[b].place) continue;
+      if (operations[a].verb == operations[b].verb && operations[a].operand == operations[b].operand) continue;
       Plan other = original;
       std::swap(other.schedule.operations[a], other.schedule.operations[b]);
-      const auto difference = same_collectives(original, other);
+      const auto difference = first_collective_mismatch(original, other);
       ++swapped;
       ASSERT_TRUE(difference) << text(original);
       ++told;

@@ -15,7 +15,7 @@ namespace {
 using testing::chain;
 using testing::describe;
 using testing::draw;
-using testing::Drawn;
+using testing::RandomCase;
 
 std::string sentences(const std::vector<Defect>& defects) {
   std::string lines;
@@ -28,14 +28,14 @@ Plan plan_chain(Policy policy, int unit_count = 3) { return plan(chain(unit_coun
 OperationId find(const Plan& plan, Verb verb, int32_t place) {
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
-    if (operation.verb == verb && operation.place == place) return static_cast<OperationId>(id);
+    if (operation.verb == verb && operation.operand == place) return static_cast<OperationId>(id);
   }
   return -1;
 }
 
 TEST(Validate, ProvesThousandsOfRandomPlans) {
   for (uint64_t seed = 0; seed < 4000 && !HasFailure(); ++seed) {
-    const Drawn drawn = draw(seed);
+    const RandomCase drawn = draw(seed);
     const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
     const auto defects = validate(planned);
     EXPECT_TRUE(defects.empty()) << describe(seed, drawn) << "\n" << sentences(defects) << text(planned);
@@ -45,7 +45,7 @@ TEST(Validate, ProvesThousandsOfRandomPlans) {
 TEST(Validate, AgreesWithThePlainReference) {
   int compared = 0;
   for (uint64_t seed = 5000; seed < 6500 && !HasFailure(); ++seed) {
-    const Drawn drawn = draw(seed, 4, 4);
+    const RandomCase drawn = draw(seed, 4, 4);
     const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
     if (planned.schedule.operations.size() > 60) continue;
     ++compared;
@@ -102,8 +102,9 @@ TEST(Validate, NamesACycle) {
 
 TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
   const Plan ours = plan_chain({.zero_stage = 2}), theirs = plan_chain({.zero_stage = 1});
-  EXPECT_FALSE(same_collectives(ours, theirs));  // they differ in where gradients lie, not in what ranks exchange
-  const auto difference = same_collectives(ours, plan_chain({.zero_stage = 2}, 2));
+  EXPECT_FALSE(
+      first_collective_mismatch(ours, theirs));  // they differ in where gradients lie, not in what ranks exchange
+  const auto difference = first_collective_mismatch(ours, plan_chain({.zero_stage = 2}, 2));
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->sentence,
             "collective 0 of the step is reduce h.2 on the reduce lane, 4096 bytes here and reduce h.1 on the "
@@ -112,7 +113,7 @@ TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
 
 TEST(Validate, NumbersThatNameNothingAreRefused) {
   Plan planned = plan_chain({.zero_stage = 3});
-  planned.schedule.operations[2].place = 77;
+  planned.schedule.operations[2].operand = 77;
   planned.schedule.operations[3].after.push_back({1000});
   planned.schedule.buffers[0].last = -1;
   const auto defects = validate(planned);

@@ -47,7 +47,7 @@ TEST(AccessCheck, WhatIsDeclaredMayBeTouched) {
     for (OperationId id = 0; id < static_cast<OperationId>(plan.schedule.operations.size()); ++id) {
       check.begin(id);
       for (const Access& access : accesses.of(id))
-        check.touch(access.role, access.flat, access.writes ? Touch::kWrites : Touch::kReads);
+        check.declare_access(access.role, access.flat, access.writes ? AccessMode::kWrites : AccessMode::kReads);
       check.end();
     }
   }
@@ -58,15 +58,17 @@ TEST(AccessCheck, TellsOfTouchesThatAreNotDeclared) {
   AccessCheck check(plan);
   const OperationId gather = find(plan, Verb::kGather);
   check.begin(gather);
-  check.touch(Role::kGathered, 0, Touch::kWrites);
+  check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
   EXPECT_EQ(
-      defect([&] { check.touch(Role::kGradients, 0, Touch::kReads); }),
+      defect([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
       fmt::format("operation {}, gather h.0, is to read gradients buffer 0, which Accesses does not declare", gather));
   check.begin(gather);
-  EXPECT_NE(defect([&] { check.touch(Role::kGathered, 0, Touch::kReadsAndWrites); }).find("is to read gathered"),
+  EXPECT_NE(defect([&] {
+              check.declare_access(Role::kGathered, 0, AccessMode::kReadsAndWrites);
+            }).find("is to read gathered"),
             std::string::npos);
   check.begin(gather);
-  EXPECT_NE(defect([&] { check.touch(Role::kGathered, 1, Touch::kWrites); }).find("is to write gathered"),
+  EXPECT_NE(defect([&] { check.declare_access(Role::kGathered, 1, AccessMode::kWrites); }).find("is to write gathered"),
             std::string::npos);
 }
 
@@ -75,7 +77,7 @@ TEST(AccessCheck, TellsOfDeclaredTouchesThatAreMissing) {
   AccessCheck check(plan);
   const OperationId gather = find(plan, Verb::kGather);
   check.begin(gather);
-  check.touch(Role::kGathered, 0, Touch::kWrites);
+  check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
   EXPECT_EQ(defect([&] { check.end(); }),
             fmt::format("operation {}, gather h.0, is to read parameters buffer 0, as Accesses declares, but did not",
                         gather));
@@ -85,7 +87,7 @@ TEST(AccessCheck, TellsOfDeclaredTouchesThatAreMissing) {
   check.begin(update);
   for (const Access& access : accesses.of(update)) {
     if (access.role != Role::kParameters || access.writes)
-      check.touch(access.role, access.flat, access.writes ? Touch::kWrites : Touch::kReads);
+      check.declare_access(access.role, access.flat, access.writes ? AccessMode::kWrites : AccessMode::kReads);
   }
   EXPECT_NE(defect([&] { check.end(); }).find("is to read parameters"), std::string::npos);
 }
@@ -103,7 +105,7 @@ TEST(AccessCheck, AnOperationThatIsSkippedMayLeaveThemOut) {
 TEST(AccessCheck, NothingIsTouchedWhileNoOperationRuns) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
-  EXPECT_NE(defect([&] { check.touch(Role::kParameters, 0, Touch::kReads); }), "");
+  EXPECT_NE(defect([&] { check.declare_access(Role::kParameters, 0, AccessMode::kReads); }), "");
 }
 
 /// Debug and sanitizer builds check the accesses of every operation, and throw std::logic_error from a wrong one. A use may

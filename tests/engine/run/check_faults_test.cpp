@@ -17,7 +17,7 @@ TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
   constexpr int64_t kBytes = 4 * kPlacePageBytes;
   void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* at = static_cast<std::byte*>(own);
-  FaultNames names;
+  TensorRanges names;
   names.add("parameter w", 0, kBytes);
   EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
   make_aliasable(at, kBytes);
@@ -25,7 +25,7 @@ TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
   at[5] = std::byte{7};
   {
     AliasedPages pages(at, kBytes, names);
-    pages.allow(AliasedPages::Allows::kWriting);
+    pages.protect(AliasedPages::Protection::kReadWrite);
     EXPECT_EQ(pages.data()[5], std::byte{7});
     pages.data()[6] = std::byte{8};
   }

@@ -7,7 +7,7 @@
 #include "engine/proof/validate.h"
 #include "tests/engine/run/checked_pair.h"
 #include "tests/support/adversarial_device.h"
-#include "tests/support/said_nodes.h"
+#include "tests/support/scoped_ranks_per_node.h"
 
 namespace aliquot {
 namespace {
@@ -41,7 +41,7 @@ TEST(Check, ChangesNoBit) {
 }
 
 TEST(Check, ChangesNoBitOfQuantisedTraining) {
-  const test::SaidNodes said(2);
+  const test::ScopedRanksPerNode said(2);
   Settings settings;
   settings.nodes = 2;
   settings.options = {.zero_stage = 3, .quantize_weights = true, .quantize_gradients = true};
@@ -56,10 +56,11 @@ TEST(Check, ChangesNoBitUnderAnAdversary) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
     settings.steps = 2;
-    const Outcome plain = train_plainly(2, settings);
+    const Outcome plain = train_without_engine(2, settings);
     settings.options.check = true;
     for (uint64_t seed = 0; seed < 10; ++seed) {
-      Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+      AdversarialScheduler adversary(
+          seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       const WorldOptions options = {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
       EXPECT_TRUE(train_on(2, settings, options) == plain) << "stage " << stage << ", seed " << seed;
     }
@@ -95,7 +96,7 @@ TEST(Check, IsAskedForByTheEnvironmentToo) {
   setenv("ALIQUOT_CHECK", "0", 1);
   EXPECT_FALSE(checks());
   setenv("ALIQUOT_CHECK", "yes", 1);
-  EXPECT_EQ(refusal(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
+  EXPECT_EQ(usage_error_message(checks), "invalid value 'yes' for ALIQUOT_CHECK: expected 0 or 1");
   unsetenv("ALIQUOT_CHECK");
 }
 
@@ -104,7 +105,7 @@ TEST(Check, IsAgreedUponByRanks) {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(refusal(differ),
+  EXPECT_EQ(usage_error_message(differ),
             "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
@@ -124,7 +125,7 @@ TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
   Plan bare = good;
   bare.flats = flats(model, 2);
   EXPECT_TRUE(finds(bare, "no red zone comes before a.w"));
-  for (const Role role : {Role::kKept, Role::kBackward}) {
+  for (const Role role : {Role::kSavedActivations, Role::kActivationGradients}) {
     Plan small = good;
     for (PlannedBuffer& buffer : small.schedule.buffers) {
       if (buffer.role == role) buffer.size_bytes = 40;
@@ -133,7 +134,7 @@ TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
   }
   Plan shared_page = good;
   for (PlannedBuffer& buffer : shared_page.schedule.buffers) {
-    if (buffer.role == Role::kKept) buffer.offset_bytes += 256;
+    if (buffer.role == Role::kSavedActivations) buffer.offset_bytes += 256;
   }
   EXPECT_TRUE(finds(shared_page, "begin within a page"));
 }
@@ -150,7 +151,8 @@ void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& wr
       const Scope live = pair.engine.units()[1].backward();
       write(pair, live);
     }
-    EXPECT_EQ(refusal([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence) << title(options);
+    EXPECT_EQ(usage_error_message([&] { const Scope live = pair.engine.units()[0].backward(); }), sentence)
+        << title(options);
   }
 }
 
@@ -189,7 +191,7 @@ TEST(Check, FindsActivationsWrittenTooFar) {
         const Scope live = pair.engine.units()[0].forward();
         static_cast<char*>(live.memory().*member)[43] = 0;
       }
-      const std::string said = refusal([&] { const Scope live = pair.engine.units()[1].forward(); });
+      const std::string said = usage_error_message([&] { const Scope live = pair.engine.units()[1].forward(); });
       EXPECT_NE(said.find("forward a wrote beyond the "), std::string::npos) << said;
       EXPECT_NE(said.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << said;
     }
@@ -206,8 +208,9 @@ TEST(Check, FindsWhatTheLastScopeWrote) {
     const Scope live = pair.engine.units()[0].backward();
     pair.gradient[0][64] = 7;
   }
-  EXPECT_NE(refusal([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
-            std::string::npos);
+  EXPECT_NE(
+      usage_error_message([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
+      std::string::npos);
   EXPECT_THROW((void)pair.engine.step(), FaultError) << "the ranks are no longer together";
 }
 

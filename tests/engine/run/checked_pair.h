@@ -9,11 +9,11 @@
 
 #include "engine/engine.h"
 #include "tests/engine/small_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/usage_error_message.h"
 
 namespace aliquot::testing_model {
 
-using test::refusal;
+using test::usage_error_message;
 
 inline constexpr int64_t kCount = 64;
 

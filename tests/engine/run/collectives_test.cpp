@@ -1,7 +1,7 @@
 // How often ranks meet, exactly; and what the arena's peak is, by a formula whose terms have names.
 #include <gtest/gtest.h>
 
-#include "engine/plan/order.h"
+#include "engine/plan/happens_before.h"
 #include "engine/plan/schedule.h"
 #include "tests/engine/plan/chain_model.h"
 
@@ -35,13 +35,14 @@ TEST(Collectives, AreAsManyAsTheStageNeeds) {
         const Plan p = plan(testing::chain(kUnits, kElements), policy, Topology::one_host(4));
         const int reduces = into == AccumulateInto::kFull ? kUnits : kUnits * accumulate;
         EXPECT_EQ(count(p, Verb::kReduce), reduces);
-        EXPECT_EQ(count(p, Verb::kSpread), stage == 0 ? kUnits : 0);
-        EXPECT_EQ(count(p, Verb::kPublish), stage == 1 || stage == 2 ? kUnits : 0);
+        EXPECT_EQ(count(p, Verb::kAllGatherGradients), stage == 0 ? kUnits : 0);
+        EXPECT_EQ(count(p, Verb::kAllGatherParameters), stage == 1 || stage == 2 ? kUnits : 0);
         EXPECT_EQ(count(p, Verb::kNorm), 1);
         // Forward and backward need a unit once each, but the turn at the loss, and that at the batch's end, keeps it.
         const int gathers = stage == 3 ? accumulate * (2 * kUnits - 2) + 1 : 0;
         EXPECT_EQ(count(p, Verb::kGather), gathers) << "accumulate " << accumulate;
-        EXPECT_EQ(collectives(p), reduces + count(p, Verb::kSpread) + count(p, Verb::kPublish) + 1 + gathers);
+        EXPECT_EQ(collectives(p),
+                  reduces + count(p, Verb::kAllGatherGradients) + count(p, Verb::kAllGatherParameters) + 1 + gathers);
       }
     }
   }

@@ -16,14 +16,14 @@ const int kStaged = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.
 TEST(FaultInjector, KnowsEveryOperationOfASchedule) {
   for (const VerbInfo& verb : kVerbTable) {
     const std::string operation(verb.name);
-    EXPECT_EQ(parse_staged_fault("kind=throw,op=" + operation, fault_points()).operation, operation);
+    EXPECT_EQ(parse_injected_fault("kind=throw,op=" + operation, fault_points()).operation, operation);
   }
 }
 
 TEST(FaultInjector, KnowsWhatHasDataToSpoil) {
   const auto refused = [](const char* text) -> std::string {
     try {
-      parse_staged_fault(text, fault_points());
+      parse_injected_fault(text, fault_points());
     } catch (const UsageError& error) {
       return error.what();
     }

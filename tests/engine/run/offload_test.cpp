@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 #include <numeric>
 
-#include "engine/run/memory/homes.h"
+#include "engine/run/memory/offload_stores.h"
 #include "kernels/system/error.h"
 #include "tests/checkpoint/faulty_file_system.h"
 #include "tests/engine/small_model.h"
 #include "tests/support/adversarial_device.h"
-#include "tests/support/scarce_memory.h"
+#include "tests/support/limited_memory.h"
 
 namespace aliquot {
 namespace {
@@ -129,7 +129,8 @@ TEST(Offload, AnAdversaryChangesNoBit) {
       for (const Where& where : places(stage)) {
         const Settings elsewhere = offloaded(settings, where, folder);
         for (uint64_t seed = 0; seed < 20; ++seed) {
-          Adversary adversary(seed, seed % 2 == 0 ? Adversary::Compute::kInline : Adversary::Compute::kQueued);
+          AdversarialScheduler adversary(
+              seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           const auto options =
               WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
           EXPECT_TRUE(train_on(2, elsewhere, options) == here) << "seed " << seed << ", " << describe(elsewhere);
@@ -148,7 +149,7 @@ TEST(Offload, KeepsCopiesEqualInMemoryThatWasNotCleared) {
       settings.options = {.zero_stage = stage, .replicas = replicas, .precision = precision};
       settings.options.offload_state = Offload::kHost;
       if (stage == 3) settings.options.offload_parameters = Offload::kHost;
-      Adversary adversary(1);
+      AdversarialScheduler adversary(1);
       const auto options =
           WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
       EXPECT_NO_THROW(train_on(4, settings, options)) << describe(settings);
@@ -166,7 +167,7 @@ TEST(Offload, TakesTheMemoryThatWasPlanned) {
       World::threads(
           3,
           [&](World& world) {
-            Trainee trainee(world, settings);
+            EngineWithModel trainee(world, settings);
             for (int step = 0; step < 2; ++step) {
               for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
               EXPECT_FALSE(trainee.engine.step().skipped);
@@ -261,19 +262,19 @@ TEST(Offload, StateIsReadAndWrittenWhereItLies) {
         World::threads(
             1,
             [&](World& world) {
-              Trainee here(world, settings);
-              Trainee elsewhere(world, offloaded(settings, where, folder));
+              EngineWithModel here(world, settings);
+              EngineWithModel elsewhere(world, offloaded(settings, where, folder));
               for (int step = 0; step < 3; ++step) {
-                for (Trainee* each : {&here, &elsewhere}) {
+                for (EngineWithModel* each : {&here, &elsewhere}) {
                   train_micro_batch(each->engine, each->model, step, 0, 0);
                   EXPECT_FALSE(each->engine.step().skipped);
                 }
               }
               const auto meant = contents(here.engine);
               EXPECT_TRUE(contents(elsewhere.engine) == meant) << precision.describe() << ", stage " << stage;
-              Trainee loaded(world, offloaded(settings, where, folder));
+              EngineWithModel loaded(world, offloaded(settings, where, folder));
               fill(loaded.engine, meant);
-              for (Trainee* each : {&here, &loaded}) {
+              for (EngineWithModel* each : {&here, &loaded}) {
                 train_micro_batch(each->engine, each->model, 3, 0, 0);
                 EXPECT_FALSE(each->engine.step().skipped);
               }
@@ -304,7 +305,7 @@ TEST(Offload, IsRefusedWithASentence) {
           Settings settings;
           settings.options = options;
           try {
-            const Trainee trainee(world, settings);
+            const EngineWithModel trainee(world, settings);
           } catch (const Error& error) {
             sentence = error.what();
           }
@@ -321,35 +322,35 @@ TEST(Offload, IsRefusedWithASentence) {
               HasSubstr("cannot open directory /nonexistent/of/course"));
 }
 
-TEST(DiskHome, AFullDiskSaysSoAtOnce) {
+TEST(DiskOffloadStore, AFullDiskSaysSoAtOnce) {
   test::FaultyFileSystem full({.call = test::Call::kAllocate, .nth = 0, .error = ENOSPC});
   try {
-    make_disk_home(full, std::filesystem::temp_directory_path(), 1 << 20);
+    make_disk_offload_store(full, std::filesystem::temp_directory_path(), 1 << 20);
     FAIL();
   } catch (const FaultError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("cannot reserve 1.00 MiB for"));
   }
 }
 
-TEST(DiskHome, MoreThanCanBeNamedIsNotToBeHad) {
-  EXPECT_THROW(make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), int64_t{1} << 50),
+TEST(DiskOffloadStore, MoreThanCanBeNamedIsNotToBeHad) {
+  EXPECT_THROW(make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), int64_t{1} << 50),
                UnavailableError);
 }
 
 TEST(DiskHomeDeathTest, SaysThatThereIsNoMemoryToReachItBy) {
   if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
   const auto store = [] {
-    const auto home = make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), 8 << 20);
+    const auto home = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 8 << 20);
     static const std::vector<std::byte> values(8 << 20);
-    end_in_scarce_memory(0, [&] { home->store(home->base(), values.data(), 8 << 20); });
+    exit_after_running_in_limited_memory(0, [&] { home->store(home->base(), values.data(), 8 << 20); });
   };
   EXPECT_EXIT(store(), testing::ExitedWithCode(2), "the host has no [0-9]* bytes to reach offloaded state by");
 }
 
-TEST(DiskHome, AReadThatFailsReachesWhoeverWaitsForIt) {
+TEST(DiskOffloadStore, AReadThatFailsReachesWhoeverWaitsForIt) {
   const auto device = make_host_device(1);
   test::FaultyFileSystem faulty({.call = test::Call::kRead, .nth = 1});
-  const auto home = make_disk_home(faulty, std::filesystem::temp_directory_path(), 8192);
+  const auto home = make_disk_offload_store(faulty, std::filesystem::temp_directory_path(), 8192);
   const Buffer slot = device->allocate(8192, Category::kStaging, "slot");
   const auto io = device->make_stream(Lane::kIo);
   home->copy_out(*io, 0, slot.data(), 8192);
@@ -359,8 +360,8 @@ TEST(DiskHome, AReadThatFailsReachesWhoeverWaitsForIt) {
   EXPECT_THROW(io->synchronize(), FaultError);
 }
 
-TEST(DiskHome, PartsOfPagesLeaveTheRestAlone) {
-  const auto home = make_disk_home(FileSystem::system(), std::filesystem::temp_directory_path(), 3 * 4096);
+TEST(DiskOffloadStore, PartsOfPagesLeaveTheRestAlone) {
+  const auto home = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 3 * 4096);
   std::vector<uint8_t> all(3 * 4096), part(5000), back(3 * 4096);
   std::iota(all.begin(), all.end(), 0);
   home->store(home->base(), all.data(), 3 * 4096);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/run/checked_pair.h"
-#include "tests/support/said_nodes.h"
+#include "tests/support/scoped_ranks_per_node.h"
 
 namespace aliquot {
 namespace {
@@ -49,7 +49,7 @@ TEST(Padding, EntersNoNorm) {
 
 /// A block of 8-bit codes has one scale: 64 elements of one and a large one behind them would all be rounded to nothing.
 TEST(Padding, EntersNoScale) {
-  const test::SaidNodes said(1);
+  const test::ScopedRanksPerNode said(1);
   for (const int stage : {0, 2, 3}) {
     World::threads(
         2,

@@ -20,8 +20,8 @@ struct Waits {
 };
 
 /// One producer and one consumer over two slots, double-buffered as gathers are. The compute lane is queued as any other.
-bool every_value_is_right(uint64_t seed, Lanes lanes, Waits waits) {
-  Adversary adversary(seed, Adversary::Compute::kQueued);
+bool consumer_reads_expected_values(uint64_t seed, Lanes lanes, Waits waits) {
+  AdversarialScheduler adversary(seed, AdversarialScheduler::Compute::kQueued);
   const auto device = adversary.make_device();
   const auto producer = device->make_stream(lanes.producer), consumer = device->make_stream(lanes.consumer);
   const auto filled = device->make_event(), used = device->make_event();
@@ -30,10 +30,10 @@ bool every_value_is_right(uint64_t seed, Lanes lanes, Waits waits) {
   for (int i = 0; i < 12; ++i) {
     int* slot = &slots[i % 2];
     if (waits.by_producer) producer->wait(*used);
-    host(*producer).run([slot, i] { *slot = i; });
+    as_host_stream(*producer).run([slot, i] { *slot = i; });
     producer->record(*filled);
     if (waits.by_consumer) consumer->wait(*filled);
-    host(*consumer).run([slot, i, &wrong_count] { wrong_count += *slot != i; });
+    as_host_stream(*consumer).run([slot, i, &wrong_count] { wrong_count += *slot != i; });
     consumer->record(*used);
   }
   producer->synchronize();
@@ -43,19 +43,19 @@ bool every_value_is_right(uint64_t seed, Lanes lanes, Waits waits) {
 
 class AdversaryBetween : public testing::TestWithParam<Lanes> {
  protected:
-  int seeds_that_find_it(Waits waits) const {
+  int failing_seed_count(Waits waits) const {
     int found = 0;
-    for (uint64_t seed = 0; seed < kSeeds; ++seed) found += !every_value_is_right(seed, GetParam(), waits);
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) found += !consumer_reads_expected_values(seed, GetParam(), waits);
     return found;
   }
 };
 
-TEST_P(AdversaryBetween, FindsNothingWhereNothingIsMissing) { EXPECT_EQ(seeds_that_find_it({}), 0); }
+TEST_P(AdversaryBetween, FindsNothingWhereNothingIsMissing) { EXPECT_EQ(failing_seed_count({}), 0); }
 TEST_P(AdversaryBetween, FindsAConsumerThatDoesNotWait) {
-  EXPECT_GE(seeds_that_find_it({.by_consumer = false}), kSeeds / 4);
+  EXPECT_GE(failing_seed_count({.by_consumer = false}), kSeeds / 4);
 }
 TEST_P(AdversaryBetween, FindsAProducerThatDoesNotWait) {
-  EXPECT_GE(seeds_that_find_it({.by_producer = false}), kSeeds / 4);
+  EXPECT_GE(failing_seed_count({.by_producer = false}), kSeeds / 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryBetween,
@@ -66,14 +66,14 @@ INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryBetween,
                                   std::string(name(test.param.consumer));
                          });
 
-TEST(Adversary, RunsLateEarlyAndInBetween) {
+TEST(AdversarialScheduler, RunsLateEarlyAndInBetween) {
   std::set<int> amounts;  // how much has run by itself when nothing was asked for
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    Adversary adversary(seed);
+    AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();
     const auto gather = device->make_stream(Lane::kGather);
     int ran = 0;
-    for (int i = 0; i < 10; ++i) host(*gather).run([&ran] { ++ran; });
+    for (int i = 0; i < 10; ++i) as_host_stream(*gather).run([&ran] { ++ran; });
     amounts.insert(ran);
     gather->synchronize();
     EXPECT_EQ(ran, 10);
@@ -83,17 +83,17 @@ TEST(Adversary, RunsLateEarlyAndInBetween) {
   EXPECT_GT(amounts.size(), 2u);
 }
 
-TEST(Adversary, AWaitMayOutliveTheStreamItWaitsFor) {
+TEST(AdversarialScheduler, AWaitMayOutliveTheStreamItWaitsFor) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    Adversary adversary(seed);
+    AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();
     auto gather = device->make_stream(Lane::kGather), reduce = device->make_stream(Lane::kReduce);
     const auto event = device->make_event();
     int ran = 0;
-    host(*reduce).run([&ran] { ++ran; });
+    as_host_stream(*reduce).run([&ran] { ++ran; });
     reduce->record(*event);
     gather->wait(*event);
-    host(*gather).run([&ran] { ++ran; });
+    as_host_stream(*gather).run([&ran] { ++ran; });
     reduce.reset();
     gather.reset();
     EXPECT_EQ(ran, 2);
@@ -101,15 +101,15 @@ TEST(Adversary, AWaitMayOutliveTheStreamItWaitsFor) {
   }
 }
 
-TEST(Adversary, TheComputeLaneWaitsForNoMoreThanItAsks) {
-  Adversary adversary(0);  // the late mood
+TEST(AdversarialScheduler, TheComputeLaneWaitsForNoMoreThanItAsks) {
+  AdversarialScheduler adversary(0);  // the late mood
   const auto device = adversary.make_device();
   const auto compute = device->make_stream(Lane::kCompute), gather = device->make_stream(Lane::kGather);
   const auto event = device->make_event();
   int ran = 0;
-  host(*gather).run([&ran] { ++ran; });
+  as_host_stream(*gather).run([&ran] { ++ran; });
   gather->record(*event);
-  host(*gather).run([&ran] { ++ran; });
+  as_host_stream(*gather).run([&ran] { ++ran; });
   compute->wait(*event);
   EXPECT_EQ(ran, 1);
 }

@@ -84,15 +84,15 @@ TEST_F(CudaDeviceTest, CopiesThereAndBack) {
 }
 
 /// Holds a stream back until let go, so that an order between streams can be seen.
-class Brake {
+class StreamBlocker {
  public:
-  explicit Brake(Stream& stream) {
+  explicit StreamBlocker(Stream& stream) {
     stream.run([this] {
       while (!released_.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     });
   }
   void release() { released_.store(true); }
-  ~Brake() { release(); }
+  ~StreamBlocker() { release(); }
 
  private:
   std::atomic<bool> released_{false};
@@ -102,10 +102,10 @@ TEST_F(CudaDeviceTest, AnEventPassesWhenTheWorkBeforeItIsDone) {
   const auto event = device().make_event();
   EXPECT_TRUE(event->passed());  // never recorded
   const auto stream = device().make_stream(Lane::kGather);
-  Brake brake(*stream);
+  StreamBlocker blocker(*stream);
   stream->record(*event);
   EXPECT_FALSE(event->passed());
-  brake.release();
+  blocker.release();
   stream->synchronize();
   EXPECT_TRUE(event->passed());
 }
@@ -115,7 +115,7 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnothersEvent) {
   const auto event = device().make_event(), end = device().make_event();
   std::atomic<int> seen{-1};
   int written = 0;
-  Brake brake(*first);
+  StreamBlocker blocker(*first);
   first->run([&] { written = 42; });
   first->record(*event);
   second->wait(*event);
@@ -124,7 +124,7 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnothersEvent) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(end->passed());
   EXPECT_EQ(seen, -1);
-  brake.release();
+  blocker.release();
   second->synchronize();
   EXPECT_EQ(seen, 42);
   first->synchronize();
@@ -202,28 +202,28 @@ TEST_F(CudaDeviceTest, SeveralDevicesMayStandForOneGpu) {
 }
 
 /// Fails after a while, as if a collective hung.
-class GivesUp final : public Watch {
+class FailingWatchdog final : public Watchdog {
  public:
-  explicit GivesUp(Brake& brake) : brake_(brake) {}
+  explicit FailingWatchdog(StreamBlocker& blocker) : blocker_(blocker) {}
   void poll() override {
     if (++polls_ < 3) return;
-    brake_.release();  // takes the work off the device
+    blocker_.release();  // takes the work off the device
     throw FaultError("given up");
   }
   bool idle() override { return polls_ >= 3; }
 
  private:
-  Brake& brake_;
+  StreamBlocker& blocker_;
   int polls_ = 0;
 };
 
 TEST_F(CudaDeviceTest, AWatchEndsAWaitThatWouldNotEnd) {
   const auto stream = device().make_stream(Lane::kGather);
-  Brake brake(*stream);
-  GivesUp watch(brake);
-  device().add_watch(watch);
+  StreamBlocker blocker(*stream);
+  FailingWatchdog watch(blocker);
+  device().add_watchdog(watch);
   EXPECT_THROW(stream->synchronize(), FaultError);
-  device().remove_watch(watch);
+  device().remove_watchdog(watch);
   stream->synchronize();
 }
 

@@ -32,7 +32,7 @@ TEST_F(HostStreams, WorkRunsInOrderOnAnotherThread) {
   std::vector<int> order;
   std::thread::id where;
   for (int i = 0; i < 5000; ++i)
-    host(*gather).run([&order, &where, i] { order.push_back(i), where = std::this_thread::get_id(); });
+    as_host_stream(*gather).run([&order, &where, i] { order.push_back(i), where = std::this_thread::get_id(); });
   gather->synchronize();
   ASSERT_EQ(order.size(), 5000u);
   for (int i = 0; i < 5000; ++i) ASSERT_EQ(order[i], i);
@@ -42,7 +42,7 @@ TEST_F(HostStreams, WorkRunsInOrderOnAnotherThread) {
 TEST_F(HostStreams, TheComputeLaneIsTheCaller) {
   const auto compute = stream(Lane::kCompute);
   std::thread::id where;
-  host(*compute).run([&where] { where = std::this_thread::get_id(); });
+  as_host_stream(*compute).run([&where] { where = std::this_thread::get_id(); });
   EXPECT_EQ(where, std::this_thread::get_id());
 }
 
@@ -51,11 +51,11 @@ TEST_F(HostStreams, AStreamWaitsForAnEventOfAnother) {
   const auto done = event();
   std::atomic<int> value{0};
   int seen = -1;
-  host(*gather).run([&value] { pause(30), value = 7; });
+  as_host_stream(*gather).run([&value] { pause(30), value = 7; });
   gather->record(*done);
   EXPECT_FALSE(done->passed());
   reduce->wait(*done);
-  host(*reduce).run([&value, &seen] { seen = value; });
+  as_host_stream(*reduce).run([&value, &seen] { seen = value; });
   reduce->synchronize();
   EXPECT_EQ(seen, 7);
   EXPECT_TRUE(done->passed());
@@ -68,7 +68,7 @@ TEST_F(HostStreams, WaitingSeesTheEventAsItWasRecordedThen) {
   gather->record(*mark);
   const auto early = event();
   gather->record(*early);
-  host(*gather).run([&let_go] {
+  as_host_stream(*gather).run([&let_go] {
     while (!let_go) pause(1);
   });
   compute->wait(*early);  // must not wait for the work enqueued after it was recorded
@@ -84,7 +84,7 @@ TEST_F(HostStreams, AnEventNeverRecordedHasPassed) {
   stream(Lane::kCompute)->wait(*event());
 }
 
-struct IsSet {
+struct FlagIsSet {
   std::atomic<bool>* flag;
   bool open() const { return flag->load(); }
   void block() const {
@@ -95,8 +95,8 @@ struct IsSet {
 TEST_F(HostStreams, WorkWaitsForAGate) {
   const auto gather = stream(Lane::kGather);
   std::atomic<bool> flag{false}, ran{false};
-  host(*gather).wait_for(Gate(IsSet{&flag}));
-  host(*gather).run([&ran] { ran = true; });
+  as_host_stream(*gather).wait_for(Gate(FlagIsSet{&flag}));
+  as_host_stream(*gather).run([&ran] { ran = true; });
   pause(20);
   EXPECT_FALSE(ran);
   flag = true;
@@ -108,11 +108,11 @@ TEST_F(HostStreams, AFailurePoisonsItsStreamAndWhoWaitsForIt) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce), compute = stream(Lane::kCompute);
   const auto done = event(), after = event();
   std::atomic<int> ran{0};
-  host(*gather).run([] { throw std::runtime_error("no such peer"); });
-  host(*gather).run([&ran] { ++ran; });
+  as_host_stream(*gather).run([] { throw std::runtime_error("no such peer"); });
+  as_host_stream(*gather).run([&ran] { ++ran; });
   gather->record(*done);
   reduce->wait(*done);
-  host(*reduce).run([&ran] { ++ran; });
+  as_host_stream(*reduce).run([&ran] { ++ran; });
   reduce->record(*after);
   EXPECT_THROW(compute->wait(*after), std::runtime_error);
   EXPECT_THROW(gather->synchronize(), std::runtime_error);
@@ -125,12 +125,12 @@ TEST_F(HostStreams, DestructionFinishesWhatIsQueued) {
   std::atomic<int> ran{0};
   {
     const auto gather = stream(Lane::kGather);
-    for (int i = 0; i < 100; ++i) host(*gather).run([&ran] { ++ran; });
+    for (int i = 0; i < 100; ++i) as_host_stream(*gather).run([&ran] { ++ran; });
   }
   EXPECT_EQ(ran, 100);
 }
 
-struct Never {
+struct NeverOpens {
   bool open() const { return false; }
   void block() const {
     while (!work_cancelled()) pause(1);
@@ -143,8 +143,8 @@ TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
   EXPECT_THROW(
       {
         const auto gather = stream(Lane::kGather);
-        host(*gather).wait_for(Gate(Never{}));
-        host(*gather).run([&ran] { ++ran; });
+        as_host_stream(*gather).wait_for(Gate(NeverOpens{}));
+        as_host_stream(*gather).run([&ran] { ++ran; });
         throw std::runtime_error("unwinding");
       },
       std::runtime_error);
@@ -152,15 +152,15 @@ TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
 }
 
 /// Two streams, of which `waiter` has a wait for an event of `other` queued, destroyed in either order.
-struct Pair {
-  explicit Pair(Device& device, bool waiter_goes_first)
+struct WaitingPair {
+  explicit WaitingPair(Device& device, bool waiter_goes_first)
       : last(device.make_stream(Lane::kGather)), first(device.make_stream(Lane::kReduce)), event(device.make_event()) {
     if (!waiter_goes_first) std::swap(waiter, other);
   }
   void queue_the_wait() {
     (*other)->record(*event);
     (*waiter)->wait(*event);
-    host(**waiter).run([this] { ++ran; });
+    as_host_stream(**waiter).run([this] { ++ran; });
   }
 
   std::atomic<int> ran{0};
@@ -171,9 +171,9 @@ struct Pair {
 
 TEST_F(HostStreams, AWaitMayOutliveTheStreamItWaitsFor) {
   for (const bool waiter_goes_first : {false, true}) {
-    Pair pair(*device_, waiter_goes_first);
-    host(**pair.waiter).run([] { pause(30); });  // looks at the event when the other stream may be gone
-    host(**pair.other).run([] { pause(5); });
+    WaitingPair pair(*device_, waiter_goes_first);
+    as_host_stream(**pair.waiter).run([] { pause(30); });  // looks at the event when the other stream may be gone
+    as_host_stream(**pair.other).run([] { pause(5); });
     pair.queue_the_wait();
     pair.first.reset();
     pair.last.reset();
@@ -187,8 +187,8 @@ TEST_F(HostStreams, UnwindingEndsAWaitForAnotherStream) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_THROW(
         {
-          Pair pair(*device_, waiter_goes_first);
-          host(**pair.other).wait_for(Gate(Never{}));
+          WaitingPair pair(*device_, waiter_goes_first);
+          as_host_stream(**pair.other).wait_for(Gate(NeverOpens{}));
           pair.queue_the_wait();
           pause(20);  // until both workers wait
           throw std::runtime_error("unwinding");
@@ -204,10 +204,10 @@ TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
   int64_t value = 0;  // not atomic: the events alone order it
   constexpr int kRounds = 20'000;
   for (int i = 0; i < kRounds; ++i) {
-    host(*gather).run([&value] { ++value; });
+    as_host_stream(*gather).run([&value] { ++value; });
     gather->record(*ping);
     reduce->wait(*ping);
-    host(*reduce).run([&value] { value += 2; });
+    as_host_stream(*reduce).run([&value] { value += 2; });
     reduce->record(*pong);
     gather->wait(*pong);
   }
@@ -217,7 +217,7 @@ TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
 }
 
 // A lane works seldom and must do it at once, beside threads that compute without a pause.
-TEST_F(HostStreams, LanesHaveShortTurnsAndTheRanksPriority) {
+TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
   struct {
     uint32_t size = 48, policy = 0;
     uint64_t flags = 0;
@@ -230,7 +230,7 @@ TEST_F(HostStreams, LanesHaveShortTurnsAndTheRanksPriority) {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
                 3);  // of this thread alone, on Linux; refused where it was lower
     const auto gather = stream(Lane::kGather);
-    host(*gather).run([&] {
+    as_host_stream(*gather).run([&] {
       nap = prctl(PR_GET_TIMERSLACK);
       syscall(SYS_sched_getattr, 0, &lanes, sizeof(lanes), 0);
     });

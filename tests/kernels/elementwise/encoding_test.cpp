@@ -23,7 +23,7 @@ std::vector<float> values(int64_t count, uint64_t seed) {
 }
 
 /// As the header says it, in double where that is exact.
-float encoded_by_hand(const std::vector<float>& block, std::size_t i) {
+float reference_encoding(const std::vector<float>& block, std::size_t i) {
   float largest = 0;
   for (const float x : block) largest = std::max(largest, std::abs(x));
   return std::nearbyint(block[i] * (127.0f / largest)) * (largest / 127.0f);
@@ -58,7 +58,7 @@ TEST(Encoding, IsTheNearestMultiple) {
   const auto back = decoded(encoded(x, 1), 1, kCount);
   for (std::size_t b = 0; b < 40; ++b) {
     const std::vector block(x.begin() + b * 256, x.begin() + (b + 1) * 256);
-    for (std::size_t i = 0; i < 256; ++i) ASSERT_EQ(back[b * 256 + i], encoded_by_hand(block, i)) << b << " " << i;
+    for (std::size_t i = 0; i < 256; ++i) ASSERT_EQ(back[b * 256 + i], reference_encoding(block, i)) << b << " " << i;
   }
 }
 

@@ -33,7 +33,7 @@ class EveryIsa : public testing::TestWithParam<Isa> {
 TEST_P(EveryIsa, Copy) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements from(DType::kUInt8, 5 * count, misaligned), to(DType::kUInt8, 5 * count, 3 - misaligned);
-    for (int64_t i = 0; i < from.count(); ++i) from.data()[i] = std::byte(scrambled(static_cast<uint64_t>(i)) & 0xff);
+    for (int64_t i = 0; i < from.count(); ++i) from.data()[i] = std::byte(hash_bits(static_cast<uint64_t>(i)) & 0xff);
     loops().copy(to.data(), from.data(), from.size_bytes());
     EXPECT_TRUE(same_bytes(to, from)) << count;
     EXPECT_TRUE(to.guards_intact()) << count;
@@ -82,7 +82,7 @@ TEST_P(EveryIsa, FillEveryType) {
 }
 
 TEST_P(EveryIsa, ScaleAddAxpyRoundAfterEachOperation) {
-  for (const Values values : {Values::kOrdinary, Values::kStrange}) {
+  for (const ValueKind values : {ValueKind::kOrdinary, ValueKind::kSpecial}) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
       fill_values(x, values, 1);
@@ -116,7 +116,7 @@ TEST_P(EveryIsa, CastBetweenAllFloats) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
         Elements from(from_dtype, count, misaligned), to(to_dtype, count, 1 + misaligned), expected(to_dtype, count);
-        fill_values(from, Values::kStrange, 3);
+        fill_values(from, ValueKind::kSpecial, 3);
         plain().cast(expected.data(), to_dtype, from.data(), from_dtype, count);
         loops().cast(to.data(), to_dtype, from.data(), from_dtype, count);
         EXPECT_TRUE(same_bytes(to, expected)) << name(from_dtype) << " to " << name(to_dtype) << ", " << count;
@@ -133,7 +133,7 @@ TEST_P(EveryIsa, CastLarge) {
     for (const auto& [from_dtype, to_dtype] :
          {std::pair(DType::kFloat32, DType::kBFloat16), std::pair(DType::kFloat16, DType::kFloat32)}) {
       Elements from(from_dtype, kCount, 1), to(to_dtype, kCount, misaligned), expected(to_dtype, kCount);
-      fill_values(from, Values::kStrange, 8);
+      fill_values(from, ValueKind::kSpecial, 8);
       plain().cast(expected.data(), to_dtype, from.data(), from_dtype, kCount);
       loops().cast(to.data(), to_dtype, from.data(), from_dtype, kCount);
       EXPECT_TRUE(same_bytes(to, expected));
@@ -146,7 +146,7 @@ TEST_P(EveryIsa, SplitAndMergeLarge) {
   constexpr int64_t kCount = 2'200'001;
   Elements master(DType::kFloat32, kCount), high(DType::kBFloat16, kCount), low(DType::kInt16, kCount);
   Elements alone(DType::kBFloat16, kCount), merged(DType::kFloat32, kCount);
-  fill_values(master, Values::kStrange, 9);
+  fill_values(master, ValueKind::kSpecial, 9);
   loops().split(high.as<uint16_t>(), low.as<int16_t>(), master.as<float>(), kCount);
   loops().split(alone.as<uint16_t>(), nullptr, master.as<float>(), kCount);
   loops().merge(merged.as<float>(), high.as<uint16_t>(), low.as<int16_t>(), kCount);
@@ -179,7 +179,7 @@ TEST_P(EveryIsa, SplitAndMerge) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements master(DType::kFloat32, count, misaligned), high(DType::kBFloat16, count, 1 + misaligned);
     Elements low(DType::kInt16, count, misaligned), merged(DType::kFloat32, count, 2);
-    fill_values(master, Values::kStrange, 4);
+    fill_values(master, ValueKind::kSpecial, 4);
     loops().split(high.as<uint16_t>(), low.as<int16_t>(), master.as<float>(), count);
     for (int64_t i = 0; i < count; ++i) {
       ASSERT_EQ(high.as<uint16_t>()[i], master_high(master.as<float>()[i])) << i;
@@ -198,7 +198,7 @@ TEST_P(EveryIsa, FindsTheFirstNonfinite) {
   for (const DType dtype : kFloatTypes) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(dtype, count, misaligned);
-      fill_values(x, Values::kOrdinary, 5);
+      fill_values(x, ValueKind::kOrdinary, 5);
       EXPECT_EQ(loops().find_nonfinite(x.data(), dtype, count), count);
       for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {  // each is before the last, so it is the first
         const uint32_t infinity = dtype == DType::kFloat16    ? 0x7c00u

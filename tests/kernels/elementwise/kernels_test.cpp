@@ -14,13 +14,13 @@
 namespace aliquot {
 namespace {
 
-struct Maker {
+struct DeviceFactory {
   std::string name;
   std::function<std::unique_ptr<Device>()> make;
   Lane lane;
 };
 
-class EveryDevice : public testing::TestWithParam<Maker> {
+class EveryDevice : public testing::TestWithParam<DeviceFactory> {
  protected:
   void SetUp() override {
     if (GetParam().name == "cuda" && cuda_device_count() == 0) {
@@ -46,9 +46,9 @@ class EveryDevice : public testing::TestWithParam<Maker> {
 };
 
 // An array of the host as it lies on the device: as misaligned, with its guards.
-class OnDevice {
+class DeviceArray {
  public:
-  OnDevice(Device& device, Stream& stream, Elements& host)
+  DeviceArray(Device& device, Stream& stream, Elements& host)
       : device_(device),
         stream_(stream),
         host_(host),
@@ -86,7 +86,7 @@ TEST_P(EveryDevice, FillAndCopy) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements filled(dtype, count, misaligned), copied(dtype, count, misaligned), expected(dtype, count);
       plain().fill(expected.data(), dtype, 5.0f, count);
-      OnDevice a(*device_, stream(), filled), b(*device_, stream(), copied);
+      DeviceArray a(*device_, stream(), filled), b(*device_, stream(), copied);
       kernels().fill(stream(), a.data(), dtype, 5.0f, count);
       kernels().copy(stream(), b.data(), a.data(), filled.size_bytes());
       a.fetch();
@@ -100,13 +100,13 @@ TEST_P(EveryDevice, FillAndCopy) {
 TEST_P(EveryDevice, ScaleAddAxpy) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
-    fill_values(x, Values::kStrange, 1);
-    fill_values(y, Values::kStrange, 2);
+    fill_values(x, ValueKind::kSpecial, 1);
+    fill_values(y, ValueKind::kSpecial, 2);
     Elements expected = y, got = y;
     plain().scale(expected.as<float>(), 1.1f, count);
     plain().add(expected.as<float>(), x.as<float>(), count);
     plain().axpy(expected.as<float>(), -0.7f, x.as<float>(), count);
-    OnDevice to(*device_, stream(), got), from(*device_, stream(), x);
+    DeviceArray to(*device_, stream(), got), from(*device_, stream(), x);
     kernels().scale(stream(), to.as<float>(), 1.1f, count);
     kernels().add(stream(), to.as<float>(), from.as<float>(), count);
     kernels().axpy(stream(), to.as<float>(), -0.7f, from.as<float>(), count);
@@ -120,9 +120,9 @@ TEST_P(EveryDevice, CastBetweenAllFloats) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
         Elements from(from_dtype, count, misaligned), got(to_dtype, count, misaligned), expected(to_dtype, count);
-        fill_values(from, Values::kStrange, 3);
+        fill_values(from, ValueKind::kSpecial, 3);
         plain().cast(expected.data(), to_dtype, from.data(), from_dtype, count);
-        OnDevice source(*device_, stream(), from), to(*device_, stream(), got);
+        DeviceArray source(*device_, stream(), from), to(*device_, stream(), got);
         kernels().cast(stream(), to.data(), to_dtype, source.data(), from_dtype, count);
         to.fetch();
         EXPECT_TRUE(same_bytes(got, expected)) << name(from_dtype) << " to " << name(to_dtype) << ", " << count;
@@ -136,14 +136,14 @@ TEST_P(EveryDevice, SplitAndMerge) {
     Elements master(DType::kFloat32, count, misaligned), merged(DType::kFloat32, count, 1);
     Elements high(DType::kBFloat16, count, misaligned), alone(DType::kBFloat16, count, misaligned);
     Elements low(DType::kInt16, count, misaligned), expected(DType::kBFloat16, count);
-    fill_values(master, Values::kStrange, 4);
+    fill_values(master, ValueKind::kSpecial, 4);
     plain().split(expected.as<uint16_t>(), nullptr, master.as<float>(), count);
-    OnDevice from(*device_, stream(), master), back(*device_, stream(), merged), top(*device_, stream(), high);
-    OnDevice top_alone(*device_, stream(), alone), rest(*device_, stream(), low);
+    DeviceArray from(*device_, stream(), master), back(*device_, stream(), merged), top(*device_, stream(), high);
+    DeviceArray top_alone(*device_, stream(), alone), rest(*device_, stream(), low);
     kernels().split(stream(), top.as<uint16_t>(), rest.as<int16_t>(), from.as<float>(), count);
     kernels().split(stream(), top_alone.as<uint16_t>(), nullptr, from.as<float>(), count);
     kernels().merge(stream(), back.as<float>(), top.as<uint16_t>(), rest.as<int16_t>(), count);
-    for (OnDevice* array : {&top, &top_alone, &rest, &back}) array->fetch();
+    for (DeviceArray* array : {&top, &top_alone, &rest, &back}) array->fetch();
     EXPECT_TRUE(same_bytes(high, expected)) << count;
     EXPECT_TRUE(same_bytes(alone, expected)) << count;
     EXPECT_TRUE(same_bytes(merged, master)) << count;
@@ -155,13 +155,13 @@ class EveryDeviceSum : public EveryDevice {
   // `own`: the source that the sum lands on, or -1.
   void check(int64_t source_count, DType from_dtype, DType to_dtype, int64_t count, int64_t misaligned, int64_t own) {
     std::vector<Elements> sources;
-    std::vector<std::unique_ptr<OnDevice>> arrays;
+    std::vector<std::unique_ptr<DeviceArray>> arrays;
     std::vector<const std::byte*> bases, device_bases;
     sources.reserve(static_cast<std::size_t>(source_count));
     for (int64_t r = 0; r < source_count; ++r) {
       sources.emplace_back(from_dtype, count, misaligned);
-      fill_values(sources.back(), r == 1 ? Values::kStrange : Values::kOrdinary, static_cast<uint64_t>(10 + r));
-      arrays.push_back(std::make_unique<OnDevice>(*device_, stream(), sources.back()));
+      fill_values(sources.back(), r == 1 ? ValueKind::kSpecial : ValueKind::kOrdinary, static_cast<uint64_t>(10 + r));
+      arrays.push_back(std::make_unique<DeviceArray>(*device_, stream(), sources.back()));
       bases.push_back(sources.back().data() - 64);
       device_bases.push_back(arrays.back()->data() - 64);
     }
@@ -178,8 +178,8 @@ class EveryDeviceSum : public EveryDevice {
     plain().sum_tree(sum, 0, count);
 
     Elements other(to_dtype, count, misaligned), squares(DType::kFloat64, blocks);
-    OnDevice to(*device_, stream(), other), sums(*device_, stream(), squares);
-    OnDevice& target = own < 0 ? to : *arrays[static_cast<std::size_t>(own)];
+    DeviceArray to(*device_, stream(), other), sums(*device_, stream(), squares);
+    DeviceArray& target = own < 0 ? to : *arrays[static_cast<std::size_t>(own)];
     sum.bases = device_bases;
     sum.to = target.data();
     sum.block_squares = sums.as<double>();
@@ -225,9 +225,9 @@ TEST_P(EveryDevice, BlockSquares) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
     Elements x(DType::kFloat32, count, misaligned), got(DType::kFloat64, blocks), expected(DType::kFloat64, blocks);
-    fill_values(x, Values::kOrdinary, 6);
+    fill_values(x, ValueKind::kOrdinary, 6);
     plain().block_squares(expected.as<double>(), x.as<float>(), count);
-    OnDevice from(*device_, stream(), x), sums(*device_, stream(), got);
+    DeviceArray from(*device_, stream(), x), sums(*device_, stream(), got);
     kernels().block_squares(stream(), sums.as<double>(), from.as<float>(), count);
     sums.fetch();
     EXPECT_TRUE(same_bytes(got, expected)) << count;
@@ -238,12 +238,12 @@ TEST_P(EveryDevice, FindsTheFirstNonfinite) {
   for (const DType dtype : kFloatTypes) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(dtype, count, misaligned), found(DType::kFloat64, 1);
-      fill_values(x, Values::kOrdinary, 7);
+      fill_values(x, ValueKind::kOrdinary, 7);
       for (int64_t at = count; at >= 0; at = at == 0 ? -1 : at / 3) {
         const uint32_t nan = dtype == DType::kFloat16 ? 0x7c01u : dtype == DType::kBFloat16 ? 0xff80u : 0x7fffffffu;
         const auto width = static_cast<std::size_t>(element_bytes(dtype));
         if (at < count) std::memcpy(x.data() + static_cast<std::size_t>(at) * width, &nan, width);
-        OnDevice from(*device_, stream(), x), first(*device_, stream(), found);
+        DeviceArray from(*device_, stream(), x), first(*device_, stream(), found);
         kernels().find_nonfinite(stream(), first.as<int64_t>(), from.data(), dtype, count);
         first.fetch();
         ASSERT_EQ(found.as<int64_t>()[0], at) << name(dtype) << " " << count;
@@ -252,10 +252,10 @@ TEST_P(EveryDevice, FindsTheFirstNonfinite) {
   }
 }
 
-const auto kDevices = testing::Values(Maker{"host_compute", [] { return make_host_device(1); }, Lane::kCompute},
-                                      Maker{"host_threads", [] { return make_host_device(3); }, Lane::kCompute},
-                                      Maker{"host_worker", [] { return make_host_device(2); }, Lane::kReduce},
-                                      Maker{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute});
+const auto kDevices = testing::Values(DeviceFactory{"host_compute", [] { return make_host_device(1); }, Lane::kCompute},
+                                      DeviceFactory{"host_threads", [] { return make_host_device(3); }, Lane::kCompute},
+                                      DeviceFactory{"host_worker", [] { return make_host_device(2); }, Lane::kReduce},
+                                      DeviceFactory{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute});
 
 INSTANTIATE_TEST_SUITE_P(Kernels, EveryDevice, kDevices, [](const auto& maker) { return maker.param.name; });
 INSTANTIATE_TEST_SUITE_P(Kernels, EveryDeviceSum, kDevices, [](const auto& maker) { return maker.param.name; });

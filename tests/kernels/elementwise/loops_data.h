@@ -71,12 +71,12 @@ class Elements {
 };
 
 /// Which values an array is filled with.
-enum class Values {
+enum class ValueKind {
   kOrdinary,  // both signs, many magnitudes, sums that round
-  kStrange,   // besides, infinities, NaN, subnormals, both zeros, the largest numbers
+  kSpecial,   // besides, infinities, NaN, subnormals, both zeros, the largest numbers
 };
 
-inline uint32_t scrambled(uint64_t x) {
+inline uint32_t hash_bits(uint64_t x) {
   x = (x + 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 29)) * 0x94D049BB133111EBu;
   return static_cast<uint32_t>(x >> 32);
@@ -87,17 +87,17 @@ inline uint32_t ordinary_bits(uint32_t random) {
   return (random & 0x807fffffu) | ((107u + (random >> 23) % 32u) << 23);
 }
 
-inline uint32_t strange_bits(uint32_t random) {
-  static constexpr uint32_t kStrange[] = {0x00000000u, 0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00001u, 0xffffffffu,
+inline uint32_t special_bits(uint32_t random) {
+  static constexpr uint32_t kSpecial[] = {0x00000000u, 0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00001u, 0xffffffffu,
                                           0x7f800001u, 0x00000001u, 0x807fffffu, 0x00400000u, 0x7f7fffffu, 0xff7f8000u,
                                           0x33000000u, 0x387fe000u, 0x477fefffu, 0x477ff000u};
-  return random % 7 == 0 ? kStrange[(random >> 8) % 16] : ordinary_bits(random);
+  return random % 7 == 0 ? kSpecial[(random >> 8) % 16] : ordinary_bits(random);
 }
 
-inline void fill_values(Elements& elements, Values values, uint64_t seed) {
+inline void fill_values(Elements& elements, ValueKind values, uint64_t seed) {
   for (int64_t i = 0; i < elements.count(); ++i) {
-    const uint32_t random = scrambled(seed * 1'000'003 + static_cast<uint64_t>(i));
-    const uint32_t bits = values == Values::kOrdinary ? ordinary_bits(random) : strange_bits(random);
+    const uint32_t random = hash_bits(seed * 1'000'003 + static_cast<uint64_t>(i));
+    const uint32_t bits = values == ValueKind::kOrdinary ? ordinary_bits(random) : special_bits(random);
     const uint16_t narrow =
         elements.dtype() == DType::kFloat16 ? float_to_fp16(float_from_bits(bits)) : static_cast<uint16_t>(bits >> 16);
     std::byte* at = elements.data() + i * element_bytes(elements.dtype());

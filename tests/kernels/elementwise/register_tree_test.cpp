@@ -10,9 +10,11 @@ namespace aliquot {
 namespace {
 
 // A value that remembers how it was added.
-struct Written {
+struct SumExpression {
   std::string text;
-  friend Written operator+(const Written& a, const Written& b) { return {"(" + a.text + "+" + b.text + ")"}; }
+  friend SumExpression operator+(const SumExpression& a, const SumExpression& b) {
+    return {"(" + a.text + "+" + b.text + ")"};
+  }
 };
 
 std::string tree(int begin, int width, int count) {
@@ -24,9 +26,9 @@ std::string tree(int begin, int width, int count) {
 
 TEST(RegisterTree, AddsInTheAlignedTreeForEveryCount) {
   for (int count = 1; count <= 256; ++count) {
-    const auto leaf = [](int r) { return Written{std::to_string(r)}; };
+    const auto leaf = [](int r) { return SumExpression{std::to_string(r)}; };
     const std::string expected = tree(0, static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))), count);
-    ASSERT_EQ((aligned_tree<Written, 6>(count, leaf).text), expected) << count;
+    ASSERT_EQ((aligned_tree_sum<SumExpression, 6>(count, leaf).text), expected) << count;
   }
 }
 

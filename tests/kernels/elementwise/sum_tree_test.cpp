@@ -33,7 +33,7 @@ double naive_block_squares(const float* x, int64_t count) {
 
 // Sources of one sum, each at its own misalignment when asked for, and the bases that TreeSum takes.
 struct Sources {
-  Sources(DType dtype, int64_t source_count, int64_t count, Values values, int64_t misaligned) {
+  Sources(DType dtype, int64_t source_count, int64_t count, ValueKind values, int64_t misaligned) {
     for (int64_t r = 0; r < source_count; ++r) {
       arrays.emplace_back(dtype, count, misaligned == 0 ? 0 : (misaligned + r) % 16);
       fill_values(arrays.back(), values, static_cast<uint64_t>(100 + r));
@@ -88,7 +88,7 @@ class SumTree : public testing::TestWithParam<Isa> {
 TEST_P(SumTree, IsTheAlignedTreeForEveryNumberOfSources) {
   for (int64_t k = 1; k <= 17; ++k) {
     for (const int64_t count : {0, 1, 15, 16, 17, 255, 256, 257, 1023, 1025, 3000}) {
-      const Sources sources(DType::kFloat32, k, count, Values::kOrdinary, k % 3);
+      const Sources sources(DType::kFloat32, k, count, ValueKind::kOrdinary, k % 3);
       Elements to(DType::kFloat32, count, k % 2);
       SCOPED_TRACE(testing::Message() << k << " sources of " << count);
       check(sources, to, k % 2 == 0 ? 1.0f : 1.0f / static_cast<float>(k), k % 4 < 2);
@@ -98,7 +98,7 @@ TEST_P(SumTree, IsTheAlignedTreeForEveryNumberOfSources) {
 
 TEST_P(SumTree, TakesManySources) {
   for (const int64_t k : {31, 64, 100, 1000, 1024, 4096}) {
-    const Sources sources(DType::kFloat32, k, 300, Values::kOrdinary, 0);
+    const Sources sources(DType::kFloat32, k, 300, ValueKind::kOrdinary, 0);
     Elements to(DType::kFloat32, 300);
     SCOPED_TRACE(k);
     check(sources, to, 1.0f, true);
@@ -106,20 +106,20 @@ TEST_P(SumTree, TakesManySources) {
 }
 
 TEST_P(SumTree, LargeAndPrime) {
-  const Sources sources(DType::kFloat32, 3, 1'000'003, Values::kOrdinary, 1);
+  const Sources sources(DType::kFloat32, 3, 1'000'003, ValueKind::kOrdinary, 1);
   Elements to(DType::kFloat32, 1'000'003, 1);
   check(sources, to, 0.5f, true);
 }
 
 // From 4 MiB on the sum goes past the caches in whole lines, where it is no source: wherever it starts.
 TEST_P(SumTree, LargeAndElsewhere) {
-  const Sources sources(DType::kBFloat16, 3, 2'500'000, Values::kOrdinary, 0);
+  const Sources sources(DType::kBFloat16, 3, 2'500'000, ValueKind::kOrdinary, 0);
   for (const int64_t misaligned : {0, 1, 15}) {
     SCOPED_TRACE(misaligned);
     Elements narrow(DType::kFloat16, 2'500'000, misaligned);
     check(sources, narrow, 0.5f, true);
   }
-  const Sources fewer(DType::kBFloat16, 3, 1'200'000, Values::kOrdinary, 0);
+  const Sources fewer(DType::kBFloat16, 3, 1'200'000, ValueKind::kOrdinary, 0);
   for (const int64_t misaligned : {0, 1, 4, 15}) {
     SCOPED_TRACE(misaligned);
     Elements wide(DType::kFloat32, 1'200'000, misaligned);
@@ -129,8 +129,8 @@ TEST_P(SumTree, LargeAndElsewhere) {
 
 TEST_P(SumTree, LargeOntoASource) {
   constexpr int64_t kCount = 1'100'000;
-  const Sources sources(DType::kFloat32, 2, kCount, Values::kOrdinary, 0);
-  Sources aliased(DType::kFloat32, 2, kCount, Values::kOrdinary, 0);
+  const Sources sources(DType::kFloat32, 2, kCount, ValueKind::kOrdinary, 0);
+  Sources aliased(DType::kFloat32, 2, kCount, ValueKind::kOrdinary, 0);
   const TreeSum sum{
       .bases = aliased.bases, .offset_bytes = Sources::kOffsetBytes, .to = aliased.arrays[1].data(), .count = kCount};
   loops().sum_tree(sum, 0, kCount);
@@ -142,7 +142,7 @@ TEST_P(SumTree, EveryPairOfTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for (const int64_t k : {1, 2, 3, 4, 5, 8, 11}) {
         SCOPED_TRACE(testing::Message() << k << " " << name(from) << " to " << name(to_dtype));
-        const Sources sources(from, k, 1999, Values::kOrdinary, 3);
+        const Sources sources(from, k, 1999, ValueKind::kOrdinary, 3);
         Elements to(to_dtype, 1999, 1);
         check(sources, to, 1.0f / static_cast<float>(k), true);
       }
@@ -154,7 +154,7 @@ TEST_P(SumTree, StrangeValues) {
   for (const DType from : kFloatTypes) {
     for (const int64_t k : {1, 2, 3, 8, 9}) {
       SCOPED_TRACE(testing::Message() << k << " " << name(from));
-      const Sources sources(from, k, 2000, Values::kStrange, 0);
+      const Sources sources(from, k, 2000, ValueKind::kSpecial, 0);
       Elements to(DType::kFloat32, 2000), narrow(DType::kBFloat16, 2000);
       check(sources, to, 1.0f, true);
       check(sources, narrow, 0.25f, true);
@@ -168,8 +168,8 @@ TEST_P(SumTree, LandsOnASource) {
     for (const int64_t k : {1, 2, 3, 8, 16, 20}) {
       for (const int64_t own : {int64_t{0}, k / 2, k - 1}) {
         SCOPED_TRACE(testing::Message() << k << " sources onto " << own << " " << name(dtype));
-        const Sources sources(dtype, k, 5000, Values::kOrdinary, 0);
-        Sources aliased(dtype, k, 5000, Values::kOrdinary, 0);
+        const Sources sources(dtype, k, 5000, ValueKind::kOrdinary, 0);
+        Sources aliased(dtype, k, 5000, ValueKind::kOrdinary, 0);
         Elements expected(dtype, 5000);
         TreeSum sum{.bases = sources.bases,
                     .offset_bytes = Sources::kOffsetBytes,
@@ -191,7 +191,7 @@ TEST_P(SumTree, LandsOnASource) {
 }
 
 TEST_P(SumTree, RangesOfBlocksGiveWhatTheWholeGives) {
-  const Sources sources(DType::kBFloat16, 6, 10'000, Values::kOrdinary, 0);
+  const Sources sources(DType::kBFloat16, 6, 10'000, ValueKind::kOrdinary, 0);
   Elements whole(DType::kFloat32, 10'000), parts(DType::kFloat32, 10'000);
   std::vector<double> whole_sums(40), part_sums(40);
   TreeSum sum{.bases = sources.bases,
@@ -212,7 +212,7 @@ TEST_P(SumTree, RangesOfBlocksGiveWhatTheWholeGives) {
 TEST_P(SumTree, BlockSquaresAlone) {
   for (const int64_t count : kCounts) {
     Elements x(DType::kFloat32, count, 1);
-    fill_values(x, Values::kOrdinary, 6);
+    fill_values(x, ValueKind::kOrdinary, 6);
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
     std::vector<double> sums(static_cast<std::size_t>(blocks) + 1, -1.0);
     loops().block_squares(sums.data(), x.as<float>(), count);
@@ -229,7 +229,7 @@ TEST_P(SumTree, BlockSquaresShowWhatIsNotFinite) {
   for (int64_t at = 0; at < 512; at += 5) {
     for (const uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u}) {
       Elements x(DType::kFloat32, 512);
-      fill_values(x, Values::kOrdinary, 7);
+      fill_values(x, ValueKind::kOrdinary, 7);
       x.as<float>()[at] = float_from_bits(bits);
       double sums[2];
       loops().block_squares(sums, x.as<float>(), 512);

@@ -7,8 +7,8 @@
 #include "kernels/elementwise/host_loops.h"
 #include "kernels/gemm/loops.h"
 #include "kernels/system/error.h"
+#include "tests/support/all_close.h"
 #include "tests/support/bf16_values.h"
-#include "tests/support/closeness.h"
 #include "tests/support/random_values.h"
 
 namespace aliquot::test {
@@ -22,7 +22,7 @@ std::vector<float> product(ThreadPool& pool, const Extents& e, bool transpose_a,
   RandomValues random(3);
   const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
   auto to = random.floats(e.rows * e.columns);
-  const int64_t each = product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16Products::kWidened);
+  const int64_t each = product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened);
   std::vector<float> scratch(static_cast<size_t>(each * pool.thread_count()), NAN);
   multiply(pool, {.a = {a.data(), transpose_a ? e.rows : e.depth, transpose_a},
                   .b = {b.data(), transpose_b ? e.depth : e.columns, transpose_b},
@@ -62,7 +62,7 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
         const auto alone = product(one, e, a, b);
-        EXPECT_TRUE(close(alone, expected(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
+        EXPECT_TRUE(all_close(alone, expected(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
         EXPECT_TRUE(same_bits(product(two, e, a, b), alone));
         EXPECT_TRUE(same_bits(product(five, e, a, b), alone));
       }
@@ -70,7 +70,7 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
   }
 }
 
-// The same product by multiply_here(), every row `gap` elements farther from the next than it must, with NaN between.
+// The same product by multiply_on_calling_thread(), every row `gap` elements farther from the next than it must, with NaN between.
 std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
                                  const SmallLoops& loops, bool add = true) {
   const auto spread = [gap](const std::vector<float>& rows, int64_t width) {
@@ -88,16 +88,16 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   auto before = random.floats(e.rows * e.columns);
   if (!add) std::ranges::fill(before, NAN);  // it must not be read
   auto to = spread(before, e.columns);
-  multiply_here({.a = {a.data(), a_row + gap, transpose_a},
-                 .b = {b.data(), b_row + gap, transpose_b},
-                 .to = to.data(),
-                 .to_stride = e.columns + gap,
-                 .rows = e.rows,
-                 .columns = e.columns,
-                 .depth = e.depth,
-                 .factor = 0.5f,
-                 .add = add},
-                loops);
+  multiply_on_calling_thread({.a = {a.data(), a_row + gap, transpose_a},
+                              .b = {b.data(), b_row + gap, transpose_b},
+                              .to = to.data(),
+                              .to_stride = e.columns + gap,
+                              .rows = e.rows,
+                              .columns = e.columns,
+                              .depth = e.depth,
+                              .factor = 0.5f,
+                              .add = add},
+                             loops);
   std::vector<float> made;
   for (size_t i = 0; i < to.size(); ++i) {
     const bool between = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
@@ -110,9 +110,9 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   return made;
 }
 
-// The definition of Sums::kSeparate.
-std::vector<float> separate_by_definition(const Extents& e, const std::vector<float>& a, const std::vector<float>& b,
-                                          std::vector<float> to) {
+// The definition of SumRounding::kSeparate.
+std::vector<float> reference_separate_rounding(const Extents& e, const std::vector<float>& a,
+                                               const std::vector<float>& b, std::vector<float> to) {
   for (int64_t r = 0; r < e.rows; ++r) {
     for (int64_t c = 0; c < e.columns; ++c) {
       float& sum = to[static_cast<size_t>(r * e.columns + c)];
@@ -132,10 +132,10 @@ TEST(Product, SumsRoundedSeparatelyHaveTheBitsOfTheirDefinition) {
     const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
     const auto before = random.floats(e.rows * e.columns);
     const auto each =
-        static_cast<size_t>(product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16Products::kWidened));
+        static_cast<size_t>(product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened));
     std::vector<float> scratch(3 * each);
     for (const bool add : {false, true}) {
-      const auto expected = separate_by_definition(e, a, b, add ? before : std::vector<float>(before.size()));
+      const auto expected = reference_separate_rounding(e, a, b, add ? before : std::vector<float>(before.size()));
       for (const Isa isa : available_isas()) {
         for (ThreadPool* pool : {&one, &three}) {
           for (float* where : {scratch.data(), static_cast<float*>(nullptr)}) {
@@ -150,7 +150,7 @@ TEST(Product, SumsRoundedSeparatelyHaveTheBitsOfTheirDefinition) {
                       .depth = e.depth,
                       .add = add,
                       .scratch = where},
-                     product_loops(isa, Sums::kSeparate));
+                     product_loops(isa, SumRounding::kSeparate));
             EXPECT_TRUE(same_bits(to, expected)) << name(isa) << " " << e.rows << " " << e.columns << " " << e.depth;
           }
         }
@@ -172,9 +172,9 @@ TEST(SmallProduct, IsRightForEveryShapeAndStride) {
       for (const int transposed : {0, 1, 2, 3}) {
         const bool a = (transposed & 1) != 0, b = (transposed & 2) != 0;
         const auto plain = small_product(e, a, b, 0, small_loops(isa));
-        EXPECT_TRUE(close(plain, expected(e, a, b), 2e-6)) << name(isa) << " " << e.rows << " " << e.columns;
+        EXPECT_TRUE(all_close(plain, expected(e, a, b), 2e-6)) << name(isa) << " " << e.rows << " " << e.columns;
         EXPECT_TRUE(same_bits(small_product(e, a, b, 5, small_loops(isa)), plain)) << name(isa);
-        EXPECT_TRUE(close(small_product(e, a, b, 5, small_loops(isa), false), expected(e, a, b, false), 2e-6));
+        EXPECT_TRUE(all_close(small_product(e, a, b, 5, small_loops(isa), false), expected(e, a, b, false), 2e-6));
       }
     }
   }
@@ -203,11 +203,11 @@ TEST(Product, WithGivenLoopsRefusesFactorsAnd16Bits) {
   std::vector<float> to(1), scratch(1 << 20);
   Product product{
       .a = {a.data(), 1}, .b = {a.data(), 1}, .to = to.data(), .rows = 1, .columns = 1, .depth = 1, .factor = 0.5f};
-  EXPECT_THROW(multiply(one, product, product_loops(Sums::kSeparate)), FaultError);
-  EXPECT_NO_THROW(multiply(one, product, product_loops(Sums::kFused)));
+  EXPECT_THROW(multiply(one, product, product_loops(SumRounding::kSeparate)), FaultError);
+  EXPECT_NO_THROW(multiply(one, product, product_loops(SumRounding::kFused)));
   product.a = product.b = {narrow.data(), 1};
   product.scratch = scratch.data();
-  EXPECT_THROW(multiply(one, product, product_loops(Sums::kFused)), FaultError);
+  EXPECT_THROW(multiply(one, product, product_loops(SumRounding::kFused)), FaultError);
 }
 
 // Only fp32 can be packed on the stack.
@@ -235,10 +235,10 @@ TEST(Product, OfTwoTypesIsRefused) {
 }
 
 // Products of bf16, all ways that there are, into fp32 and bf16.
-class ProductInBf16 : public testing::TestWithParam<Bf16Products> {
+class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
  protected:
   void SetUp() override {
-    if (!has_bf16_products(GetParam())) GTEST_SKIP() << "no such instructions here";
+    if (!supports_bf16_product_method(GetParam())) GTEST_SKIP() << "no such instructions here";
   }
 
   // Operands lie `gap` elements farther apart than they must, with NaN between; what lies between results is not touched.
@@ -308,7 +308,8 @@ class ProductInBf16 : public testing::TestWithParam<Bf16Products> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ways, ProductInBf16,
-                         testing::Values(Bf16Products::kWidened, Bf16Products::kPairs, Bf16Products::kTiles),
+                         testing::Values(Bf16ProductMethod::kWidened, Bf16ProductMethod::kPairs,
+                                         Bf16ProductMethod::kTiles),
                          [](const auto& how) { return std::string(name(how.param)); });
 
 // Depths with every kind of remainder.
@@ -327,12 +328,12 @@ TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
     for (const bool a : {false, true}) {
       for (const bool b : {false, true}) {
         const auto wide = product_of<float>(one, e, a, b);
-        EXPECT_TRUE(close(wide, expected_of(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
+        EXPECT_TRUE(all_close(wide, expected_of(e, a, b), 2e-6)) << e.rows << " x " << e.columns << " x " << e.depth;
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
         // Half of it was rounded, and then all.
-        EXPECT_TRUE(close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
+        EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);
       }
@@ -377,8 +378,8 @@ TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
 }
 
 TEST(Bf16Ways, WideningIsAlwaysThere) {
-  EXPECT_TRUE(has_bf16_products(Bf16Products::kWidened));
-  EXPECT_TRUE(has_bf16_products(bf16_products()));
+  EXPECT_TRUE(supports_bf16_product_method(Bf16ProductMethod::kWidened));
+  EXPECT_TRUE(supports_bf16_product_method(selected_bf16_product_method()));
 }
 
 }  // namespace

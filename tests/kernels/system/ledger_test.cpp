@@ -85,15 +85,15 @@ TEST(Ledger, HoldsNoMoreThanItsLimitAndSaysWhoAsked) {
   ledger.let_go(fits);
 }
 
-constexpr int64_t kMostBytes = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 TEST(Ledger, NoSizeIsTooLargeToBeRefused) {
-  for (const int64_t limit_bytes : {int64_t{0}, int64_t{100}, kMostBytes}) {
+  for (const int64_t limit_bytes : {int64_t{0}, int64_t{100}, kMaxBytes}) {
     Ledger ledger;
     ledger.set_limit_bytes(limit_bytes);
     const auto held = ledger.hold(Category::kArena, 60, "first");
     const auto used = ledger.acquire(Category::kSlots, 60, "first");
-    for (const int64_t size_bytes : {kMostBytes, kMostBytes - 59}) {
+    for (const int64_t size_bytes : {kMaxBytes, kMaxBytes - 59}) {
       EXPECT_THROW(ledger.hold(Category::kArena, size_bytes, "huge"), UnavailableError);
       EXPECT_THROW(ledger.acquire(Category::kSlots, size_bytes, "huge"), UnavailableError);
     }
@@ -131,7 +131,7 @@ TEST(Ledger, WhatThrowsHasCountedNothing) {
 
 TEST(Ledger, ABookingThatThrowsHoldsNothing) {
   Ledger ledger;
-  const auto most = ledger.acquire(Category::kSlots, kMostBytes - 5, "most");
+  const auto most = ledger.acquire(Category::kSlots, kMaxBytes - 5, "most");
   EXPECT_THROW(Booking(ledger, 10, Category::kSlots, "no room to count it"), UnavailableError);
   EXPECT_EQ(ledger.held_bytes(), 0);
   ledger.release(most);
@@ -199,7 +199,7 @@ TEST(HostDevice, NoSizeIsTooLargeToBeRefused) {
   const auto device = make_host_device(1);
   for (const int64_t limit_bytes : {0, 1000}) {
     device->ledger().set_limit_bytes(limit_bytes);
-    EXPECT_THROW(device->allocate(kMostBytes, Category::kSlots, "huge"), UnavailableError);
+    EXPECT_THROW(device->allocate(kMaxBytes, Category::kSlots, "huge"), UnavailableError);
     EXPECT_THROW(device->allocate(-1, Category::kSlots, "negative"), std::logic_error);
   }
   EXPECT_EQ(device->ledger().held_bytes(), 0);

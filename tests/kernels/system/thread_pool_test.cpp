@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/system/error.h"
-#include "tests/support/scarce_memory.h"
+#include "tests/support/limited_memory.h"
 
 namespace aliquot {
 namespace {
@@ -81,8 +81,8 @@ TEST(ThreadPool, SeveralLanesMayUseItAtOnce) {
 TEST(ThreadPoolDeathTest, SaysThatAThreadIsNotToBeHad) {
   if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
   // It ends the threads it got.
-  EXPECT_EXIT(end_in_scarce_memory(int64_t{200} << 20, [] { ThreadPool pool(1000); }), testing::ExitedWithCode(2),
-              "the system gives no thread for computing: .*; use fewer");
+  EXPECT_EXIT(exit_after_running_in_limited_memory(int64_t{200} << 20, [] { ThreadPool pool(1000); }),
+              testing::ExitedWithCode(2), "the system gives no thread for computing: .*; use fewer");
 }
 
 }  // namespace

@@ -31,20 +31,20 @@ void orthogonalize(std::vector<float>& matrix, const MatrixShape& shape, const M
 }
 
 /// rows x columns, in double.
-struct Wide {
+struct DoubleMatrix {
   int64_t rows, columns;
   std::vector<double> data;
 
   double at(int64_t i, int64_t j) const { return data[static_cast<size_t>(i * columns + j)]; }
-  Wide transposed() const {
-    Wide to{columns, rows, std::vector<double>(data.size())};
+  DoubleMatrix transposed() const {
+    DoubleMatrix to{columns, rows, std::vector<double>(data.size())};
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t j = 0; j < columns; ++j) to.data[static_cast<size_t>(j * rows + i)] = at(i, j);
     }
     return to;
   }
-  Wide times(const Wide& b) const {
-    Wide to{rows, b.columns, std::vector<double>(static_cast<size_t>(rows * b.columns))};
+  DoubleMatrix times(const DoubleMatrix& b) const {
+    DoubleMatrix to{rows, b.columns, std::vector<double>(static_cast<size_t>(rows * b.columns))};
     for (int64_t i = 0; i < rows; ++i) {
       for (int64_t k = 0; k < columns; ++k) {
         for (int64_t j = 0; j < b.columns; ++j)
@@ -54,23 +54,23 @@ struct Wide {
     return to;
   }
   /// x * this + y * b
-  Wide mixed(double x, double y, const Wide& b) const {
-    Wide to = *this;
+  DoubleMatrix linear_combination(double x, double y, const DoubleMatrix& b) const {
+    DoubleMatrix to = *this;
     for (size_t i = 0; i < data.size(); ++i) to.data[i] = x * data[i] + y * b.data[i];
     return to;
   }
 };
 
 /// As published, on the matrix as it lies: (a I + b X X^T + c (X X^T)^2) X.
-Wide orthogonal_by_formula(Wide x, const Muon& muon) {
+DoubleMatrix orthogonal_by_formula(DoubleMatrix x, const Muon& muon) {
   double norm = 0.0;
   for (const double value : x.data) norm += value * value;
   for (double& value : x.data) value /= std::max(std::sqrt(norm), decimal(muon.eps));
   const auto rows = static_cast<double>(x.rows), columns = static_cast<double>(x.columns);
   for (int i = 0; i < muon.iterations; ++i) {
-    const Wide gram = x.times(x.transposed());
-    const Wide polynomial = gram.mixed(-4.7750, 2.0315, gram.times(gram));
-    x = x.mixed(3.4445, 1.0, polynomial.times(x));
+    const DoubleMatrix gram = x.times(x.transposed());
+    const DoubleMatrix polynomial = gram.linear_combination(-4.7750, 2.0315, gram.times(gram));
+    x = x.linear_combination(3.4445, 1.0, polynomial.times(x));
   }
   const double factor = muon.rate == MuonRate::kOriginal ? std::sqrt(std::max(1.0, rows / columns))
                                                          : 0.2 * std::sqrt(std::max(rows, columns));
@@ -85,7 +85,8 @@ TEST(Muon, OrthogonalizesAsItsFormulaSays) {
     for (const MuonRate rate : {MuonRate::kOriginal, MuonRate::kAsAdamW}) {
       const Muon muon{.rate = rate};
       auto matrix = normals(shape.rows * shape.columns, 3);
-      const Wide expected = orthogonal_by_formula({shape.rows, shape.columns, {matrix.begin(), matrix.end()}}, muon);
+      const DoubleMatrix expected =
+          orthogonal_by_formula({shape.rows, shape.columns, {matrix.begin(), matrix.end()}}, muon);
       orthogonalize(matrix, shape, muon, pool);
       double off = 0.0, size = 0.0;
       for (size_t i = 0; i < matrix.size(); ++i) {
@@ -103,7 +104,8 @@ TEST(Muon, ProductsInBf16StayNearTheFormula) {
   const MatrixShape shape{64, 200};
   const Muon muon{.products = DType::kBFloat16};
   auto matrix = normals(shape.rows * shape.columns, 8);
-  const Wide expected = orthogonal_by_formula({shape.rows, shape.columns, {matrix.begin(), matrix.end()}}, muon);
+  const DoubleMatrix expected =
+      orthogonal_by_formula({shape.rows, shape.columns, {matrix.begin(), matrix.end()}}, muon);
   auto again = matrix, exact = matrix;
   ThreadPool one(1), three(3);
   orthogonalize(matrix, shape, muon, one);
@@ -126,11 +128,11 @@ TEST(Muon, SingularValuesComeNearOne) {
   ThreadPool pool(1);
   orthogonalize(matrix, shape, Muon{}, pool);
   // |X^T v| for unit vectors lies between the least and the greatest singular value: 0.68 to 1.13 for this iteration.
-  const Wide x{shape.rows, shape.columns, {matrix.begin(), matrix.end()}};
+  const DoubleMatrix x{shape.rows, shape.columns, {matrix.begin(), matrix.end()}};
   for (unsigned trial = 0; trial < 20; ++trial) {
     const auto direction = normals(shape.rows, 100 + trial);
-    Wide v{1, shape.rows, {direction.begin(), direction.end()}};
-    const Wide image = v.times(x);
+    DoubleMatrix v{1, shape.rows, {direction.begin(), direction.end()}};
+    const DoubleMatrix image = v.times(x);
     double before = 0.0, after = 0.0;
     for (const double value : v.data) before += value * value;
     for (const double value : image.data) after += value * value;
@@ -219,14 +221,14 @@ TEST(Muon, StepFollowsItsFormula) {
   const MatrixShape shape{16, 32};
   const auto start = normals(512, 7);
   Trainer trainer({shape}, start, muon, 1);
-  Wide weight{16, 32, {start.begin(), start.end()}}, momentum{16, 32, std::vector<double>(512)};
+  DoubleMatrix weight{16, 32, {start.begin(), start.end()}}, momentum{16, 32, std::vector<double>(512)};
   for (unsigned t = 1; t <= 5; ++t) {
     const auto g = normals(512, 70 + t);
     trainer.step(g, 0.05);
-    const Wide gradient{16, 32, {g.begin(), g.end()}};
-    momentum = momentum.mixed(0.9, 1.0 - 0.9, gradient);
-    const Wide direction = orthogonal_by_formula(gradient.mixed(1.0 - 0.9, 0.9, momentum), muon);
-    weight = weight.mixed(1.0 - 0.05 * 0.5, -0.05, direction);
+    const DoubleMatrix gradient{16, 32, {g.begin(), g.end()}};
+    momentum = momentum.linear_combination(0.9, 1.0 - 0.9, gradient);
+    const DoubleMatrix direction = orthogonal_by_formula(gradient.linear_combination(1.0 - 0.9, 0.9, momentum), muon);
+    weight = weight.linear_combination(1.0 - 0.05 * 0.5, -0.05, direction);
     for (size_t i = 0; i < 512; ++i) ASSERT_NEAR(double{trainer.weights()[i]}, weight.data[i], 1e-5) << t;
   }
 }
@@ -260,7 +262,7 @@ TEST(Muon, OwnersShareTheWork) {
     std::vector<double> load(static_cast<size_t>(owners));
     double all = 0.0, largest = 0.0;
     for (size_t m = 0; m < shapes.size(); ++m) {
-      const double work = orthogonalize_work(shapes[m], 5);
+      const double work = orthogonalize_multiply_adds(shapes[m], 5);
       ASSERT_GE(owner[m], 0);
       ASSERT_LT(owner[m], owners);
       load[static_cast<size_t>(owner[m])] += work, all += work, largest = std::max(largest, work);
@@ -269,8 +271,8 @@ TEST(Muon, OwnersShareTheWork) {
   }
   EXPECT_EQ(assign_matrices(shapes, 4), assign_matrices(shapes, 4));
   EXPECT_TRUE(assign_matrices({}, 3).empty());
-  EXPECT_EQ(orthogonalize_work({10, 20}, 2), 2 * (2.0 * 10 * 10 * 20 + 1000));
-  EXPECT_EQ(orthogonalize_work({10, 20}, 2), orthogonalize_work({20, 10}, 2));
+  EXPECT_EQ(orthogonalize_multiply_adds({10, 20}, 2), 2 * (2.0 * 10 * 10 * 20 + 1000));
+  EXPECT_EQ(orthogonalize_multiply_adds({10, 20}, 2), orthogonalize_multiply_adds({20, 10}, 2));
 }
 
 TEST(Muon, SaysWhatItTakes) {
@@ -284,7 +286,7 @@ TEST(Muon, SaysWhatItTakes) {
                             Muon{.rest = {.lr = 0.0f}}, Muon{.rest = {.beta1 = 2.0f}}}) {
     EXPECT_THROW(check(Optimizer(wrong)), UsageError);
   }
-  EXPECT_DOUBLE_EQ(matrix_rate(Muon{.lr = 0.02f, .rest = {.lr = 3e-4f}}, 1.5e-4), 0.01);
+  EXPECT_DOUBLE_EQ(matrix_learning_rate(Muon{.lr = 0.02f, .rest = {.lr = 3e-4f}}, 1.5e-4), 0.01);
   EXPECT_EQ(muon_state(DType::kBFloat16), (StateSpec{"momentum_buffer", DType::kBFloat16}));
 }
 

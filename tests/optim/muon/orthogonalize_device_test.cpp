@@ -13,13 +13,13 @@
 namespace aliquot {
 namespace {
 
-struct Maker {
+struct DeviceFactory {
   const char* name;
   std::function<std::unique_ptr<Device>()> make;
   Lane lane;
 };
 
-class OrthogonalizeOnDevice : public testing::TestWithParam<Maker> {};
+class OrthogonalizeOnDevice : public testing::TestWithParam<DeviceFactory> {};
 
 std::vector<float> noise(const MatrixShape& shape) {
   std::mt19937 random(static_cast<unsigned>(shape.rows * 1000 + shape.columns));
@@ -65,9 +65,9 @@ TEST_P(OrthogonalizeOnDevice, GivesTheBitsOfTheHost) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, OrthogonalizeOnDevice,
-                         testing::Values(Maker{"inline", [] { return make_host_device(2); }, Lane::kCompute},
-                                         Maker{"worker", [] { return make_host_device(3); }, Lane::kReduce},
-                                         Maker{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute}),
+                         testing::Values(DeviceFactory{"inline", [] { return make_host_device(2); }, Lane::kCompute},
+                                         DeviceFactory{"worker", [] { return make_host_device(3); }, Lane::kReduce},
+                                         DeviceFactory{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute}),
                          [](const auto& maker) { return maker.param.name; });
 
 }  // namespace

@@ -35,9 +35,9 @@ double greatest(const std::vector<double>& values) {
 }
 
 /// What a shard of one tensor keeps, read as a checkpoint's reader would.
-class Kept {
+class StoredMoments {
  public:
-  explicit Kept(const Shard& shard) : shard_(shard) {}
+  explicit StoredMoments(const Shard& shard) : shard_(shard) {}
   int code(int moment, size_t i) const { return reinterpret_cast<const uint8_t*>(shard_.states[2 * moment].data())[i]; }
   double scale(int moment, size_t i) const { return double{shard_.states[2 * moment + 1][i / kBlockElements]}; }
   double value(int moment, size_t i) const {
@@ -49,7 +49,7 @@ class Kept {
   const std::vector<double> table_[2] = {published_code(true), published_code(false)};
 };
 
-void expect_codes(const Kept& kept, int moment, size_t first, const std::vector<double>& values) {
+void expect_codes(const StoredMoments& kept, int moment, size_t first, const std::vector<double>& values) {
   static const std::vector<double> table[2] = {published_code(true), published_code(false)};
   const double scale = greatest(values);
   ASSERT_NEAR(kept.scale(moment, first), scale, scale * 1e-6);
@@ -67,7 +67,7 @@ TEST(AdamW8bit, FollowsItsFormula) {
   const AdamW8bit options{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.1f};
   const auto segments = segments_of({600});
   Shard shard(segments, 768, MasterForm::kWhole, DType::kFloat32);
-  const Kept kept(shard);
+  const StoredMoments kept(shard);
   for (int t = 1; t <= 30; ++t) {
     std::vector<Block> blocks;
     std::vector<std::vector<double>> gradients;
@@ -85,7 +85,7 @@ TEST(AdamW8bit, FollowsItsFormula) {
         gradients.back().push_back(double{shard.gradient[i]});
       }
     }
-    shard.adopt(options);
+    shard.set_moment_format(options);
     update_range(available_isas().back(), shard.args, Shard::step_of(options, t, 1.0f), 0, 768);
     for (size_t b = 0; b < blocks.size(); ++b) {
       blocks[b].step(options, gradients[b], t);
@@ -118,7 +118,7 @@ TEST(AdamW8bit, StochasticRoundingDiffersByStepAndNotByCut) {
       two(segments, 4096, MasterForm::kWhole, DType::kFloat32);
   one.step(Isa::kPlain, options, 1);
   two.draw_gradient(1);
-  two.adopt(options);
+  two.set_moment_format(options);
   UpdateStep step = Shard::step_of(options, 1);
   step.seed = 4;
   update_range(Isa::kPlain, two.args, step, 0, 4096);
@@ -142,7 +142,7 @@ TEST(AdamW8bit, EveryInstructionSetGivesTheSameCodes) {
     const AdamW8bit options{.rounding = rounding};
     const auto step_on = [&](Isa isa, Shard& shard, int number) {
       draw_widely(shard, static_cast<unsigned>(number));
-      shard.adopt(options);
+      shard.set_moment_format(options);
       update_range(isa, shard.args, Shard::step_of(options, number, 1.0f), 0, kCount);
     };
     Shard plain(segments_of({kCount}), kCount, MasterForm::kSplit, DType::kFloat32);
@@ -161,8 +161,8 @@ double trained_loss(const Optimizer& optimizer, double* first = nullptr) {
   Shard shard(segments_of({SmallProblem::kFirst, SmallProblem::kWeights - SmallProblem::kFirst}),
               SmallProblem::kWeights, MasterForm::kWhole, DType::kFloat32);
   shard.whole = problem.weights;
-  shard.point();
-  shard.adopt(optimizer);
+  shard.bind_args();
+  shard.set_moment_format(optimizer);
   double last = 0.0;
   for (int t = 1; t <= 200; ++t) {
     const double loss = problem.loss(static_cast<unsigned>(t));

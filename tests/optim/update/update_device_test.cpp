@@ -12,17 +12,17 @@
 namespace aliquot {
 namespace {
 
-struct Maker {
+struct DeviceFactory {
   const char* name;
   std::function<std::unique_ptr<Device>()> make;
   Lane lane;
 };
 
 /// An array of the host, and its like on a device.
-class Twin {
+class DeviceCopy {
  public:
   template <typename T>
-  Twin(Device& device, Stream& stream, std::vector<T>& host)
+  DeviceCopy(Device& device, Stream& stream, std::vector<T>& host)
       : host_(host.data()),
         size_bytes_(static_cast<int64_t>(host.size() * sizeof(T))),
         buffer_(device.allocate(size_bytes_ + 64, Category::kStaging, "test")),
@@ -45,7 +45,7 @@ class Twin {
   std::function<void(void*, const void*, int64_t)> copy_;
 };
 
-class UpdateOnDevice : public testing::TestWithParam<Maker> {
+class UpdateOnDevice : public testing::TestWithParam<DeviceFactory> {
  protected:
   void SetUp() override {
     if (GetParam().name == std::string("cuda") && cuda_device_count() == 0) {
@@ -57,11 +57,11 @@ class UpdateOnDevice : public testing::TestWithParam<Maker> {
 
   /// One step of `shard` there and back.
   void step(Shard& shard, const UpdateStep& of) {
-    Twin whole(*device_, *stream_, shard.whole), copy(*device_, *stream_, shard.copy);
-    Twin high(*device_, *stream_, shard.high), low(*device_, *stream_, shard.low);
-    Twin wide(*device_, *stream_, shard.gradient), narrow(*device_, *stream_, shard.bf16_gradient);
-    Twin segments(*device_, *stream_, shard.segments);
-    std::vector<Twin> states;
+    DeviceCopy whole(*device_, *stream_, shard.whole), copy(*device_, *stream_, shard.copy);
+    DeviceCopy high(*device_, *stream_, shard.high), low(*device_, *stream_, shard.low);
+    DeviceCopy wide(*device_, *stream_, shard.gradient), narrow(*device_, *stream_, shard.bf16_gradient);
+    DeviceCopy segments(*device_, *stream_, shard.segments);
+    std::vector<DeviceCopy> states;
     for (auto& state : shard.states) states.emplace_back(*device_, *stream_, state);
 
     UpdateArgs args = shard.args;
@@ -72,8 +72,8 @@ class UpdateOnDevice : public testing::TestWithParam<Maker> {
     for (size_t k = 0; k < states.size(); ++k) args.states[k] = states[k].as<void>();
     args.segments = segments.as<Segment>();
     update_kernels(device_->kind()).update(*stream_, args, of);
-    for (Twin* twin : {&whole, &copy, &high, &low}) twin->fetch();
-    for (Twin& state : states) state.fetch();
+    for (DeviceCopy* array : {&whole, &copy, &high, &low}) array->fetch();
+    for (DeviceCopy& state : states) state.fetch();
     stream_->synchronize();
   }
 
@@ -92,7 +92,7 @@ TEST_P(UpdateOnDevice, GivesTheBitsOfThePlainLoop) {
           for (int number = 1; number <= 2; ++number) {
             plain.step(Isa::kPlain, optimizer, number);
             there.draw_gradient(static_cast<unsigned>(number));
-            there.adopt(optimizer);
+            there.set_moment_format(optimizer);
             step(there, Shard::step_of(optimizer, number));
           }
           ASSERT_TRUE(same_bits(plain, there)) << name(optimizer) << " form " << static_cast<int>(form) << " gradients "
@@ -114,9 +114,9 @@ TEST_P(UpdateOnDevice, SkipsAndTakesNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, UpdateOnDevice,
-                         testing::Values(Maker{"host", [] { return make_host_device(1); }, Lane::kCompute},
-                                         Maker{"threads", [] { return make_host_device(3); }, Lane::kIo},
-                                         Maker{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute}),
+                         testing::Values(DeviceFactory{"host", [] { return make_host_device(1); }, Lane::kCompute},
+                                         DeviceFactory{"threads", [] { return make_host_device(3); }, Lane::kIo},
+                                         DeviceFactory{"cuda", [] { return make_cuda_device(0); }, Lane::kCompute}),
                          [](const auto& of) { return std::string(of.param.name); });
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-const std::vector<std::vector<int64_t>> kMixes = {
+const std::vector<std::vector<int64_t>> kTensorSizes = {
     {}, {0}, {1}, {255}, {256}, {257}, {100003}, {1, 256, 255, 0, 257, 3000, 17}, {40000, 5, 768, 60000}};
 
 /// Gradients and moments.
@@ -23,7 +23,7 @@ const std::vector<std::pair<DType, DType>> kDTypes = {{DType::kFloat32, DType::k
                                                       {DType::kFloat32, DType::kBFloat16},
                                                       {DType::kBFloat16, DType::kBFloat16}};
 
-Isa highest() { return available_isas().back(); }
+Isa highest_isa() { return available_isas().back(); }
 
 void expect_every_isa_alike(const Optimizer& optimizer, MasterForm form, DType gradient, DType moments,
                             const std::vector<int64_t>& mix) {
@@ -43,7 +43,7 @@ TEST(Update, EveryInstructionSetGivesTheSameBits) {
   for (const Optimizer& optimizer : every_optimizer()) {
     for (const MasterForm form : kMasterForms) {
       for (const auto& [gradient, moments] : kDTypes) {
-        for (const auto& mix : kMixes) expect_every_isa_alike(optimizer, form, gradient, moments, mix);
+        for (const auto& mix : kTensorSizes) expect_every_isa_alike(optimizer, form, gradient, moments, mix);
       }
     }
   }
@@ -54,8 +54,8 @@ TEST(Update, GradientsOfEitherDtypeGiveTheSameBits) {
   Shard a(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
   Shard b(segments, count_of(segments), MasterForm::kWhole, DType::kBFloat16);
   for (int step = 1; step <= 3; ++step) {
-    a.step(highest(), AdamW{}, step);
-    b.step(highest(), AdamW{}, step);
+    a.step(highest_isa(), AdamW{}, step);
+    b.step(highest_isa(), AdamW{}, step);
   }
   EXPECT_TRUE(same_bits(a, b));
 }
@@ -66,8 +66,8 @@ TEST(Update, SplitMasterGivesTheBitsOfAWholeOne) {
     Shard whole(segments, count_of(segments), MasterForm::kBf16Copy, DType::kBFloat16);
     Shard split(segments, count_of(segments), MasterForm::kSplit, DType::kBFloat16);
     for (int step = 1; step <= 50; ++step) {
-      whole.step(highest(), optimizer, step);
-      split.step(highest(), optimizer, step);
+      whole.step(highest_isa(), optimizer, step);
+      split.step(highest_isa(), optimizer, step);
     }
     for (const Segment& segment : segments) {
       for (int64_t i = segment.offset; i < segment.offset + segment.count; ++i) {
@@ -87,9 +87,9 @@ TEST(Update, SkipsOnAFactorThatIsNotFinite) {
     for (const MasterForm form : kMasterForms) {
       Shard before(segments, count_of(segments), form, DType::kFloat32);
       Shard after(segments, count_of(segments), form, DType::kFloat32);
-      before.step(highest(), AdamW{}, 1);
-      after.step(highest(), AdamW{}, 1);
-      after.step(highest(), AdamW{}, 2, factor);
+      before.step(highest_isa(), AdamW{}, 1);
+      after.step(highest_isa(), AdamW{}, 1);
+      after.step(highest_isa(), AdamW{}, 2, factor);
       EXPECT_TRUE(same_bits(before, after));
     }
   }
@@ -100,7 +100,7 @@ TEST(Update, TouchesNothingBetweenSegments) {
   for (const MasterForm form : kMasterForms) {
     Shard shard(segments, count_of(segments) + 512, form, DType::kFloat32);
     Shard before(segments, count_of(segments) + 512, form, DType::kFloat32);
-    shard.step(highest(), AdamW{}, 1);
+    shard.step(highest_isa(), AdamW{}, 1);
     size_t next = 0, changed = 0;
     for (const Segment& segment : segments) {
       for (; next < static_cast<size_t>(segment.offset); ++next) ASSERT_EQ(shard.weight(next), before.weight(next));
@@ -151,13 +151,13 @@ void expect_cuts_do_not_matter(const Optimizer& optimizer, MasterForm form, DTyp
   Shard whole(segments, count_of(segments), form, DType::kBFloat16, moments);
   Shard cut(segments, count_of(segments), form, DType::kBFloat16, moments);
   for (int step = 1; step <= 4; ++step) {
-    whole.step(highest(), optimizer, step);
+    whole.step(highest_isa(), optimizer, step);
     cut.draw_gradient(static_cast<unsigned>(step));
-    cut.adopt(optimizer);
+    cut.set_moment_format(optimizer);
     for (int64_t begin = 0; begin < blocks;) {
       const auto end = std::min<int64_t>(blocks, begin + std::uniform_int_distribution<int64_t>(1, 40)(random));
       const Part part(cut, begin * kBlockElements, end * kBlockElements);
-      update_range(highest(), part.args, Shard::step_of(optimizer, step), 0, part.args.count);
+      update_range(highest_isa(), part.args, Shard::step_of(optimizer, step), 0, part.args.count);
       begin = end;
     }
   }
@@ -182,7 +182,7 @@ TEST(Update, Bf16MomentsAreRightOnAverage) {
   const auto segments = segments_of({kCount});
   Shard shard(segments, kCount, MasterForm::kWhole, DType::kFloat32, DType::kBFloat16);
   std::ranges::fill(shard.gradient, 1.0f);
-  update_range(highest(), shard.args, Shard::step_of(AdamW{}, 1, 1.0f), 0, kCount);
+  update_range(highest_isa(), shard.args, Shard::step_of(AdamW{}, 1, 1.0f), 0, kCount);
   const auto* exp_avg = reinterpret_cast<const uint16_t*>(shard.states[0].data());
   double sum = 0.0;
   int up = 0;
@@ -210,12 +210,12 @@ TEST(Update, RefusesDtypesItDoesNotKnow) {
   const auto segments = segments_of({10});
   Shard shard(segments, count_of(segments), MasterForm::kBf16Copy, DType::kFloat32);
   shard.args.gradient_dtype = DType::kFloat16;
-  EXPECT_THROW(shard.step(highest(), AdamW{}, 1), std::logic_error);
-  shard.point();
+  EXPECT_THROW(shard.step(highest_isa(), AdamW{}, 1), std::logic_error);
+  shard.bind_args();
   shard.args.master.copy_dtype = DType::kFloat32;
-  EXPECT_THROW(shard.step(highest(), AdamW{}, 1), std::logic_error);
+  EXPECT_THROW(shard.step(highest_isa(), AdamW{}, 1), std::logic_error);
   Shard coded(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32, DType::kUInt8);
-  EXPECT_THROW(coded.step(highest(), Lion{}, 1), std::logic_error);
+  EXPECT_THROW(coded.step(highest_isa(), Lion{}, 1), std::logic_error);
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ struct Waits {
 
 /// Gathers a number from every rank, round after round, as a unit is gathered, used and updated. True if every number read
 /// was the right one.
-bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits, Adversary::Compute compute_lane) {
-  Adversary adversary(seed, compute_lane);
+bool gathers_expected_values(uint64_t seed, int rank_count, Waits waits, AdversarialScheduler::Compute compute_lane) {
+  AdversarialScheduler adversary(seed, compute_lane);
   std::atomic<int> wrong_count{0};
   const auto body = [&](World& world) {
     auto& ranks = world.communicator();
@@ -37,7 +37,7 @@ bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits, Adver
     const auto event = world.device().make_event();
     for (int round = 0; round < kRounds; ++round) {
       if (waits.writer_waits_for_all_gathers) ranks.await(*compute, Lane::kGather, round, {"rewrite", round});
-      host(*compute).run(
+      as_host_stream(*compute).run(
           [mine, value = static_cast<float>(100 * round + world.rank())] { std::fill_n(mine, kCount, value); });
       compute->record(*event);
       if (waits.gather_waits_for_compute) gather->wait(*event);
@@ -45,7 +45,7 @@ bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits, Adver
       ranks.publish(*gather, round + 1);
       gather->record(*event);
       if (waits.compute_waits_for_gather) compute->wait(*event);
-      host(*compute).run([all, round, rank_count, &wrong_count] {
+      as_host_stream(*compute).run([all, round, rank_count, &wrong_count] {
         for (int64_t i = 0; i < kCount * rank_count; ++i)
           wrong_count += all[i] != static_cast<float>(100 * round + i / kCount);
       });
@@ -59,36 +59,38 @@ bool gathers_the_right_numbers(uint64_t seed, int rank_count, Waits waits, Adver
   return wrong_count == 0;
 }
 
-int seeds_that_find_it(int rank_count, Waits waits, Adversary::Compute compute_lane) {
+int failing_seed_count(int rank_count, Waits waits, AdversarialScheduler::Compute compute_lane) {
   int found = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
-    found += !gathers_the_right_numbers(seed, rank_count, waits, compute_lane);
+    found += !gathers_expected_values(seed, rank_count, waits, compute_lane);
   return found;
 }
 
-class AdversaryOverRanks : public testing::TestWithParam<Adversary::Compute> {};
+class AdversaryOverRanks : public testing::TestWithParam<AdversarialScheduler::Compute> {};
 
 TEST_P(AdversaryOverRanks, FindsNothingWhereNothingIsMissing) {
-  for (const int ranks : {1, 2, 3}) EXPECT_EQ(seeds_that_find_it(ranks, {}, GetParam()), 0) << ranks << " ranks";
+  for (const int ranks : {1, 2, 3}) EXPECT_EQ(failing_seed_count(ranks, {}, GetParam()), 0) << ranks << " ranks";
 }
 
 // Where the compute lane's work is done at once there is no such wait to miss.
 TEST(AdversaryOverQueuedRanks, FindsAMissingWaitForTheComputeLane) {
-  EXPECT_GE(seeds_that_find_it(2, {.gather_waits_for_compute = false}, Adversary::Compute::kQueued), kFinders);
+  EXPECT_GE(failing_seed_count(2, {.gather_waits_for_compute = false}, AdversarialScheduler::Compute::kQueued),
+            kFinders);
 }
 
 TEST_P(AdversaryOverRanks, FindsAMissingWaitOnTheSameRank) {
-  EXPECT_GE(seeds_that_find_it(2, {.compute_waits_for_gather = false}, GetParam()), kFinders);
+  EXPECT_GE(failing_seed_count(2, {.compute_waits_for_gather = false}, GetParam()), kFinders);
 }
 
 TEST_P(AdversaryOverRanks, FindsAMissingWaitForOtherRanks) {
-  EXPECT_GE(seeds_that_find_it(2, {.writer_waits_for_all_gathers = false}, GetParam()), kFinders);
+  EXPECT_GE(failing_seed_count(2, {.writer_waits_for_all_gathers = false}, GetParam()), kFinders);
 }
 
 INSTANTIATE_TEST_SUITE_P(ComputeLane, AdversaryOverRanks,
-                         testing::Values(Adversary::Compute::kInline, Adversary::Compute::kQueued),
+                         testing::Values(AdversarialScheduler::Compute::kInline,
+                                         AdversarialScheduler::Compute::kQueued),
                          [](const auto& test) {
-                           return test.param == Adversary::Compute::kQueued ? "queued" : "inline";
+                           return test.param == AdversarialScheduler::Compute::kQueued ? "queued" : "inline";
                          });
 
 }  // namespace

@@ -47,21 +47,21 @@ TEST(OperationDescription, SurvivesBeingPacked) {
   const OperationDescription what{.kind = OperationDescription::Kind::kAllGather,
                                   .dtype = DType::kBFloat16,
                                   .detail = 1,
-                                  .mark = uint64_t{0xA5} << 56,
+                                  .fingerprint = uint64_t{0xA5} << 56,
                                   .count = (int64_t{1} << 40) - 1};
   const auto back = OperationDescription::unpack(what.packed());
   EXPECT_EQ(back.packed(), what.packed());
-  EXPECT_EQ(back.mark, what.mark);
+  EXPECT_EQ(back.fingerprint, what.fingerprint);
   EXPECT_EQ(back.count, what.count);
   EXPECT_EQ(back.text(), "all-gather of 1099511627775 bytes in place");
 }
 
 /// Of many units, none is taken for another.
 TEST(OperationDescription, EveryUnitHasAMarkOfItsOwn) {
-  std::set<uint64_t> marks;
+  std::set<uint64_t> fingerprints;
   for (int unit = 0; unit < 1000; ++unit)
-    marks.insert(describe_all_gather_in_place({nullptr, 0}, 4096, {"h." + std::to_string(unit), 3}).mark);
-  EXPECT_EQ(marks.size(), 1000u);
+    fingerprints.insert(describe_all_gather_in_place({nullptr, 0}, 4096, {"h." + std::to_string(unit), 3}).fingerprint);
+  EXPECT_EQ(fingerprints.size(), 1000u);
 }
 
 TEST(OperationDescription, TellsPurposeAndPlaceApart) {

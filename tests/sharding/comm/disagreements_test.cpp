@@ -30,7 +30,7 @@ TEST(Disagreements, DifferentCountsAreFoundBeforeAByteIsUsed) {
         }
       },
       20);
-  says(message, {"disagree", "#1", "all-gather of 4096 bytes", "all-gather of 2048 bytes"});
+  expect_contains(message, {"disagree", "#1", "all-gather of 4096 bytes", "all-gather of 2048 bytes"});
   EXPECT_EQ(touched, 0);
 }
 
@@ -48,7 +48,7 @@ TEST(Disagreements, DifferentOperationsAreFound) {
         stream->synchronize();
       },
       20);
-  says(message, {"disagree", "barrier", "all-reduce of 1 numbers"});
+  expect_contains(message, {"disagree", "barrier", "all-reduce of 1 numbers"});
 }
 
 TEST(Disagreements, DifferentSizesAreNamed) {
@@ -88,7 +88,8 @@ TEST(Disagreements, RanksThatGatherDifferentUnitsAreTold) {
     ranks.all_gather(stream, {&whole, 0}, {&own, 0}, 4096, {rank == 0 ? "h.1" : "h.2", 3});
     stream.synchronize();
   });
-  says(message, {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
+  expect_contains(message,
+                  {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
 }
 
 /// Two units that what records keep does not tell apart.
@@ -106,7 +107,7 @@ TEST(Disagreements, NoTwoUnitsOfADeepModelPassForOneAnother) {
     ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {rank == 0 ? "h.0" : alike.c_str(), 3});
     stream.synchronize();
   });
-  says(message, {"disagree", "(h.0, step 3)", alike});
+  expect_contains(message, {"disagree", "(h.0, step 3)", alike});
 }
 
 TEST(Disagreements, RanksThatGatherFromDifferentPlacesAreTold) {
@@ -116,7 +117,7 @@ TEST(Disagreements, RanksThatGatherFromDifferentPlacesAreTold) {
     ranks.all_gather(stream, {&whole, 0}, {&own, rank * 4096}, 4096, {"h.1", 3});
     stream.synchronize();
   });
-  says(message, {"disagree", "at another place of its buffer"});
+  expect_contains(message, {"disagree", "at another place of its buffer"});
 }
 
 TEST(Disagreements, RanksThatGatherInPlaceAndNotAreTold) {
@@ -127,7 +128,7 @@ TEST(Disagreements, RanksThatGatherInPlaceAndNotAreTold) {
     if (rank == 1) ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {});
     stream.synchronize();
   });
-  says(message, {"disagree", "all-gather of 4096 bytes in place"});
+  expect_contains(message, {"disagree", "all-gather of 4096 bytes in place"});
 }
 
 TEST(Disagreements, RanksThatReduceDifferentlyAreTold) {
@@ -136,7 +137,8 @@ TEST(Disagreements, RanksThatReduceDifferentlyAreTold) {
     ranks.all_reduce(stream, {&number, 1}, rank == 0 ? Reduction::kSum : Reduction::kMax, {});
     stream.synchronize();
   });
-  says(message, {"disagree", "all-reduce of 1 numbers to the sum", "all-reduce of 1 numbers to the largest"});
+  expect_contains(message,
+                  {"disagree", "all-reduce of 1 numbers to the sum", "all-reduce of 1 numbers to the largest"});
 }
 
 }  // namespace

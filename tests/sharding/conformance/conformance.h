@@ -43,7 +43,7 @@ class EveryWorldOnce : public testing::TestWithParam<int> {
 float value(int rank, int part, int64_t element);
 
 /// Runs `body` in groups of the world's ranks: of neighbours, and of every other one, counted backwards.
-void in_groups(World& world, const std::function<void(Communicator&)>& body);
+void for_each_test_group(World& world, const std::function<void(Communicator&)>& body);
 
 /// Copies between host memory and the world's device; on a host, plain copies.
 void write(World& world, std::byte* to, const std::vector<std::byte>& from);

@@ -22,7 +22,7 @@ float value(int rank, int part, int64_t element) {
   return std::bit_cast<float>(sign | exponent | static_cast<uint32_t>(bits & 0x7FFFFF));
 }
 
-void in_groups(World& world, const std::function<void(Communicator&)>& body) {
+void for_each_test_group(World& world, const std::function<void(Communicator&)>& body) {
   const int rank = world.rank();
   for (const auto& [color, key] : {std::pair{rank / 2, 0}, std::pair{rank % 2, -rank}}) {
     const auto group = world.communicator().split(color, key);

@@ -154,7 +154,7 @@ TEST_P(EveryWorld, BroadcastFromEveryRoot) {
 
 TEST_P(EveryWorld, GroupsMoveTheirOwnBytes) {
   run([&](World& world) {
-    in_groups(world, [&](Communicator& group) {
+    for_each_test_group(world, [&](Communicator& group) {
       check_all_gather(world, group, group_count(), kSomewhere);
       check_all_gather_in_place(world, group, group_count(), 256);
       check_all_to_all(world, group, group_count(), kSomewhere);

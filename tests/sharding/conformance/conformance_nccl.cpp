@@ -10,7 +10,7 @@
 
 #include "sharding/nccl/communicator_nccl.h"
 #include "tests/sharding/conformance/conformance.h"
-#include "tests/support/exchange_processes.h"
+#include "tests/support/bootstrap_processes.h"
 
 namespace aliquot::conformance {
 namespace {
@@ -21,11 +21,11 @@ int rank_count = 1;
 int gpu_count = 0;
 std::optional<World> world;
 
-World make_world(ProcessesHub& hub, int rank) {
+World make_world(ProcessesBootstrapStore& store, int rank) {
   auto device = make_cuda_device(rank % gpu_count);
   Topology topology = Topology::one_host(rank_count);
   for (int r = 0; r < rank_count; ++r) topology.gpu_of_rank[r] = r % gpu_count;
-  NcclSetup setup{.exchange = hub.exchange(rank),
+  NcclSetup setup{.bootstrap = store.bootstrap(rank),
                   .topology = topology,
                   .make_node_memory = make_memfd_node_memory,
                   .options = {.timeout_seconds = kTimeoutSeconds}};
@@ -47,15 +47,15 @@ class FailuresOnly : public testing::EmptyTestEventListener {
   int rank_;
 };
 
-void pretend_to_be_a_host(int rank) {
+void set_distinct_host_id(int rank) {
   setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
   setenv("NCCL_SOCKET_IFNAME", "lo", 0);
   setenv("NCCL_IB_DISABLE", "1", 0);
 }
 
 /// One rank: all tests, in the same order as the others run them.
-int run_rank(ProcessesHub& hub, int rank, int argc, char** argv) {
-  if (rank_count > gpu_count) pretend_to_be_a_host(rank);
+int run_rank(ProcessesBootstrapStore& store, int rank, int argc, char** argv) {
+  if (rank_count > gpu_count) set_distinct_host_id(rank);
   if (rank != 0) unsetenv("GTEST_OUTPUT");  // one report
   testing::InitGoogleTest(&argc, argv);
   if (rank != 0) {
@@ -63,7 +63,7 @@ int run_rank(ProcessesHub& hub, int rank, int argc, char** argv) {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new FailuresOnly(rank));
   }
-  if (gpu_count > 0) world.emplace(make_world(hub, rank));
+  if (gpu_count > 0) world.emplace(make_world(store, rank));
   const int result = RUN_ALL_TESTS();
   world.reset();
   return result;
@@ -79,7 +79,7 @@ int count_gpus() {
 }
 
 int run_ranks(int argc, char** argv) {
-  ProcessesHub hub(rank_count, kTimeoutSeconds);
+  ProcessesBootstrapStore store(rank_count, kTimeoutSeconds);
   std::vector<pid_t> ranks;
   for (int r = 0; r < rank_count; ++r) {
     const pid_t child = fork();
@@ -89,7 +89,7 @@ int run_ranks(int argc, char** argv) {
     }
     int result = 1;
     try {
-      result = run_rank(hub, r, argc, argv);
+      result = run_rank(store, r, argc, argv);
     } catch (const std::exception& error) {
       std::fprintf(stderr, "rank %d: %s\n", r, error.what());
     }
@@ -102,7 +102,7 @@ int run_ranks(int argc, char** argv) {
     wait(&status);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     ++failures;
-    hub.abort("a rank of the test failed");
+    store.abort("a rank of the test failed");
   }
   return failures;
 }

@@ -5,7 +5,7 @@
 
 #include "kernels/elementwise/host_loops.h"
 #include "kernels/elementwise/kernels.h"
-#include "sharding/comm/tree.h"
+#include "sharding/comm/combine_in_tree.h"
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {
@@ -142,7 +142,7 @@ TEST_P(EveryWorld, ReduceScatterAtAnOffset) {
 }
 TEST_P(EveryWorld, GroupsAddTheirOwn) {
   run([&](World& world) {
-    in_groups(world, [&](Communicator& group) {
+    for_each_test_group(world, [&](Communicator& group) {
       check_reduce_scatter(world, group, group_count(), {kF32, kF32, 0.5f, true, 768});
       check_reduce_scatter(world, group, group_count(), {kB16, kF32, 1.0f, false, 256});
     });

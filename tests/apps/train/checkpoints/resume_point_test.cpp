@@ -28,9 +28,9 @@ std::string refusal(const State& state) {
 TEST(ResumePoint, IsWhatARunWrote) {
   State state = state_of(int64_t{640});
   EXPECT_EQ(resume_point(state).sequences_consumed, 640);
-  EXPECT_FALSE(resume_point(state).losses_seen);
-  state.scalars[kLossesSeen] = std::vector<double>{2.5, 0.25, 40};
-  const auto seen = resume_point(state).losses_seen;
+  EXPECT_FALSE(resume_point(state).loss_statistics);
+  state.scalars[kLossStatisticsName] = std::vector<double>{2.5, 0.25, 40};
+  const auto seen = resume_point(state).loss_statistics;
   ASSERT_TRUE(seen);
   EXPECT_EQ(seen->mean, 2.5);
   EXPECT_EQ(seen->variance, 0.25);
@@ -50,8 +50,8 @@ TEST(ResumePoint, RefusesStatisticsThatNoRunHas) {
   for (const std::vector<double>& wrong : std::vector<std::vector<double>>{
            {}, {1, 2}, {std::nan(""), 1, 1}, {1, -1, 1}, {1, HUGE_VAL, 1}, {1, 1, -1}, {1, 1, 0.5}, {1, 1, 1e300}}) {
     State state = state_of(int64_t{1});
-    state.scalars[kLossesSeen] = wrong;
-    EXPECT_NE(refusal(state).find("the checkpoint's losses_seen is "), std::string::npos);
+    state.scalars[kLossStatisticsName] = wrong;
+    EXPECT_NE(refusal(state).find("the checkpoint's loss_statistics is "), std::string::npos);
   }
 }
 

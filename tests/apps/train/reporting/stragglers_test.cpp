@@ -22,10 +22,10 @@ StragglerReport report_of(int64_t step, const std::vector<double>& compute) {
 TEST(Stragglers, TheSlowestIsMeasuredByTheMedian) {
   const StragglerReport four = report_of(7, {1.0, 1.1, 3.3, 1.2});
   EXPECT_EQ(four.slowest, 2);
-  EXPECT_DOUBLE_EQ(four.times_median, 3.0);
-  EXPECT_DOUBLE_EQ(report_of(7, {2.0, 1.0}).times_median, 2.0);
-  EXPECT_DOUBLE_EQ(report_of(7, {2.0}).times_median, 1.0);
-  EXPECT_DOUBLE_EQ(report_of(7, {0.0, 0.0}).times_median, 1.0);
+  EXPECT_DOUBLE_EQ(four.ratio_to_median, 3.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {2.0, 1.0}).ratio_to_median, 2.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {2.0}).ratio_to_median, 1.0);
+  EXPECT_DOUBLE_EQ(report_of(7, {0.0, 0.0}).ratio_to_median, 1.0);
   const Json object = json(four)["stragglers"];
   EXPECT_EQ(object["slowest_rank"], 2);
   EXPECT_EQ(object["compute_seconds"].size(), 4u);

@@ -1,0 +1,10 @@
+#include "apps/models/cuda/backend_cuda.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+
+std::unique_ptr<Backend> make_cuda_backend(Device&) {
+  throw UnavailableError("this build has no GPU parts: give --device host, or configure with -DALIQUOT_CUDA=ON.");
+}
+
+}  // namespace aliquot

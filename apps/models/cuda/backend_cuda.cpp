@@ -1,0 +1,218 @@
+#include "apps/models/cuda/backend_cuda.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "apps/models/cuda/gpu_scratch.h"
+#include "apps/models/cuda/layers_cuda.h"
+#include "apps/models/cuda/product_cuda.h"
+#include "apps/models/layers/linear_products.h"
+#include "apps/models/layers/loss_tiles.h"
+#include "apps/models/layers/rotary_angles.h"
+#include "kernels/device/device_cuda.h"
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+/// Not for what the stream does later; looks after what could keep it from ever coming.
+void wait_for_event(CudaDevice& device, const Event& event) {
+  while (!event.passed()) device.poll_watchdogs();
+}
+
+/// Bytes on their way to a GPU and back, in two turns: one can be filled while the GPU still reads the other.
+class BatchUploader {
+ public:
+  explicit BatchUploader(CudaDevice& device) : device_(device) {}
+
+  /// Copies them to GPU memory of its own, good until the call after the next.
+  const std::byte* send(Stream& stream, const void* from, int64_t size_bytes) {
+    StagingSlot& slot = slots_[next_];
+    next_ = 1 - next_;
+    if (slot.size_bytes < size_bytes) make(slot, size_bytes);
+    wait_for_event(device_, *slot.sent);
+    std::memcpy(slot.pinned->data(), from, static_cast<size_t>(size_bytes));
+    cuda_kernels().copy(stream, slot.there->data(), slot.pinned->data(), size_bytes);
+    stream.record(*slot.sent);
+    return slot.there->data();
+  }
+
+ private:
+  struct StagingSlot {
+    int64_t size_bytes = 0;
+    std::unique_ptr<PinnedMemory> pinned;
+    std::unique_ptr<GpuMemory> there;
+    std::unique_ptr<Event> sent;  // passed before it is recorded
+  };
+
+  void make(StagingSlot& slot, int64_t size_bytes) {
+    device_.make_current();
+    slot = {size_bytes, std::make_unique<PinnedMemory>(size_bytes, "a micro-batch"),
+            std::make_unique<GpuMemory>(device_, size_bytes, "a micro-batch"), device_.make_event()};
+  }
+
+  CudaDevice& device_;
+  std::array<StagingSlot, 2> slots_;
+  size_t next_ = 0;
+};
+
+/// The tokens, the targets, and the tokens once more in their order, with the row of each.
+std::vector<int32_t> pack_batch(const TokenBatch& batch) {
+  const size_t count = batch.tokens.size();
+  std::vector<int32_t> all(4 * count);
+  std::ranges::copy(batch.tokens, all.begin());
+  std::ranges::copy(batch.targets, all.begin() + static_cast<std::ptrdiff_t>(count));
+  const std::span sorted(all.data() + 2 * count, count), rows(all.data() + 3 * count, count);
+  std::iota(rows.begin(), rows.end(), 0);
+  std::ranges::stable_sort(rows, {}, [&](int32_t row) { return batch.tokens[static_cast<size_t>(row)]; });
+  std::ranges::transform(rows, sorted.begin(), [&](int32_t row) { return batch.tokens[static_cast<size_t>(row)]; });
+  return all;
+}
+
+struct CudaLogitLoops {
+  Stream& stream;
+  CudaProducts& products;
+  double* sum;
+
+  void multiply(const Product& product) const { products.multiply(stream, product); }
+  void begin(const RunningRowStatistics& rows, int64_t count) const { cuda::initialize_logits(stream, rows, count); }
+  void take(const LogitTile& tile, const RunningRowStatistics& rows, const int32_t* targets,
+            float* target_logits) const {
+    cuda::accumulate_logits(stream, tile, rows, targets, target_logits);
+  }
+  void keep(const LogitTile& to, const LogitTile& made, const float* tile_maxima) const {
+    cuda::keep_logits(stream, to, made, tile_maxima);
+  }
+  void backward(const LogitTile& tile, const LossRows& rows, const float* tile_maxima) const {
+    cuda::logits_backward(stream, tile, rows, tile_maxima);
+  }
+  void finish(const LossBuffers& buffers, const float* target_logits, int64_t count) const {
+    cuda::reduce_loss(stream, buffers, target_logits, count, sum);
+  }
+};
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(CudaDevice& device)
+      : batches_(device), angles_(device), sum_(sizeof(double), "the loss"), loss_event_(device.make_event()) {}
+
+  void compute_on(Stream& stream) override { stream_ = &stream; }
+
+  void layer_norm_forward(const LayerNormRows& a) override { cuda::layer_norm_forward(*stream_, a); }
+  void layer_norm_backward(const LayerNormBackwardRows& a) override { cuda::layer_norm_backward(*stream_, a); }
+  void layer_norm_backward_weights(const LayerNormWeightColumns& a) override {
+    cuda::layer_norm_backward_weights(*stream_, a);
+  }
+
+  void linear_forward(const Linear& l, ConstValues x, const float* residual, Values to) override {
+    if (l.bias.data != nullptr && residual == nullptr) {
+      const Product product = forward_product(l, x, to, false);
+      if (products_.adds_bias(product, l.bias)) return products_.multiply(*stream_, product, l.bias);
+    }
+    const bool starts = l.bias.data != nullptr || residual != nullptr;
+    // What is added to a product goes first, so that its sum is rounded once.
+    if (starts) cuda::add_bias(*stream_, {to, residual, l.bias, l.rows, l.outputs});
+    products_.multiply(*stream_, forward_product(l, x, to, starts));
+  }
+  void linear_backward_input(const Linear& l, ConstValues from, Values to, bool add) override {
+    products_.multiply(*stream_, input_product(l, from, to, add));
+  }
+  void linear_backward_weights(const Linear& l, ConstValues x, ConstValues from, const LinearGradients& to) override {
+    products_.multiply(*stream_, weight_product(l, x, from, to));
+    if (to.bias.data != nullptr) cuda::sum_columns(*stream_, {to.bias, from, l.rows, l.outputs, 0, l.outputs, to.add});
+  }
+
+  void gelu_forward(Values to, ConstValues x, int64_t count) override { cuda::gelu_forward(*stream_, to, x, count); }
+  void gelu_backward(Values gradient, ConstValues x, int64_t count) override {
+    cuda::gelu_backward(*stream_, gradient, x, count);
+  }
+  void gated_forward(Values to, const GatedElements& elements) override { cuda::gated_forward(*stream_, to, elements); }
+  void gated_backward(ConstValues from, const GatedElements& elements) override {
+    cuda::gated_backward(*stream_, from, elements);
+  }
+  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
+    const auto count = static_cast<size_t>(sequence * shape.head_width() / 2);
+    if (angle_values_.size() != 2 * count) {  // made once; sent again, since each use has memory of its own
+      angle_values_.resize(2 * count);
+      compute_rotary_angles(shape, sequence, angle_values_.data(), angle_values_.data() + count);
+      const auto size_bytes = static_cast<int64_t>(2 * count * sizeof(float));
+      device_angles_ = angles_.send(*stream_, angle_values_.data(), size_bytes);
+    }
+    const auto half_bytes = static_cast<int64_t>(count * sizeof(float));
+    cuda_kernels().copy(*stream_, cosines, device_angles_, half_bytes);
+    cuda_kernels().copy(*stream_, sines, device_angles_ + half_bytes, half_bytes);
+  }
+  void rotate(const Rotary& rotary, Values x) override { cuda::rotate(*stream_, rotary, x); }
+  void convert(Values to, ConstValues from, int64_t count) override {
+    cuda_kernels().cast(*stream_, to.data, to.type, from.data, from.type, count);
+  }
+  void embedding_forward(const Embedding& embedding, ConstValues table, float* to) override {
+    cuda::embedding_forward(*stream_, embedding, table, to);
+  }
+  void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient, bool add) override {
+    cuda::embedding_backward(*stream_, embedding, sorted_, from, table_gradient, add);
+  }
+  void positions_forward(const Positions& positions, ConstValues table, const float* from, float* to) override {
+    cuda::positions_forward(*stream_, positions, table, from, to);
+  }
+  void positions_backward(const Positions& positions, const float* from, Values table_gradient, bool add) override {
+    cuda::positions_backward(*stream_, positions, from, table_gradient, add);
+  }
+  void attention_forward(const AttentionForward& a) override { cuda::attention_forward(*stream_, a); }
+  void attention_backward(const AttentionBackward& a) override { cuda::attention_backward(*stream_, a); }
+
+  void loss_forward(const LossForward& a) override {
+    // The sum goes straight to the host's memory, for whoever asks once it is there.
+    tiled_loss_forward(CudaLogitLoops{*stream_, products_, reinterpret_cast<double*>(sum_.data())}, a);
+    stream_->record(*loss_event_);
+  }
+  void loss_backward(const LossBackward& a) override {
+    tiled_loss_backward(CudaLogitLoops{*stream_, products_, nullptr}, a);
+  }
+  double loss_sum() override {
+    wait_for_event(cuda_device(*stream_), *loss_event_);
+    double sum = 0;
+    std::memcpy(&sum, sum_.data(), sizeof sum);
+    return sum;
+  }
+
+  StagedTokens stage_tokens(const TokenBatch& batch) override {
+    const std::vector<int32_t> all = pack_batch(batch);
+    const size_t count = batch.tokens.size();
+    const std::byte* there = batches_.send(*stream_, all.data(), static_cast<int64_t>(all.size() * sizeof(int32_t)));
+    const auto* ids = reinterpret_cast<const int32_t*>(there);
+    sorted_ = {ids + 2 * count, ids + 3 * count};
+    return {ids, ids + count};
+  }
+
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
+    return gpu_attention_scratch_elements(shape);
+  }
+  int64_t product_scratch_elements(DType, DType) const override {
+    return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
+  }
+  bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
+
+ private:
+  Stream* stream_ = nullptr;
+  CudaProducts products_;
+  BatchUploader batches_, angles_;
+  cuda::TokenSortedRows sorted_;
+  std::vector<float> angle_values_;
+  const std::byte* device_angles_ = nullptr;
+  PinnedMemory sum_;
+  std::unique_ptr<Event> loss_event_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(Device& device) {
+  CudaDevice& gpu = cuda_device(device);
+  gpu.make_current();
+  return std::make_unique<CudaBackend>(gpu);
+}
+
+}  // namespace aliquot

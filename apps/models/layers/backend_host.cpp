@@ -1,0 +1,100 @@
+#include <algorithm>
+
+#include "apps/models/backend.h"
+#include "apps/models/cuda/gpu_scratch.h"
+#include "apps/models/layers/rotary_angles.h"
+#include "kernels/gemm/product.h"
+
+namespace aliquot {
+namespace {
+
+class HostBackend : public Backend {
+ public:
+  HostBackend(ThreadPool& pool, int threads) : pool_(pool), threads_(threads > 0 ? threads : pool.thread_count()) {}
+
+  void compute_on(Stream&) override {}
+
+  void layer_norm_forward(const LayerNormRows& a) override { aliquot::layer_norm_forward(pool_, a); }
+  void layer_norm_backward(const LayerNormBackwardRows& a) override { aliquot::layer_norm_backward(pool_, a); }
+  void layer_norm_backward_weights(const LayerNormWeightColumns& a) override {
+    aliquot::layer_norm_backward_weights(pool_, a);
+  }
+  void linear_forward(const Linear& linear, ConstValues x, const float* residual, Values to) override {
+    aliquot::linear_forward(pool_, linear, x, residual, to);
+  }
+  void linear_backward_input(const Linear& linear, ConstValues from, Values to, bool add) override {
+    aliquot::linear_backward_input(pool_, linear, from, to, add);
+  }
+  void linear_backward_weights(const Linear& linear, ConstValues x, ConstValues from,
+                               const LinearGradients& to) override {
+    aliquot::linear_backward_weights(pool_, linear, x, from, to);
+  }
+  void gelu_forward(Values to, ConstValues x, int64_t count) override { aliquot::gelu_forward(pool_, to, x, count); }
+  void gelu_backward(Values gradient, ConstValues x, int64_t count) override {
+    aliquot::gelu_backward(pool_, gradient, x, count);
+  }
+  void gated_forward(Values to, const GatedElements& elements) override { aliquot::gated_forward(pool_, to, elements); }
+  void gated_backward(ConstValues from, const GatedElements& elements) override {
+    aliquot::gated_backward(pool_, from, elements);
+  }
+  void rotary_angles(const ModelShape& shape, int64_t sequence, float* cosines, float* sines) override {
+    compute_rotary_angles(shape, sequence, cosines, sines);
+  }
+  void rotate(const Rotary& rotary, Values x) override { aliquot::rotate(pool_, rotary, x); }
+  void convert(Values to, ConstValues from, int64_t count) override { aliquot::convert(pool_, to, from, count); }
+  void embedding_forward(const Embedding& embedding, ConstValues table, float* to) override {
+    aliquot::embedding_forward(pool_, embedding, table, to);
+  }
+  void embedding_backward(const Embedding& embedding, const float* from, Values table_gradient, bool add) override {
+    aliquot::embedding_backward(pool_, embedding, from, table_gradient, add);
+  }
+  void positions_forward(const Positions& positions, ConstValues table, const float* from, float* to) override {
+    aliquot::positions_forward(pool_, positions, table, from, to);
+  }
+  void positions_backward(const Positions& positions, const float* from, Values table_gradient, bool add) override {
+    aliquot::positions_backward(pool_, positions, from, table_gradient, add);
+  }
+  void attention_forward(const AttentionForward& a) override { aliquot::attention_forward(pool_, a); }
+  void attention_backward(const AttentionBackward& a) override { aliquot::attention_backward(pool_, a); }
+  void loss_forward(const LossForward& a) override { loss_sum_ = aliquot::loss_forward(pool_, a); }
+  void loss_backward(const LossBackward& a) override { aliquot::loss_backward(pool_, a); }
+
+  double loss_sum() override { return loss_sum_; }
+  StagedTokens stage_tokens(const TokenBatch& batch) override { return {batch.tokens.data(), batch.targets.data()}; }
+
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType type) const override {
+    return threads_ * aliquot::attention_scratch_elements(shape, type);
+  }
+  int64_t product_scratch_elements(DType operands, DType result) const override {
+    return threads_ * aliquot::product_scratch_elements(operands, result, selected_bf16_product_method());
+  }
+  bool makes_tiles_in_fp32(DType compute) const override { return compute != DType::kFloat32; }
+
+ private:
+  ThreadPool& pool_;
+  int64_t threads_;
+  double loss_sum_ = 0;
+};
+
+class PlannedGpuBackend final : public HostBackend {
+ public:
+  using HostBackend::HostBackend;
+  int64_t attention_scratch_elements(const AttentionShape& shape, DType) const override {
+    return gpu_attention_scratch_elements(shape);
+  }
+  int64_t product_scratch_elements(DType, DType) const override {
+    return kGpuProductScratchBytes / element_bytes(DType::kFloat32);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_host_backend(ThreadPool& pool, int threads) {
+  return std::make_unique<HostBackend>(pool, threads);
+}
+
+std::unique_ptr<Backend> make_planned_gpu_backend(ThreadPool& pool) {
+  return std::make_unique<PlannedGpuBackend>(pool, 1);
+}
+
+}  // namespace aliquot

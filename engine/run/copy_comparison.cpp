@@ -1,0 +1,154 @@
+#include "engine/run/copy_comparison.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <map>
+#include <span>
+
+#include "engine/plan/sizes.h"
+#include "kernels/system/booking.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::array kKinds = {std::pair{Role::kParameters, "parameters"}, std::pair{Role::kMaster, "masters"},
+                               std::pair{Role::kOptimizer, "optimizer state"}};
+
+uint64_t mixed(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+  return hash ^ hash >> 29;
+}
+
+/// Four lanes, so that it is bound by memory. Every word changes it for certain, since each step can be undone.
+uint64_t hash_of(uint64_t seed, std::span<const std::byte> bytes) {
+  std::array<uint64_t, 4> lanes = {seed, seed + 1, seed + 2, seed + 3};
+  std::array<uint64_t, 4> words;
+  for (; bytes.size() >= sizeof words; bytes = bytes.subspan(sizeof words)) {
+    std::memcpy(words.data(), bytes.data(), sizeof words);
+    for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = mixed(lanes[i], words[i]);
+  }
+  words = {};
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  for (std::size_t i = 0; i < lanes.size(); ++i) seed = mixed(mixed(lanes[i], words[i]), seed);
+  return seed;
+}
+
+std::string ranks_text(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  return text;
+}
+
+/// Who has other bits than most.
+std::string describe_difference(const std::map<uint64_t, std::vector<int>>& ranks_by_hash) {
+  const auto by_size = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
+  const auto most = std::ranges::max_element(ranks_by_hash, by_size);
+  std::vector<int> others;
+  for (const auto& [hash, ranks] : ranks_by_hash) {
+    if (hash != most->first) others.insert(others.end(), ranks.begin(), ranks.end());
+  }
+  std::ranges::sort(others);
+  if (others.size() >= most->second.size()) {
+    const auto& [first, second] = std::minmax(others, most->second);
+    return fmt::format("those of {} and of {} differ, and which are right cannot be told", ranks_text(first),
+                       ranks_text(second));
+  }
+  return fmt::format("those of {} differ from those of {}", ranks_text(others), ranks_text(most->second));
+}
+
+}  // namespace
+
+uint64_t CopyComparison::hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const {
+  if (view_.is_host_addressable(at)) return hash_of(seed, {at, static_cast<std::size_t>(size_bytes)});
+  const int64_t most = std::max<int64_t>(1, plan_.schedule.stream_bytes);
+  const Booking booking(view_.device().ledger(), plan_.schedule.stream_bytes, Category::kStaging, "copies compared");
+  std::vector<std::byte> part(static_cast<std::size_t>(std::min(size_bytes, most)));
+  for (int64_t done = 0; done < size_bytes; done += most) {
+    const int64_t count = std::min(most, size_bytes - done);
+    view_.fetch(part.data(), at + done, count);
+    seed = hash_of(seed, {part.data(), static_cast<std::size_t>(count)});
+  }
+  return seed;
+}
+
+/// Without padding, which the model's code can reach.
+uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const {
+  const FlatLayout& layout = plan_.flats[flat].layout;
+  const int own = groups_.shard_group().rank();
+  const bool whole = plan_.schedule.zero_stage < 3;
+  const int64_t bytes = element_bytes(plan_.policy.precision.compute);
+  for (int r = whole ? 0 : own; r <= (whole ? layout.rank_count() - 1 : own); ++r) {
+    const int64_t shard = whole ? r * layout.shard_count() : 0;
+    for (const Piece& piece : layout.pieces(r))
+      seed = hash(seed, at + (shard + piece.shard_offset) * bytes, piece.count * bytes);
+  }
+  return seed;
+}
+
+/// By unit, then by kind. Of shards: what peers of other replicas hold too; else what the ranks of a replica do.
+std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
+  const int stage = plan_.schedule.zero_stage;
+  std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);
+  for (int32_t f = 0; f < static_cast<int32_t>(plan_.flats.size()); ++f) {
+    for (std::size_t k = 0; k < kKinds.size(); ++k) {
+      const Role role = kKinds[k].first;
+      const bool whole = role == Role::kParameters ? stage < 3 : stage == 0;
+      const std::byte* at = memory_.address_between_steps(role, f);
+      if (at == nullptr || (!of_shards && !whole)) continue;
+      uint64_t& of_unit = hashes[static_cast<std::size_t>(plan_.flats[f].unit) * kKinds.size() + k];
+      of_unit = role == Role::kParameters ? hash_of_parameters(of_unit, f, at)
+                                          : hash(of_unit, at, needed_bytes(plan_, role, f));
+    }
+  }
+  return hashes;
+}
+
+std::string CopyComparison::compare(Communicator& ranks, const std::vector<uint64_t>& own,
+                                    const std::vector<int>& global_ranks) const {
+  const std::string bytes(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(uint64_t));
+  const auto all = ranks.gather_objects(bytes);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    std::map<uint64_t, std::vector<int>> ranks_by_hash;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      uint64_t theirs = 0;
+      std::memcpy(&theirs, all[r].data() + i * sizeof theirs, sizeof theirs);
+      ranks_by_hash[theirs].push_back(global_ranks[r]);
+    }
+    if (ranks_by_hash.size() == 1) continue;
+    return fmt::format("of unit {} the {}: {}", plan_.model.units[i / kKinds.size()].name,
+                       kKinds[i % kKinds.size()].second, describe_difference(ranks_by_hash));
+  }
+  return {};
+}
+
+std::vector<int> CopyComparison::global_ranks_of_shard_group() const {
+  const int ranks = groups_.shard_group().rank_count();
+  std::vector<int> global_ranks;
+  for (int r = 0; r < ranks; ++r) global_ranks.push_back(groups_.replica_index() * ranks + r);
+  return global_ranks;
+}
+
+std::vector<int> CopyComparison::global_ranks_of_replicate_group() const {
+  const int ranks = groups_.shard_group().rank_count();
+  std::vector<int> global_ranks;
+  for (int r = 0; r < groups_.replicate_group().rank_count(); ++r)
+    global_ranks.push_back(r * ranks + groups_.shard_group().rank());
+  return global_ranks;
+}
+
+std::string CopyComparison::difference() const {
+  std::string own = compare(groups_.shard_group(), hashes(false), global_ranks_of_shard_group());
+  if (plan_.policy.replica_count > 1) {
+    const std::string across = compare(groups_.replicate_group(), hashes(true), global_ranks_of_replicate_group());
+    if (own.empty()) own = across;
+  }
+  for (const std::string& found : groups_.world().communicator().gather_objects(own)) {
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+}  // namespace aliquot

@@ -1,0 +1,41 @@
+#pragma once
+// What several ranks hold of the same, compared.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/run/memory/host_view.h"
+#include "engine/run/memory/offload_stores.h"
+#include "engine/run/memory/step_memory.h"
+#include "engine/run/replica_groups.h"
+
+namespace aliquot {
+
+/// Finds a rank whose copy of something has other bits than the others': of whole parameters, below stage 3; at stage 0 of
+/// masters and the optimizer's state too; and with replicas of every shard's. At stage 3 without replicas nothing is held
+/// twice. Used between steps, from the rank's own thread, with nothing under way. What it is given must outlive it.
+class CopyComparison {
+ public:
+  CopyComparison(const Plan& plan, const ReplicaGroups& groups, const StepMemory& memory, const HostView& view)
+      : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
+
+  /// Collective. What differs, the same sentence on every rank; empty: nothing does.
+  std::string difference() const;
+
+ private:
+  std::vector<uint64_t> hashes(bool of_shards) const;
+  std::string compare(Communicator& ranks, const std::vector<uint64_t>& own,
+                      const std::vector<int>& global_ranks) const;
+  uint64_t hash(uint64_t seed, const std::byte* at, int64_t size_bytes) const;
+  uint64_t hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const;
+  std::vector<int> global_ranks_of_shard_group() const;
+  std::vector<int> global_ranks_of_replicate_group() const;
+
+  const Plan& plan_;
+  const ReplicaGroups& groups_;
+  const StepMemory& memory_;
+  const HostView& view_;
+};
+
+}  // namespace aliquot

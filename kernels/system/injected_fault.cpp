@@ -1,0 +1,151 @@
+#include "kernels/system/injected_fault.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "kernels/system/error.h"
+
+namespace aliquot {
+namespace {
+
+constexpr std::array kKinds = {std::pair{"kill", FaultKind::kKill},   std::pair{"stop", FaultKind::kStop},
+                               std::pair{"throw", FaultKind::kThrow}, std::pair{"slow", FaultKind::kSlow},
+                               std::pair{"nan", FaultKind::kNan},     std::pair{"enospc", FaultKind::kFullDisk},
+                               std::pair{"flip", FaultKind::kFlip}};
+
+[[noreturn]] void throw_invalid_fault(std::string_view text, const std::string& why) {
+  throw UsageError(fmt::format("ALIQUOT_FAULT is '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, why));
+}
+
+template <typename Number>
+Number parse_number(std::string_view text, std::string_view digits, std::string_view name, Number least) {
+  Number value{};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size() || !(value >= least) ||
+      !(value < Number{1000000000}))
+    throw_invalid_fault(text, fmt::format("{} is a number from {}, not '{}'", name, least, digits));
+  return value;
+}
+
+/// "kill", or "slow:2s".
+void set_kind(InjectedFault& fault, std::string_view text, std::string_view given) {
+  const std::string_view name = given.substr(0, given.find(':'));
+  const auto found = std::ranges::find(kKinds, name, [](const auto& kind) { return std::string_view(kind.first); });
+  if (found == kKinds.end())
+    throw_invalid_fault(text, fmt::format("kind is kill, stop, throw, slow:2s, nan, enospc or flip, not '{}'", given));
+  fault.kind = found->second;
+  const bool slow = fault.kind == FaultKind::kSlow;
+  if (slow != (name.size() < given.size()) || (slow && !given.ends_with('s')))
+    throw_invalid_fault(text, "slow alone has seconds, as in kind=slow:2s");
+  if (slow) fault.seconds = parse_number<double>(text, given.substr(5, given.size() - 6), "slow", 0.0);
+}
+
+void set_field(InjectedFault& fault, std::string_view text, std::string_view field) {
+  const std::size_t equals = field.find('=');
+  const std::string_view name = field.substr(0, equals);
+  const std::string_view value = equals == std::string_view::npos ? "" : field.substr(equals + 1);
+  if (name == "rank") {
+    fault.rank = parse_number<int>(text, value, "rank", 0);
+  } else if (name == "step") {
+    fault.step = parse_number<int64_t>(text, value, "step", 1);
+  } else if (name == "op") {
+    fault.operation = value;
+  } else if (name == "unit" && !value.empty()) {
+    fault.unit = value;
+  } else if (name == "kind") {
+    set_kind(fault, text, value);
+  } else {
+    throw_invalid_fault(text, fmt::format("'{}' is none of rank, step, op, unit and kind", field));
+  }
+}
+
+InjectedFault parse(std::string_view text) {
+  InjectedFault fault;
+  std::set<std::string_view> said;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view field = text.substr(at, end - at);
+    const std::string_view name = field.substr(0, field.find('='));
+    set_field(fault, text, field);
+    if (!said.insert(name).second)
+      throw_invalid_fault(text, fmt::format("{} is said twice, and there is one fault", name));
+    at = end + 1;
+  }
+  if (!said.contains("kind")) throw_invalid_fault(text, "it has no kind");
+  return fault;
+}
+
+/// Kinds that are of data need an operation that has the data.
+void check(const InjectedFault& fault, std::string_view text, std::span<const FaultPoint> points) {
+  std::vector<std::string_view> all, with_data;
+  const auto add = [&](const FaultPoint& point) {
+    all.push_back(point.name);
+    if (point.data_kind == fault.kind) with_data.push_back(point.name);
+  };
+  std::ranges::for_each(points, add);
+  add({"save", FaultKind::kFullDisk});
+  if (std::ranges::find(all, fault.operation) == all.end())
+    throw_invalid_fault(text, fmt::format("op is one of {}, not '{}'", fmt::join(all, ", "), fault.operation));
+  const bool of_data =
+      fault.kind == FaultKind::kNan || fault.kind == FaultKind::kFullDisk || fault.kind == FaultKind::kFlip;
+  if (!of_data || std::ranges::find(with_data, fault.operation) != with_data.end()) return;
+  const auto kind = std::ranges::find(kKinds, fault.kind, [](const auto& each) { return each.second; });
+  throw_invalid_fault(text, fmt::format("{} is for op={}", kind->first, fmt::join(with_data, " and op=")));
+}
+
+struct FaultText {
+  std::string text;
+  InjectedFault fault;
+};
+
+/// The variable is read once.
+const FaultText* fault_from_environment() {
+  static const std::optional<FaultText> fault = []() -> std::optional<FaultText> {  // what throws is tried again
+    const char* text = std::getenv("ALIQUOT_FAULT");
+    if (text == nullptr || *text == '\0') return std::nullopt;
+    return FaultText{text, parse(text)};
+  }();
+  return fault ? &*fault : nullptr;
+}
+
+}  // namespace
+
+InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points) {
+  InjectedFault fault = parse(text);
+  check(fault, text, points);
+  return fault;
+}
+
+const InjectedFault* injected_fault(std::span<const FaultPoint> points) {
+  const FaultText* found = fault_from_environment();
+  if (found == nullptr) return nullptr;
+  check(found->fault, found->text, points);
+  return &found->fault;
+}
+
+const InjectedFault* injected_fault(int rank, int64_t step, std::string_view operation) {
+  const FaultText* found = fault_from_environment();
+  if (found == nullptr) return nullptr;
+  const InjectedFault& fault = found->fault;
+  return fault.rank == rank && fault.step == step && fault.operation == operation ? &fault : nullptr;
+}
+
+void inject_fault(const InjectedFault& fault, std::string_view where) {
+  if (fault.kind == FaultKind::kKill) std::raise(SIGKILL);
+  if (fault.kind == FaultKind::kStop) std::raise(SIGSTOP);
+  if (fault.kind == FaultKind::kSlow) std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds));
+  if (fault.kind == FaultKind::kThrow)
+    throw FaultError(fmt::format("ALIQUOT_FAULT asked rank {} to fail in {}", fault.rank, where));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,54 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <emmintrin.h>
+
+#include "kernels/system/non_temporal_copy.h"
+
+namespace aliquot {
+namespace {
+
+constexpr size_t kCacheLineBytes = 64, kPageBytes = 4096;
+// Pages taken in turns, a line each, keep several of the memory's banks at work.
+constexpr size_t kPagesAtOnce = 4;
+constexpr size_t kPrefetchDistanceBytes = 8 * kCacheLineBytes;
+// Less than this is cheaper by way of the caches.
+constexpr size_t kMinBytes = kPagesAtOnce * kPageBytes;
+
+void copy_cache_line(std::byte* to, const std::byte* from) {
+  const auto* source = reinterpret_cast<const __m128i*>(from);
+  auto* target = reinterpret_cast<__m128i*>(to);
+  const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
+                d = _mm_loadu_si128(source + 3);
+  _mm_stream_si128(target, a);
+  _mm_stream_si128(target + 1, b);
+  _mm_stream_si128(target + 2, c);
+  _mm_stream_si128(target + 3, d);
+}
+
+}  // namespace
+
+void non_temporal_copy(std::byte* to, const std::byte* from, size_t count) {
+  if (count < 2 * kMinBytes) {
+    if (count > 0) std::memcpy(to, from, count);
+    return;
+  }
+  const size_t head = (kCacheLineBytes - reinterpret_cast<uintptr_t>(to) % kCacheLineBytes) %
+                      kCacheLineBytes;  // streamed stores are aligned
+  std::memcpy(to, from, head);
+  size_t at = head;
+  for (; at + kPagesAtOnce * kPageBytes <= count; at += kPagesAtOnce * kPageBytes) {
+    for (size_t line = 0; line < kPageBytes; line += kCacheLineBytes) {
+      for (size_t page = 0; page < kPagesAtOnce; ++page) {
+        const size_t place = at + page * kPageBytes + line;
+        _mm_prefetch(reinterpret_cast<const char*>(from + std::min(place + kPrefetchDistanceBytes, count - 1)),
+                     _MM_HINT_T0);
+        copy_cache_line(to + place, from + place);
+      }
+    }
+  }
+  _mm_sfence();  // streamed stores pass later ones unless told
+  std::memcpy(to + at, from + at, count - at);
+}
+
+}  // namespace aliquot

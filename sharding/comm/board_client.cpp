@@ -1,0 +1,169 @@
+#include "sharding/comm/board_client.h"
+
+#include <chrono>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "kernels/device/gate.h"
+
+namespace aliquot {
+namespace {
+
+int64_t now_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+BoardClient::BoardClient(std::unique_ptr<NodeMapping> memory, const SignalsOptions& options)
+    : memory_(std::move(memory)), board_(memory_->writable, options.rank_count), options_(options) {}
+
+void BoardClient::arrive(Lane lane, uint64_t sequence, const OperationDescription& what, Label label) {
+  LaneBoard& own = board_.lane(options_.rank, lane);
+  write_shared(own.label, label.what);
+  own.step.store(label.step, std::memory_order_relaxed);
+  board_.rank(options_.rank).last_lane.store(static_cast<uint32_t>(lane), std::memory_order_relaxed);
+  own.descriptions[sequence % LaneBoard::kDescriptionDepth].store(what.packed(), std::memory_order_relaxed);
+  own.fingerprints[sequence % LaneBoard::kDescriptionDepth].store(what.fingerprint, std::memory_order_relaxed);
+  own.arrived.raise_to(sequence);
+}
+
+void BoardClient::publish(Lane lane, uint64_t progress) {
+  board_.lane(options_.rank, lane).progress.raise_to(progress);
+}
+
+void BoardClient::throw_if_aborted() const {
+  if (board_.notice().posted()) throw CommunicationError(board_.notice().why());
+}
+
+void BoardClient::throw_if_aborted_elsewhere() const {
+  std::string why;
+  if (options_.aborted_elsewhere && options_.aborted_elsewhere(&why)) throw CommunicationError(why);
+}
+
+bool AllRanksArrived::open() {
+  if (started_nanoseconds == 0) started_nanoseconds = now_nanoseconds();
+  for (; next_rank < client->board().rank_count(); ++next_rank) {
+    if (!counter(next_rank).reached(value)) {
+      check_failures_and_timeout();
+      return false;
+    }
+    check_same_operation(next_rank);
+  }
+  return true;
+}
+
+void AllRanksArrived::block() {
+  constexpr int64_t kPollNanoseconds = 20'000'000;
+  while (!open()) {
+    if (work_cancelled()) throw WorkCancelled{};
+    counter(next_rank).wait(value, kPollNanoseconds);
+  }
+}
+
+const SharedCounter& AllRanksArrived::counter(int rank) const {
+  const LaneBoard& board = client->board().lane(rank, lane);
+  return is_arrival ? board.arrived : board.progress;
+}
+
+/// `rank` has arrived: with the same operation?
+void AllRanksArrived::check_same_operation(int rank) const {
+  const SignalsOptions& options = client->options();
+  if (!is_arrival || rank == options.rank) return;
+  const LaneBoard& theirs = client->board().lane(rank, lane);
+  const uint64_t place = value % LaneBoard::kDescriptionDepth;
+  const uint64_t packed = theirs.descriptions[place].load(std::memory_order_relaxed);
+  if (packed == what.packed() && theirs.fingerprints[place].load(std::memory_order_relaxed) == what.fingerprint) return;
+  // It cannot get past this one either, so its label is that of this one.
+  const std::string why =
+      mismatch_text(lane, value, {options.global_rank(options.rank), what, label_text(label.what, label.step)},
+                    {options.global_rank(rank), OperationDescription::unpack(packed),
+                     label_text(read_shared(theirs.label), theirs.step.load(std::memory_order_relaxed))});
+  client->abort(why);
+  throw CommunicationError(why);
+}
+
+/// Somebody is missing: must this rank leave?
+void AllRanksArrived::check_failures_and_timeout() const {
+  constexpr double kSecondsBeforeSlowChecks = 0.01;  // asking there costs more than looking at the board
+  client->throw_if_aborted();
+  const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
+  if (waited_seconds > kSecondsBeforeSlowChecks) {
+    client->throw_if_aborted_elsewhere();
+    for (int r = 0; r < client->board().rank_count(); ++r) {
+      if (returned_before_arriving(r)) throw_timeout(std::round(waited_seconds * 1e3) * 1e-3);
+    }
+    check_ranks_in_bootstrap();
+  }
+  // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
+  // is missing, and speaks first.
+  constexpr double kGraceSeconds = 0.5;
+  const double limit_seconds = client->options().timeout_seconds + (is_arrival ? 0 : kGraceSeconds);
+  if (waited_seconds <= limit_seconds) return;
+  // Who waits for another node itself knows who is missing there, and says so at its own deadline.
+  if (any_rank_missing() || waited_seconds > 2 * limit_seconds) throw_timeout(client->options().timeout_seconds);
+}
+
+/// Of whom this rank may complain: not while a lane of its own is behind.
+bool AllRanksArrived::any_rank_missing() const {
+  if (!counter(client->options().rank).reached(value)) return false;
+  for (int r = 0; r < client->board().rank_count(); ++r) {
+    if (!counter(r).reached(value) && !waits_for_other_node(r)) return true;
+  }
+  return false;
+}
+
+bool AllRanksArrived::waits_for_other_node(int rank) const {
+  return is_arrival &&
+         client->board().lane(rank, lane).waiting_for_other_nodes.load(std::memory_order_relaxed) >= value;
+}
+
+/// It returned before it came to this. The counter is read last, since a rank returns after all that it came to; and first, since
+/// most ranks are there.
+bool AllRanksArrived::returned_before_arriving(int rank) const {
+  const SignalsOptions& options = client->options();
+  if (!options.has_returned || counter(rank).reached(value)) return false;
+  return options.has_returned(rank) && !counter(rank).reached(value);
+}
+
+/// A host's compute lane is the rank's own thread. Where it waits for the own thread of another rank, which waits for this rank in
+/// a bootstrap, neither ever goes on.
+void AllRanksArrived::check_ranks_in_bootstrap() const {
+  const SignalsOptions& options = client->options();
+  if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !client->on_rank_thread()) return;
+  for (int r = 0; r < client->board().rank_count(); ++r) {
+    if (counter(r).reached(value)) continue;
+    const std::string purpose = options.awaited_by(r);
+    // Read again, last: a rank that came to this meanwhile may be in the bootstrap after it.
+    if (purpose.empty() || counter(r).reached(value)) continue;
+    const std::string why = fmt::format(
+        "rank {} is in {} #{}{}, and rank {} is there to {}: all ranks are to make the same calls in the same order",
+        options.global_rank(options.rank), what.text(), value, label_text(label.what, label.step),
+        options.global_rank(r), purpose);
+    client->abort(why);
+    throw CommunicationError(why);
+  }
+}
+
+void AllRanksArrived::throw_timeout(double waited_seconds) const {
+  const Board& board = client->board();
+  const SignalsOptions& options = client->options();
+  std::string missing;
+  for (int r = 0; r < board.rank_count(); ++r) {
+    if (counter(r).reached(value)) continue;
+    missing += waits_for_other_node(r)
+                   ? fmt::format("; rank {} waits for a rank of another node", options.global_rank(r))
+                   : fmt::format("; rank {} {}, its last operation was {}", options.global_rank(r),
+                                 returned_before_arriving(r) ? "has returned without it" : "never arrived",
+                                 board.last_operation(r));
+  }
+  const std::string place = is_arrival ? fmt::format("{} #{}", what.text(), value)
+                                       : fmt::format("a wait for the {} lane of all ranks", name(lane));
+  const std::string why = fmt::format("rank {} waited {:g} s in {}{}{}", options.global_rank(options.rank),
+                                      waited_seconds, place, label_text(label.what, label.step), missing);
+  client->abort(why);
+  throw CommunicationError(why);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,247 @@
+#include "sharding/comm/bootstrap_threads.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <fmt/format.h>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/comm/gather_from_threads.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What one rank brings to a round.
+struct Contribution {
+  std::string bytes;
+  std::shared_ptr<void> object;
+  std::string purpose = {};
+};
+
+}  // namespace
+
+/// Rounds: each rank deposits what it says; the last one publishes the round and wakes the others.
+class ThreadsBootstrapStore {
+ public:
+  /// `global_ranks`: what the ranks are called. `parent`: null, or the store that this one's ranks were split from.
+  ThreadsBootstrapStore(std::vector<int> global_ranks, double timeout_seconds,
+                        std::shared_ptr<ThreadsBootstrapStore> parent)
+      : global_ranks_(std::move(global_ranks)),
+        timeout_seconds_(timeout_seconds),
+        parent_(std::move(parent)),
+        contributions_(global_ranks_.size()),
+        has_contributed_(global_ranks_.size(), false),
+        returned_(global_ranks_.size(), false) {}
+
+  int rank_count() const { return static_cast<int>(global_ranks_.size()); }
+  int global_rank(int rank) const { return global_ranks_[rank]; }
+  double timeout_seconds() const { return timeout_seconds_; }
+
+  std::vector<Contribution> all_gather(int rank, Contribution own) {
+    std::unique_lock lock(mutex_);
+    throw_if_aborted();
+    const uint64_t round = round_;
+    own.purpose = bootstrap_purpose().what;
+    contributions_[rank] = std::move(own);
+    has_contributed_[rank] = true;
+    check_same_purpose(rank);
+    if (++contribution_count_ == rank_count()) {
+      publish();
+    } else {
+      wait(lock, rank, round);
+    }
+    return read();
+  }
+
+  void abort(std::string_view why) noexcept {
+    const std::lock_guard lock(mutex_);
+    record_abort(why);
+  }
+
+  bool aborted(std::string* why) const {
+    const std::lock_guard lock(mutex_);
+    return find_abort(why);
+  }
+
+  bool returned(int rank) const {
+    const std::lock_guard lock(mutex_);
+    return has_returned(rank);
+  }
+
+  /// Of `rank`, while it waits for `missing` among others.
+  std::string purpose_of_wait(int rank, int missing) const {
+    const std::lock_guard lock(mutex_);
+    return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
+  }
+
+  void mark_returned(int rank) noexcept {
+    const std::lock_guard lock(mutex_);
+    returned_[rank] = true;
+    changed_.notify_all();
+  }
+
+ private:
+  void publish() {
+    published_ = std::exchange(contributions_, std::vector<Contribution>(global_ranks_.size()));
+    has_contributed_.assign(has_contributed_.size(), false);
+    contribution_count_ = read_count_ = 0;
+    ++round_;
+    changed_.notify_all();
+  }
+
+  // The last to read lets go of the objects, which their ranks may want to see freed.
+  std::vector<Contribution> read() {
+    return ++read_count_ == rank_count() ? std::exchange(published_, {}) : published_;
+  }
+
+  void wait(std::unique_lock<std::mutex>& lock, int rank, uint64_t round) {
+    constexpr std::chrono::milliseconds kParentPollPeriod{20};
+    const auto deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds_));
+    while (round_ == round) {
+      throw_if_aborted();
+      if (Clock::now() >= deadline) throw_timeout(rank);
+      for (int r = 0; r < rank_count(); ++r) {
+        if (!has_contributed_[r] && has_returned(r)) throw_rank_returned(rank, r);
+      }
+      changed_.wait_until(lock, parent_ == nullptr ? deadline : std::min(deadline, Clock::now() + kParentPollPeriod));
+    }
+  }
+
+  bool find_abort(std::string* why) const {
+    if (!aborted_) return parent_ != nullptr && parent_->aborted(why);
+    if (why != nullptr) *why = why_;
+    return true;
+  }
+
+  void throw_if_aborted() const {
+    std::string why;
+    if (find_abort(&why)) throw CommunicationError(why);
+  }
+
+  /// Of the world's ranks: the outermost store knows.
+  bool has_returned(int rank) const {
+    if (parent_ == nullptr) return returned_[rank];
+    const int rank_of_parent = parent_->rank_of(global_rank(rank));
+    const std::lock_guard lock(parent_->mutex_);
+    return parent_->has_returned(rank_of_parent);
+  }
+  int rank_of(int name) const {
+    return static_cast<int>(std::find(global_ranks_.begin(), global_ranks_.end(), name) - global_ranks_.begin());
+  }
+
+  /// Ranks that came for different things would take each other's words for an answer.
+  void check_same_purpose(int rank) {
+    for (int r = 0; r < rank_count(); ++r) {
+      if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
+      record_abort(fmt::format(
+          "rank {} is here to {}, and rank {} to {}: all ranks are to make the same calls in the same order",
+          global_rank(r), contributions_[r].purpose, global_rank(rank), contributions_[rank].purpose));
+      throw CommunicationError(why_);
+    }
+  }
+
+  void record_abort(std::string_view why) {
+    if (!aborted_) why_ = why;
+    aborted_ = true;
+    changed_.notify_all();
+  }
+
+  [[noreturn]] void throw_timeout(int rank) {
+    std::vector<int> missing;
+    for (int r = 0; r < rank_count(); ++r) {
+      if (!has_contributed_[r]) missing.push_back(global_rank(r));
+    }
+    record_abort(bootstrap_timeout_text(global_rank(rank), timeout_seconds_, missing));
+    throw CommunicationError(why_);
+  }
+
+  [[noreturn]] void throw_rank_returned(int rank, int missing) {
+    record_abort(fmt::format("rank {} waits {}, but rank {} has returned from its function", global_rank(rank),
+                             bootstrap_wait_text(bootstrap_purpose().what), global_rank(missing)));
+    throw CommunicationError(why_);
+  }
+
+  const std::vector<int> global_ranks_;
+  const double timeout_seconds_;
+  const std::shared_ptr<ThreadsBootstrapStore> parent_;
+  mutable std::mutex mutex_;  // before the parent's
+  std::condition_variable changed_;
+  uint64_t round_ = 0;
+  int contribution_count_ = 0, read_count_ = 0;
+  // Nobody can publish a round before all have read the one before: they must deposit first.
+  std::vector<Contribution> contributions_, published_;
+  std::vector<bool> has_contributed_;
+  std::vector<bool> returned_;
+  bool aborted_ = false;
+  std::string why_;
+};
+
+namespace {
+
+class ThreadsBootstrap final : public Bootstrap {
+ public:
+  ThreadsBootstrap(std::shared_ptr<ThreadsBootstrapStore> store, int rank) : store_(std::move(store)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int rank_count() const override { return store_->rank_count(); }
+  int global_rank(int rank) const override { return store_->global_rank(rank); }
+
+  std::vector<std::string> all_gather(std::string_view own) override {
+    std::vector<std::string> all;
+    for (Contribution& contribution : store_->all_gather(rank_, {std::string(own), nullptr}))
+      all.push_back(std::move(contribution.bytes));
+    return all;
+  }
+
+  std::vector<std::shared_ptr<void>> all_gather_objects(std::shared_ptr<void> own) override {
+    std::vector<std::shared_ptr<void>> all;
+    for (Contribution& contribution : store_->all_gather(rank_, {{}, std::move(own)}))
+      all.push_back(std::move(contribution.object));
+    return all;
+  }
+
+  std::unique_ptr<Bootstrap> split(int color, int key) override {
+    const RankGroup group = agree_on_group(*this, color, key);
+    // The group's first rank makes the store.
+    std::shared_ptr<ThreadsBootstrapStore> store;
+    if (group.rank == 0)
+      store = std::make_shared<ThreadsBootstrapStore>(group.global_ranks(*this), store_->timeout_seconds(), store_);
+    store = gather_from_threads(*this, std::move(store))[group.members.front()];
+    return make_threads_bootstrap(std::move(store), group.rank);
+  }
+
+  void abort(std::string_view why) noexcept override { store_->abort(why); }
+  bool aborted(std::string* why) const override { return store_->aborted(why); }
+  bool has_returned(int rank) const override { return store_->returned(rank); }
+  std::string awaited_by(int rank) const override { return store_->purpose_of_wait(rank, rank_); }
+
+ private:
+  std::shared_ptr<ThreadsBootstrapStore> store_;
+  int rank_;
+};
+
+}  // namespace
+
+std::shared_ptr<ThreadsBootstrapStore> make_threads_bootstrap_store(int rank_count, double timeout_seconds) {
+  std::vector<int> global_ranks(static_cast<std::size_t>(rank_count));
+  std::iota(global_ranks.begin(), global_ranks.end(), 0);
+  return std::make_shared<ThreadsBootstrapStore>(std::move(global_ranks), timeout_seconds, nullptr);
+}
+
+std::unique_ptr<Bootstrap> make_threads_bootstrap(std::shared_ptr<ThreadsBootstrapStore> store, int rank) {
+  return std::make_unique<ThreadsBootstrap>(std::move(store), rank);
+}
+
+void abort(ThreadsBootstrapStore& store, std::string_view why) noexcept { store.abort(why); }
+
+void mark_returned(ThreadsBootstrapStore& store, int rank) noexcept { store.mark_returned(rank); }
+
+}  // namespace aliquot

@@ -1,0 +1,27 @@
+#pragma once
+// The order in which ranks are added, once for numbers and once for words.
+
+#include <bit>
+#include <cstdint>
+
+namespace aliquot {
+
+/// Combines leaf(0), ..., leaf(count - 1) in the aligned binary tree over the index: aligned blocks of a power of two
+/// first, missing leaves skipped. `combine(left, right)`; count is at least 1.
+template <typename Value, typename Leaf, typename Combine>
+Value combine_in_tree(int count, Leaf leaf, Combine combine) {
+  constexpr int kMaxLevels = 31;
+  Value pending[kMaxLevels];  // one subtree a set bit of the number of leaves taken so far, the largest first
+  int pending_count = 0;
+  for (int i = 0; i < count; ++i) {
+    Value value = leaf(i);
+    for (int n = std::countr_one(static_cast<uint32_t>(i)); n > 0; --n)
+      value = combine(pending[--pending_count], value);
+    pending[pending_count++] = value;
+  }
+  Value value = pending[--pending_count];
+  while (pending_count > 0) value = combine(pending[--pending_count], value);
+  return value;
+}
+
+}  // namespace aliquot

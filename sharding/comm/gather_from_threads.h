@@ -1,0 +1,21 @@
+#pragma once
+// Objects of all ranks that are threads of one process.
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sharding/comm/bootstrap.h"
+
+namespace aliquot {
+
+/// Every rank's object, in rank order: each lives as long as any rank holds it. Collective and blocking.
+template <typename T>
+std::vector<std::shared_ptr<T>> gather_from_threads(Bootstrap& bootstrap, std::shared_ptr<T> own) {
+  std::vector<std::shared_ptr<T>> all;
+  for (auto& object : bootstrap.all_gather_objects(std::move(own)))
+    all.push_back(std::static_pointer_cast<T>(std::move(object)));
+  return all;
+}
+
+}  // namespace aliquot

@@ -1,0 +1,22 @@
+#include "sharding/comm/board.h"
+#include "sharding/comm/direct_communicator.h"
+#include "sharding/cuda/peer_memory_cuda.h"
+#include "sharding/cuda/signals_cuda.h"
+
+namespace aliquot {
+
+DirectTransport cuda_direct_transport(double timeout_seconds) {
+  DirectTransport transport;
+  transport.name = "threads, GPU memory";
+  transport.make_node_memory = make_heap_node_memory;  // for the board and the mailboxes, which lie on the host
+  transport.make_signals = [](Bootstrap& bootstrap, NodeMemory& memory, const SignalsOptions& options) {
+    return make_cuda_signals(memory.map(Board::size_bytes(options.rank_count), "signals"), bootstrap, options);
+  };
+  transport.make_peer_memory = [](Bootstrap& bootstrap, NodeMemory&, Device& device) {
+    return make_cuda_peer_memory(device, bootstrap);
+  };
+  transport.timeout_seconds = timeout_seconds;
+  return transport;
+}
+
+}  // namespace aliquot

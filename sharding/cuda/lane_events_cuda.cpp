@@ -1,0 +1,35 @@
+#include "sharding/cuda/lane_events_cuda.h"
+
+#include <stdexcept>
+
+namespace aliquot {
+
+void LaneEvents::record(CudaStream& stream, uint64_t number) {
+  unsigned long long stream_id = 0;  // unlike the handle, never given to another stream
+  check(cudaStreamGetId(stream.get(), &stream_id), "asking for a stream's number");
+  if (recorded_count_ > 0 && stream_id != last_stream_id_) {
+    stream.wait(events_[(recorded_count_ - 1) % kDepth].event->get());
+  }
+  last_stream_id_ = stream_id;
+  NumberedEvent& point = events_[recorded_count_++ % kDepth];
+  if (point.event == nullptr) point.event = std::make_unique<CudaEvent>(stream.device().ordinal());
+  // Recorded first, numbered then: who sees the number waits for this record or a later one.
+  stream.record(*point.event);
+  point.number.store(number, std::memory_order_release);
+}
+
+void LaneEvents::wait(CudaStream& stream, uint64_t number) const {
+  if (number == 0) return;
+  const NumberedEvent* earliest = nullptr;
+  uint64_t earliest_number = 0;
+  for (const NumberedEvent& point : events_) {
+    const uint64_t found = point.number.load(std::memory_order_acquire);
+    if (found < number || (earliest != nullptr && found >= earliest_number)) continue;
+    earliest = &point;
+    earliest_number = found;
+  }
+  if (earliest == nullptr) throw std::logic_error("a stream was to wait for a point that its owner has not recorded");
+  stream.wait(earliest->event->get());
+}
+
+}  // namespace aliquot

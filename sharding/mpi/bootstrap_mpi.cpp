@@ -1,0 +1,255 @@
+#include "sharding/mpi/bootstrap_mpi.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <fmt/format.h>
+#include <numeric>
+#include <sstream>
+
+#include "sharding/comm/bootstrap_purpose.h"
+#include "sharding/comm/communicator.h"
+#include "sharding/groups.h"
+
+namespace aliquot {
+namespace {
+
+constexpr int kToRootTag = 1, kFromRootTag = 2;
+
+// What a message of the first rank begins with: what all said follows, or whom it still waits for.
+constexpr char kResult = 's', kMissing = 'm';
+
+// What one rank says, with its length before it; what all say is these, one after the other, in one message.
+std::string add_length_prefix(std::string_view own) {
+  const uint64_t length = own.size();
+  std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
+  return frame.append(own);
+}
+
+std::vector<std::string> split_frames(std::string_view total, int count) {
+  std::vector<std::string> parts(static_cast<std::size_t>(count));
+  for (std::string& part : parts) {
+    uint64_t length = 0;
+    const bool has_length = total.size() >= sizeof length;
+    if (has_length) std::memcpy(&length, total.data(), sizeof length);
+    if (!has_length || total.size() - sizeof length < length)
+      throw FaultError("what the ranks told each other was cut short on its way");
+    part = total.substr(sizeof length, length);
+    total.remove_prefix(sizeof length + length);
+  }
+  return parts;
+}
+
+/// Bytes that MPI reads or writes. What is still under way when a wait is given up keeps them for ever.
+struct PendingMessage {
+  PendingMessage() = default;
+  PendingMessage(const PendingMessage&) = delete;
+  PendingMessage& operator=(const PendingMessage&) = delete;
+  ~PendingMessage() {
+    if (!requests.empty()) (void)bytes.release();
+  }
+  void send(const MpiEnvelope& to) { requests.send(to, bytes->data(), static_cast<int64_t>(bytes->size())); }
+
+  std::unique_ptr<std::string> bytes = std::make_unique<std::string>();
+  MpiRequests requests;
+};
+
+}  // namespace
+
+// One wait for others: with a deadline, leaving when somebody aborts.
+class MpiBootstrap::Wait {
+ public:
+  explicit Wait(MpiBootstrap& bootstrap)
+      : bootstrap_(bootstrap), missing_(bootstrap.rank_count_, bootstrap.rank_ == 0) {
+    missing_[0] = bootstrap.rank_ != 0;
+    // The first rank knows best who is missing, so the others let it speak first.
+    limit_seconds_ = bootstrap.timeout_seconds_ + (bootstrap.rank_ == 0 ? 0.0 : 0.5);
+    next_update_seconds_ = update_period_seconds();
+  }
+
+  void pause() {
+    backoff_.pause();
+    if (!backoff_.slow_checks_due()) return;
+    std::string why;
+    if (bootstrap_.aborted(&why)) throw CommunicationError(why);
+    if (waited_seconds() > limit_seconds_) throw_timeout();
+  }
+
+  // On the first rank. The others are told whom it waits for: it may have come long after them, and they would take it
+  // for the one that is missing.
+  void arrived(int rank) {
+    missing_[rank] = false;
+    has_update_ = true;
+  }
+  bool update_due() {
+    if (!has_update_ || waited_seconds() < next_update_seconds_) return false;
+    next_update_seconds_ = waited_seconds() + update_period_seconds();
+    has_update_ = false;
+    return true;
+  }
+  bool is_missing(int rank) const { return missing_[rank]; }
+  std::string missing_ranks_message() const {
+    std::string ranks(1, kMissing);
+    for (int r = 0; r < bootstrap_.rank_count_; ++r) {
+      if (missing_[r]) ranks += fmt::format("{} ", r);
+    }
+    return ranks;
+  }
+
+  // On the others.
+  void set_missing(const std::string& word) {
+    missing_.assign(missing_.size(), false);
+    std::istringstream ranks(word.substr(1));
+    for (int rank = 0; ranks >> rank;) missing_[rank] = true;
+  }
+
+ private:
+  double update_period_seconds() const { return std::min(0.25, bootstrap_.timeout_seconds_ / 4); }
+  double waited_seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  }
+
+  [[noreturn]] void throw_timeout() {
+    std::vector<int> missing;
+    for (int r = 0; r < bootstrap_.rank_count_; ++r) {
+      if (missing_[r]) missing.push_back(bootstrap_.global_rank(r));
+    }
+    const std::string why =
+        bootstrap_timeout_text(bootstrap_.global_rank(bootstrap_.rank_), bootstrap_.timeout_seconds_, missing);
+    bootstrap_.abort(why);
+    throw CommunicationError(why);
+  }
+
+  MpiBootstrap& bootstrap_;
+  std::vector<bool> missing_;
+  bool has_update_ = true;
+  MpiBackoff backoff_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  double limit_seconds_, next_update_seconds_;
+};
+
+MpiBootstrap::MpiBootstrap(MPI_Comm parent, double timeout_seconds)
+    : comm_(MpiComm::duplicate(parent)),
+      channels_{std::make_shared<AbortChannel>(comm_.get())},
+      timeout_seconds_(timeout_seconds),
+      rank_(comm_.rank()),
+      rank_count_(comm_.rank_count()),
+      global_ranks_(static_cast<std::size_t>(rank_count_)) {
+  std::iota(global_ranks_.begin(), global_ranks_.end(), 0);
+}
+
+MpiBootstrap::MpiBootstrap(const MpiBootstrap& parent, const MpiComm& group)
+    : MpiBootstrap(group.get(), parent.timeout_seconds_) {
+  channels_.insert(channels_.end(), parent.channels_.begin(), parent.channels_.end());
+  const auto global_ranks = all_gather(std::to_string(parent.global_rank(parent.rank_)));
+  std::transform(global_ranks.begin(), global_ranks.end(), global_ranks_.begin(),
+                 [](const std::string& name) { return std::stoi(name); });
+}
+
+bool MpiBootstrap::aborted(std::string* why) const {
+  return std::any_of(channels_.begin(), channels_.end(), [why](const auto& channel) { return channel->posted(why); });
+}
+
+std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
+  std::string why;
+  if (aborted(&why)) throw CommunicationError(why);
+  check_size_limit(own.size());
+  const std::string reply =
+      rank_ == 0 ? gather_at_root(add_length_prefix(own)) : send_to_root_and_receive(add_length_prefix(own));
+  return split_frames(std::string_view(reply).substr(1), rank_count_);
+}
+
+void MpiBootstrap::check_size_limit(std::size_t size_bytes) {
+  constexpr std::size_t kFrameBytes = 64;
+  if (size_bytes + kFrameBytes < static_cast<std::size_t>(MpiRequests::kMaxMessageBytes)) return;
+  const std::string why = fmt::format("ranks exchange {} bytes at once where 1 GiB is the most", size_bytes);
+  abort(why);
+  throw FaultError(why);
+}
+
+// The next message of that tag, if one has come: then all of it.
+bool MpiBootstrap::try_receive(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source) {
+  int found = 0, length = 0;
+  MPI_Message message = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  check_mpi(MPI_Improbe(from.rank, from.tag, from.comm, &found, &message, &status), "MPI_Improbe");
+  if (found == 0) return false;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &length), "MPI_Get_count");
+  PendingMessage incoming;
+  incoming.bytes->resize(static_cast<std::size_t>(length));
+  incoming.requests.receive(message, status.MPI_SOURCE, incoming.bytes->data(), length);
+  while (!incoming.requests.done()) wait.pause();
+  *bytes = std::move(*incoming.bytes);
+  *source = status.MPI_SOURCE;
+  return true;
+}
+
+std::string MpiBootstrap::gather_at_root(std::string own_frame) {
+  Wait wait(*this);
+  std::vector<std::string> frames(static_cast<std::size_t>(rank_count_));
+  frames[0] = std::move(own_frame);
+  std::deque<PendingMessage> updates;
+  std::string bytes;
+  for (int missing_count = rank_count_ - 1; missing_count > 0;) {
+    int source = 0;
+    if (try_receive({comm_.get(), MPI_ANY_SOURCE, kToRootTag}, wait, &bytes, &source)) {
+      frames[source] = std::move(bytes);
+      wait.arrived(source);
+      --missing_count;
+      continue;
+    }
+    wait.pause();
+    if (!wait.update_due()) continue;
+    *updates.emplace_back().bytes = wait.missing_ranks_message();
+    for (int r = 1; r < rank_count_; ++r) {
+      if (!wait.is_missing(r)) updates.back().send({comm_.get(), r, kFromRootTag});
+    }
+  }
+  PendingMessage total;
+  total.bytes->assign(1, kResult);
+  for (const std::string& part : frames) *total.bytes += part;
+  check_size_limit(total.bytes->size());
+  for (int r = 1; r < rank_count_; ++r) total.send({comm_.get(), r, kFromRootTag});
+  while (!total.requests.done()) wait.pause();
+  for (PendingMessage& word : updates) {
+    while (!word.requests.done()) wait.pause();
+  }
+  return std::move(*total.bytes);
+}
+
+std::string MpiBootstrap::send_to_root_and_receive(std::string frame) {
+  Wait wait(*this);
+  PendingMessage up;
+  *up.bytes = std::move(frame);
+  up.send({comm_.get(), 0, kToRootTag});
+  std::string reply;
+  for (int source = 0; reply.empty() || reply.front() != kResult;) {
+    if (!try_receive({comm_.get(), 0, kFromRootTag}, wait, &reply, &source)) {
+      wait.pause();
+    } else if (reply.front() == kMissing) {
+      wait.set_missing(reply);
+    }
+  }
+  while (!up.requests.done()) wait.pause();
+  return reply;
+}
+
+std::unique_ptr<Bootstrap> MpiBootstrap::split(int color, int key) { return split_mpi(color, key); }
+
+std::unique_ptr<MpiBootstrap> MpiBootstrap::split_mpi(int color, int key) {
+  // MPI's own call would wait for a missing rank for ever, and it refuses colors below 0.
+  const RankGroup group = agree_on_group(*this, color, key);
+  return make_group(MpiComm::split(comm_.get(), group.members.front(), group.rank));
+}
+
+std::unique_ptr<MpiBootstrap> MpiBootstrap::split_by_node() {
+  all_gather("split by node");
+  return make_group(MpiComm::split_by_node(comm_.get()));
+}
+
+std::unique_ptr<MpiBootstrap> MpiBootstrap::make_group(const MpiComm& group) const {
+  return std::unique_ptr<MpiBootstrap>(new MpiBootstrap(*this, group));
+}
+
+}  // namespace aliquot

@@ -1,0 +1,57 @@
+#pragma once
+// The bootstrap of ranks that MPI connects.
+
+#include <memory>
+#include <vector>
+
+#include "sharding/comm/bootstrap.h"
+#include "sharding/mpi/abort_channel_mpi.h"
+#include "sharding/mpi/handles_mpi.h"
+
+namespace aliquot {
+
+/// Goes through the group's first rank, which therefore knows who is missing and says so to all. What all ranks say
+/// together may be 1 GiB at most.
+class MpiBootstrap final : public Bootstrap {
+ public:
+  /// Collective over `parent`, which is duplicated. Blocks until all its ranks have come.
+  MpiBootstrap(MPI_Comm parent, double timeout_seconds);
+
+  int rank() const override { return rank_; }
+  int rank_count() const override { return rank_count_; }
+  int global_rank(int rank) const override { return global_ranks_[rank]; }
+  std::vector<std::string> all_gather(std::string_view own) override;
+  std::unique_ptr<Bootstrap> split(int color, int key) override;
+  void abort(std::string_view why) noexcept override { aborts().post(why); }
+  bool aborted(std::string* why) const override;
+
+  /// Ranks that can share memory, in the order they have here. Collective.
+  std::unique_ptr<MpiBootstrap> split_by_node();
+  std::unique_ptr<MpiBootstrap> split_mpi(int color, int key);
+
+  MPI_Comm comm() const { return comm_.get(); }
+  double timeout_seconds() const { return timeout_seconds_; }
+
+  /// Its own channel for aborts first, then that of the bootstrap it was split from, and so on.
+  const std::vector<std::shared_ptr<AbortChannel>>& channels() const { return channels_; }
+  AbortChannel& aborts() const { return *channels_.front(); }
+
+ private:
+  class Wait;
+  /// Of `parent`, which outlives the call alone.
+  MpiBootstrap(const MpiBootstrap& parent, const MpiComm& group);
+  std::unique_ptr<MpiBootstrap> make_group(const MpiComm& group) const;
+
+  void check_size_limit(std::size_t size_bytes);
+  bool try_receive(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source);
+  std::string gather_at_root(std::string own_frame);
+  std::string send_to_root_and_receive(std::string frame);
+
+  MpiComm comm_;
+  std::vector<std::shared_ptr<AbortChannel>> channels_;
+  double timeout_seconds_;
+  int rank_, rank_count_;
+  std::vector<int> global_ranks_;
+};
+
+}  // namespace aliquot

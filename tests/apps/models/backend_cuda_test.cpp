@@ -1,0 +1,367 @@
+// The models' layers on a GPU against those of the host.
+#include "apps/models/cuda/backend_cuda.h"
+
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <vector>
+
+#include "kernels/device/device.h"
+#include "kernels/elementwise/kernels.h"
+#include "tests/support/all_close.h"
+#include "tests/support/random_values.h"
+
+namespace aliquot::test {
+namespace {
+
+/// Both sum in fp32, in orders of their own; 16 bits are rounded where fp32 lay next to each other.
+double tolerance(DType type) {
+  if (type == DType::kFloat32) return 3e-6;
+  return type == DType::kFloat16 ? 0x1p-10 : 0x1p-7;
+}
+
+/// The same array on the host and on the GPU.
+class Array {
+ public:
+  Array(Device& device, Stream& stream, const std::vector<float>& values, DType type = DType::kFloat32)
+      : stream_(stream), kernels_(device.kernels()), type_(type), count_(static_cast<int64_t>(values.size())) {
+    host_.resize(static_cast<size_t>(count_ * element_bytes(type)) + 64);
+    const auto host_device = make_host_device(1);
+    const auto host_stream = host_device->make_stream(Lane::kCompute);
+    host_device->kernels().cast(*host_stream, host_.data(), type, values.data(), DType::kFloat32, count_);
+    buffer_ = device.allocate(static_cast<int64_t>(host_.size()), Category::kStaging, "test");
+    kernels_.copy(stream_, buffer_.data(), host_.data(), count_ * element_bytes(type));
+    stream_.synchronize();
+  }
+
+  Values host() { return {host_.data(), type_}; }
+  Values there() { return {buffer_.data(), type_}; }
+  template <class T>
+  T* host_as() {
+    return reinterpret_cast<T*>(host_.data());
+  }
+  template <class T>
+  T* there_as() {
+    return reinterpret_cast<T*>(buffer_.data());
+  }
+
+  std::vector<double> on_host() const { return widened(host_); }
+  std::vector<double> on_gpu() {
+    std::vector<std::byte> fetched(host_.size());
+    kernels_.copy(stream_, fetched.data(), buffer_.data(), count_ * element_bytes(type_));
+    stream_.synchronize();
+    return widened(fetched);
+  }
+  testing::AssertionResult alike(double within) { return close(on_gpu(), on_host(), within); }
+  testing::AssertionResult alike() { return alike(tolerance(type_)); }
+
+ private:
+  std::vector<double> widened(const std::vector<std::byte>& bytes) const {
+    std::vector<float> values(static_cast<size_t>(count_));
+    const auto host_device = make_host_device(1);
+    const auto host_stream = host_device->make_stream(Lane::kCompute);
+    host_device->kernels().cast(*host_stream, values.data(), DType::kFloat32, bytes.data(), type_, count_);
+    return {values.begin(), values.end()};
+  }
+
+  Stream& stream_;
+  const Kernels& kernels_;
+  DType type_;
+  int64_t count_;
+  std::vector<std::byte> host_;
+  Buffer buffer_;
+};
+
+class BackendOnGpu : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use: the layers were compiled, not run";
+    device_ = make_cuda_device(0);
+    stream_ = device_->make_stream(Lane::kCompute);
+    gpu_ = make_cuda_backend(*device_);
+    gpu_->compute_on(*stream_);
+    host_ = make_host_backend(pool_);
+  }
+
+  DType type() const { return GetParam(); }
+  Array random(int64_t count, DType type = DType::kFloat32, float scale = 1.0f) {
+    return {*device_, *stream_, random_.floats(count, scale), type};
+  }
+  Array zeros(int64_t count, DType type = DType::kFloat32) {
+    return {*device_, *stream_, std::vector<float>(static_cast<size_t>(count)), type};
+  }
+  TokenBatch tokens(int64_t count, int64_t entries) {
+    tokens_.clear();
+    targets_.clear();
+    for (int64_t i = 0; i < count; ++i) {
+      tokens_.push_back(static_cast<int32_t>(random_.bits() % static_cast<uint64_t>(entries)));
+      targets_.push_back(static_cast<int32_t>(random_.bits() % static_cast<uint64_t>(entries)));
+    }
+    return {tokens_, targets_};
+  }
+  /// Scratch of products on either side.
+  struct Scratch {
+    Array host, there;
+  };
+  Array product_scratch() {
+    return zeros(
+        std::max(gpu_->product_scratch_elements(type(), type()), host_->product_scratch_elements(type(), type())));
+  }
+
+  ThreadPool pool_{1};
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Backend> gpu_, host_;
+  RandomValues random_{11};
+  std::vector<int32_t> tokens_, targets_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, BackendOnGpu, testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16),
+                         [](const auto& tested) { return std::string(name(tested.param)); });
+
+TEST_P(BackendOnGpu, Norms) {
+  for (const bool centred : {true, false}) {
+    for (const int64_t width : {1, 37, 256, 1030}) {
+      SCOPED_TRACE(testing::Message() << (centred ? "layer" : "RMS") << " norm, width " << width);
+      const int64_t rows = 71;
+      Array x = random(rows * width, DType::kFloat32, 2), from = random(rows * width);
+      Array weight = random(width, type()), bias = random(width, type());
+      Array mean = zeros(rows), rstd = zeros(rows), to = zeros(rows * width, type()), dx = random(rows * width);
+      Array d_weight = random(width, type()), d_bias = random(width, type());
+      const auto forward = [&](Backend& loops, auto at, auto values) {
+        loops.layer_norm_forward({at(x), values(weight), centred ? ConstValues(values(bias)) : ConstValues(),
+                                  centred ? at(mean) : nullptr, at(rstd), values(to), rows, width, 1e-3f});
+        for (const bool add : {false, true}) {
+          loops.layer_norm_backward_weights({.x = at(x),
+                                             .mean = centred ? at(mean) : nullptr,
+                                             .rstd = at(rstd),
+                                             .from = at(from),
+                                             .weight = values(d_weight),
+                                             .bias = centred ? values(d_bias) : Values(),
+                                             .rows = rows,
+                                             .width = width,
+                                             .begin = 0,
+                                             .end = width,
+                                             .add = add});
+          loops.layer_norm_backward(
+              {at(x), values(weight), centred ? at(mean) : nullptr, at(rstd), at(from), at(dx), rows, width, add});
+        }
+      };
+      forward(
+          *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+      forward(
+          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+      EXPECT_TRUE(mean.alike());
+      EXPECT_TRUE(rstd.alike(1e-5));
+      EXPECT_TRUE(to.alike());
+      // At width 1 all that is left of an input's gradient is what rounding leaves.
+      if (width > 1) {
+        EXPECT_TRUE(dx.alike(1e-5));
+      }
+      EXPECT_TRUE(d_weight.alike(std::max(1e-5, tolerance(type()))));
+      EXPECT_TRUE(d_bias.alike());
+    }
+  }
+}
+
+TEST_P(BackendOnGpu, Linear) {
+  for (const bool outputs_first : {false, true}) {
+    const int64_t rows = 33, inputs = 40, outputs = 24, stride = outputs_first ? 56 : 0;
+    SCOPED_TRACE(testing::Message() << (outputs_first ? "outputs first, in wider rows" : "inputs first"));
+    const int64_t row = stride == 0 ? outputs : stride;
+    Array x = random(rows * inputs, type()), weight = random(inputs * outputs, type(), 0.3f),
+          bias = random(outputs, type());
+    Array residual = random(rows * outputs), to = zeros(rows * row), from = random(rows * row, type());
+    Array d_x = random(rows * inputs), d_weight = random(inputs * outputs), d_bias = random(outputs);
+    Array scratch = product_scratch();
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      const Linear linear{.weight = values(weight),
+                          .bias = outputs_first ? ConstValues() : ConstValues(values(bias)),
+                          .rows = rows,
+                          .inputs = inputs,
+                          .outputs = outputs,
+                          .outputs_first = outputs_first,
+                          .scratch = at(scratch),
+                          .output_stride = stride};
+      loops.linear_forward(linear, values(x), outputs_first ? nullptr : at(residual), values(to));
+      for (const bool add : {false, true}) {
+        loops.linear_backward_input(linear, values(from), values(d_x), add);
+        loops.linear_backward_weights(linear, values(x), values(from),
+                                      {values(d_weight), outputs_first ? Values() : values(d_bias), add});
+      }
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+    EXPECT_TRUE(to.alike());
+    EXPECT_TRUE(d_x.alike());
+    EXPECT_TRUE(d_weight.alike());
+    EXPECT_TRUE(d_bias.alike());
+  }
+}
+
+/// A product may add the bias itself; which one is not remembered with its shape.
+TEST_P(BackendOnGpu, LinearWithABiasAlone) {
+  for (const int64_t outputs : {24, 64}) {
+    SCOPED_TRACE(outputs);
+    const int64_t rows = 33, inputs = 40;
+    Array x = random(rows * inputs, type()), weight = random(inputs * outputs, type(), 0.3f);
+    Array scratch = product_scratch();
+    for (int turn = 0; turn < 2; ++turn) {
+      Array bias = random(outputs, type()), to = random(rows * outputs, type());
+      const auto run = [&](Backend& loops, auto at, auto values) {
+        const Linear linear{.weight = values(weight),
+                            .bias = values(bias),
+                            .rows = rows,
+                            .inputs = inputs,
+                            .outputs = outputs,
+                            .scratch = at(scratch)};
+        loops.linear_forward(linear, values(x), nullptr, values(to));
+      };
+      run(
+          *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+      run(
+          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+      EXPECT_TRUE(to.alike()) << "turn " << turn;
+    }
+  }
+}
+
+TEST_P(BackendOnGpu, ElementsThatStandAlone) {
+  const int64_t count = 4099;
+  Array x = random(count, type(), 6), y = zeros(count, type()), g = random(count, type());
+  Array gate = random(count, type(), 6), up = random(count, type()), both = zeros(count, type());
+  Array wide = random(count), narrow = zeros(count, type());
+  const auto run = [&](Backend& loops, auto values) {
+    loops.gelu_forward(values(y), values(x), count);
+    loops.gelu_backward(values(g), values(x), count);
+    loops.gated_forward(values(both), {values(gate), values(up), count});
+    loops.gated_backward(values(both), {values(gate), values(up), count});
+    loops.convert(values(narrow), values(wide), count);
+  };
+  run(*host_, [](Array& a) { return a.host(); });
+  run(*gpu_, [](Array& a) { return a.there(); });
+  for (Array* array : {&y, &g, &both, &gate, &up}) EXPECT_TRUE(array->alike());
+  EXPECT_TRUE(narrow.alike(0));
+}
+
+TEST_P(BackendOnGpu, RotaryPositions) {
+  const ModelShape shape{.family = ModelFamily::kLlama, .width = 48, .heads = 4, .kv_heads = 2};
+  const int64_t sequence = 19, batch = 2, stride = 100, half = shape.head_width() / 2;
+  Array x = random(batch * sequence * stride, type()), cosines = zeros(sequence * half), sines = zeros(sequence * half);
+  for (const bool back : {false, true}) {
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      loops.rotary_angles(shape, sequence, at(cosines), at(sines));
+      loops.rotate(
+          {batch, sequence, shape.heads + shape.kv_heads, shape.head_width(), stride, at(cosines), at(sines), back},
+          values(x));
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+    EXPECT_TRUE(cosines.alike(0));
+    EXPECT_TRUE(sines.alike(0));
+    EXPECT_TRUE(x.alike());
+  }
+}
+
+TEST_P(BackendOnGpu, TablesOfTokensAndPositions) {
+  const int64_t batch = 3, sequence = 22, width = 37, entries = 29, context = 40, rows = batch * sequence;
+  const TokenBatch ids = tokens(rows, entries);
+  Array table = random(entries * width, type()), positions = random(context * width, type());
+  Array from = random(rows * width), looked_up = zeros(rows * width), placed = zeros(rows * width);
+  for (const bool add : {false, true}) {
+    Array d_table = random(entries * width, type()), d_positions = random(context * width, type());
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      const Embedding embedding{loops.stage_tokens(ids).tokens, rows, width, entries};
+      loops.embedding_forward(embedding, values(table), at(looked_up));
+      loops.embedding_backward(embedding, at(from), values(d_table), add);
+      const Positions where{batch, sequence, width, context};
+      loops.positions_forward(where, values(positions), at(looked_up), at(placed));
+      loops.positions_backward(where, at(from), values(d_positions), add);
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+    EXPECT_TRUE(looked_up.alike(0));
+    EXPECT_TRUE(placed.alike(0));
+    // The host rounds a table of 16 bits at each row.
+    EXPECT_TRUE(d_table.alike(4 * tolerance(type())));
+    EXPECT_TRUE(d_positions.alike(2 * tolerance(type())));
+  }
+}
+
+TEST_P(BackendOnGpu, Attention) {
+  struct Case {
+    int64_t sequence, heads, kv_heads, head_width;
+  };
+  for (const Case& c : {Case{1, 1, 1, 8}, Case{17, 2, 2, 20}, Case{64, 2, 1, 32}, Case{65, 4, 2, 64},
+                        Case{130, 3, 1, 80}, Case{97, 2, 2, 128}, Case{40, 2, 1, 136}, Case{33, 1, 1, 33}}) {
+    SCOPED_TRACE(testing::Message() << c.sequence << " tokens, " << c.heads << " heads of " << c.head_width << ", "
+                                    << c.kv_heads << " of keys");
+    const AttentionShape shape{2, c.sequence, c.heads, c.head_width, c.kv_heads};
+    const int64_t rows = shape.batch * shape.sequence;
+    Array qkv = random(rows * shape.stride(), type(), 2), to = zeros(rows * shape.width(), type());
+    Array log_sums = zeros(rows * shape.heads), from = random(rows * shape.width());
+    Array d_qkv = random(rows * shape.stride(), type());
+    Array scratch = zeros(
+        std::max(host_->attention_scratch_elements(shape, type()), gpu_->attention_scratch_elements(shape, type())));
+    const auto run = [&](Backend& loops, auto at, auto values) {
+      loops.attention_forward({shape, values(qkv), values(to), at(log_sums), at(scratch)});
+      loops.attention_backward({shape, values(qkv), values(to), at(log_sums), at(from), values(d_qkv), at(scratch)});
+    };
+    run(
+        *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+    run(
+        *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+    // In tensor cores probabilities, and the gradients of scores, are of 16 bits on their way.
+    EXPECT_TRUE(to.alike());
+    EXPECT_TRUE(log_sums.alike(1e-5));
+    EXPECT_TRUE(d_qkv.alike(type() == DType::kFloat32 ? 1e-5 : 2 * tolerance(type())));
+  }
+}
+
+TEST_P(BackendOnGpu, LossInTiles) {
+  for (const bool keep_logits : {true, false}) {
+    for (const int64_t entries : {int64_t{50}, 2 * kLossTileEntries + 7}) {
+      SCOPED_TRACE(testing::Message() << entries << " entries" << (keep_logits ? "" : ", made twice"));
+      const LossShape shape{.rows = 9, .width = 16, .entries = entries, .keep_logits = keep_logits};
+      const TokenBatch ids = tokens(shape.rows, entries);
+      const bool rounds = type() != DType::kFloat32;
+      Array hidden = random(shape.rows * shape.width, type(), 3), table = random(entries * shape.width, type());
+      Array logits = zeros(shape.logits_elements(), type()), maxima = zeros(shape.rows), log_sums = zeros(shape.rows);
+      Array scratch = zeros(2 * shape.rows), tile = zeros(shape.rows * shape.tile_entries());
+      Array tile_maxima = zeros(shape.rows * shape.tile_count()), products = product_scratch();
+      Array d_hidden = zeros(shape.rows * shape.width), d_table = random(entries * shape.width);
+      const auto run = [&](Backend& loops, auto at, auto values) {
+        const LossBuffers buffers{values(logits),
+                                  at(maxima),
+                                  at(log_sums),
+                                  at(scratch),
+                                  rounds ? at(tile) : nullptr,
+                                  rounds ? at(tile_maxima) : nullptr,
+                                  at(products)};
+        const int32_t* targets = loops.stage_tokens(ids).targets;
+        loops.loss_forward({shape, values(hidden), values(table), targets, buffers});
+        const double sum = loops.loss_sum();
+        loops.loss_backward(
+            {shape, values(hidden), values(table), targets, buffers, 0.25f, at(d_hidden), values(d_table), true});
+        return sum;
+      };
+      const double expected = run(
+          *host_, [](Array& a) { return a.host_as<float>(); }, [](Array& a) { return a.host(); });
+      const double got = run(
+          *gpu_, [](Array& a) { return a.there_as<float>(); }, [](Array& a) { return a.there(); });
+      EXPECT_NEAR(got, expected, 1e-5 * std::abs(expected));
+      EXPECT_TRUE(log_sums.alike(1e-5));
+      EXPECT_TRUE(d_hidden.alike(2 * tolerance(type())));
+      EXPECT_TRUE(d_table.alike(tolerance(type())));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aliquot::test

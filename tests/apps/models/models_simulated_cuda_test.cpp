@@ -1,0 +1,144 @@
+// The reference models, sharded over GPUs that pretend: their layers' kernels, the engine's, and what orders them.
+#include <cmath>
+#include <gtest/gtest.h>
+
+#include "apps/doctor/doctor.h"
+#include "apps/models/cuda/backend_cuda.h"
+#include "apps/models/make_model.h"
+#include "apps/train/wrap.h"
+#include "engine/engine.h"
+#include "kernels/device/host_stream.h"
+#include "tests/support/random_values.h"
+
+namespace aliquot::test {
+namespace {
+
+constexpr int kSteps = 2;
+constexpr int64_t kBatch = 1, kSequence = 20;
+
+struct Setting {
+  ModelFamily family = ModelFamily::kGpt2;
+  int ranks = 1, stage = 3, recompute = 0;
+  DType compute = DType::kFloat32;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<float> parameters;
+
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+ModelShape shape_of(ModelFamily family) {
+  return {.family = family,
+          .layers = 2,
+          .width = 32,
+          .heads = 4,
+          .kv_heads = family == ModelFamily::kLlama ? 2 : 4,
+          .hidden = 48,
+          .context = kSequence,
+          .vocabulary = 61};
+}
+
+std::unique_ptr<Backend> loops_of(Device& device, ThreadPool& pool) {
+  if (device.kind() == DeviceKind::kHost) return make_host_backend(pool);
+  return make_cuda_backend(device);
+}
+
+double train_a_micro_batch(Engine& engine, Model& model, int rank, int step) {
+  RandomValues random(static_cast<uint64_t>(100 * step + rank + 1));
+  std::vector<int32_t> tokens, targets;
+  for (int64_t i = 0; i < kBatch * kSequence; ++i) {
+    tokens.push_back(static_cast<int32_t>(random.bits() % 61));
+    targets.push_back(static_cast<int32_t>((tokens.back() * 7 + 3) % 61));
+  }
+  model.set_batch({tokens, targets});
+  model.set_loss_factor(static_cast<float>(engine.loss_scale() / static_cast<double>(tokens.size())));
+  run_micro_batch(engine, model);
+  return model.loss_sum() / static_cast<double>(tokens.size());
+}
+
+void train(World& world, const Setting& setting, Outcome& outcome) {
+  ThreadPool pool(1);
+  const auto loops = loops_of(world.device(), pool);
+  const auto model = make_model(shape_of(setting.family), {.batch = kBatch, .compute = setting.compute}, *loops);
+  EngineOptions options{.zero_stage = setting.stage, .optimizer = AdamW{.lr = 1e-2f}, .clip = 1};
+  options.precision.compute = setting.compute;
+  options.recompute = setting.recompute;
+  Engine engine(world, options);
+  wrap(engine, *model, false);
+  engine.materialize(initial_values(*model, 5));
+  loops->compute_on(engine.compute_stream());
+  for (int step = 0; step < kSteps; ++step) {
+    const double loss = train_a_micro_batch(engine, *model, world.rank(), step);
+    EXPECT_FALSE(engine.step().skipped);
+    if (world.rank() == 0) outcome.losses.push_back(loss);
+  }
+  for (const ModelUnit& unit : model->units()) {
+    for (const ModelTensor& tensor : unit.tensors) {
+      const std::vector<float> values = engine.read(unit.name + "." + tensor.name);
+      if (world.rank() == 0) outcome.parameters.insert(outcome.parameters.end(), values.begin(), values.end());
+    }
+  }
+}
+
+Outcome outcome_of(const Setting& setting, DeviceChoice device) {
+  Outcome outcome;
+  World::threads(setting.ranks, [&](World& world) { train(world, setting, outcome); },
+                 {.device = device, .threads_per_rank = 1, .timeout_seconds = 60});
+  return outcome;
+}
+
+/// In fp32 both sum the same numbers in orders of their own; in bf16 roundings that fall apart grow from step to step.
+void expect_like_host(const Outcome& got, const Setting& setting) {
+  const Outcome host = outcome_of(setting, DeviceChoice::kHost);
+  const double within = setting.compute == DType::kFloat32 ? 2e-5 : 2e-2;
+  ASSERT_EQ(got.losses.size(), host.losses.size());
+  for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], host.losses[i], within * host.losses[i]);
+  EXPECT_LT(host.losses.back(), host.losses.front());
+}
+
+/// What these take is nothing to go by; that all is taken, on GPUs, is.
+TEST(RankRates, OfGpusAreMeasured) {
+  for (const int ranks : {1, 2}) {
+    World::threads(ranks,
+                   [&](World& world) {
+                     const CostModel typical = CostModel::typical_gpu();
+                     const CostModel cost = measure_rank(
+                         world, {.elements = 8192, .rows = 16, .columns = 32, .depth = 16, .repeats = 2, .rounds = 2});
+                     for (const double rate : {cost.copy_bytes_per_second / typical.copy_bytes_per_second,
+                                               cost.host_bytes_per_second / typical.host_bytes_per_second,
+                                               cost.flops_per_second / typical.flops_per_second,
+                                               typical.update_seconds_per_element / cost.update_seconds_per_element}) {
+                       EXPECT_GT(rate, 0);
+                       EXPECT_LT(rate, 1) << "as fast as a GPU";
+                     }
+                     EXPECT_EQ(cost.inside_node.bytes_per_second != typical.inside_node.bytes_per_second, ranks > 1);
+                     EXPECT_EQ(cost.cores_per_thread, 0);
+                     EXPECT_FALSE(cost.compute_issues);
+                   },
+                   {.device = DeviceChoice::kCuda, .threads_per_rank = 1, .timeout_seconds = 60});
+  }
+}
+
+class ModelsOnPretendedGpus : public testing::TestWithParam<std::tuple<ModelFamily, DType>> {};
+
+INSTANTIATE_TEST_SUITE_P(FamiliesAndTypes, ModelsOnPretendedGpus,
+                         testing::Values(std::tuple(ModelFamily::kGpt2, DType::kFloat32),
+                                         std::tuple(ModelFamily::kGpt2, DType::kBFloat16),
+                                         std::tuple(ModelFamily::kLlama, DType::kBFloat16)));
+
+TEST_P(ModelsOnPretendedGpus, LearnAsOnAHostAndAlikeAtEveryStage) {
+  Setting setting{.family = std::get<0>(GetParam()), .ranks = 2, .stage = 0, .compute = std::get<1>(GetParam())};
+  const Outcome first = outcome_of(setting, DeviceChoice::kCuda);
+  expect_like_host(first, setting);
+  for (const int stage : {2, 3}) {
+    setting.stage = stage;
+    EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "stage " << stage;
+  }
+  setting.recompute = 2;
+  EXPECT_TRUE(outcome_of(setting, DeviceChoice::kCuda) == first) << "blocks recomputed";
+}
+
+}  // namespace
+}  // namespace aliquot::test

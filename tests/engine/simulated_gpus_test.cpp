@@ -1,0 +1,260 @@
+// The engine on GPUs that pretend: all that is ours but the kernels, on a machine without one.
+#include <gtest/gtest.h>
+
+#include "tests/engine/blocks_model.h"
+#include "tests/engine/run/checked_pair.h"
+#include "tests/support/scoped_ranks_per_node.h"
+
+namespace aliquot {
+namespace {
+
+using namespace testing_model;
+
+WorldOptions world_options(WorldChoice kind) {
+  return {.device = DeviceChoice::kCuda, .kind = kind, .timeout_seconds = 60};
+}
+
+Settings settings_of(int stage, const Precision& precision, int accumulate) {
+  Settings settings;
+  settings.options = {.zero_stage = stage, .precision = precision, .accumulate = accumulate, .clip = 0.5};
+  settings.steps = 3;
+  return settings;
+}
+
+const Precision kPrecisions[] = {
+    {},
+    {.compute = DType::kBFloat16},
+    {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
+    {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
+    {.compute = DType::kFloat16, .reduce = DType::kBFloat16},
+};
+
+TEST(PretendedGpus, GiveTheBitsOfAPlainLoop) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const Precision& precision : kPrecisions) {
+      for (const int accumulate : {1, 2}) {
+        for (const int stage : {0, 1, 2, 3}) {
+          const Settings settings = settings_of(stage, precision, accumulate);
+          const Outcome plain = train_without_engine(ranks, settings);
+          World::threads(
+              ranks,
+              [&](World& world) {
+                EXPECT_EQ(world.device().kind(), DeviceKind::kCuda);
+                EXPECT_TRUE(train(world, settings) == plain)
+                    << ranks << " ranks, stage " << stage << ", " << precision.describe();
+              },
+              world_options(WorldChoice::kThreads));
+        }
+      }
+    }
+  }
+}
+
+TEST(PretendedGpus, UpdateInBackwardAndReproducibleToo) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool in_backward : {false, true}) {
+      Settings settings = settings_of(stage, {}, in_backward ? 1 : 4);
+      settings.options.clip = 0;
+      settings.options.update_in_backward = in_backward;
+      settings.options.reproducible = !in_backward;
+      const Outcome plain = train_without_engine(2, settings);
+      World::threads(
+          2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          world_options(WorldChoice::kThreads));
+    }
+  }
+}
+
+TEST(PretendedGpus, OffloadToTheirHost) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const Precision& precision : kPrecisions) {
+      Settings settings = settings_of(stage, precision, 2);
+      const Outcome plain = train_without_engine(2, settings);
+      settings.options.offload_state = Offload::kHost;
+      if (stage == 3) settings.options.offload_parameters = Offload::kHost;
+      World::threads(
+          2,
+          [&](World& world) {
+            EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage << ", " << precision.describe();
+            const BytesByCategory peak = world.device().ledger().peak();
+            EXPECT_EQ(peak[static_cast<std::size_t>(Category::kOptimizer)], 0);
+          },
+          world_options(WorldChoice::kThreads));
+    }
+  }
+}
+
+/// Matrices go to their owners and back by kernels that read peers, and by NCCL's sends.
+TEST(PretendedGpus, MuonGivesTheBitsOfAPlainLoop) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const int stage : {0, 1, 3}) {
+      Settings settings = settings_of(stage, {}, 1);
+      settings.options.optimizer = Muon{.lr = 6e-4f};
+      settings.options.reproducible = true;
+      if (ranks == 4) settings.options.offload_state = Offload::kHost;
+      const Outcome plain = train_without_engine(ranks, settings);
+      for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+        World::threads(
+            ranks,
+            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+            world_options(kind));
+      }
+    }
+  }
+}
+
+/// By kernels that read peers, and by NCCL's sends: what is added is added in the tree by both.
+TEST(PretendedGpus, EightBitsGiveTheBitsOfAPlainLoop) {
+  for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
+    const test::ScopedRanksPerNode said(on_each);
+    for (const Precision& precision : {kPrecisions[0], kPrecisions[1]}) {
+      Settings settings = settings_of(3, precision, 2);
+      settings.options.quantize_weights = settings.options.quantize_gradients = true;
+      settings.nodes = nodes;
+      const Outcome plain = train_without_engine(nodes * on_each, settings);
+      for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
+        World::threads(
+            nodes * on_each,
+            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << nodes << "x" << on_each; },
+            world_options(kind));
+      }
+    }
+  }
+}
+
+TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);
+    World::threads(
+        3, [&](World& world) { expect_planned_memory(world, settings); }, world_options(WorldChoice::kThreads));
+  }
+}
+
+TEST(PretendedGpus, TheCheckingModeChangesNoBit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Settings settings = settings_of(stage, kPrecisions[1], 2);
+    const Outcome plain = train_without_engine(2, settings);
+    settings.options.check = true;
+    World::threads(
+        2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+TEST(PretendedGpus, TheCheckingModeFindsGradientsWrittenTooFar) {
+  for (const int stage : {0, 2, 3}) {
+    World::threads(
+        1,
+        [&](World& world) {
+          Pair pair(world, {.zero_stage = stage, .check = true});
+          pair.forward();
+          {
+            const Scope live = pair.engine.units()[1].backward();
+            pair.engine.compute_stream().synchronize();
+            pair.gradient[1][kCount] = 1;
+          }
+          EXPECT_EQ(
+              usage_error_message([&] { const Scope live = pair.engine.units()[0].backward(); }),
+              "backward b wrote beyond the gradient of b.w: to its element 64, but it is declared with elements 0 "
+              "to 63 (found by EngineOptions::check)");
+        },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+/// Sums of NCCL come in an order of its own: every stage gives the bits of stage 0, and losses are those of the plain loop.
+TEST(PretendedGpus, StagesAgreeOverNccl) {
+  for (const int ranks : {1, 2, 4}) {
+    Outcome stage0;
+    for (const int stage : {0, 1, 2, 3}) {
+      const Settings settings = settings_of(stage, {}, 1);
+      const Outcome plain = train_without_engine(ranks, settings);
+      World::threads(
+          ranks,
+          [&](World& world) {
+            const Outcome outcome = train(world, settings);
+            for (std::size_t i = 0; i < plain.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-4 * plain.losses[i]);
+            if (world.rank() != 0) return;
+            if (stage == 0) stage0 = outcome;
+            EXPECT_TRUE(outcome == stage0) << ranks << " ranks, stage " << stage;
+          },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
+TEST(PretendedGpus, ReplicasGiveTheBitsOfPlainSharding) {
+  for (const int stage : {1, 2, 3}) {
+    for (const Precision& precision : kPrecisions) {
+      Settings settings = settings_of(stage, precision, 1);
+      const Outcome plain = train_without_engine(4, settings);
+      settings.options.replicas = 2;
+      World::threads(
+          4, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          world_options(WorldChoice::kThreads));
+      World::threads(
+          4,
+          [&](World& world) {  // NCCL adds in an order of its own
+            const Outcome outcome = train(world, settings);
+            for (std::size_t i = 0; i < plain.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-2 * plain.losses[i]);
+          },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
+/// A view of peers' memory is for hosts.
+/// Whatever order NCCL adds in by itself, here it is the tree's.
+TEST(PretendedGpus, ReproducibleOverNcclGivesTheBitsOfAPlainTree) {
+  for (const int ranks : {2, 4}) {
+    for (const int stage : {1, 3}) {
+      Settings settings = settings_of(stage, {}, 2);
+      settings.options.reproducible = true;
+      const Outcome plain = train_without_engine(ranks, settings);
+      World::threads(
+          ranks,
+          [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+          world_options(WorldChoice::kNccl));
+    }
+  }
+}
+
+double norm_of_a_step(World& world, int recompute) {
+  EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+  trainee.micro_batch(0.5 + world.rank());
+  const double norm = trainee.engine.step().gradient_norm;
+  EXPECT_EQ(world.device().ledger().peak(), account(trainee.engine.plan().schedule).peak);
+  return norm;
+}
+
+TEST(PretendedGpus, HoldActivationsAndRecompute) {
+  double on_hosts = 0;
+  World::threads(
+      2,
+      [&](World& world) {
+        const double norm = norm_of_a_step(world, 0);
+        if (world.rank() == 0) on_hosts = norm;
+      },
+      kHosts);
+  for (const int recompute : {0, 2, 4}) {
+    World::threads(
+        2, [&](World& world) { EXPECT_EQ(norm_of_a_step(world, recompute), on_hosts) << recompute; },
+        world_options(WorldChoice::kThreads));
+  }
+}
+
+TEST(PretendedGpus, RefuseViews) {
+  World::threads(
+      2,
+      [](World& world) {
+        Engine engine(world, {.zero_stage = 3, .gather = GatherMode::kView});
+        SmallModel model;
+        EXPECT_THROW(declare(engine, model), UsageError);
+      },
+      world_options(WorldChoice::kThreads));
+}
+
+}  // namespace
+}  // namespace aliquot

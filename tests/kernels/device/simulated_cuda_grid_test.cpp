@@ -1,0 +1,100 @@
+// The simulated GPU that kernels are tested on: that it runs what CUDA would, and finds what is wrong.
+#include "tests/support/simulated/simulated_cuda_grid.h"
+
+#include <gtest/gtest.h>
+#include <numeric>
+#include <vector>
+
+namespace aliquot::simulated {
+namespace {
+
+TEST(PretendedGrid, RunsEachThreadOfEachBlockOnce) {
+  std::vector<int> runs(3 * 70, 0);
+  run_grid({"count", 3, 70}, [&] {
+    ASSERT_EQ(gridDim.x, 3u);
+    ASSERT_EQ(blockDim.x, 70u);
+    ++runs[blockIdx.x * blockDim.x + threadIdx.x];
+  });
+  EXPECT_EQ(runs, std::vector<int>(3 * 70, 1));
+}
+
+// Each thread reads what its neighbour wrote, and then writes where another may still have to read.
+int rotations_right(bool waits) {
+  constexpr unsigned kThreads = 96;
+  std::vector<int> to(kThreads);
+  int right = 0;
+  for (int launch = 0; launch < 8; ++launch) {
+    run_grid({"rotate", 1, kThreads, kThreads * sizeof(int)}, [&] {
+      int* place = static_cast<int*>(shared_memory());
+      place[threadIdx.x] = static_cast<int>(threadIdx.x);
+      __syncthreads();
+      const int next = place[(threadIdx.x + 1) % kThreads];
+      if (waits) __syncthreads();
+      place[threadIdx.x] = next;
+      __syncthreads();
+      to[threadIdx.x] = place[(threadIdx.x + 1) % kThreads];
+    });
+    std::vector<int> expected(kThreads);
+    for (unsigned t = 0; t < kThreads; ++t) expected[t] = static_cast<int>((t + 2) % kThreads);
+    right += to == expected;
+  }
+  return right;
+}
+
+TEST(PretendedGrid, BarriersHoldAndAMissingOneShows) {
+  EXPECT_EQ(rotations_right(true), 8);
+  EXPECT_EQ(rotations_right(false), 0);
+}
+
+TEST(PretendedGrid, WarpsExchange) {
+  std::vector<int> down(64), across(64), third(64);
+  std::vector<unsigned> most(64);
+  run_grid({"exchange", 1, 64}, [&] {
+    const int own = static_cast<int>(threadIdx.x);
+    down[threadIdx.x] = __shfl_down_sync(0xffffffffu, own, 16);
+    across[threadIdx.x] = __shfl_xor_sync(0xffffffffu, own, 1);
+    third[threadIdx.x] = __shfl_sync(0xffffffffu, own, 3);
+    most[threadIdx.x] = __reduce_max_sync(0xffffffffu, threadIdx.x);
+  });
+  for (int t = 0; t < 64; ++t) {
+    const int lane = t % 32, warp = t - lane;
+    EXPECT_EQ(down[static_cast<std::size_t>(t)], lane + 16 < 32 ? t + 16 : t);
+    EXPECT_EQ(across[static_cast<std::size_t>(t)], t ^ 1);
+    EXPECT_EQ(third[static_cast<std::size_t>(t)], warp + 3);
+    EXPECT_EQ(most[static_cast<std::size_t>(t)], static_cast<unsigned>(warp + 31));
+  }
+}
+
+TEST(PretendedGrid, ThreadsThatHaveEndedAreNotWaitedFor) {
+  int sum = 0;
+  run_grid({"leave", 1, 64}, [&] {
+    if (threadIdx.x >= 40) return;
+    __syncthreads();
+    ++sum;
+  });
+  EXPECT_EQ(sum, 40);
+}
+
+TEST(PretendedGridDeathTest, LanesThatPartBeforeAShuffleAreNamed) {
+  EXPECT_DEATH(run_grid({"part", 1, 32},
+                        [] {
+                          if (threadIdx.x < 16)
+                            __shfl_xor_sync(0xffffffffu, 1, 1);
+                          else
+                            __syncthreads();
+                        }),
+               "kernel part, block 0 of 1: 32 of 32 threads live, 16 at the block's barrier");
+}
+
+TEST(PretendedGrid, SharedMemoryThatNobodyWroteIsNoNumber) {
+  float seen = 0;
+  run_grid({"read", 2, 1, sizeof(float)}, [&] {
+    auto* place = static_cast<float*>(shared_memory());
+    seen = *place;
+    *place = 1.0f;
+  });
+  EXPECT_NE(seen, seen);
+}
+
+}  // namespace
+}  // namespace aliquot::simulated

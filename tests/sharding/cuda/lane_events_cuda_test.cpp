@@ -1,0 +1,93 @@
+#include "sharding/cuda/lane_events_cuda.h"
+
+#include <atomic>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <stdexcept>
+#include <thread>
+
+namespace aliquot {
+namespace {
+
+class LaneEventsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) GTEST_SKIP() << "there is no GPU here";
+    device_ = std::make_unique<CudaDevice>(0);
+  }
+  std::unique_ptr<CudaStream> stream(Lane lane) { return std::make_unique<CudaStream>(lane, *device_, 0); }
+
+ private:
+  std::unique_ptr<CudaDevice> device_;
+};
+
+void hold(CudaStream& stream, const std::atomic<bool>& go) {
+  stream.run([&go] {
+    while (!go.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+}
+
+TEST_F(LaneEventsTest, NothingIsWaitedForAtZero) {
+  LaneEvents points;
+  const auto waiter = stream(Lane::kCompute);
+  points.wait(*waiter, 0);
+  waiter->synchronize();
+}
+
+TEST_F(LaneEventsTest, APointThatWasNotRecordedIsABug) {
+  LaneEvents points;
+  const auto waiter = stream(Lane::kCompute);
+  EXPECT_THROW(points.wait(*waiter, 1), std::logic_error);
+}
+
+TEST_F(LaneEventsTest, AnEarlierPointDoesNotWaitForALaterOne) {
+  LaneEvents points;
+  std::atomic<bool> go{false};
+  const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
+  points.record(*owner, 1);
+  hold(*owner, go);
+  points.record(*owner, 2);
+  points.wait(*waiter, 1);
+  waiter->synchronize();  // would not return if it waited for 2
+  go = true;
+  owner->synchronize();
+}
+
+TEST_F(LaneEventsTest, APointRecordedOverIsAnsweredByALaterOne) {
+  LaneEvents points;
+  std::atomic<bool> go{false};
+  const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
+  int written = 0;
+  std::atomic<int> seen{-1};
+  hold(*owner, go);
+  owner->run([&] { written = 1; });
+  for (uint64_t i = 1; i <= 3 * LaneEvents::kDepth; ++i) points.record(*owner, i);
+  points.wait(*waiter, 1);
+  waiter->run([&] { seen = written; });
+  go = true;
+  waiter->synchronize();
+  EXPECT_EQ(seen, 1);
+  owner->synchronize();
+}
+
+TEST_F(LaneEventsTest, ALaneMayChangeItsStream) {
+  LaneEvents points;
+  std::atomic<bool> go{false};
+  const auto first = stream(Lane::kGather), second = stream(Lane::kGather), waiter = stream(Lane::kCompute);
+  int written = 0;
+  std::atomic<int> seen{-1};
+  hold(*first, go);
+  first->run([&] { written = 1; });
+  points.record(*first, 1);
+  points.record(*second, 2);
+  points.wait(*waiter, 2);
+  waiter->run([&] { seen = written; });
+  go = true;
+  waiter->synchronize();
+  EXPECT_EQ(seen, 1);
+  first->synchronize();
+  second->synchronize();
+}
+
+}  // namespace
+}  // namespace aliquot

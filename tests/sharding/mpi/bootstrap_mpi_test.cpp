@@ -1,0 +1,226 @@
+// Setting up among processes: small strings, and memory that a node's ranks share.
+#include "sharding/mpi/bootstrap_mpi.h"
+
+#include <csetjmp>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "sharding/comm/communicator.h"
+#include "sharding/mpi/node_memory_mpi.h"
+
+namespace aliquot {
+namespace {
+
+// As Open MPI itself has it; 0 where it knows no TCP.
+std::size_t tcp_eager_limit() {
+  int provided = 0, index = 0, count = 0;
+  std::size_t limit = 0;
+  MPI_T_cvar_handle handle = nullptr;
+  if (MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return 0;
+  if (MPI_T_cvar_get_index("btl_tcp_eager_limit", &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    MPI_T_cvar_read(handle, &limit);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  return limit;
+}
+
+// The other side's answers would wait for their turn on its cores; but an environment that says otherwise is obeyed.
+TEST(MpiExchangeTest, MessagesOverTcpAreSentWithoutAskingFirst) {
+  const std::size_t limit = tcp_eager_limit();
+  if (limit == 0) GTEST_SKIP() << "this MPI has no TCP of Open MPI's";
+  const char* said = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
+  EXPECT_EQ(limit, said == nullptr ? std::size_t{1} << 20 : std::stoul(said));
+  const char* flags = std::getenv("OMPI_MCA_btl_tcp_flags");
+  EXPECT_EQ(flags != nullptr && std::string_view(flags).find("put") == std::string_view::npos, said == nullptr);
+}
+
+TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'000}}) {
+    const auto length_of = [most](int rank) { return rank % 2 == 0 ? most : most / 3; };
+    const auto all =
+        bootstrap.all_gather(std::string(length_of(bootstrap.rank()), static_cast<char>('a' + bootstrap.rank())));
+    ASSERT_EQ(static_cast<int>(all.size()), bootstrap.rank_count());
+    for (int r = 0; r < bootstrap.rank_count(); ++r) {
+      EXPECT_EQ(all[r], std::string(length_of(r), static_cast<char>('a' + r)));
+    }
+  }
+}
+
+TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto group = bootstrap.split(bootstrap.rank() % 2, -bootstrap.rank());
+  const auto all = group->all_gather(std::to_string(bootstrap.rank()));
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_EQ(std::stoi(all[i - 1]), std::stoi(all[i]) + 2);
+  EXPECT_EQ(all[group->rank()], std::to_string(bootstrap.rank()));
+}
+
+TEST(MpiExchangeTest, ProcessesHoldNoObjectsOfOneAnother) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  EXPECT_THROW(bootstrap.all_gather_objects(nullptr), std::logic_error);
+}
+
+TEST(MpiExchangeTest, ColorsMayBeNegative) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto group = bootstrap.split(bootstrap.rank() % 2 == 0 ? -1 : -2, 0);
+  EXPECT_EQ(group->rank_count(), (bootstrap.rank_count() + 1 - bootstrap.rank() % 2) / 2);
+}
+
+TEST(MpiExchangeTest, GroupsKeepTheNumbersOfTheWorld) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto group = bootstrap.split(bootstrap.rank() % 2, -bootstrap.rank());
+  const auto alone = group->split(group->rank(), 0);
+  EXPECT_EQ(group->global_rank(group->rank()), bootstrap.rank());
+  EXPECT_EQ(alone->global_rank(0), bootstrap.rank());
+  EXPECT_EQ(bootstrap.split_by_node()->global_rank(0), 0);
+}
+
+using Maker = std::unique_ptr<NodeMemory> (*)(MpiBootstrap&);
+class EveryNodeMemory : public testing::TestWithParam<Maker> {};
+
+TEST_P(EveryNodeMemory, IsZeroedAlignedAndShared) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto memory = GetParam()(bootstrap);
+  ASSERT_NE(memory, nullptr);
+  for (const int64_t size_bytes : {int64_t{1}, int64_t{4096}, int64_t{3'000'001}}) {
+    const auto mapping = memory->map(size_bytes, "test");
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->writable) % 4096, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->readable) % 4096, 0u);
+    EXPECT_EQ(mapping->size_bytes, size_bytes);
+    for (int64_t i = 0; i < size_bytes; ++i) ASSERT_EQ(mapping->readable[i], std::byte{0});
+    bootstrap.all_gather("looked");
+    for (int64_t i = bootstrap.rank(); i < size_bytes; i += bootstrap.rank_count()) {
+      mapping->writable[i] = static_cast<std::byte>(1 + i % bootstrap.rank_count());
+    }
+    bootstrap.all_gather("written");
+    for (int64_t i = 0; i < size_bytes; ++i) {
+      ASSERT_EQ(mapping->readable[i], static_cast<std::byte>(1 + i % bootstrap.rank_count()));
+    }
+    bootstrap.all_gather("read");
+  }
+}
+
+TEST_P(EveryNodeMemory, MappingsGoWhenEachRankLikes) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto memory = GetParam()(bootstrap);
+  auto first = memory->map(1 << 20, "first");
+  auto second = memory->map(1 << 20, "second");
+  if (bootstrap.rank() % 2 == 0) first.reset();
+  const auto third = memory->map(1 << 20, "third");
+  if (bootstrap.rank() % 2 == 1) first.reset();
+  second->writable[bootstrap.rank()] = std::byte{7};
+  bootstrap.all_gather("written");
+  EXPECT_EQ(second->readable[bootstrap.rank_count() - 1], std::byte{7});
+  for (int i = 0; i < 50; ++i) memory->map(1 << 20, "again");
+  bootstrap.all_gather("done");
+}
+
+TEST_P(EveryNodeMemory, MoreThanThereIsIsRefusedOnAllRanks) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto memory = GetParam()(bootstrap);
+  try {
+    memory->map(int64_t{1} << 46, "a model");
+    FAIL() << "64 TiB were granted";
+  } catch (const UnavailableError& error) {
+    EXPECT_NE(std::string(error.what()).find("a model: no 70368744177664 bytes"), std::string::npos) << error.what();
+  }
+  EXPECT_NE(memory->map(1, "still works"), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, EveryNodeMemory,
+                         testing::Values([](MpiBootstrap& e) { return make_memfd_node_memory(e); },
+                                         [](MpiBootstrap& e) { return make_window_node_memory(e); }),
+                         [](const auto& test) { return test.index == 0 ? "Memfd" : "Window"; });
+
+TEST(WindowNodeMemory, WindowsOfGroupsThatAreGoneAreGivenBack) {
+  const auto window_count = [] {
+    std::ifstream maps("/proc/self/maps");
+    int count = 0;
+    for (std::string line; std::getline(maps, line);) count += line.find("osc_sm") != std::string::npos;
+    return count;
+  };
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto make = [&](int color) {
+    const auto group = bootstrap.split_mpi(color, 0);
+    const auto memory = make_window_node_memory(*group);
+    const auto mapping = memory->map(4096, "test");
+    mapping->writable[0] = std::byte{1};
+    group->all_gather("written");
+  };
+  make(0);
+  const int before = window_count();
+  for (int i = 0; i < 30; ++i) make(i % 3 == 0 ? bootstrap.rank() % 2 : 0);
+  EXPECT_LE(window_count(), before + 2);
+  bootstrap.all_gather("end");
+}
+
+sigjmp_buf before_write;
+volatile bool did_fault = false;
+
+TEST(MemfdNodeMemory, AWriteThroughTheReadableSideFaults) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto memory = make_memfd_node_memory(bootstrap);
+  const auto mapping = memory->map(4096, "test");
+  struct sigaction now {
+  }, before{};
+  now.sa_handler = [](int) {
+    did_fault = true;
+    siglongjmp(before_write, 1);
+  };
+  sigaction(SIGSEGV, &now, &before);
+  if (sigsetjmp(before_write, 1) == 0) *const_cast<volatile std::byte*>(mapping->readable) = std::byte{1};
+  sigaction(SIGSEGV, &before, nullptr);
+  EXPECT_TRUE(did_fault);
+  bootstrap.all_gather("done");
+}
+
+TEST(MemfdNodeMemory, LeavesNoNameAndNoDescriptor) {
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
+  const auto memory = make_memfd_node_memory(bootstrap);
+  const auto before = descriptors();
+  const auto mapping = memory->map(1 << 20, "test");
+  EXPECT_EQ(descriptors(), before);
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(entry.path().filename().string().find("aliquot"), std::string::npos);
+  }
+  bootstrap.all_gather("done");
+}
+
+// Last, as a bootstrap that was aborted marks its process for good.
+
+TEST(AbortedMpiExchangeTest, AMissingRankIsNamedByAll) {
+  MpiBootstrap bootstrap(MPI_COMM_WORLD, 0.3);
+  if (bootstrap.rank_count() < 3) GTEST_SKIP() << "needs three ranks";
+  if (bootstrap.rank() == 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    return;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    bootstrap.all_gather("here");
+    FAIL() << "nobody was missed";
+  } catch (const CommunicationError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "rank 0 waited 0.3 s for the other ranks to set up together; rank 2 never arrived");
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 1.0);
+  std::string why;
+  EXPECT_TRUE(bootstrap.aborted(&why));
+  EXPECT_THROW(bootstrap.all_gather("again"), CommunicationError);
+}
+
+}  // namespace
+}  // namespace aliquot

@@ -1,0 +1,75 @@
+#pragma once
+// In the stead of apps/models/cuda/tensor_core_cuda.h: what the instructions do, as PTX's manual says, lane by lane.
+
+#include <cstdint>
+
+#include "kernels/formats/element.h"
+#include "tests/support/simulated/simulated_cuda_grid.h"
+
+namespace aliquot::cuda {
+
+using Sums = float[4];
+using LeftWords = uint32_t[4];
+
+namespace simulated_words {
+
+template <class Element>
+float half_of(uint32_t word, int half) {
+  return Element::load(static_cast<uint16_t>(word >> (16 * half)));
+}
+
+struct Operands {
+  uint32_t left[4], right[2];
+};
+
+}  // namespace simulated_words
+
+template <class Element>
+void multiply_add(Sums& sums, const LeftWords& left, uint32_t right_low, uint32_t right_high) {
+  using namespace simulated_words;
+  const Operands own{{left[0], left[1], left[2], left[3]}, {right_low, right_high}};
+  const std::byte* all = simulated::exchange_in_warp(&own, sizeof own);
+  const auto of = [&](int lane) {
+    Operands other;
+    std::memcpy(&other, all + lane * simulated::kLaneBytes, sizeof other);
+    return other;
+  };
+  const int lane = simulated::own_lane();
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+    for (int k = 0; k < 16; ++k) {
+      const float a = half_of<Element>(of(row % 8 * 4 + k % 8 / 2).left[row / 8 + 2 * (k / 8)], k % 2);
+      const float b = half_of<Element>(of(column * 4 + k % 8 / 2).right[k / 8], k % 2);
+      sums[i] += a * b;
+    }
+  }
+}
+
+namespace simulated_words {
+
+inline void load(uint32_t (&words)[4], const uint16_t* row, bool transposed) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) {
+    std::fprintf(stderr, "ldmatrix of an address that is not aligned to 16 bytes\n");
+    std::abort();
+  }
+  const std::byte* all = simulated::exchange_in_warp(&row, sizeof row);
+  const int lane = simulated::own_lane();
+  for (int m = 0; m < 4; ++m) {
+    words[m] = 0;
+    for (int half = 0; half < 2; ++half) {
+      const int across = 2 * (lane % 4) + half, down = lane / 4;
+      const uint16_t* from;
+      std::memcpy(&from, all + (8 * m + (transposed ? across : down)) * simulated::kLaneBytes, sizeof from);
+      words[m] |= static_cast<uint32_t>(from[transposed ? down : across]) << (16 * half);
+    }
+  }
+}
+
+}  // namespace simulated_words
+
+inline void load_matrices(uint32_t (&words)[4], const uint16_t* row) { simulated_words::load(words, row, false); }
+inline void load_matrices_transposed(uint32_t (&words)[4], const uint16_t* row) {
+  simulated_words::load(words, row, true);
+}
+
+}  // namespace aliquot::cuda

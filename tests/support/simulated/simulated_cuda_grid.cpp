@@ -1,0 +1,183 @@
+#include "tests/support/simulated/simulated_cuda_grid.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "tests/support/simulated/simulated_fiber.h"
+
+namespace aliquot::simulated {
+namespace {
+
+/// Runs one kernel thread after the other, until one has to wait.
+struct Runner {
+  std::unique_ptr<Fiber> fiber;
+  unsigned thread = 0;
+  bool second = false;  // which slots the thread's next exchange takes
+};
+
+struct Warp {
+  // Taken in turns: a lane comes to the same ones again only when all have come to those between, and so have read these.
+  alignas(16) std::byte slots[2][kWarpLanes][kLaneBytes];
+  std::vector<Runner*> waiting;
+  unsigned live_lanes = 0;
+};
+
+/// The blocks of one grid, in turn, on the host thread that made it.
+class Grid {
+ public:
+  Grid(const GridShape& shape, const std::function<void()>& thread)
+      : shape_(shape), thread_(thread), warps_((shape.threads + kWarpLanes - 1) / kWarpLanes) {
+    gridDim = dim3(shape.blocks);
+    blockDim = dim3(shape.threads);
+  }
+
+  void run_block(unsigned block) {
+    blockIdx = dim3(block);
+    // What no thread of this block has written is no number.
+    shared_ = std::make_unique<std::byte[]>(shape_.shared_bytes);
+    std::fill_n(shared_.get(), shape_.shared_bytes, std::byte{0xff});
+    order_threads();
+    for (unsigned t = 0; t < shape_.threads; ++t) ++warps_[t / kWarpLanes].live_lanes;
+    live_threads_ = shape_.threads;
+    while (live_threads_ > 0) {
+      if (!ready_.empty()) {
+        Runner* runner = ready_.front();
+        ready_.pop_front();
+        enter(*runner);
+      } else if (next_ < order_.size()) {
+        enter(idle_runner());
+      } else if (!release_warps() && !release_block()) {
+        abort_on_deadlock();
+      }
+    }
+  }
+
+  void* shared() { return shared_.get(); }
+  Warp& own_warp() { return warps_[threadIdx.x / kWarpLanes]; }
+  std::byte (*next_slots())[kLaneBytes] {
+    current_runner_->second = !current_runner_->second;
+    return own_warp().slots[current_runner_->second ? 1 : 0];
+  }
+  void wait_in_warp() {
+    own_warp().waiting.push_back(current_runner_);
+    current_runner_->fiber->leave();
+  }
+  void wait_in_block() {
+    at_barrier_.push_back(current_runner_);
+    current_runner_->fiber->leave();
+  }
+
+ private:
+  void order_threads() {
+    static thread_local std::minstd_rand random(7);
+    order_.resize(shape_.threads);
+    std::iota(order_.begin(), order_.end(), 0u);
+    switch (random() % 3) {
+      case 0: break;
+      case 1: std::reverse(order_.begin(), order_.end()); break;
+      default: std::shuffle(order_.begin(), order_.end(), random);
+    }
+    next_ = 0;
+  }
+
+  Runner& idle_runner() {
+    if (!idle_.empty()) {
+      Runner* runner = idle_.back();
+      idle_.pop_back();
+      return *runner;
+    }
+    runners_.push_back(std::make_unique<Runner>());
+    Runner* runner = runners_.back().get();
+    runner->fiber = std::make_unique<Fiber>([this, runner] {
+      while (true) run_threads(*runner);
+    });
+    return *runner;
+  }
+
+  void run_threads(Runner& self) {
+    while (next_ < order_.size()) {
+      self.thread = order_[next_++];
+      self.second = false;
+      threadIdx = dim3(self.thread);
+      thread_();
+      --live_threads_;
+      --own_warp().live_lanes;
+    }
+    idle_.push_back(&self);
+    self.fiber->leave();
+  }
+
+  void enter(Runner& runner) {
+    current_runner_ = &runner;
+    threadIdx = dim3(runner.thread);
+    runner.fiber->enter();
+  }
+
+  /// Lanes that have ended are waited for by nobody.
+  bool release_warps() {
+    for (Warp& warp : warps_) {
+      if (warp.waiting.empty() || warp.waiting.size() != warp.live_lanes) continue;
+      ready_.insert(ready_.end(), warp.waiting.begin(), warp.waiting.end());
+      warp.waiting.clear();
+    }
+    return !ready_.empty();
+  }
+
+  bool release_block() {
+    if (at_barrier_.size() != live_threads_) return false;
+    ready_.assign(at_barrier_.begin(), at_barrier_.end());
+    at_barrier_.clear();
+    return true;
+  }
+
+  [[noreturn]] void abort_on_deadlock() {
+    std::fprintf(
+        stderr,
+        "kernel %s, block %u of %u: %u of %u threads live, %zu at the block's barrier, the others in warps whose "
+        "lanes have parted: they wait in vain\n",
+        shape_.kernel, blockIdx.x, shape_.blocks, live_threads_, shape_.threads, at_barrier_.size());
+    std::abort();
+  }
+
+  GridShape shape_;
+  const std::function<void()>& thread_;
+  std::vector<Warp> warps_;
+  std::unique_ptr<std::byte[]> shared_;
+  std::vector<unsigned> order_;
+  std::size_t next_ = 0;
+  unsigned live_threads_ = 0;
+  std::vector<std::unique_ptr<Runner>> runners_;
+  std::vector<Runner*> idle_, at_barrier_;
+  std::deque<Runner*> ready_;
+  Runner* current_runner_ = nullptr;
+};
+
+thread_local Grid* grid_at_work = nullptr;
+
+}  // namespace
+
+void run_grid(const GridShape& shape, const std::function<void()>& thread) {
+  Grid grid(shape, thread);
+  grid_at_work = &grid;
+  for (unsigned block = 0; block < shape.blocks; ++block) grid.run_block(block);
+  grid_at_work = nullptr;
+}
+
+void* shared_memory() { return grid_at_work->shared(); }
+void wait_for_block() { grid_at_work->wait_in_block(); }
+void wait_for_warp() { grid_at_work->wait_in_warp(); }
+
+const std::byte* exchange_in_warp(const void* value, std::size_t bytes) {
+  std::byte(*slots)[kLaneBytes] = grid_at_work->next_slots();
+  std::memcpy(slots[own_lane()], value, bytes);
+  wait_for_warp();
+  return slots[0];
+}
+
+}  // namespace aliquot::simulated

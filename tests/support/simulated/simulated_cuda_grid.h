@@ -1,0 +1,100 @@
+#pragma once
+// What a kernel finds on a GPU, for kernels compiled as C++: the threads of a block as fibers of one thread of the host, which
+// truly wait for one another, and start in an order of their own at each launch. So a barrier that is missing, a warp whose
+// lanes part before a shuffle, or an index that is wrong are found where there is no GPU. What is not: how warps of a GPU
+// interleave between two barriers, and what memory does there.
+
+#include <cstdint>
+#include <cstring>
+#include <cuda_runtime.h>
+#include <functional>
+
+#undef __global__
+#undef __device__
+#undef __host__
+#undef __shared__
+#undef __grid_constant__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+/// Of the kernel's thread at work.
+inline thread_local dim3 blockIdx, threadIdx, blockDim, gridDim;
+
+namespace aliquot::simulated {
+
+struct GridShape {
+  const char* kernel = "";
+  unsigned blocks = 1, threads = 1, shared_bytes = 0;
+};
+
+/// Runs `thread` once for each thread of the grid, one block after the other. A block whose threads wait in vain ends the
+/// program with a sentence.
+void run_grid(const GridShape& shape, const std::function<void()>& thread);
+
+/// The rest is for the kernel's threads.
+void* shared_memory();
+void wait_for_block();
+void wait_for_warp();
+
+/// `bytes` of every lane of the warp, as they were when all had come here; until the next exchange.
+inline constexpr int kWarpLanes = 32, kLaneBytes = 64;
+const std::byte* exchange_in_warp(const void* value, std::size_t bytes);
+
+template <class T>
+T of_lane(const T& value, int lane) {
+  static_assert(sizeof(T) <= kLaneBytes);
+  T result;
+  std::memcpy(&result, exchange_in_warp(&value, sizeof(T)) + lane * kLaneBytes, sizeof(T));
+  return result;
+}
+
+inline int own_lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
+
+}  // namespace aliquot::simulated
+
+// CUDA's own names.
+inline void __syncthreads() { aliquot::simulated::wait_for_block(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { aliquot::simulated::wait_for_warp(); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return aliquot::simulated::of_lane(value, lane % aliquot::simulated::kWarpLanes);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return aliquot::simulated::of_lane(value, aliquot::simulated::own_lane() ^ mask);
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, int distance) {
+  const int own = aliquot::simulated::own_lane(), from = own + distance;
+  return aliquot::simulated::of_lane(value, from < aliquot::simulated::kWarpLanes ? from : own);
+}
+inline uint32_t __reduce_max_sync(unsigned mask, uint32_t value) {
+  for (int apart = aliquot::simulated::kWarpLanes / 2; apart > 0; apart /= 2) {
+    const uint32_t other = __shfl_xor_sync(mask, value, apart);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+/// Blocks of one grid run one after the other; those of other streams' may not touch the same word.
+template <class T>
+T atomicMin(T* at, T value) {
+  const T before = *at;
+  if (value < before) *at = value;
+  return before;
+}
+
+template <class T>
+T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+T max(T a, T b) {
+  return a < b ? b : a;
+}

@@ -1,0 +1,118 @@
+// A jump to another stack looks like an overflow to the C library's checks.
+#undef _FORTIFY_SOURCE
+#include "tests/support/simulated/simulated_fiber.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <sys/mman.h>
+#include <utility>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace aliquot {
+namespace {
+
+// The first page of it is nobody's, so that what outgrows it is found.
+constexpr std::size_t kGuardBytes = 64 << 10, kStackBytes = 256 << 10;
+
+/// A thread's stacks that no fiber of its own needs, until it ends.
+struct SpareStacks {
+  std::vector<void*> memory;
+  ~SpareStacks() {
+    for (void* stack : memory) munmap(stack, kGuardBytes + kStackBytes);
+  }
+};
+thread_local SpareStacks spare_stacks;
+
+void* allocate_stack() {
+  if (!spare_stacks.memory.empty()) {
+    void* memory = spare_stacks.memory.back();
+    spare_stacks.memory.pop_back();
+#if defined(__SANITIZE_ADDRESS__)
+    // A fiber ends in the midst of its body, whose frames are marked still.
+    __asan_unpoison_memory_region(static_cast<std::byte*>(memory) + kGuardBytes, kStackBytes);
+#endif
+    return memory;
+  }
+  void* memory = mmap(nullptr, kGuardBytes + kStackBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED || mprotect(memory, kGuardBytes, PROT_NONE) != 0) std::abort();
+  return memory;
+}
+
+void departing([[maybe_unused]] void*& address_state, [[maybe_unused]] const void* bottom,
+               [[maybe_unused]] std::size_t size_bytes, [[maybe_unused]] void* thread_state) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&address_state, bottom, size_bytes);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  __tsan_switch_to_fiber(thread_state, 0);
+#endif
+}
+
+/// Learns the stack that was left.
+void arrived([[maybe_unused]] void* address_state, [[maybe_unused]] const void*& bottom,
+             [[maybe_unused]] std::size_t& size_bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(address_state, &bottom, &size_bytes);
+#endif
+}
+
+}  // namespace
+
+Fiber::Fiber(std::function<void()> body) : body_(std::move(body)), memory_(allocate_stack()) {
+  inside_.bottom = static_cast<std::byte*>(memory_) + kGuardBytes;
+  inside_.size_bytes = kStackBytes;
+#if defined(__SANITIZE_THREAD__)
+  inside_.thread_state = __tsan_create_fiber(0);
+  outside_.thread_state = __tsan_get_current_fiber();
+#endif
+  getcontext(&inside_.context);
+  inside_.context.uc_stack.ss_sp = const_cast<void*>(inside_.bottom);
+  inside_.context.uc_stack.ss_size = kStackBytes;
+  const auto self = reinterpret_cast<uintptr_t>(this);  // arguments are ints
+  makecontext(&inside_.context, reinterpret_cast<void (*)()>(&Fiber::begin), 2, static_cast<unsigned>(self >> 32),
+              static_cast<unsigned>(self));
+}
+
+Fiber::~Fiber() {
+#if defined(__SANITIZE_THREAD__)
+  __tsan_destroy_fiber(inside_.thread_state);
+#endif
+  spare_stacks.memory.push_back(memory_);
+}
+
+void Fiber::begin(unsigned high, unsigned low) {
+  auto* self = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);
+  arrived(nullptr, self->outside_.bottom, self->outside_.size_bytes);
+  self->body_();
+  std::abort();
+}
+
+void Fiber::enter() { switch_stacks(outside_, inside_); }
+
+void Fiber::leave() { switch_stacks(inside_, outside_); }
+
+void Fiber::switch_stacks(StackContext& from, StackContext& to) {
+  departing(from.address_state, to.bottom, to.size_bytes, to.thread_state);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  swapcontext(&from.context, &to.context);
+#else
+  // Without the system calls that save and set a signal mask, which take most of swapcontext()'s time.
+  from.has_left = true;
+  if (_setjmp(from.left) == 0) {
+    if (to.has_left) _longjmp(to.left, 1);
+    setcontext(&to.context);
+  }
+#endif
+  arrived(from.address_state, to.bottom, to.size_bytes);
+}
+
+}  // namespace aliquot

@@ -1,0 +1,311 @@
+// An NCCL that only pretends, for ranks that are threads, over simulated GPUs: collectives wait in their streams for all
+// ranks, as kernels do, sums come in a ring's order, and every call is in progress for a while.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nccl.h>
+#include <vector>
+
+#include "tests/support/simulated/simulated_cuda.h"
+
+namespace {
+
+/// Who sends to whom, and which of their messages it is.
+struct MessageKey {
+  int source, target;
+  uint64_t number;
+  auto operator<=>(const MessageKey&) const = default;
+};
+
+struct Transfer {
+  MessageKey key;
+  void* data;
+  std::size_t size_bytes;
+};
+
+struct Message {
+  const void* data = nullptr;
+  std::size_t size_bytes = 0;
+  bool taken = false;
+};
+
+/// What one rank brings to one collective.
+struct Part {
+  const void* from = nullptr;
+};
+
+/// One collective: the ranks come, look at what each brought, and leave together.
+struct CollectiveState {
+  std::vector<Part> parts;
+  int arrived_count = 0, done_count = 0;
+};
+
+struct World {
+  explicit World(int count) : rank_count(count) {}
+  const int rank_count;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int joined_count = 0;
+  bool aborted = false;
+  std::map<uint64_t, CollectiveState> collectives;
+  std::map<MessageKey, Message> messages;
+  // Splits: what each rank said, by the number of the split, and the worlds that came of it.
+  std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
+  std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
+};
+
+std::mutex worlds_mutex;
+std::map<uint64_t, std::shared_ptr<World>> worlds;
+uint64_t world_count = 0;
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<World> world;
+  int rank;
+  uint64_t issued_count = 0, split_count = 0;
+  std::map<int, uint64_t> sent_count = {}, received_count = {};  // by peer
+  int polls_in_progress = 0;
+  int running = 0;  // under the world's mutex
+};
+
+namespace {
+
+struct Grouped {
+  ncclComm_t comm = nullptr;
+  cudaStream_t stream = nullptr;
+  std::vector<Transfer> sends, receives;
+};
+thread_local bool grouping = false;
+thread_local Grouped grouped;
+
+/// Work on the stream, under the world's lock.
+ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
+  comm->polls_in_progress = 3;
+  const auto world = comm->world;
+  {
+    const std::lock_guard lock(world->mutex);
+    ++comm->running;
+  }
+  aliquot::simulated::launch(stream, [=, work = std::move(work)]() mutable {
+    std::unique_lock lock(world->mutex);
+    work(lock);
+    --comm->running;
+    world->changed.notify_all();
+  });
+  return ncclInProgress;
+}
+
+/// Enqueues a collective: `finish(collective)` runs when all ranks have come, and all leave when all have finished.
+ncclResult_t enqueue_collective(ncclComm_t comm, cudaStream_t stream, Part part,
+                                std::function<void(CollectiveState&)> finish) {
+  const uint64_t number = comm->issued_count++;
+  return enqueue(comm, stream, [=, finish = std::move(finish)](std::unique_lock<std::mutex>& lock) {
+    const auto world = comm->world;
+    CollectiveState& collective = world->collectives[number];
+    collective.parts.resize(static_cast<std::size_t>(world->rank_count));
+    collective.parts[static_cast<std::size_t>(comm->rank)] = part;
+    ++collective.arrived_count;
+    world->changed.notify_all();
+    world->changed.wait(lock, [&] { return world->aborted || collective.arrived_count == world->rank_count; });
+    if (collective.arrived_count == world->rank_count) {
+      lock.unlock();
+      finish(collective);
+      lock.lock();
+      ++collective.done_count;
+      world->changed.notify_all();
+      world->changed.wait(lock, [&] { return world->aborted || collective.done_count == world->rank_count; });
+    }
+  });
+}
+
+std::shared_ptr<World> world_of(const ncclUniqueId& id, int rank_count) {
+  uint64_t number = 0;
+  std::memcpy(&number, id.internal, sizeof(number));
+  const std::lock_guard lock(worlds_mutex);
+  auto& world = worlds[number];
+  if (world == nullptr) world = std::make_shared<World>(rank_count);
+  return world;
+}
+
+ncclComm_t join(std::shared_ptr<World> world, int rank) {
+  auto* comm = new ncclComm{std::move(world), rank};
+  const std::lock_guard lock(comm->world->mutex);
+  ++comm->world->joined_count;
+  return comm;
+}
+
+}  // namespace
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+const char* ncclGetErrorString(ncclResult_t) { return "what a simulated NCCL says"; }
+const char* ncclGetLastError(ncclComm_t) { return ""; }
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(worlds_mutex);
+  std::memset(id, 0, sizeof(*id));
+  const uint64_t number = ++world_count;
+  std::memcpy(id->internal, &number, sizeof(number));
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int rank_count, ncclUniqueId id, int rank, ncclConfig_t*) {
+  *comm = join(world_of(id, rank_count), rank);
+  return ncclInProgress;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  const std::lock_guard lock(comm->world->mutex);
+  const bool formed = comm->world->joined_count >= comm->world->rank_count;
+  *state = formed && --comm->polls_in_progress <= 0 ? ncclSuccess : ncclInProgress;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+  World& parent = *comm->world;
+  const uint64_t number = comm->split_count++;
+  std::unique_lock lock(parent.mutex);
+  auto& words = parent.split_requests[number];
+  words[comm->rank] = {color, key};
+  parent.changed.notify_all();
+  parent.changed.wait(lock, [&] { return static_cast<int>(words.size()) == parent.rank_count; });
+  int rank = 0, rank_count = 0;
+  for (const auto& [other, word] : words) {
+    if (word.first != color) continue;
+    ++rank_count;
+    if (word.second < key || (word.second == key && other < comm->rank)) ++rank;
+  }
+  auto& world = parent.split_worlds[{number, color}];
+  if (world == nullptr) world = std::make_shared<World>(rank_count);
+  *made = join(world, rank);
+  return ncclSuccess;
+}
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  comm->polls_in_progress = 3;
+  return ncclInProgress;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  {
+    // The last collective's work may still be on its way out.
+    std::unique_lock lock(comm->world->mutex);
+    comm->world->changed.wait(lock, [comm] { return comm->running == 0; });
+  }
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(comm->world->mutex);
+    comm->world->aborted = true;
+    comm->world->changed.notify_all();
+  }
+  return ncclCommDestroy(comm);
+}
+
+ncclResult_t ncclMemAlloc(void** data, std::size_t size_bytes) {
+  return cudaMalloc(data, (size_bytes + 4095) / 4096 * 4096) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t, ncclWindow_t* window, int) {
+  comm->polls_in_progress = 3;
+  // Some machines have no windows: every other world of this test.
+  *window = comm->world->rank_count % 2 == 0 ? static_cast<ncclWindow_t>(data) : nullptr;
+  return ncclInProgress;
+}
+ncclResult_t ncclCommWindowDeregister(ncclComm_t, ncclWindow_t) { return ncclSuccess; }
+ncclResult_t ncclCommRegister(ncclComm_t, void* data, std::size_t, void** handle) {
+  *handle = data;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDeregister(ncclComm_t, void*) { return ncclSuccess; }
+
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream) {
+  const std::size_t size_bytes = type == ncclFloat64 ? count * 8 : count;
+  Part part;
+  part.from = from;
+  return enqueue_collective(comm, stream, part, [=](CollectiveState& collective) {
+    for (std::size_t r = 0; r < collective.parts.size(); ++r) {
+      void* place = static_cast<char*>(to) + r * size_bytes;
+      if (place != collective.parts[r].from) std::memcpy(place, collective.parts[r].from, size_bytes);
+    }
+  });
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
+  Part part;
+  part.from = from;
+  return enqueue_collective(comm, stream, part, [=](CollectiveState& collective) {
+    if (comm->rank != root) std::memcpy(to, collective.parts[static_cast<std::size_t>(root)].from, count);
+  });
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t, ncclRedOp_t,
+                               ncclComm_t comm, cudaStream_t stream) {
+  Part part;
+  part.from = from;
+  return enqueue_collective(comm, stream, part, [=](CollectiveState& collective) {
+    const std::size_t ranks = collective.parts.size(), own = static_cast<std::size_t>(comm->rank);
+    for (std::size_t i = 0; i < count; ++i) {
+      float sum = 0;
+      for (std::size_t step = 1; step <= ranks; ++step) {
+        sum += static_cast<const float*>(collective.parts[(own + step) % ranks].from)[own * count + i];
+      }
+      static_cast<float*>(to)[i] = sum;
+    }
+  });
+}
+
+ncclResult_t ncclGroupStart() {
+  grouping = true;
+  grouped = {};
+  return ncclSuccess;
+}
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (!grouping) return ncclInvalidUsage;
+  grouped.comm = comm;
+  grouped.stream = stream;
+  const MessageKey key{comm->rank, peer, comm->sent_count[peer]++};
+  grouped.sends.push_back({key, const_cast<void*>(data), count});
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (!grouping) return ncclInvalidUsage;
+  grouped.comm = comm;
+  grouped.stream = stream;
+  const MessageKey key{peer, comm->rank, comm->received_count[peer]++};
+  grouped.receives.push_back({key, data, count});
+  return ncclSuccess;
+}
+/// Each waits for its own partner alone: a rank that sends and receives nothing need not be there.
+ncclResult_t ncclGroupEnd() {
+  grouping = false;
+  ncclComm_t comm = grouped.comm;
+  if (comm == nullptr) return ncclSuccess;
+  return enqueue(comm, grouped.stream, [comm, group = grouped](std::unique_lock<std::mutex>& lock) {
+    World& world = *comm->world;
+    for (const Transfer& send : group.sends) world.messages[send.key] = {send.data, send.size_bytes};
+    world.changed.notify_all();
+    for (const Transfer& receive : group.receives) {
+      const auto has_come = [&] { return world.messages.contains(receive.key); };
+      world.changed.wait(lock, [&] { return world.aborted || has_come(); });
+      if (!has_come()) return;
+      Message& message = world.messages[receive.key];
+      if (message.size_bytes != receive.size_bytes) std::abort();
+      std::memcpy(receive.data, message.data, receive.size_bytes);
+      message.taken = true;
+      world.changed.notify_all();
+    }
+    for (const Transfer& send : group.sends) {
+      world.changed.wait(lock, [&] { return world.aborted || world.messages[send.key].taken; });
+      world.messages.erase(send.key);
+    }
+  });
+}
