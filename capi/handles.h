@@ -24,7 +24,7 @@ struct aliquot_engine {
   aliquot_engine(aliquot::World& world, const aliquot::EngineOptions& options) : engine(world, options) {}
 
   aliquot::Engine engine;
-  std::optional<aliquot::Scope> live;  // destroyed before the engine
+  std::optional<aliquot::Scope> open_scope;  // destroyed before the engine
   aliquot::StepReport report;
 
   /// Throws UsageError for a number that no unit has.

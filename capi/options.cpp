@@ -26,16 +26,17 @@ EngineOptions Options::engine_options() const {
 
 }  // namespace aliquot::capi
 
-using aliquot::capi::given;
-using aliquot::capi::guarded;
+using aliquot::capi::catch_as_status;
+using aliquot::capi::require_not_null;
 
 int aliquot_options_create(aliquot_options** options) {
-  return guarded([&] { given(options, "where the options go") = new aliquot_options; });
+  return catch_as_status([&] { require_not_null(options, "where the options go") = new aliquot_options; });
 }
 
 int aliquot_options_set(aliquot_options* options, const char* name, const char* value) {
-  return guarded([&] {
-    given(options, "options").options.set(&given(name, "an option's name"), &given(value, "an option's value"));
+  return catch_as_status([&] {
+    require_not_null(options, "options")
+        .options.set(&require_not_null(name, "an option's name"), &require_not_null(value, "an option's value"));
   });
 }
 

@@ -6,19 +6,19 @@
 #include "capi/status.h"
 
 using aliquot::UsageError;
-using aliquot::capi::given;
-using aliquot::capi::guarded;
+using aliquot::capi::catch_as_status;
+using aliquot::capi::require_not_null;
 
 namespace {
 
 /// As the engine has it, which takes lists that are written out.
-aliquot::Scope open(aliquot_engine& of, int use, int unit_count, const int* units) {
+aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* units) {
   std::vector<aliquot::UnitId> ids;
-  for (int i = 0; i < unit_count; ++i) ids.push_back(of.unit((&given(units, "the units"))[i]).index());
+  for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "the units"))[i]).index());
   switch (use) {
-    case ALIQUOT_FORWARD: return of.engine.forward(ids);
-    case ALIQUOT_BACKWARD: return of.engine.backward(ids);
-    case ALIQUOT_EVALUATE: return of.engine.evaluate(ids);
+    case ALIQUOT_FORWARD: return handle.engine.forward(ids);
+    case ALIQUOT_BACKWARD: return handle.engine.backward(ids);
+    case ALIQUOT_EVALUATE: return handle.engine.evaluate(ids);
     default: throw UsageError(fmt::format("there is no use {}", use));
   }
 }
@@ -27,14 +27,14 @@ aliquot::Scope open(aliquot_engine& of, int use, int unit_count, const int* unit
 
 int aliquot_micro_batch(aliquot_engine* engine) {
   // The pass ends by itself: in C no exception leaves it.
-  return guarded([&] { given(engine, "the engine").engine.micro_batch(); });
+  return catch_as_status([&] { require_not_null(engine, "the engine").engine.micro_batch(); });
 }
 
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
-    aliquot::Scope scope = open(of, use, unit_count, units);  // throws where one is open already
-    of.live.emplace(std::move(scope));
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
+    aliquot::Scope scope = open(handle, use, unit_count, units);  // throws where one is open already
+    handle.open_scope.emplace(std::move(scope));
   });
 }
 
@@ -43,67 +43,72 @@ int aliquot_backward(aliquot_engine* engine, int unit) { return aliquot_open(eng
 int aliquot_evaluate(aliquot_engine* engine, int unit) { return aliquot_open(engine, ALIQUOT_EVALUATE, 1, &unit); }
 
 int aliquot_close(aliquot_engine* engine) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
-    if (!of.live) throw UsageError("no unit is open, so none can be closed");
-    of.live.reset();
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
+    if (!handle.open_scope) throw UsageError("no unit is open, so none can be closed");
+    handle.open_scope.reset();
   });
 }
 
 int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
-    if (!of.live) throw UsageError("no unit is open, so nothing of it has a place");
-    given(memory, "where the places go") = aliquot::capi::use_memory(of.live->memory());
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
+    if (!handle.open_scope) throw UsageError("no unit is open, so nothing of it has a place");
+    require_not_null(memory, "where the places go") = aliquot::capi::use_memory(handle.open_scope->memory());
   });
 }
 
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
     std::vector<aliquot::UnitId> ids;
-    for (int i = 0; i < unit_count; ++i) ids.push_back(of.unit((&given(units, "the units"))[i]).index());
-    of.engine.skip(ids);
+    for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "the units"))[i]).index());
+    handle.engine.skip(ids);
   });
 }
 
 int aliquot_abandon(aliquot_engine* engine) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
-    of.live.reset();
-    of.engine.abandon();
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
+    handle.open_scope.reset();
+    handle.engine.abandon();
   });
 }
 
 int aliquot_step(aliquot_engine* engine, aliquot_step_report* report) {
-  return guarded([&] {
-    aliquot_engine& of = given(engine, "the engine");
-    of.report = of.engine.step();
+  return catch_as_status([&] {
+    aliquot_engine& handle = require_not_null(engine, "the engine");
+    handle.report = handle.engine.step();
     if (report == nullptr) return;
-    *report = {of.report.step,
-               of.report.gradient_norm,
-               of.report.learning_rate,
-               of.report.loss_scale,
-               of.report.skipped ? 1 : 0,
-               of.report.abandoned_by,
-               of.report.first_not_finite.c_str()};
+    *report = {handle.report.step,
+               handle.report.gradient_norm,
+               handle.report.learning_rate,
+               handle.report.loss_scale,
+               handle.report.skipped ? 1 : 0,
+               handle.report.abandoned_by,
+               handle.report.first_not_finite.c_str()};
   });
 }
 
 int aliquot_set_learning_rate(aliquot_engine* engine, double rate) {
-  return guarded([&] { given(engine, "the engine").engine.set_learning_rate(rate); });
+  return catch_as_status([&] { require_not_null(engine, "the engine").engine.set_learning_rate(rate); });
 }
 
 int aliquot_loss_scale(aliquot_engine* engine, double* scale) {
-  return guarded([&] { given(scale, "where the scale goes") = given(engine, "the engine").engine.loss_scale(); });
+  return catch_as_status([&] {
+    require_not_null(scale, "where the scale goes") = require_not_null(engine, "the engine").engine.loss_scale();
+  });
 }
 
 int aliquot_step_count(aliquot_engine* engine, int64_t* steps) {
-  return guarded([&] { given(steps, "where the count goes") = given(engine, "the engine").engine.step_count(); });
+  return catch_as_status([&] {
+    require_not_null(steps, "where the count goes") = require_not_null(engine, "the engine").engine.step_count();
+  });
 }
 
 int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int trainable) {
-  return guarded([&] {
-    given(engine, "the engine").engine.set_trainable(&given(prefix, "the names' beginning"), trainable != 0);
+  return catch_as_status([&] {
+    require_not_null(engine, "the engine")
+        .engine.set_trainable(&require_not_null(prefix, "the names' beginning"), trainable != 0);
   });
 }

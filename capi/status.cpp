@@ -11,58 +11,59 @@ namespace aliquot::capi {
 namespace {
 
 /// Ready before anything fails, so that telling of missing memory takes none.
-struct Last {
-  Last() { sentence.reserve(1024); }
-  std::string sentence;
+struct LastError {
+  LastError() { text.reserve(1024); }
+  std::string text;
   int status = ALIQUOT_DONE;
 };
 
-Last& last() {
-  thread_local Last of_thread;
-  return of_thread;
+LastError& last_error() {
+  thread_local LastError error;
+  return error;
 }
 
-int keep(int status, const char* sentence) noexcept {
+int store_error(int status, const char* text) noexcept {
   try {
-    last().sentence = sentence;
+    last_error().text = text;
   } catch (...) {
-    last().sentence.clear();
+    last_error().text.clear();
   }
-  return last().status = status;
+  return last_error().status = status;
 }
 
 }  // namespace
 
-int caught() noexcept {
+int store_current_exception() noexcept {
   try {
     throw;
   } catch (const Error& error) {
-    return keep(static_cast<int>(error.exit_code()), error.what());
+    return store_error(static_cast<int>(error.exit_code()), error.what());
   } catch (const std::bad_alloc&) {
-    return keep(ALIQUOT_UNAVAILABLE, "the system gives no more memory");
+    return store_error(ALIQUOT_UNAVAILABLE, "the system gives no more memory");
   } catch (const std::exception& error) {
-    return keep(ALIQUOT_FAULT, error.what());
+    return store_error(ALIQUOT_FAULT, error.what());
   } catch (...) {
-    return keep(ALIQUOT_FAULT, "an exception of no known kind was thrown");
+    return store_error(ALIQUOT_FAULT, "an exception of no known kind was thrown");
   }
 }
 
-const std::string& message() { return last().sentence; }
+const std::string& last_message() { return last_error().text; }
 
-void require_done(int status, const std::string& who) {
+void check_callback_status(int status, const std::string& callback_name) {
   if (status == ALIQUOT_DONE) return;
-  const bool ours = status == last().status && !last().sentence.empty();
-  throw Error(static_cast<ExitCode>(status), ours ? last().sentence : fmt::format("{} returned {}", who, status));
+  const bool ours = status == last_error().status && !last_error().text.empty();
+  throw Error(static_cast<ExitCode>(status),
+              ours ? last_error().text : fmt::format("{} returned {}", callback_name, status));
 }
 
 }  // namespace aliquot::capi
 
-const char* aliquot_message(void) { return aliquot::capi::message().c_str(); }
+const char* aliquot_message(void) { return aliquot::capi::last_message().c_str(); }
 
 const char* aliquot_version(void) { return ALIQUOT_VERSION; }
 
 int aliquot_log_to_standard_error(void) {
-  return aliquot::capi::guarded([] { aliquot::set_log_sink(aliquot::log_to_standard_error); });
+  return aliquot::capi::catch_as_status([] { aliquot::set_log_sink(aliquot::log_to_standard_error); });
 }
 
-int aliquot_install_fault_names(void) { return aliquot::capi::guarded(aliquot::install_fault_names); }
+int aliquot_install_fault_names(void) { return aliquot::capi::catch_as_status(aliquot::install_fault_names); }

@@ -7,8 +7,8 @@
 
 using aliquot::World;
 using aliquot::WorldOptions;
-using aliquot::capi::given;
-using aliquot::capi::guarded;
+using aliquot::capi::catch_as_status;
+using aliquot::capi::require_not_null;
 
 namespace {
 
@@ -17,18 +17,18 @@ WorldOptions world_options(const aliquot_options* options) {
 }
 
 /// The user's body, as C++ has it: what it returns is thrown, so that the other ranks leave too.
-auto rank_body(aliquot_body body, void* context) {
-  return [body = &given(body, "the body of the ranks"), context](World& world) {
+auto make_rank_body(aliquot_body body, void* context) {
+  return [body = &require_not_null(body, "the body of the ranks"), context](World& world) {
     aliquot_world handle{&world, nullptr};
-    aliquot::capi::require_done(body(&handle, context), fmt::format("the body of rank {}", world.rank()));
+    aliquot::capi::check_callback_status(body(&handle, context), fmt::format("the body of rank {}", world.rank()));
   };
 }
 
 }  // namespace
 
 int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world) {
-  return guarded([&] {
-    auto& place = given(world, "where the world goes");
+  return catch_as_status([&] {
+    auto& place = require_not_null(world, "where the world goes");
     auto made = std::make_unique<World>(World::from_environment(world_options(options)));
     World* const whole = made.get();
     place = new aliquot_world{whole, std::move(made)};
@@ -36,11 +36,11 @@ int aliquot_world_from_environment(const aliquot_options* options, aliquot_world
 }
 
 int aliquot_world_threads(int rank_count, aliquot_body body, void* context, const aliquot_options* options) {
-  return guarded([&] { World::threads(rank_count, rank_body(body, context), world_options(options)); });
+  return catch_as_status([&] { World::threads(rank_count, make_rank_body(body, context), world_options(options)); });
 }
 
 int aliquot_world_run(int rank_count, aliquot_body body, void* context, const aliquot_options* options) {
-  return guarded([&] { World::run(rank_count, rank_body(body, context), world_options(options)); });
+  return catch_as_status([&] { World::run(rank_count, make_rank_body(body, context), world_options(options)); });
 }
 
 void aliquot_world_free(aliquot_world* world) {
@@ -51,8 +51,8 @@ int aliquot_rank(const aliquot_world* world) { return world->world->rank(); }
 int aliquot_rank_count(const aliquot_world* world) { return world->world->rank_count(); }
 
 int aliquot_sum(aliquot_world* world, double* values, int count) {
-  return guarded([&] {
+  return catch_as_status([&] {
     if (count < 0 || (values == nullptr && count > 0)) throw aliquot::UsageError("there are no values to sum");
-    given(world, "the world").world->sum({values, static_cast<std::size_t>(count)});
+    require_not_null(world, "the world").world->sum({values, static_cast<std::size_t>(count)});
   });
 }

@@ -11,8 +11,8 @@
 namespace aliquot {
 
 BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_bytes, Ledger* ledger)
-    : ranks_(communicator),
-      own_ranks_(communicator.split(0, communicator.rank())),
+    : communicator_(communicator),
+      background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
   // Touched now, as the snapshot is: what is booked is there, and no save pays for its pages.
@@ -20,7 +20,7 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
 }
 
 BackgroundSaver::~BackgroundSaver() {
-  if (running_.valid()) running_.wait();
+  if (pending_save_.valid()) pending_save_.wait();
 }
 
 std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::filesystem::path& directory,
@@ -29,7 +29,7 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
   std::optional<SaveReport> before = collect();
   // Once all ranks are here, all of them will have a thread that saves, whatever else fails in training: none of these
   // threads can then wait for one that never starts.
-  ranks_.gather_objects("save");
+  communicator_.gather_objects("save");
   std::exception_ptr failure;
   try {
     snapshot_.take(state);
@@ -39,9 +39,9 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
   options.staging = &staging_;
   const auto job = [this, directory, options, failure] { return write(directory, options, failure); };
   try {
-    running_ = std::async(std::launch::async, job);
+    pending_save_ = std::async(std::launch::async, job);
   } catch (const std::system_error&) {
-    running_ = std::async(std::launch::deferred, job);  // no thread to be had: it is written when it is asked for
+    pending_save_ = std::async(std::launch::deferred, job);  // no thread to be had: it is written when it is asked for
   }
   return before;
 }
@@ -49,19 +49,19 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
 SaveReport BackgroundSaver::write(const std::filesystem::path& directory, const SaveOptions& options,
                                   const std::exception_ptr& copy_failure) {
   const ScopedBootstrapPurpose purpose("save");
-  run_on_all_or_throw(*own_ranks_, [&] {
+  run_on_all_or_throw(*background_communicator_, [&] {
     if (copy_failure) std::rethrow_exception(copy_failure);
   });
-  return save(snapshot_.state(), *own_ranks_, directory, options);
+  return save(snapshot_.state(), *background_communicator_, directory, options);
 }
 
 bool BackgroundSaver::finished() const {
-  return running_.valid() && running_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
+  return pending_save_.valid() && pending_save_.wait_for(std::chrono::seconds(0)) != std::future_status::timeout;
 }
 
 std::optional<SaveReport> BackgroundSaver::collect() {
-  if (!running_.valid()) return std::nullopt;
-  return running_.get();
+  if (!pending_save_.valid()) return std::nullopt;
+  return pending_save_.get();
 }
 
 }  // namespace aliquot

@@ -32,7 +32,7 @@ class BackgroundSaver {
   std::optional<SaveReport> start(const State& state, const std::filesystem::path& directory, SaveOptions options);
 
   /// Whether a save was started and its end not yet told.
-  bool in_flight() const { return running_.valid(); }
+  bool in_flight() const { return pending_save_.valid(); }
   /// Whether this rank's part of it is over. Ranks come to that at different times: agree before acting on it.
   bool finished() const;
   /// Waits for the save in flight and tells how it ended: the report; or throws what save() throws, on every rank the
@@ -43,11 +43,11 @@ class BackgroundSaver {
   SaveReport write(const std::filesystem::path& directory, const SaveOptions& options,
                    const std::exception_ptr& copy_failure);
 
-  Communicator& ranks_;
-  std::unique_ptr<Communicator> own_ranks_;  // of the saving thread
+  Communicator& communicator_;
+  std::unique_ptr<Communicator> background_communicator_;  // of the saving thread
   Snapshot snapshot_;
   StagingRing staging_;
-  std::future<SaveReport> running_;  // last: its destructor waits
+  std::future<SaveReport> pending_save_;  // last: its destructor waits
 };
 
 }  // namespace aliquot

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <span>
 
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/file/manifest.h"
-#include "checkpoint/find.h"
 #include "checkpoint/save.h"
 #include "kernels/system/error.h"
 #include "kernels/system/format_bytes.h"
@@ -26,14 +26,15 @@ void make_directories(FileSystem& file_system, const std::filesystem::path& path
 
 }  // namespace
 
-Commit::Commit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt)
+CheckpointCommit::CheckpointCommit(FileSystem& file_system, std::filesystem::path directory, int64_t step,
+                                   const std::string& attempt)
     : file_system_(file_system),
       directory_(std::move(directory)),
       final_name_(checkpoint_name(step)),
       attempt_name_(fmt::format("{}{:08}-{}", kAttemptPrefix, step, attempt)),
-      aside_name_(kAsidePrefix + final_name_) {}
+      backup_name_(kBackupPrefix + final_name_) {}
 
-void Commit::prepare(int64_t file_bytes) {
+void CheckpointCommit::prepare(int64_t file_bytes) {
   make_directories(file_system_, directory_);
   const Directory parent = Directory::open(file_system_, directory_);
   const int64_t free_bytes = parent.free_bytes();
@@ -48,11 +49,11 @@ void Commit::prepare(int64_t file_bytes) {
   file.close();
 }
 
-File Commit::open(bool direct) const {
+File CheckpointCommit::open(bool direct) const {
   return Directory::open(file_system_, directory_).open_directory(attempt_name_).open_for_writing(kStateFile, direct);
 }
 
-std::string Commit::publish(const std::string& manifest) {
+std::string CheckpointCommit::publish(const std::string& manifest) {
   Directory parent = Directory::open(file_system_, directory_);
   {
     Directory attempt = parent.open_directory(attempt_name_);
@@ -62,13 +63,13 @@ std::string Commit::publish(const std::string& manifest) {
     file.close();
     attempt.sync();
   }
-  return show(parent);
+  return make_visible(parent);
 }
 
-std::string Commit::show(const Directory& parent) const {
+std::string CheckpointCommit::make_visible(const Directory& parent) const {
   const bool replaces = parent.exists(final_name_);
   if (replaces) {
-    parent.exchange(attempt_name_, final_name_, aside_name_);
+    parent.exchange(attempt_name_, final_name_, backup_name_);
   } else {
     parent.rename(attempt_name_, final_name_);
   }
@@ -78,20 +79,20 @@ std::string Commit::show(const Directory& parent) const {
     // The new name may not outlive a power cut, so it must not be announced, nor stand where the old one did.
     if (!replaces) {
       parent.rename(final_name_, attempt_name_);
-    } else if (parent.exists(aside_name_)) {
+    } else if (parent.exists(backup_name_)) {
       parent.rename(final_name_, attempt_name_);
-      parent.rename(aside_name_, final_name_);
+      parent.rename(backup_name_, final_name_);
     } else {
-      parent.exchange(attempt_name_, final_name_, aside_name_);
+      parent.exchange(attempt_name_, final_name_, backup_name_);
     }
     throw;
   }
-  if (!replaces || (parent.remove(attempt_name_) && parent.remove(aside_name_))) return {};
+  if (!replaces || (parent.remove(attempt_name_) && parent.remove(backup_name_))) return {};
   return fmt::format("the checkpoint that {} replaced is still in {}, under a name that begins with a dot", final_name_,
                      directory_.string());
 }
 
-void Commit::abandon() noexcept {
+void CheckpointCommit::abandon() noexcept {
   try {
     Directory::open(file_system_, directory_).remove(attempt_name_);
   } catch (...) {  // it stays, under a name that nothing takes for a checkpoint

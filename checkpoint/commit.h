@@ -10,9 +10,9 @@
 namespace aliquot {
 
 /// Rank 0 prepares, publishes and abandons; every rank opens. Throws FaultError.
-class Commit {
+class CheckpointCommit {
  public:
-  Commit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt);
+  CheckpointCommit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt);
 
   /// Makes the directories and the file, and reserves its space.
   void prepare(int64_t file_bytes);
@@ -25,11 +25,11 @@ class Commit {
   void abandon() noexcept;
 
  private:
-  std::string show(const Directory& parent) const;
+  std::string make_visible(const Directory& parent) const;
 
   FileSystem& file_system_;
   std::filesystem::path directory_;
-  std::string final_name_, attempt_name_, aside_name_;
+  std::string final_name_, attempt_name_, backup_name_;
 };
 
 }  // namespace aliquot

@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kChunkBytes = kStagingChunkBytes;
 
 /// Adds up what differs in one tensor, chunk by chunk.
-class Comparing {
+class TensorComparer {
  public:
-  Comparing(const TensorEntry& tensor, TensorDifference& result) : tensor_(tensor), result_(result) {}
+  TensorComparer(const TensorEntry& tensor, TensorDifference& result) : tensor_(tensor), result_(result) {}
 
   void add(std::span<const std::byte> a, std::span<const std::byte> b, int64_t first) {
     const int64_t width = element_bytes(tensor_.dtype), count = static_cast<int64_t>(a.size()) / width;
@@ -29,7 +29,7 @@ class Comparing {
       const double value_a = element_value(tensor_.dtype, at_a);
       if (std::isfinite(value_a)) squares_ += value_a * value_a;
       if (same || std::memcmp(at_a, at_b, static_cast<size_t>(width)) == 0) continue;
-      take(first + i, value_a, element_value(tensor_.dtype, at_b));
+      add_difference(first + i, value_a, element_value(tensor_.dtype, at_b));
     }
   }
 
@@ -38,15 +38,15 @@ class Comparing {
   }
 
  private:
-  void take(int64_t element, double a, double b) {
+  void add_difference(int64_t element, double a, double b) {
     ++result_.different_count;
     const double size = a == b ? 0 : std::abs(a - b);  // two infinities have no difference
     difference_squares_ += size * size;
-    const bool worse =
-        result_.worst < 0 || (std::isnan(size) && !std::isnan(result_.largest)) || size > result_.largest;
+    const bool worse = result_.worst_element < 0 || (std::isnan(size) && !std::isnan(result_.max_difference)) ||
+                       size > result_.max_difference;
     if (!worse) return;
-    result_.worst = element;
-    result_.largest = size;
+    result_.worst_element = element;
+    result_.max_difference = size;
     result_.a = a;
     result_.b = b;
   }
@@ -59,16 +59,17 @@ class Comparing {
 /// What differs in a tensor that both have alike; no elements if nothing does.
 TensorDifference compare_elements(const CheckpointReader& a, const CheckpointReader& b, const TensorEntry& in_a,
                                   const TensorEntry& in_b) {
-  TensorDifference result{.path = in_a.path, .why = {}, .element_count = in_a.size_bytes / element_bytes(in_a.dtype)};
-  Comparing comparing(in_a, result);
+  TensorDifference result{
+      .path = in_a.path, .reason = {}, .element_count = in_a.size_bytes / element_bytes(in_a.dtype)};
+  TensorComparer comparer(in_a, result);
   std::vector<std::byte> from_a(static_cast<size_t>(std::min(in_a.size_bytes, kChunkBytes))), from_b(from_a.size());
   for (int64_t done = 0; done < in_a.size_bytes; done += kChunkBytes) {
     const auto count = static_cast<size_t>(std::min(kChunkBytes, in_a.size_bytes - done));
     a.read(std::span(from_a).first(count), in_a.file_offset + done);
     b.read(std::span(from_b).first(count), in_b.file_offset + done);
-    comparing.add(std::span(from_a).first(count), std::span(from_b).first(count), done / element_bytes(in_a.dtype));
+    comparer.add(std::span(from_a).first(count), std::span(from_b).first(count), done / element_bytes(in_a.dtype));
   }
-  comparing.finish();
+  comparer.finish();
   return result;
 }
 
@@ -101,23 +102,23 @@ std::vector<std::string> compare_scalars(const Manifest& a, const Manifest& b) {
 
 }  // namespace
 
-CheckpointDifference compare(const CheckpointReader& a, const CheckpointReader& b) {
+CheckpointDifference compare_checkpoints(const CheckpointReader& a, const CheckpointReader& b) {
   CheckpointDifference result;
   result.scalars = compare_scalars(a.manifest(), b.manifest());
   const auto &left = a.manifest().tensors, &right = b.manifest().tensors;
   for (size_t i = 0, j = 0; i < left.size() || j < right.size();) {
     if (j == right.size() || (i < left.size() && left[i].path < right[j].path)) {
-      result.tensors.push_back({.path = left[i].path, .why = "only in the first"});
+      result.tensors.push_back({.path = left[i].path, .reason = "only in the first"});
       ++i;
     } else if (i == left.size() || right[j].path < left[i].path) {
-      result.tensors.push_back({.path = right[j].path, .why = "only in the second"});
+      result.tensors.push_back({.path = right[j].path, .reason = "only in the second"});
       ++j;
     } else {
       const TensorEntry &one = left[i++], &other = right[j++];
       if (one.shape != other.shape || one.dtype != other.dtype) {
-        const std::string why =
+        const std::string reason =
             fmt::format("{} and {}", describe(one.dtype, one.shape), describe(other.dtype, other.shape));
-        result.tensors.push_back({.path = one.path, .why = why});
+        result.tensors.push_back({.path = one.path, .reason = reason});
         continue;
       }
       TensorDifference found = compare_elements(a, b, one, other);
@@ -128,9 +129,9 @@ CheckpointDifference compare(const CheckpointReader& a, const CheckpointReader& 
 }
 
 std::string describe(const TensorDifference& d) {
-  if (!d.why.empty()) return d.why;
+  if (!d.reason.empty()) return d.reason;
   return fmt::format("{} of {} elements differ, by at most {:.6g} (element {}: {:.9g} and {:.9g}), {:.3g} of the norm",
-                     d.different_count, d.element_count, d.largest, d.worst, d.a, d.b, d.relative_norm);
+                     d.different_count, d.element_count, d.max_difference, d.worst_element, d.a, d.b, d.relative_norm);
 }
 
 std::string describe(const Scalar& scalar) {

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "checkpoint/comparison.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/file/io_lane.h"
-#include "checkpoint/find.h"
-#include "checkpoint/one_pass.h"
+#include "checkpoint/load_plan.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/save.h"
+#include "checkpoint/single_pass_loader.h"
 #include "sharding/comm/bootstrap_purpose.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/state_pieces.h"
@@ -19,7 +19,7 @@ namespace aliquot {
 namespace {
 
 /// Zeros, where the checkpoint has nothing.
-void clear(const StateTensor& tensor, std::span<const std::byte> zeros) {
+void fill_with_zeros(const StateTensor& tensor, std::span<const std::byte> zeros) {
   const int64_t width = element_bytes(tensor.dtype), most = static_cast<int64_t>(zeros.size()) / width;
   for (const StatePiece& piece : tensor.pieces) {
     for (int64_t first = 0; first < piece.count; first += most) {
@@ -29,18 +29,19 @@ void clear(const StateTensor& tensor, std::span<const std::byte> zeros) {
   }
 }
 
-void clear_missing(const std::vector<Match>& matches, Ledger* ledger) {
+void zero_missing_tensors(const std::vector<TensorMatch>& matches, Ledger* ledger) {
   const StagingRing ring(ledger);
   const auto zeros = ring.chunk(0);
   std::fill(zeros.begin(), zeros.end(), std::byte{0});
-  for (const Match& match : matches) {
-    if (match.entry == nullptr) clear(*match.tensor, zeros);
+  for (const TensorMatch& match : matches) {
+    if (match.entry == nullptr) fill_with_zeros(*match.tensor, zeros);
   }
 }
 
-void recode(const CheckpointReader& reader, const std::vector<Recoding>& recodings, Ledger* ledger) {
-  Recoder recoder(reader, ledger);
-  for (const Recoding& each : recodings) recoder.fill(each);
+void convert_quantized(const CheckpointReader& reader, const std::vector<QuantizedConversion>& quantized_conversions,
+                       Ledger* ledger) {
+  QuantizedConverter converter(reader, ledger);
+  for (const QuantizedConversion& each : quantized_conversions) converter.fill(each);
 }
 
 void agree_on_path(Communicator& communicator, const std::filesystem::path& path) {
@@ -63,11 +64,11 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   // One rank reads the manifest, so that all act on the same one.
   const std::string text = broadcast_from_rank_0(communicator, [&] { return read_manifest_text(file_system, path); });
   std::optional<CheckpointReader> reader;
-  Comparison comparison;
+  LoadPlan plan;
   run_on_all_or_throw(communicator, [&] {
     reader.emplace(file_system, path, parse_manifest(text, (path / kManifestFile).string()));
-    compare(own_catalogue(state), reader->manifest(), options, comparison);
-    refuse_differences(comparison, reader->manifest(), path, options);
+    plan_load(local_catalogue(state), reader->manifest(), options, plan);
+    throw_on_differences(plan, reader->manifest(), path, options);
   });
   if (!options.state_is_fresh) {
     run_on_all_or_throw(communicator, [&] {
@@ -76,19 +77,19 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
     });
   }
   // Hashed (again): what changed since it was verified is not taken for what was saved.
-  OnePassLoad(*reader, comparison.matches, communicator).run(options.ledger);
+  SinglePassLoader(*reader, plan.matches, communicator).run(options.ledger);
   run_on_all_or_throw(communicator, [&] {
-    if (!comparison.missing.empty()) clear_missing(comparison.matches, options.ledger);
-    if (!comparison.recodings.empty()) recode(*reader, comparison.recodings, options.ledger);
+    if (!plan.missing.empty()) zero_missing_tensors(plan.matches, options.ledger);
+    if (!plan.quantized_conversions.empty()) convert_quantized(*reader, plan.quantized_conversions, options.ledger);
   });
   const Manifest& manifest = reader->manifest();
   state.step = manifest.step;
   state.scalars = manifest.scalars;
   LoadReport report;
   report.path = path;
-  report.missing = std::move(comparison.missing);
-  report.extra = std::move(comparison.extra);
-  report.converted = std::move(comparison.converted);
+  report.missing = std::move(plan.missing);
+  report.extra = std::move(plan.extra);
+  report.converted = std::move(plan.converted);
   report.file_bytes = manifest.file_bytes;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   return report;
@@ -97,7 +98,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options) {
   const ScopedBootstrapPurpose purpose("load");
-  const std::string told = broadcast_from_rank_0(communicator, [&] {
+  const std::string encoded_steps = broadcast_from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
       throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));
     if (std::filesystem::exists(directory / kManifestFile) && std::filesystem::exists(directory / kStateFile))
@@ -107,7 +108,7 @@ std::optional<LoadReport> load_newest(State& state, Communicator& communicator, 
     for (const FoundCheckpoint& found : list_checkpoints(directory)) steps.push_back(found.step);
     return to_bytes<int64_t>(steps);
   });
-  auto steps = from_bytes<int64_t>(told);
+  auto steps = from_bytes<int64_t>(encoded_steps);
   if (steps.empty()) return std::nullopt;
   std::vector<std::string> refused;
   for (; !steps.empty(); steps.pop_back()) {

@@ -8,9 +8,9 @@ namespace aliquot {
 namespace {
 
 /// A place in the ranges, which goes on a chunk at a time.
-class Place {
+class ChunkCursor {
  public:
-  explicit Place(std::span<const FileRange> ranges) : ranges_(ranges) { skip(); }
+  explicit ChunkCursor(std::span<const FileRange> ranges) : ranges_(ranges) { skip(); }
 
   bool at_end() const { return index_ == ranges_.size(); }
   size_t index() const { return index_; }
@@ -35,25 +35,27 @@ class Place {
 
 }  // namespace
 
-void read_ahead(std::span<const FileRange> ranges, const ReadBytes& read, const TakeBytes& take, Ledger* ledger) {
+void read_ahead(std::span<const FileRange> ranges, const ReadChunk& read, const ConsumeChunk& consume, Ledger* ledger) {
   const StagingRing ring(ledger);
   IoLane lane;
   const auto bytes_of = [&ring](int64_t number, const FileRange& chunk) {
     return ring.chunk(number).first(static_cast<size_t>(chunk.count));
   };
-  Place asked(ranges), taken(ranges);
-  int64_t asked_count = 0, taken_count = 0;
-  const auto ask = [&] {
-    if (asked.at_end()) return;
-    lane.submit([&read, to = bytes_of(asked_count, asked.chunk()), from = asked.chunk().begin] { read(to, from); });
-    asked.next();
-    ++asked_count;
+  ChunkCursor submit_cursor(ranges), consume_cursor(ranges);
+  int64_t submitted_count = 0, consumed_count = 0;
+  const auto submit_next = [&] {
+    if (submit_cursor.at_end()) return;
+    lane.submit([&read, to = bytes_of(submitted_count, submit_cursor.chunk()), from = submit_cursor.chunk().begin] {
+      read(to, from);
+    });
+    submit_cursor.next();
+    ++submitted_count;
   };
-  while (asked_count < StagingRing::kChunks && !asked.at_end()) ask();
-  for (; !taken.at_end(); taken.next(), ++taken_count) {
-    lane.wait(taken_count + 1);
-    take(taken.index(), bytes_of(taken_count, taken.chunk()), taken.chunk().begin);
-    ask();
+  while (submitted_count < StagingRing::kChunks && !submit_cursor.at_end()) submit_next();
+  for (; !consume_cursor.at_end(); consume_cursor.next(), ++consumed_count) {
+    lane.wait(consumed_count + 1);
+    consume(consume_cursor.index(), bytes_of(consumed_count, consume_cursor.chunk()), consume_cursor.chunk().begin);
+    submit_next();
   }
 }
 

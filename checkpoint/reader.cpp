@@ -5,19 +5,19 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include "checkpoint/file/structure.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/hash/crc32c.h"
 #include "kernels/system/checkpoint_error.h"
 
 namespace aliquot {
 namespace {
 
-constexpr int64_t kLeastDirectBytes = 8 * kTileBytes;
+constexpr int64_t kMinDirectBytes = 8 * kTileBytes;
 
 /// What the system refuses while a checkpoint is read is a defect of the checkpoint.
 template <typename Call>
-auto as_checkpoint_error(const std::filesystem::path& path, Call&& call) {
+auto rethrow_as_checkpoint_error(const std::filesystem::path& path, Call&& call) {
   try {
     return call();
   } catch (const FaultError& error) {
@@ -46,7 +46,7 @@ void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
 
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path) {
   refuse_folder_of_checkpoints(path);
-  return as_checkpoint_error(path, [&] {
+  return rethrow_as_checkpoint_error(path, [&] {
     const File file = open_regular(file_system, path, kManifestFile);
     const int64_t size_bytes = file.size_bytes();
     if (size_bytes > kManifestBytesLimit)
@@ -59,7 +59,7 @@ std::string read_manifest_text(FileSystem& file_system, const std::filesystem::p
 
 CheckpointReader::CheckpointReader(FileSystem& file_system, const std::filesystem::path& path, Manifest manifest)
     : path_(path), manifest_(std::move(manifest)) {
-  as_checkpoint_error(path, [&] {
+  rethrow_as_checkpoint_error(path, [&] {
     file_ = open_regular(file_system, path, kStateFile);
     const int64_t size_bytes = file_.size_bytes();
     if (size_bytes != manifest_.file_bytes) {
@@ -79,35 +79,35 @@ void CheckpointReader::verify_tiles(int rank, int rank_count, Ledger* ledger,
     ranges.push_back({tile * kTileBytes, std::min(kTileBytes, manifest_.file_bytes - tile * kTileBytes)});
   uint32_t crc = 0;
   int64_t done = 0;
-  const auto take = [&](size_t index, std::span<const std::byte> bytes, int64_t) {
+  const auto consume = [&](size_t index, std::span<const std::byte> bytes, int64_t) {
     crc = crc32c(bytes, crc);
     done += static_cast<int64_t>(bytes.size());
     if (done < ranges[index].count) return;
     const int64_t tile = first + static_cast<int64_t>(index);
-    if (crc != manifest_.tile_crcs[static_cast<size_t>(tile)]) fail_tile(tile);
+    if (crc != manifest_.tile_crcs[static_cast<size_t>(tile)]) throw_corrupt_tile(tile);
     if (progress) progress(done);
     crc = 0, done = 0;
   };
-  read_direct(ranges, take, ledger);
+  read_direct(ranges, consume, ledger);
 }
 
-void CheckpointReader::read_direct(std::span<const FileRange> ranges, const TakeBytes& take, Ledger* ledger) {
-  as_checkpoint_error(path_, [&] {
+void CheckpointReader::read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger) {
+  rethrow_as_checkpoint_error(path_, [&] {
     // What is small is mostly in the page cache still, and the way to the disk is long for a little.
-    file_.set_direct(manifest_.file_bytes >= kLeastDirectBytes);
+    file_.set_direct(manifest_.file_bytes >= kMinDirectBytes);
     read_ahead(
-        ranges, [this](std::span<std::byte> to, int64_t offset) { file_.read(to, offset); }, take, ledger);
+        ranges, [this](std::span<std::byte> to, int64_t offset) { file_.read(to, offset); }, consume, ledger);
     file_.set_direct(false);
   });
 }
 
 void CheckpointReader::check_tiles(const std::vector<uint32_t>& crcs) const {
   for (size_t tile = 0; tile < crcs.size(); ++tile) {
-    if (crcs[tile] != manifest_.tile_crcs[tile]) fail_tile(static_cast<int64_t>(tile));
+    if (crcs[tile] != manifest_.tile_crcs[tile]) throw_corrupt_tile(static_cast<int64_t>(tile));
   }
 }
 
-void CheckpointReader::fail_tile(int64_t tile) const {
+void CheckpointReader::throw_corrupt_tile(int64_t tile) const {
   const int64_t begin = tile * kTileBytes, end = begin + kTileBytes;
   std::string names;
   int count = 0;
@@ -123,8 +123,8 @@ void CheckpointReader::fail_tile(int64_t tile) const {
 }
 
 void CheckpointReader::verify_structure() const {
-  if (manifest_.hdf5_version != structure_writer()) return;
-  as_checkpoint_error(path_, [&] {
+  if (manifest_.hdf5_version != linked_hdf5_version()) return;
+  rethrow_as_checkpoint_error(path_, [&] {
     std::vector<TensorEntry> tensors = manifest_.tensors;
     const FileStructure expected = make_structure(tensors, manifest_.step, manifest_.scalars);
     if (tensors != manifest_.tensors || expected.file_bytes != manifest_.file_bytes) {
@@ -140,7 +140,7 @@ void CheckpointReader::verify_structure() const {
 }
 
 void CheckpointReader::read(std::span<std::byte> to, int64_t offset) const {
-  as_checkpoint_error(path_, [&] { file_.read(to, offset); });
+  rethrow_as_checkpoint_error(path_, [&] { file_.read(to, offset); });
 }
 
 }  // namespace aliquot

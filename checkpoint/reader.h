@@ -20,14 +20,14 @@ struct FileRange {
 };
 
 /// Leaves bytes of the file, from `offset` on, at `to`. Called from a thread that read_ahead() makes.
-using ReadBytes = std::function<void(std::span<std::byte> to, int64_t offset)>;
+using ReadChunk = std::function<void(std::span<std::byte> to, int64_t offset)>;
 /// `bytes`, a part of range `index`, lie at `offset` of the file. Called from the caller's thread; they are its own until
 /// it returns.
-using TakeBytes = std::function<void(std::size_t index, std::span<const std::byte> bytes, int64_t offset)>;
+using ConsumeChunk = std::function<void(std::size_t index, std::span<const std::byte> bytes, int64_t offset)>;
 
 /// Reads the ranges, a chunk of a staging ring at a time, and hands the chunks on in order. A range that begins on a page
 /// is read in chunks that do. Throws what either of the two throws.
-void read_ahead(std::span<const FileRange> ranges, const ReadBytes& read, const TakeBytes& take, Ledger* ledger);
+void read_ahead(std::span<const FileRange> ranges, const ReadChunk& read, const ConsumeChunk& consume, Ledger* ledger);
 
 /// The text of path/manifest.json, not yet verified. Throws CheckpointError: absent, no regular file, too large.
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path);
@@ -47,7 +47,7 @@ class CheckpointReader {
   void check_tiles(const std::vector<uint32_t>& crcs) const;
 
   /// Reads ranges of whole pages, past the page cache where the file system can, and hands them on (read_ahead()).
-  void read_direct(std::span<const FileRange> ranges, const TakeBytes& take, Ledger* ledger);
+  void read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger);
 
   /// Compares all that is no tensor's, byte for byte, with what this build writes for such a manifest: no link, filter
   /// or foreign storage can hide there, and HDF5 never parses what a stranger wrote. Where another version of HDF5 laid
@@ -58,7 +58,7 @@ class CheckpointReader {
   void read(std::span<std::byte> to, int64_t offset) const;
 
  private:
-  [[noreturn]] void fail_tile(int64_t tile) const;
+  [[noreturn]] void throw_corrupt_tile(int64_t tile) const;
 
   std::filesystem::path path_;
   Manifest manifest_;

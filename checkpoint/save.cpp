@@ -9,12 +9,12 @@
 #include <random>
 #include <unistd.h>
 
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/file/file_image.h"
 #include "checkpoint/file/io_lane.h"
 #include "checkpoint/file/manifest.h"
 #include "checkpoint/file/tile_parts.h"
-#include "checkpoint/find.h"
 #include "checkpoint/hash/crc32c.h"
 #include "kernels/system/file.h"
 #include "kernels/system/file_system.h"
@@ -43,13 +43,13 @@ class FullDisk final : public FileSystem {
 /// Where rank 0's structure puts every tensor, told to all.
 FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {
   FileStructure structure;
-  const std::string told = broadcast_from_rank_0(communicator, [&] {
+  const std::string encoded_offsets = broadcast_from_rank_0(communicator, [&] {
     structure = make_structure(catalogue.tensors, state.step, state.scalars);
     std::vector<int64_t> offsets{structure.file_bytes};
     for (const TensorEntry& tensor : catalogue.tensors) offsets.push_back(tensor.file_offset);
     return to_bytes<int64_t>(offsets);
   });
-  const auto offsets = from_bytes<int64_t>(told);
+  const auto offsets = from_bytes<int64_t>(encoded_offsets);
   structure.file_bytes = offsets.at(0);
   for (size_t i = 0; i < catalogue.tensors.size(); ++i) catalogue.tensors[i].file_offset = offsets.at(i + 1);
   return structure;
@@ -62,7 +62,7 @@ class PageWriter {
 
   std::vector<TilePart> write() {
     for (const PageRun& run : image_.own_runs()) {
-      for (const TilePart& part : cut_at_tiles(run.begin, run.end)) parts_.push_back(write_part(part));
+      for (const TilePart& part : split_at_tiles(run.begin, run.end)) parts_.push_back(write_part(part));
     }
     lane_.wait(submitted_);
     return std::move(parts_);
@@ -116,7 +116,7 @@ FileSystem& file_system_of(const SaveOptions& options, const InjectedFault* faul
 Manifest make_manifest(const State& state, const Catalogue& catalogue, const SaveOptions& options, int rank_count) {
   Manifest manifest;
   manifest.step = state.step;
-  manifest.hdf5_version = structure_writer();
+  manifest.hdf5_version = linked_hdf5_version();
   manifest.tensors = catalogue.tensors;
   manifest.scalars = state.scalars;
   manifest.written_by = options.written_by;
@@ -140,12 +140,12 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
 
   const InjectedFault* fault = injected_fault(communicator.rank(), state.step, "save");
   FileSystem& file_system = file_system_of(options, fault);
-  Commit commit(file_system, directory, state.step, id);
+  CheckpointCommit commit(file_system, directory, state.step, id);
   SaveReport report{directory / checkpoint_name(state.step), structure.file_bytes, 0, false, {}};
   try {
-    const bool leads = communicator.rank() == 0;
+    const bool is_rank_0 = communicator.rank() == 0;
     run_on_all_or_throw(communicator, [&] {
-      if (leads) commit.prepare(structure.file_bytes);
+      if (is_rank_0) commit.prepare(structure.file_bytes);
     });
     const auto parts = gather_or_throw(communicator, [&] {
       File file = commit.open(options.direct_io);
@@ -159,11 +159,11 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       return to_bytes<TilePart>(written);
     });
     run_on_all_or_throw(communicator, [&] {
-      if (!leads) return;
+      if (!is_rank_0) return;
       Manifest manifest = make_manifest(state, catalogue, options, communicator.rank_count());
       manifest.attempt = id;
       manifest.file_bytes = structure.file_bytes;
-      manifest.tile_crcs = combine_tiles(parts, structure.file_bytes);
+      manifest.tile_crcs = combine_tile_crcs(parts, structure.file_bytes);
       const std::string warning = commit.publish(manifest_text(manifest));
       if (options.keep_count > 0)
         report.warnings = prune_checkpoints(directory, options.keep_count, state.step, &file_system);

@@ -30,7 +30,7 @@ int64_t snapshot_bytes(const State& state) {
   return bytes;
 }
 
-void Snapshot::Free::operator()(std::byte* memory) const { std::free(memory); }
+void Snapshot::FreeDeleter::operator()(std::byte* memory) const { std::free(memory); }
 
 Snapshot::Snapshot(int64_t capacity_bytes, Ledger* ledger) : capacity_bytes_(capacity_bytes) {
   if (capacity_bytes == 0) return;

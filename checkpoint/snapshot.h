@@ -29,13 +29,13 @@ class Snapshot {
   const State& state() const { return state_; }
 
  private:
-  struct Free {
+  struct FreeDeleter {
     void operator()(std::byte* memory) const;
   };
 
   int64_t capacity_bytes_;
   std::unique_ptr<Booking> booking_;
-  std::unique_ptr<std::byte, Free> memory_;
+  std::unique_ptr<std::byte, FreeDeleter> memory_;
   State state_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "checkpoint/file/structure.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/reader.h"
 #include "kernels/system/checkpoint_error.h"
 
@@ -26,7 +26,7 @@ CheckpointReader open_verified(const std::filesystem::path& path, const VerifyPr
     if (progress) progress(done_bytes, manifest.file_bytes);
   });
   reader.verify_structure();
-  if (manifest.hdf5_version != structure_writer()) return reader;
+  if (manifest.hdf5_version != linked_hdf5_version()) return reader;
   try {
     check_structure(manifest.tensors, manifest.file_bytes,
                     [&](std::span<std::byte> to, int64_t offset) { reader.read(to, offset); });
@@ -37,7 +37,7 @@ CheckpointReader open_verified(const std::filesystem::path& path, const VerifyPr
   return reader;
 }
 
-Manifest verify(const std::filesystem::path& path, const VerifyProgress& progress) {
+Manifest verify_checkpoint(const std::filesystem::path& path, const VerifyProgress& progress) {
   return open_verified(path, progress).manifest();
 }
 

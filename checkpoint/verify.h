@@ -17,7 +17,7 @@ using VerifyProgress = std::function<void(int64_t, int64_t)>;
 /// find the same tensors in it: not where another version of HDF5 laid the file out, for then its structure cannot be
 /// compared first, and HDF5 is no parser for what a stranger may have written. One process, a fixed amount of memory.
 /// Throws CheckpointError that says what is wrong; returns the manifest.
-Manifest verify(const std::filesystem::path& path, const VerifyProgress& progress = {});
+Manifest verify_checkpoint(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
 /// The same, and the verified file for whoever reads it.
 CheckpointReader open_verified(const std::filesystem::path& path, const VerifyProgress& progress = {});

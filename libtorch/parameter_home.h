@@ -57,8 +57,8 @@ class ParameterHome {
 
   /// Follows what the engine wrote to the slots.
   void follow() {
-    point(parameter_, value_);
-    if (gradient_tensor_.defined()) point(gradient_tensor_, gradient_);
+    set_data_pointer(parameter_, value_);
+    if (gradient_tensor_.defined()) set_data_pointer(gradient_tensor_, gradient_);
   }
   /// Autograd adds to the engine's gradient from now on ...
   void begin_gradient() const {
@@ -73,16 +73,16 @@ class ParameterHome {
   }
 
  private:
-  static at::DataPtr borrowed(void* at) { return {at, at::Device(at::kCPU)}; }
+  static at::DataPtr non_owning(void* at) { return {at, at::Device(at::kCPU)}; }
 
-  static void point(const at::Tensor& tensor, void* to) {
-    tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(borrowed(to));
+  static void set_data_pointer(const at::Tensor& tensor, void* to) {
+    tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(non_owning(to));
   }
 
   /// Of the parameter's shape, contiguous.
   at::Tensor tensor_over(void* at, at::ScalarType dtype) const {
     const auto size_bytes = static_cast<size_t>(parameter_.numel()) * at::elementSize(dtype);
-    const at::Storage storage(at::Storage::use_byte_size_t(), size_bytes, borrowed(at), nullptr, false);
+    const at::Storage storage(at::Storage::use_byte_size_t(), size_bytes, non_owning(at), nullptr, false);
     at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(dtype));
     return tensor.set_(storage, 0, parameter_.sizes());
   }

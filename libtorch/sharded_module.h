@@ -35,7 +35,7 @@ class ShardedModule {
  public:
   ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options);
   ~ShardedModule() {
-    for (const CalledModule& each : cut_.called) ModuleRegistry::instance().remove(each.module);
+    for (const CalledModule& each : module_units_.called) ModuleRegistry::instance().remove(each.module);
   }
   ShardedModule(const ShardedModule&) = delete;
   ShardedModule& operator=(const ShardedModule&) = delete;
@@ -49,15 +49,15 @@ class ShardedModule {
   template <typename Forward, typename Outputs>
   auto run(size_t called, const Forward& forward, const Outputs& outputs) {
     const bool trains = torch::GradMode::is_enabled();
-    if (trains) forget_calls_of_another_step();
+    if (trains) discard_calls_of_previous_step();
     auto result = [&] {
-      const std::vector<UnitId>& units = cut_.called[called].units;
-      const Live live(*this, called, trains ? engine_.forward(units) : engine_.evaluate(units), false);
+      const std::vector<UnitId>& units = module_units_.called[called].units;
+      const CallScope scope(*this, called, trains ? engine_.forward(units) : engine_.evaluate(units), false);
       return forward();
     }();
     if (!trains) return result;
-    const size_t call = calls_.size();
-    calls_.push_back(called);
+    const size_t call = pending_calls_.size();
+    pending_calls_.push_back(called);
     outputs(result, [&](const at::Tensor& output) {
       if (output.requires_grad()) output.register_hook([this, call](const at::Tensor&) { begin_backward(call); });
     });
@@ -66,86 +66,88 @@ class ShardedModule {
 
  private:
   /// A called submodule's parameters, whole while it lives.
-  class Live {
+  class CallScope {
    public:
-    Live(ShardedModule& owner, size_t called, Scope scope, bool backward);
-    Live(const Live&) = delete;
-    Live& operator=(const Live&) = delete;
-    ~Live();
+    CallScope(ShardedModule& owner, size_t called, Scope scope, bool backward);
+    CallScope(const CallScope&) = delete;
+    CallScope& operator=(const CallScope&) = delete;
+    ~CallScope();
 
    private:
     template <typename Each>
-    void for_each_home(const Each& each) const;
+    void for_each_parameter(const Each& each) const;
 
     ShardedModule& owner_;
     size_t called_;
-    bool backward_;
+    bool is_backward_;
     std::optional<Scope> scope_;
   };
 
   void declare(const ShardOptions& options);
   void materialize();
-  void forget_calls_of_another_step();
+  void discard_calls_of_previous_step();
   void begin_backward(size_t call);
   void end_backward();
   void close_backward();
 
   Engine& engine_;
-  ModuleUnits cut_;
-  std::vector<std::vector<std::unique_ptr<ParameterHome>>> homes_;  // by unit
-  std::vector<size_t> calls_;     // of this micro-batch, those whose backward has not begun
-  int64_t calls_of_step_ = 0;     // the steps that the engine had taken then
-  std::optional<Live> backward_;  // of the one whose backward has
+  ModuleUnits module_units_;
+  std::vector<std::vector<std::unique_ptr<ParameterHome>>> parameters_by_unit_;  // by unit
+  std::vector<size_t> pending_calls_;        // of this micro-batch, those whose backward has not begun
+  int64_t pending_calls_step_ = 0;           // the steps that the engine had taken then
+  std::optional<CallScope> backward_scope_;  // of the one whose backward has
   bool in_backward_ = false;
-  std::string lost_gradient_;
+  std::string replaced_gradient_;
 };
 
 template <typename Each>
-void ShardedModule::Live::for_each_home(const Each& each) const {
-  for (const UnitId unit : owner_.cut_.called[called_].units) {
-    for (const auto& home : owner_.homes_[static_cast<size_t>(unit)]) each(*home);
+void ShardedModule::CallScope::for_each_parameter(const Each& each) const {
+  for (const UnitId unit : owner_.module_units_.called[called_].units) {
+    for (const auto& home : owner_.parameters_by_unit_[static_cast<size_t>(unit)]) each(*home);
   }
 }
 
-inline ShardedModule::Live::Live(ShardedModule& owner, size_t called, Scope scope, bool backward)
-    : owner_(owner), called_(called), backward_(backward), scope_(std::move(scope)) {
-  for_each_home([&](ParameterHome& home) {
+inline ShardedModule::CallScope::CallScope(ShardedModule& owner, size_t called, Scope scope, bool backward)
+    : owner_(owner), called_(called), is_backward_(backward), scope_(std::move(scope)) {
+  for_each_parameter([&](ParameterHome& home) {
     home.follow();
-    if (backward_) home.begin_gradient();
+    if (is_backward_) home.begin_gradient();
   });
 }
 
-inline ShardedModule::Live::~Live() {
-  if (backward_) {
-    for_each_home([&](const ParameterHome& home) {
-      if (!home.end_gradient()) owner_.lost_gradient_ = home.name();
+inline ShardedModule::CallScope::~CallScope() {
+  if (is_backward_) {
+    for_each_parameter([&](const ParameterHome& home) {
+      if (!home.end_gradient()) owner_.replaced_gradient_ = home.name();
     });
   }
   scope_.reset();
-  for_each_home([](ParameterHome& home) { home.follow(); });  // to where a touch faults
+  for_each_parameter([](ParameterHome& home) { home.follow(); });  // to where a touch faults
 }
 
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
-    : engine_(engine), cut_(module_units(module, options.calls)) {
+    : engine_(engine), module_units_(module_units(module, options.calls)) {
   declare(options);
   materialize();
-  for (size_t c = 0; c < cut_.called.size(); ++c) ModuleRegistry::instance().add(cut_.called[c].module, {this, c});
+  for (size_t c = 0; c < module_units_.called.size(); ++c)
+    ModuleRegistry::instance().add(module_units_.called[c].module, {this, c});
 }
 
 inline void ShardedModule::declare(const ShardOptions& options) {
-  for (const ModuleUnit& each : cut_.units) {
+  for (const ModuleUnit& each : module_units_.units) {
     Unit& unit = engine_.add_unit(each.name);
-    auto& homes = homes_.emplace_back();
+    auto& homes = parameters_by_unit_.emplace_back();
     for (const auto& [name, parameter] : each.members) {
       ParameterHome& home = *homes.emplace_back(std::make_unique<ParameterHome>(name, parameter));
-      const ParameterOptions otherwise{.matrix = cut_.tables.count(parameter.unsafeGetTensorImpl()) == 0};
-      ParameterOptions how = options.parameter ? options.parameter(name, parameter) : otherwise;
+      const ParameterOptions default_options{.matrix =
+                                                 module_units_.tables.count(parameter.unsafeGetTensorImpl()) == 0};
+      ParameterOptions how = options.parameter ? options.parameter(name, parameter) : default_options;
       how.trainable = parameter.requires_grad();
       unit.add("." + name, parameter.sizes().vec(), home.value_slot(), home.gradient_slot(), how);
     }
   }
   std::vector<std::vector<UnitId>> uses;
-  for (const size_t called : cut_.order) uses.push_back(cut_.called[called].units);
+  for (const size_t called : module_units_.order) uses.push_back(module_units_.called[called].units);
   engine_.declare_order(std::move(uses));
 }
 
@@ -153,7 +155,7 @@ inline void ShardedModule::declare(const ShardOptions& options) {
 inline void ShardedModule::materialize() {
   const Precision& precision = engine_.plan().policy.precision;
   std::map<std::string, at::Tensor> values;
-  for (const auto& homes : homes_) {
+  for (const auto& homes : parameters_by_unit_) {
     for (const auto& home : homes) {
       home->check(torch_dtype(precision.compute));
       values[home->name()] = home->parameter().detach().contiguous().view({-1});
@@ -163,7 +165,7 @@ inline void ShardedModule::materialize() {
     const auto count = static_cast<int64_t>(to.size());
     at::from_blob(to.data(), {count}, at::kFloat).copy_(values.at(parameter.tensor.name).narrow(0, offset, count));
   });
-  for (const auto& homes : homes_) {
+  for (const auto& homes : parameters_by_unit_) {
     for (const auto& home : homes) home->move_in(torch_dtype(precision.gradients));
   }
 }
@@ -172,8 +174,8 @@ inline void ShardedModule::backward(const at::Tensor& loss) {
   try {
     loss.backward();
   } catch (...) {
-    backward_.reset();
-    calls_.clear();
+    backward_scope_.reset();
+    pending_calls_.clear();
     in_backward_ = false;
     engine_.abandon();
     throw;
@@ -181,35 +183,37 @@ inline void ShardedModule::backward(const at::Tensor& loss) {
 }
 
 /// A step that was abandoned between its calls leaves them behind, and nothing runs backward for them.
-inline void ShardedModule::forget_calls_of_another_step() {
-  if (std::exchange(calls_of_step_, engine_.step_count()) == engine_.step_count()) return;
-  calls_.clear();
+inline void ShardedModule::discard_calls_of_previous_step() {
+  if (std::exchange(pending_calls_step_, engine_.step_count()) == engine_.step_count()) return;
+  pending_calls_.clear();
   in_backward_ = false;
 }
 
 /// Autograd runs what was recorded last first, so when this call's backward begins, all of the later ones' has ended.
 inline void ShardedModule::begin_backward(size_t call) {
-  if (call >= calls_.size()) return;  // another of its outputs was first
+  if (call >= pending_calls_.size()) return;  // another of its outputs was first
   if (!std::exchange(in_backward_, true)) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }
   close_backward();
-  for (; calls_.size() > call + 1; calls_.pop_back()) engine_.skip(cut_.called[calls_.back()].units);
-  const size_t called = calls_.back();
-  calls_.pop_back();
-  backward_.emplace(*this, called, engine_.backward(cut_.called[called].units), true);
+  for (; pending_calls_.size() > call + 1; pending_calls_.pop_back())
+    engine_.skip(module_units_.called[pending_calls_.back()].units);
+  const size_t called = pending_calls_.back();
+  pending_calls_.pop_back();
+  backward_scope_.emplace(*this, called, engine_.backward(module_units_.called[called].units), true);
 }
 
 inline void ShardedModule::end_backward() {
   in_backward_ = false;
   close_backward();
-  for (; !calls_.empty(); calls_.pop_back()) engine_.skip(cut_.called[calls_.back()].units);
+  for (; !pending_calls_.empty(); pending_calls_.pop_back())
+    engine_.skip(module_units_.called[pending_calls_.back()].units);
 }
 
 inline void ShardedModule::close_backward() {
-  backward_.reset();
-  if (lost_gradient_.empty()) return;
-  throw UsageError("the gradient of " + std::exchange(lost_gradient_, {}) +
+  backward_scope_.reset();
+  if (replaced_gradient_.empty()) return;
+  throw UsageError("the gradient of " + std::exchange(replaced_gradient_, {}) +
                    " was replaced while backward ran: leave .grad alone, and create no graph of it");
 }
 

@@ -23,7 +23,7 @@ peak() {
 
 table() { # NAME PARAMS UNITS
   printf '\n## %s\n\n' "$1"
-  echo "| ranks | stage 0 | stage 1 | stage 2 | stage 3 | a replica a node | a node of 8, 8 bits between nodes |"
+  echo "| ranks | ZeRO stage 0 | ZeRO stage 1 | ZeRO stage 2 | ZeRO stage 3 | ZeRO stage 3, one replica a node | ZeRO stage 3, 8 bits between nodes |"
   echo "| --- | --- | --- | --- | --- | --- | --- |"
   local ranks
   for ranks in $ranks_list; do
@@ -43,15 +43,20 @@ table() { # NAME PARAMS UNITS
   cat <<'TEXT'
 # Memory at scale
 
-GiB that a rank holds at its peak, in bf16 with split masters, AdamW in fp32, fp32 gradients, activations left out: of `--params` only
-the number is known. Written by `scripts/scaling.sh`, which asks `aliquot plan`; the plan of a run that was made is what its ledger
-counted, to the byte. Nodes have 8 ranks. A replica a node shards within the node alone, so what a rank holds does not shrink
-with more of them. In 8 bits, codes of a step's weights stay sharded over each node, and so does what rounding left of gradients.
+The tables show the peak memory of a rank in GiB. `scripts/scaling.sh` writes this page with `aliquot plan`. In runs that were
+measured, the plan equals the ledger to the byte.
+
+- Models are given by `--params`, which defines only the number of parameters. Activations are therefore not included.
+- Precision: bf16 with split masters, fp32 gradients, AdamW in fp32.
+- Nodes have 8 ranks.
+- One replica a node: each node shards its own replica, so more nodes do not reduce the memory of a rank.
+- 8 bits between nodes (`--quantize both`): each node holds the encoded weights and the error-feedback residuals of the gradients,
+  sharded over its ranks.
 TEXT
-  table "7 billion, 32 units" 7b 32
-  table "70 billion, 80 units" 70b 80
-  table "405 billion, 126 units" 405b 126
-  table "A trillion, 128 units" 1000b 128
+  table "7 billion parameters, 32 units" 7b 32
+  table "70 billion parameters, 80 units" 70b 80
+  table "405 billion parameters, 126 units" 405b 126
+  table "1,000 billion parameters, 128 units" 1000b 128
 } >build/scaling.md
 mv build/scaling.md docs/scaling.md
 echo "written to docs/scaling.md"

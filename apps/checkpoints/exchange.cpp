@@ -7,7 +7,7 @@
 #include "apps/console.h"
 #include "apps/models/hugging_face/config.h"
 #include "apps/models/hugging_face/weights.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/weights/export_weights.h"
 #include "checkpoint/weights/weights.h"
 #include "sharding/world.h"
@@ -75,7 +75,7 @@ int export_command(const CheckpointOptions& options) {
     write_stdout("no {}: the parameters are not those of a model that it describes\n", kConfigFile);
     return 0;
   }
-  write_whole_file(out, kConfigFile, config);
+  write_file_atomically(out, kConfigFile, config);
   write_stdout("{}\n", (out / kConfigFile).string());
   return 0;
 }
@@ -95,7 +95,8 @@ int import_command(const CheckpointOptions& options) {
       1, [&](World& alone) { report = import_weights(alone.communicator(), options.places[0], options.out, scalars); },
       world);
   write_stdout("{}: {} tensors\n", report.path.string(), report.tensor_count);
-  if (!report.left_out.empty()) write_stdout("left out, being no parameters: {}\n", fmt::join(report.left_out, ", "));
+  if (!report.skipped_tensors.empty())
+    write_stdout("left out, being no parameters: {}\n", fmt::join(report.skipped_tensors, ", "));
   if (!report.rounded.empty()) write_stdout("rounded from float64: {}\n", fmt::join(report.rounded, ", "));
   return 0;
 }

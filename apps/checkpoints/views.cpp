@@ -5,8 +5,8 @@
 #include "apps/checkpoints/commands.h"
 #include "apps/console.h"
 #include "apps/train/digest.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/difference.h"
-#include "checkpoint/find.h"
 #include "checkpoint/verify.h"
 #include "kernels/system/checkpoint_error.h"
 #include "kernels/system/format_bytes.h"
@@ -142,7 +142,7 @@ int verify_command(const CheckpointOptions& options) {
   int bad = 0;
   for (const auto& path : paths) {
     try {
-      const Manifest manifest = verify(path, print_verification_progress);
+      const Manifest manifest = verify_checkpoint(path, print_verification_progress);
       write_stdout("{}: good, {} tensors, {} bytes verified\n", path.string(), manifest.tensors.size(),
                    manifest.file_bytes);
     } catch (const CheckpointError& error) {
@@ -156,7 +156,7 @@ int verify_command(const CheckpointOptions& options) {
 int diff_command(const CheckpointOptions& options) {
   const CheckpointReader a = open_verified(require_checkpoint(options.places[0]), print_verification_progress);
   const CheckpointReader b = open_verified(require_checkpoint(options.places[1]), print_verification_progress);
-  const CheckpointDifference found = compare(a, b);
+  const CheckpointDifference found = compare_checkpoints(a, b);
   for (const std::string& line : found.scalars) write_stdout("{}\n", line);
   for (const TensorDifference& tensor : found.tensors)
     write_stdout("{}: {}\n", printable(tensor.path), describe(tensor));

@@ -69,8 +69,8 @@ void write_rates(const MachineRates& rates, const std::string& file) {
                rates.ranks_on_node > 1 ? "" : " (assumed: a node has one rank)");
   print_links(rates);
   const std::filesystem::path path = file;
-  write_whole_file(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
-                   machine_text(cost, rates.has_gpus));
+  write_file_atomically(path.has_parent_path() ? path.parent_path() : ".", path.filename(),
+                        machine_text(cost, rates.has_gpus));
   write_stdout("written to {}: aliquot plan --machine {}\n", file, file);
 }
 

@@ -21,7 +21,7 @@
 #include "apps/train/stop_request.h"
 #include "apps/train/train_run.h"
 #include "apps/train/train_settings.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/weights/weights.h"
 #include "engine/run/fault_injector.h"
@@ -143,7 +143,7 @@ std::vector<std::string> take_checkpoint(TrainOptions& options, const std::files
 /// if the manifest is damaged.
 std::vector<std::string> take_model_of_init(TrainOptions& options) {
   if (options.init.empty()) return {};
-  if (is_weights(options.init)) return take_config(options);
+  if (is_weights_path(options.init)) return take_config(options);
   const auto path = find_checkpoint(options.init);
   return path ? take_checkpoint(options, *path) : std::vector<std::string>{};
 }

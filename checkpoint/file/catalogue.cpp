@@ -75,7 +75,7 @@ std::string scalar_text(const Scalar& scalar) {
 }
 
 /// All that ranks must agree on, a line each.
-std::string common_text(const State& state, const Catalogue& catalogue, const std::filesystem::path& directory) {
+std::string shared_description(const State& state, const Catalogue& catalogue, const std::filesystem::path& directory) {
   std::string text = fmt::format("directory {}\nstep {}\n", directory.string(), state.step);
   for (const auto& [name, value] : state.scalars) text += fmt::format("scalar {} = {}\n", name, scalar_text(value));
   for (const TensorEntry& tensor : catalogue.tensors) {
@@ -85,7 +85,7 @@ std::string common_text(const State& state, const Catalogue& catalogue, const st
 }
 
 /// Told by every rank alike, since all see all texts.
-[[noreturn]] void fail_on_difference(const std::vector<std::string>& texts) {
+[[noreturn]] void throw_first_difference(const std::vector<std::string>& texts) {
   const auto rank = static_cast<size_t>(
       std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; }) -
       texts.begin());
@@ -115,24 +115,24 @@ std::vector<WirePiece> saved_pieces(const Catalogue& catalogue) {
   return pieces;
 }
 
-/// The proof that the holdings, in order, tile every tensor with no gap and no overlap.
-void prove_tiling(const Catalogue& catalogue) {
+/// The proof that the held_pieces, in order, tile every tensor with no gap and no overlap.
+void check_pieces_tile_tensors(const Catalogue& catalogue) {
   size_t next = 0;
   for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {
     const TensorEntry& entry = catalogue.tensors[tensor];
     const int64_t element_count = entry.size_bytes / element_bytes(entry.dtype);
     int64_t end = 0;
-    for (; next < catalogue.holdings.size() && catalogue.holdings[next].tensor == static_cast<int32_t>(tensor);
+    for (; next < catalogue.held_pieces.size() && catalogue.held_pieces[next].tensor == static_cast<int32_t>(tensor);
          ++next) {
-      const Holding& holding = catalogue.holdings[next];
-      if (holding.offset > end) break;
-      if (holding.offset < end) {
+      const HeldPiece& held_piece = catalogue.held_pieces[next];
+      if (held_piece.offset > end) break;
+      if (held_piece.offset < end) {
         throw UsageError(fmt::format(
             "elements {} to {} of tensor {} are held by rank {} and by rank {}, and neither says it is a copy",
-            holding.offset, std::min(end, holding.offset + holding.count) - 1, printable(entry.path),
-            catalogue.holdings[next - 1].rank, holding.rank));
+            held_piece.offset, std::min(end, held_piece.offset + held_piece.count) - 1, printable(entry.path),
+            catalogue.held_pieces[next - 1].rank, held_piece.rank));
       }
-      end += holding.count;
+      end += held_piece.count;
     }
     if (end < element_count) {
       throw UsageError(fmt::format("elements of tensor {} from {} on, of {}, are held by no rank",
@@ -143,7 +143,7 @@ void prove_tiling(const Catalogue& catalogue) {
 
 }  // namespace
 
-Catalogue own_catalogue(const State& state) {
+Catalogue local_catalogue(const State& state) {
   Catalogue catalogue;
   std::vector<const StateTensor*> sorted;
   for (const StateTensor& tensor : state.tensors) sorted.push_back(&tensor);
@@ -161,23 +161,24 @@ Catalogue agree_on_catalogue(const State& state, Communicator& communicator, con
   std::string text;
   const auto digests = gather_or_throw(communicator, [&] {
     check_scalars(state);
-    catalogue = own_catalogue(state);
-    text = common_text(state, catalogue, directory);
+    catalogue = local_catalogue(state);
+    text = shared_description(state, catalogue, directory);
     return sha256_hex(text);
   });
   if (std::any_of(digests.begin(), digests.end(), [&](const std::string& digest) { return digest != digests[0]; })) {
-    fail_on_difference(communicator.gather_objects(text));
+    throw_first_difference(communicator.gather_objects(text));
   }
   const auto pieces = communicator.gather_objects(to_bytes<WirePiece>(saved_pieces(catalogue)));
   for (size_t rank = 0; rank < pieces.size(); ++rank) {
     for (const WirePiece& piece : from_bytes<WirePiece>(pieces[rank])) {
-      catalogue.holdings.push_back({piece.tensor, static_cast<int32_t>(rank), piece.piece, piece.offset, piece.count});
+      catalogue.held_pieces.push_back(
+          {piece.tensor, static_cast<int32_t>(rank), piece.piece, piece.offset, piece.count});
     }
   }
-  std::sort(catalogue.holdings.begin(), catalogue.holdings.end(), [](const Holding& a, const Holding& b) {
+  std::sort(catalogue.held_pieces.begin(), catalogue.held_pieces.end(), [](const HeldPiece& a, const HeldPiece& b) {
     return std::tie(a.tensor, a.offset, a.rank) < std::tie(b.tensor, b.offset, b.rank);
   });
-  prove_tiling(catalogue);
+  check_pieces_tile_tensors(catalogue);
   return catalogue;
 }
 

@@ -15,7 +15,7 @@ struct Fp64Element {
 };
 
 template <typename To, typename From>
-void loop(std::byte* to, const std::byte* from, int64_t count) {
+void convert_elements(std::byte* to, const std::byte* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     typename From::Storage in;
     std::memcpy(&in, from + i * static_cast<int64_t>(sizeof in), sizeof in);
@@ -25,12 +25,12 @@ void loop(std::byte* to, const std::byte* from, int64_t count) {
 }
 
 template <typename From>
-void to_any(DType to_dtype, std::byte* to, const std::byte* from, int64_t count) {
+void convert_to(DType to_dtype, std::byte* to, const std::byte* from, int64_t count) {
   switch (to_dtype) {
-    case DType::kFloat64: return loop<Fp64Element, From>(to, from, count);
-    case DType::kFloat32: return loop<Fp32Element, From>(to, from, count);
-    case DType::kBFloat16: return loop<Bf16Element, From>(to, from, count);
-    case DType::kFloat16: return loop<Fp16Element, From>(to, from, count);
+    case DType::kFloat64: return convert_elements<Fp64Element, From>(to, from, count);
+    case DType::kFloat32: return convert_elements<Fp32Element, From>(to, from, count);
+    case DType::kBFloat16: return convert_elements<Bf16Element, From>(to, from, count);
+    case DType::kFloat16: return convert_elements<Fp16Element, From>(to, from, count);
     default: return;
   }
 }
@@ -39,13 +39,13 @@ bool is_float(DType dtype) { return dtype != DType::kInt16 && dtype != DType::kU
 
 }  // namespace
 
-bool converts(DType to, DType from) {
+bool is_convertible(DType to, DType from) {
   if (to == from) return true;
   return is_float(to) && is_float(from) && !(from == DType::kFloat64 && element_bytes(to) == 2);
 }
 
-bool converts_exactly(DType to, DType from) {
-  return to == from || (converts(to, from) && element_bytes(to) > element_bytes(from));
+bool is_exactly_convertible(DType to, DType from) {
+  return to == from || (is_convertible(to, from) && element_bytes(to) > element_bytes(from));
 }
 
 void convert(DType to_dtype, std::byte* to, DType from_dtype, const std::byte* from, int64_t count) {
@@ -54,10 +54,10 @@ void convert(DType to_dtype, std::byte* to, DType from_dtype, const std::byte* f
     return;
   }
   switch (from_dtype) {
-    case DType::kFloat64: return to_any<Fp64Element>(to_dtype, to, from, count);
-    case DType::kFloat32: return to_any<Fp32Element>(to_dtype, to, from, count);
-    case DType::kBFloat16: return to_any<Bf16Element>(to_dtype, to, from, count);
-    case DType::kFloat16: return to_any<Fp16Element>(to_dtype, to, from, count);
+    case DType::kFloat64: return convert_to<Fp64Element>(to_dtype, to, from, count);
+    case DType::kFloat32: return convert_to<Fp32Element>(to_dtype, to, from, count);
+    case DType::kBFloat16: return convert_to<Bf16Element>(to_dtype, to, from, count);
+    case DType::kFloat16: return convert_to<Fp16Element>(to_dtype, to, from, count);
     default: return;
   }
 }

@@ -14,11 +14,11 @@ constexpr int64_t kRoundBytes = 4 << 20;
 
 std::vector<FileExtent> extents_of(const Catalogue& catalogue, int64_t file_bytes) {
   std::vector<FileExtent> held;
-  for (size_t i = 0; i < catalogue.holdings.size(); ++i) {
-    const Holding& holding = catalogue.holdings[i];
-    const TensorEntry& tensor = catalogue.tensors[static_cast<size_t>(holding.tensor)];
-    const int64_t width = element_bytes(tensor.dtype), begin = tensor.file_offset + holding.offset * width;
-    held.push_back({begin, begin + holding.count * width, holding.rank, static_cast<int32_t>(i)});
+  for (size_t i = 0; i < catalogue.held_pieces.size(); ++i) {
+    const HeldPiece& held_piece = catalogue.held_pieces[i];
+    const TensorEntry& tensor = catalogue.tensors[static_cast<size_t>(held_piece.tensor)];
+    const int64_t width = element_bytes(tensor.dtype), begin = tensor.file_offset + held_piece.offset * width;
+    held.push_back({begin, begin + held_piece.count * width, held_piece.rank, static_cast<int32_t>(i)});
   }
   std::sort(held.begin(), held.end(), [](const FileExtent& a, const FileExtent& b) { return a.begin < b.begin; });
   std::vector<FileExtent> extents;
@@ -102,9 +102,9 @@ void FileImage::read_own(const FileExtent& extent, std::span<std::byte> to, int6
     std::memcpy(to.data(), gap.bytes.data() + (offset - gap.offset), to.size());
     return;
   }
-  const Holding& holding = catalogue_.holdings[static_cast<size_t>(extent.source)];
-  const StateTensor& tensor = *catalogue_.own[static_cast<size_t>(holding.tensor)];
-  read_piece(tensor, tensor.pieces[static_cast<size_t>(holding.piece)], offset - extent.begin, to);
+  const HeldPiece& held_piece = catalogue_.held_pieces[static_cast<size_t>(extent.source)];
+  const StateTensor& tensor = *catalogue_.own[static_cast<size_t>(held_piece.tensor)];
+  read_piece(tensor, tensor.pieces[static_cast<size_t>(held_piece.piece)], offset - extent.begin, to);
 }
 
 void FileImage::read_received(std::span<std::byte> to, int64_t offset) const {

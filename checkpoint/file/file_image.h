@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "checkpoint/file/catalogue.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/page_plan.h"
-#include "checkpoint/file/structure.h"
 
 namespace aliquot {
 
@@ -35,7 +35,7 @@ class FileImage {
   const Catalogue& catalogue_;
   std::span<const FileGap> gaps_;
   int rank_;
-  std::vector<FileExtent> extents_;  // source: a holding, or -1 - a gap
+  std::vector<FileExtent> extents_;  // source: a held_piece, or -1 - a gap
   PagePlan plan_;
   std::map<int64_t, std::string> received_;  // by offset in the file
 };

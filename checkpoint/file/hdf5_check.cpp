@@ -1,17 +1,17 @@
 #include <fmt/format.h>
 
+#include "checkpoint/file/hdf5_backend.h"
 #include "checkpoint/file/hdf5_handle.h"
-#include "checkpoint/file/hdf5_memory.h"
-#include "checkpoint/file/structure.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
 namespace {
 
 /// A file of which HDF5 may read the first `file_bytes`, and write nothing.
-class ReadOnlyBytes final : public Hdf5Bytes {
+class ReadOnlyBackend final : public Hdf5FileBackend {
  public:
-  ReadOnlyBytes(int64_t file_bytes, const ReadFile& read) : file_bytes_(file_bytes), read_(read) {}
+  ReadOnlyBackend(int64_t file_bytes, const ReadFileRange& read) : file_bytes_(file_bytes), read_(read) {}
 
   int64_t end_bytes() const override { return file_bytes_; }
   void read(int64_t offset, int64_t count, std::byte* to) const override {
@@ -25,7 +25,7 @@ class ReadOnlyBytes final : public Hdf5Bytes {
  private:
   [[noreturn]] static void refuse(const char* what) { throw FaultError(fmt::format("HDF5 wanted to {}", what)); }
   int64_t file_bytes_;
-  const ReadFile& read_;
+  const ReadFileRange& read_;
 };
 
 [[noreturn]] void refuse(const TensorEntry& tensor, std::string_view what) {
@@ -76,11 +76,11 @@ void check_dataset(hid_t file, const TensorEntry& tensor) {
 
 }  // namespace
 
-void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFile& read) {
+void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFileRange& read) {
   const Hdf5Lock lock;
-  ReadOnlyBytes bytes(file_bytes, read);
+  ReadOnlyBackend bytes(file_bytes, read);
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
-  if (!use_bytes(access.get(), bytes)) throw FaultError("HDF5 refused our memory driver");
+  if (!set_file_backend(access.get(), bytes)) throw FaultError("HDF5 refused our memory driver");
   const Hdf5Handle file(H5Fopen("state.h5", H5F_ACC_RDONLY, access.get()), H5Fclose, "open the file");
   for (const TensorEntry& tensor : tensors) check_dataset(file.get(), tensor);
 }

@@ -1,9 +1,10 @@
+#include "checkpoint/file/hdf5_structure.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "checkpoint/file/hdf5_backend.h"
 #include "checkpoint/file/hdf5_handle.h"
-#include "checkpoint/file/hdf5_memory.h"
-#include "checkpoint/file/structure.h"
 #include "kernels/system/error.h"
 
 namespace aliquot {
@@ -21,10 +22,10 @@ Hdf5Handle creation_list(hid_t kind) {
   return list;
 }
 
-Hdf5Handle create_file(SparseBytes& bytes) {
+Hdf5Handle create_file(SparseMemoryBackend& bytes) {
   Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
   const hid_t list = access.get();
-  if (!use_bytes(list, bytes)) throw FaultError("HDF5 refused our memory driver");
+  if (!set_file_backend(list, bytes)) throw FaultError("HDF5 refused our memory driver");
   // Exactly the format of 1.8: checksummed and compact metadata that every reader since 2008 knows.
   hdf5_checked(H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_V18), "choose the file format");
   hdf5_checked(H5Pset_alignment(list, kPageBytes, kPageBytes), "set the alignment");
@@ -122,7 +123,8 @@ void make_dataset(hid_t file, TensorEntry& tensor, const CreationLists& lists) {
   dataset.close(what);
 }
 
-std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const SparseBytes& bytes, int64_t file_bytes) {
+std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const SparseMemoryBackend& bytes,
+                               int64_t file_bytes) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const TensorEntry& tensor : tensors) {
     if (tensor.size_bytes > 0) ranges.emplace_back(tensor.file_offset, tensor.file_offset + tensor.size_bytes);
@@ -147,7 +149,7 @@ std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const Sp
 FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
                              const std::map<std::string, Scalar>& attributes) {
   const Hdf5Lock lock;
-  SparseBytes bytes;
+  SparseMemoryBackend bytes;
   {
     Hdf5Handle file = create_file(bytes);
     const CreationLists lists = creation_lists();
@@ -166,7 +168,7 @@ FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
   return structure;
 }
 
-std::string structure_writer() {
+std::string linked_hdf5_version() {
   const Hdf5Lock lock;
   return hdf5_version();
 }

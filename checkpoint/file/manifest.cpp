@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/manifest_json.h"
-#include "checkpoint/file/structure.h"
 #include "checkpoint/hash/sha256.h"
 #include "kernels/system/checkpoint_error.h"
 
@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormatName = "aliquot checkpoint";
-constexpr std::string_view kHashBegins = "\"sha256\":\"", kHashEnds = "\"}\n";
+constexpr std::string_view kHashPrefix = "\"sha256\":\"", kHashSuffix = "\"}\n";
 constexpr size_t kHashDigits = 64;
 
 // JSON has no word for what is not finite, so such numbers stand as their bits.
@@ -33,7 +33,7 @@ double real_from_json(const Json& value) {
   uint64_t bits = 0;
   const auto* end = text.data() + text.size();
   if (!text.starts_with("bits:") || text.size() != 21 || std::from_chars(text.data() + 5, end, bits, 16).ptr != end) {
-    throw ManifestDefect("holds a number that is none");
+    throw ManifestFormatError("holds a number that is none");
   }
   return std::bit_cast<double>(bits);
 }
@@ -67,7 +67,7 @@ Json scalar_to_json(const Scalar& scalar) {
 }
 
 Scalar scalar_from_json(const Json& json) {
-  if (json_object(json).size() != 1) throw ManifestDefect("holds a scalar of no type");
+  if (json_object(json).size() != 1) throw ManifestFormatError("holds a scalar of no type");
   const std::string type = json.begin().key();
   const Json& value = json.begin().value();
   if (type == "string") return value.get<std::string>();
@@ -77,7 +77,7 @@ Scalar scalar_from_json(const Json& json) {
     return values;
   }
   if (type == "int64") return json_integer(value);
-  if (type != "float64") throw ManifestDefect("holds a scalar of an unknown type");
+  if (type != "float64") throw ManifestFormatError("holds a scalar of an unknown type");
   if (!value.is_array()) return real_from_json(value);
   std::vector<double> values;
   for (const Json& each : value) values.push_back(real_from_json(each));
@@ -108,10 +108,10 @@ TensorEntry tensor_from_json(const Json& json) {
   TensorEntry tensor;
   tensor.path = json.at("path").get<std::string>();
   if (const std::string defect = path_defect(tensor.path); !defect.empty()) {
-    throw ManifestDefect(fmt::format("names a tensor whose path {}", defect));
+    throw ManifestFormatError(fmt::format("names a tensor whose path {}", defect));
   }
   const auto refuse = [&](std::string_view what) {
-    throw ManifestDefect(fmt::format("says that tensor {} {}", printable(tensor.path), what));
+    throw ManifestFormatError(fmt::format("says that tensor {} {}", printable(tensor.path), what));
   };
   const auto dtype = dtype_named(json.at("dtype").get<std::string>());
   if (!dtype) refuse("is of an unknown dtype");
@@ -126,7 +126,7 @@ TensorEntry tensor_from_json(const Json& json) {
   return tensor;
 }
 
-void check_places(const Manifest& manifest) {
+void check_tensor_offsets(const Manifest& manifest) {
   std::vector<const TensorEntry*> placed;
   for (const TensorEntry& tensor : manifest.tensors) {
     if (tensor.size_bytes > 0) placed.push_back(&tensor);
@@ -136,10 +136,10 @@ void check_places(const Manifest& manifest) {
   int64_t end = 0;
   for (const TensorEntry* tensor : placed) {
     if (tensor->file_offset < end) {
-      throw ManifestDefect(fmt::format("lays tensor {} over another", printable(tensor->path)));
+      throw ManifestFormatError(fmt::format("lays tensor {} over another", printable(tensor->path)));
     }
     if (tensor->size_bytes > manifest.file_bytes || tensor->file_offset > manifest.file_bytes - tensor->size_bytes) {
-      throw ManifestDefect(fmt::format("lays tensor {} outside the file", printable(tensor->path)));
+      throw ManifestFormatError(fmt::format("lays tensor {} outside the file", printable(tensor->path)));
     }
     end = tensor->file_offset + tensor->size_bytes;
   }
@@ -148,48 +148,48 @@ void check_places(const Manifest& manifest) {
 void check_tensors(const Manifest& manifest) {
   if (!std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(),
                       [](const TensorEntry& a, const TensorEntry& b) { return a.path < b.path; })) {
-    throw ManifestDefect("does not list its tensors in order");
+    throw ManifestFormatError("does not list its tensors in order");
   }
   if (const std::string path = path_conflict(manifest.tensors); !path.empty()) {
-    throw ManifestDefect(fmt::format("names {} twice", printable(path)));
+    throw ManifestFormatError(fmt::format("names {} twice", printable(path)));
   }
-  check_places(manifest);
+  check_tensor_offsets(manifest);
 }
 
-void read_file_part(const Json& file, Manifest& manifest) {
+void parse_file_section(const Json& file, Manifest& manifest) {
   if (file.at("name").get<std::string>() != kStateFile || json_integer(file.at("tile_bytes")) != kTileBytes) {
-    throw ManifestDefect("names another file, or other tiles, than this format has");
+    throw ManifestFormatError("names another file, or other tiles, than this format has");
   }
   manifest.file_bytes = json_integer(file.at("bytes"));
   const Json& tiles = json_list(file.at("crc32c"));
   if (manifest.file_bytes < kPageBytes || manifest.file_bytes % kPageBytes != 0 ||
       tile_count(manifest.file_bytes) != static_cast<int64_t>(tiles.size())) {
-    throw ManifestDefect("gives the file a size that its checksums do not cover");
+    throw ManifestFormatError("gives the file a size that its checksums do not cover");
   }
   for (const Json& tile : tiles) {
     const auto text = tile.get<std::string>();
     uint32_t crc = 0;
     const auto* end = text.data() + text.size();
     if (text.size() != 8 || std::from_chars(text.data(), end, crc, 16).ptr != end)
-      throw ManifestDefect("holds a checksum that is none");
+      throw ManifestFormatError("holds a checksum that is none");
     manifest.tile_crcs.push_back(crc);
   }
 }
 
-Manifest read_manifest(std::string_view text) {
+Manifest parse_manifest_json(std::string_view text) {
   const Json json = parse_json(text);
-  if (json.at("format").get<std::string>() != kFormatName) throw ManifestDefect("is of another format");
+  if (json.at("format").get<std::string>() != kFormatName) throw ManifestFormatError("is of another format");
   const int64_t version = json_integer(json.at("version"));
   if (version != kFormatVersion || !json_list(json.at("required_features")).empty()) {
-    throw ManifestDefect(fmt::format(
+    throw ManifestFormatError(fmt::format(
         "is of format version {}, or needs features, that this build does not know; use a newer one", version));
   }
   Manifest manifest;
   manifest.step = json_integer(json.at("step"));
-  if (manifest.step < 0) throw ManifestDefect("has a negative step");
+  if (manifest.step < 0) throw ManifestFormatError("has a negative step");
   manifest.attempt = json.at("attempt").get<std::string>();
   manifest.hdf5_version = json.at("hdf5_version").get<std::string>();
-  read_file_part(json.at("file"), manifest);
+  parse_file_section(json.at("file"), manifest);
   for (const Json& tensor : json_list(json.at("tensors"))) manifest.tensors.push_back(tensor_from_json(tensor));
   check_tensors(manifest);
   manifest.scalars = scalars_from_json(json.at("scalars"));
@@ -197,19 +197,19 @@ Manifest read_manifest(std::string_view text) {
   return manifest;
 }
 
-void check_own_hash(std::string_view text) {
-  const size_t tail = kHashBegins.size() + kHashDigits + kHashEnds.size();
-  if (text.size() < tail || !text.ends_with(kHashEnds) ||
-      text.substr(text.size() - tail, kHashBegins.size()) != kHashBegins) {
-    throw ManifestDefect("is cut short or altered: it does not end as it was written");
+void verify_manifest_hash(std::string_view text) {
+  const size_t tail = kHashPrefix.size() + kHashDigits + kHashSuffix.size();
+  if (text.size() < tail || !text.ends_with(kHashSuffix) ||
+      text.substr(text.size() - tail, kHashPrefix.size()) != kHashPrefix) {
+    throw ManifestFormatError("is cut short or altered: it does not end as it was written");
   }
-  const size_t digits = text.size() - kHashEnds.size() - kHashDigits;
+  const size_t digits = text.size() - kHashSuffix.size() - kHashDigits;
   Sha256 hash;
   hash.update(text.substr(0, digits));
   hash.update(std::string(kHashDigits, '0'));
-  hash.update(kHashEnds);
+  hash.update(kHashSuffix);
   if (hex(hash.finish()) != text.substr(digits, kHashDigits))
-    throw ManifestDefect("is altered: its own SHA-256 does not match");
+    throw ManifestFormatError("is altered: its own SHA-256 does not match");
 }
 
 }  // namespace
@@ -232,16 +232,16 @@ std::string manifest_text(const Manifest& manifest) {
   json["tensors"] = std::move(tensors);
   std::string text = json.dump();
   text.back() = ',';  // the closing brace; the hash comes last, at a place that needs no parser to find
-  text += kHashBegins;
-  const std::string digest = sha256_hex(text + std::string(kHashDigits, '0') + std::string(kHashEnds));
-  return text + digest + std::string(kHashEnds);
+  text += kHashPrefix;
+  const std::string digest = sha256_hex(text + std::string(kHashDigits, '0') + std::string(kHashSuffix));
+  return text + digest + std::string(kHashSuffix);
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& where) {
   try {
-    check_own_hash(text);
-    return read_manifest(text);
-  } catch (const ManifestDefect& defect) {
+    verify_manifest_hash(text);
+    return parse_manifest_json(text);
+  } catch (const ManifestFormatError& defect) {
     throw CheckpointError(fmt::format("{} {}", where, defect.what()));
   } catch (const Json::exception&) {
     throw CheckpointError(fmt::format("{} lacks what a manifest must have, or has it in another type", where));

@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-std::vector<uint32_t> combine_tiles(const std::vector<std::string>& gathered, int64_t file_bytes) {
+std::vector<uint32_t> combine_tile_crcs(const std::vector<std::string>& gathered, int64_t file_bytes) {
   std::vector<TilePart> parts;
   for (const std::string& bytes : gathered) {
     const auto own = from_bytes<TilePart>(bytes);
@@ -28,7 +28,7 @@ std::vector<uint32_t> combine_tiles(const std::vector<std::string>& gathered, in
   return tiles;
 }
 
-std::vector<TilePart> cut_at_tiles(int64_t begin, int64_t end) {
+std::vector<TilePart> split_at_tiles(int64_t begin, int64_t end) {
   std::vector<TilePart> parts;
   while (begin < end) {
     const int64_t next = std::min(end, (begin / kTileBytes + 1) * kTileBytes);

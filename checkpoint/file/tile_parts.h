@@ -14,9 +14,9 @@ struct TilePart {
 };
 
 /// Every rank's parts, as bytes, to one checksum a tile. Throws FaultError when the parts do not tile the file exactly once.
-std::vector<uint32_t> combine_tiles(const std::vector<std::string>& gathered, int64_t file_bytes);
+std::vector<uint32_t> combine_tile_crcs(const std::vector<std::string>& gathered, int64_t file_bytes);
 
 /// [begin, end) cut at the tiles' edges.
-std::vector<TilePart> cut_at_tiles(int64_t begin, int64_t end);
+std::vector<TilePart> split_at_tiles(int64_t begin, int64_t end);
 
 }  // namespace aliquot

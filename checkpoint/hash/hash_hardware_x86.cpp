@@ -10,10 +10,10 @@ namespace aliquot {
 namespace {
 
 // The crc32 instruction takes three cycles and one can start each cycle, so three lanes run side by side and are
-// combined every 3 * kLane bytes.
-constexpr size_t kLane = 4096;
-const Crc32cTables kShiftLane = crc32c_multiply_tables(crc32c_shift(kLane));
-const Crc32cTables kShiftTwoLanes = crc32c_multiply_tables(crc32c_shift(2 * kLane));
+// combined every 3 * kLaneBytes bytes.
+constexpr size_t kLaneBytes = 4096;
+const Crc32cTables kShiftLane = crc32c_multiply_tables(crc32c_shift(kLaneBytes));
+const Crc32cTables kShiftTwoLanes = crc32c_multiply_tables(crc32c_shift(2 * kLaneBytes));
 
 uint64_t load64(const std::byte* at) {
   uint64_t word;
@@ -23,17 +23,18 @@ uint64_t load64(const std::byte* at) {
 
 [[gnu::target("sse4.2")]] uint32_t crc32c_three_lanes(uint32_t state, const std::byte* bytes) {
   uint64_t a = state, b = 0, c = 0;
-  for (size_t i = 0; i < kLane; i += 8) {
+  for (size_t i = 0; i < kLaneBytes; i += 8) {
     a = _mm_crc32_u64(a, load64(bytes + i));
-    b = _mm_crc32_u64(b, load64(bytes + kLane + i));
-    c = _mm_crc32_u64(c, load64(bytes + 2 * kLane + i));
+    b = _mm_crc32_u64(b, load64(bytes + kLaneBytes + i));
+    c = _mm_crc32_u64(c, load64(bytes + 2 * kLaneBytes + i));
   }
   return crc32c_multiply(kShiftTwoLanes, static_cast<uint32_t>(a)) ^
          crc32c_multiply(kShiftLane, static_cast<uint32_t>(b)) ^ static_cast<uint32_t>(c);
 }
 
 [[gnu::target("sse4.2")]] uint32_t crc32c_sse42(uint32_t state, const std::byte* bytes, size_t count) {
-  for (; count >= 3 * kLane; bytes += 3 * kLane, count -= 3 * kLane) state = crc32c_three_lanes(state, bytes);
+  for (; count >= 3 * kLaneBytes; bytes += 3 * kLaneBytes, count -= 3 * kLaneBytes)
+    state = crc32c_three_lanes(state, bytes);
   uint64_t wide = state;
   for (; count >= 8; bytes += 8, count -= 8) wide = _mm_crc32_u64(wide, load64(bytes));
   state = static_cast<uint32_t>(wide);

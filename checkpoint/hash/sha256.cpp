@@ -45,11 +45,11 @@ void blocks_portable(uint32_t state[8], const std::byte* blocks, size_t block_co
 
 }  // namespace
 
-Sha256::Sha256(Path path)
-    : blocks_(blocks_portable), state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {
+Sha256::Sha256(Implementation implementation)
+    : update_blocks_(blocks_portable), state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                              0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {
   static const Sha256Update hardware = sha256_hardware();
-  if (path == Path::kFastest && hardware != nullptr) blocks_ = hardware;
+  if (implementation == Implementation::kFastest && hardware != nullptr) update_blocks_ = hardware;
 }
 
 void Sha256::update(std::span<const std::byte> bytes) {
@@ -60,10 +60,10 @@ void Sha256::update(std::span<const std::byte> bytes) {
     const size_t part = std::min(bytes.size(), 64 - held);
     std::memcpy(pending_.data() + held, bytes.data(), part);
     if (held + part < 64) return;
-    blocks_(state_.data(), pending_.data(), 1);
+    update_blocks_(state_.data(), pending_.data(), 1);
     bytes = bytes.subspan(part);
   }
-  blocks_(state_.data(), bytes.data(), bytes.size() / 64);
+  update_blocks_(state_.data(), bytes.data(), bytes.size() / 64);
   const auto rest = bytes.last(bytes.size() % 64);
   if (!rest.empty()) std::memcpy(pending_.data(), rest.data(), rest.size());
 }

@@ -14,9 +14,9 @@ namespace aliquot {
 class Sha256 {
  public:
   using Digest = std::array<std::byte, 32>;
-  enum class Path { kFastest, kPortable };
+  enum class Implementation { kFastest, kPortable };
 
-  explicit Sha256(Path path = Path::kFastest);
+  explicit Sha256(Implementation implementation = Implementation::kFastest);
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
@@ -26,7 +26,7 @@ class Sha256 {
  private:
   using Update = void (*)(uint32_t state[8], const std::byte* blocks, size_t block_count);
 
-  Update blocks_;
+  Update update_blocks_;
   std::array<uint32_t, 8> state_;
   std::array<std::byte, 64> pending_{};
   uint64_t total_bytes_ = 0;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/file/convert.h"
-#include "checkpoint/find.h"
 #include "checkpoint/weights/safetensors.h"
 #include "kernels/system/error.h"
 
@@ -12,50 +12,52 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kParameters = "parameters/";
-constexpr int64_t kElementsAtOnce = 512 << 10;
+constexpr int64_t kChunkElements = 512 << 10;
 
 /// A file that gets its name when it is whole.
-class NewFile {
+class AtomicFile {
  public:
-  NewFile(const std::filesystem::path& directory, const std::string& name)
-      : directory_(Directory::open(FileSystem::system(), directory)), name_(name), hidden_(kAttemptPrefix + name) {
+  AtomicFile(const std::filesystem::path& directory, const std::string& name)
+      : directory_(Directory::open(FileSystem::system(), directory)),
+        name_(name),
+        temporary_name_(kAttemptPrefix + name) {
     if (directory_.exists(name)) {
       throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (directory / name).string()));
     }
-    directory_.remove(hidden_);  // what a killed one left
-    file_ = directory_.create(hidden_);
+    directory_.remove(temporary_name_);  // what a killed one left
+    file_ = directory_.create(temporary_name_);
   }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    if (!kept_) directory_.remove(hidden_);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile() {
+    if (!committed_) directory_.remove(temporary_name_);
   }
 
   void write(std::span<const std::byte> bytes) {
     file_.write(bytes, end_bytes_);
     end_bytes_ += static_cast<int64_t>(bytes.size());
   }
-  void keep() {
+  void commit() {
     file_.sync();
     file_.close();
-    directory_.rename(hidden_, name_);
-    kept_ = true;
+    directory_.rename(temporary_name_, name_);
+    committed_ = true;
     directory_.sync();
   }
 
  private:
   Directory directory_;
-  std::string name_, hidden_;
+  std::string name_, temporary_name_;
   File file_;
   int64_t end_bytes_ = 0;
-  bool kept_ = false;
+  bool committed_ = false;
 };
 
 std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint, DType dtype) {
   std::vector<const TensorEntry*> parameters;
   for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
     if (!tensor.path.starts_with(kParameters)) continue;
-    if (!converts(dtype, tensor.dtype)) {
+    if (!is_convertible(dtype, tensor.dtype)) {
       throw UsageError(
           fmt::format("tensor {} is {} and cannot become {}", printable(tensor.path), name(tensor.dtype), name(dtype)));
     }
@@ -87,14 +89,14 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
       safetensors_prefix(entries, {{"format", "pt"}});  // without it transformers refuses the file
   const int64_t data_bytes = entries.back().end;
   make_directory(directory);
-  NewFile file(directory, file_name);
+  AtomicFile file(directory, file_name);
   file.write(std::as_bytes(std::span(prefix)));
-  std::vector<std::byte> from(kElementsAtOnce * 8), to(kElementsAtOnce * 8);
+  std::vector<std::byte> from(kChunkElements * 8), to(kChunkElements * 8);
   int64_t done_bytes = 0;
   for (const TensorEntry* tensor : parameters) {
     const int64_t width = element_bytes(tensor->dtype), count = tensor->size_bytes / width;
-    for (int64_t first = 0; first < count; first += kElementsAtOnce) {
-      const int64_t part = std::min(kElementsAtOnce, count - first);
+    for (int64_t first = 0; first < count; first += kChunkElements) {
+      const int64_t part = std::min(kChunkElements, count - first);
       checkpoint.read(std::span(from).first(static_cast<size_t>(part * width)), tensor->file_offset + first * width);
       convert(dtype, to.data(), tensor->dtype, from.data(), part);
       file.write(std::span(to).first(static_cast<size_t>(part * element_bytes(dtype))));
@@ -102,15 +104,16 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
       if (progress) progress(done_bytes, data_bytes);
     }
   }
-  file.keep();
+  file.commit();
   return static_cast<int64_t>(prefix.size()) + data_bytes;
 }
 
-void write_whole_file(const std::filesystem::path& directory, const std::string& file_name, std::string_view text) {
+void write_file_atomically(const std::filesystem::path& directory, const std::string& file_name,
+                           std::string_view text) {
   make_directory(directory);
-  NewFile file(directory, file_name);
+  AtomicFile file(directory, file_name);
   file.write(std::as_bytes(std::span(text)));
-  file.keep();
+  file.commit();
 }
 
 }  // namespace aliquot

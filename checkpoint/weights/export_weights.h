@@ -17,6 +17,6 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
                        const std::string& file_name, DType dtype, const VerifyProgress& progress = {});
 
 /// Writes a small file in the same manner.
-void write_whole_file(const std::filesystem::path& directory, const std::string& file_name, std::string_view text);
+void write_file_atomically(const std::filesystem::path& directory, const std::string& file_name, std::string_view text);
 
 }  // namespace aliquot

@@ -17,13 +17,14 @@ namespace {
 
 constexpr std::string_view kParameters = "parameters/";
 
-struct Fit {
+struct WeightMatches {
   std::vector<std::pair<const StateTensor*, const WeightTensor*>> matches;  // null: zeros
   std::vector<std::string> missing;
 };
 
-Fit fit(const State& state, const WeightFiles& weights, const std::filesystem::path& path, bool allow_missing) {
-  Fit result;
+WeightMatches match_weights(const State& state, const WeightFiles& weights, const std::filesystem::path& path,
+                            bool allow_missing) {
+  WeightMatches result;
   std::vector<std::string> defects;
   std::set<std::string_view> wanted;
   for (const StateTensor& tensor : state.tensors) {
@@ -46,15 +47,15 @@ Fit fit(const State& state, const WeightFiles& weights, const std::filesystem::p
     if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only there", printable(tensor.name)));
   }
   if (defects.empty()) return result;
-  constexpr std::size_t kShown = 4;  // of another model, all of hundreds may differ
-  const std::size_t more = defects.size() > kShown ? defects.size() - kShown : 0;
+  constexpr std::size_t kMaxListed = 4;  // of another model, all of hundreds may differ
+  const std::size_t more = defects.size() > kMaxListed ? defects.size() - kMaxListed : 0;
   defects.resize(defects.size() - more);
   throw UsageError(fmt::format("the weights of {} do not fit this model: {}{}", path.string(), fmt::join(defects, "; "),
                                more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 
 /// Fills the pieces of one tensor, a staging chunk at a time.
-void fill(const StateTensor& tensor, const WeightTensor* from, std::span<std::byte> chunk) {
+void load_tensor(const StateTensor& tensor, const WeightTensor* from, std::span<std::byte> chunk) {
   const int64_t width = element_bytes(tensor.dtype), at_once = static_cast<int64_t>(chunk.size()) / width;
   std::optional<WeightAccess> access;
   if (from != nullptr) access.emplace(*from, tensor.dtype);
@@ -81,21 +82,21 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
   LoadReport report;
   report.path = path;
   std::optional<WeightFiles> weights;
-  Fit found;
+  WeightMatches found;
   // All is known to fit before anything is touched.
   run_on_all_or_throw(communicator, [&] {
     weights.emplace(WeightFiles::open(file_system, path));
-    found = fit(state, *weights, path, options.allow_missing);
+    found = match_weights(state, *weights, path, options.allow_missing);
     for (const auto& [tensor, from] : found.matches) {
       if (from != nullptr) WeightAccess(*from, tensor->dtype);
     }
   });
   run_on_all_or_throw(communicator, [&] {
     const StagingRing ring(options.ledger);
-    for (const auto& [tensor, from] : found.matches) fill(*tensor, from, ring.chunk(0));
+    for (const auto& [tensor, from] : found.matches) load_tensor(*tensor, from, ring.chunk(0));
   });
   report.missing = std::move(found.missing);
-  report.extra = weights->left_out();
+  report.extra = weights->skipped_tensors();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   return report;
 }
@@ -103,8 +104,10 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
                             const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars) {
   const WeightFiles weights = WeightFiles::open(FileSystem::system(), file);
-  ImportReport report{
-      .path = {}, .tensor_count = weights.tensors().size(), .left_out = weights.left_out(), .rounded = {}};
+  ImportReport report{.path = {},
+                      .tensor_count = weights.tensors().size(),
+                      .skipped_tensors = weights.skipped_tensors(),
+                      .rounded = {}};
   State state;
   state.scalars = scalars;
   std::deque<WeightAccess> accesses;
@@ -115,7 +118,7 @@ ImportReport import_weights(Communicator& communicator, const std::filesystem::p
     tensor.dtype = DType::kFloat32;
     tensor.access = &accesses.emplace_back(from, tensor.dtype);
     tensor.pieces = {{.offset = 0, .count = tensor.element_count()}};
-    if (!converts_exactly(tensor.dtype, *from.entry->dtype)) report.rounded.push_back(from.name);
+    if (!is_exactly_convertible(tensor.dtype, *from.entry->dtype)) report.rounded.push_back(from.name);
   }
   report.path =
       save(state, communicator, directory, {.written_by = {{"imported_from", file.filename().string()}}}).path;

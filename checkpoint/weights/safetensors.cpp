@@ -13,35 +13,36 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kHeaderLengthBytes = 8;
 
-struct Type {
+struct ElementType {
   std::string_view name;
   int64_t bytes;
   std::optional<DType> dtype;
 };
-constexpr std::array kTypes{Type{"F32", 4, DType::kFloat32},
-                            Type{"BF16", 2, DType::kBFloat16},
-                            Type{"F16", 2, DType::kFloat16},
-                            Type{"F64", 8, DType::kFloat64},
-                            Type{"I16", 2, DType::kInt16},
-                            Type{"U8", 1, DType::kUInt8},
-                            Type{"BOOL", 1, {}},
-                            Type{"I8", 1, {}},
-                            Type{"F8_E4M3", 1, {}},
-                            Type{"F8_E5M2", 1, {}},
-                            Type{"U16", 2, {}},
-                            Type{"I32", 4, {}},
-                            Type{"U32", 4, {}},
-                            Type{"I64", 8, {}},
-                            Type{"U64", 8, {}}};
+constexpr std::array kElementTypes{ElementType{"F32", 4, DType::kFloat32},
+                                   ElementType{"BF16", 2, DType::kBFloat16},
+                                   ElementType{"F16", 2, DType::kFloat16},
+                                   ElementType{"F64", 8, DType::kFloat64},
+                                   ElementType{"I16", 2, DType::kInt16},
+                                   ElementType{"U8", 1, DType::kUInt8},
+                                   ElementType{"BOOL", 1, {}},
+                                   ElementType{"I8", 1, {}},
+                                   ElementType{"F8_E4M3", 1, {}},
+                                   ElementType{"F8_E5M2", 1, {}},
+                                   ElementType{"U16", 2, {}},
+                                   ElementType{"I32", 4, {}},
+                                   ElementType{"U32", 4, {}},
+                                   ElementType{"I64", 8, {}},
+                                   ElementType{"U64", 8, {}}};
 
 void check_entry(SafetensorsEntry& tensor) {
   const auto refuse = [&](const std::string& what) {
-    throw SafetensorsDefect(fmt::format("says that tensor {} {}", printable(tensor.name), what));
+    throw SafetensorsFormatError(fmt::format("says that tensor {} {}", printable(tensor.name), what));
   };
-  const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == tensor.type; });
-  if (type == kTypes.end()) refuse(fmt::format("is of an unknown type, {}", printable(tensor.type)));
+  const auto* type = std::find_if(kElementTypes.begin(), kElementTypes.end(),
+                                  [&](const ElementType& t) { return t.name == tensor.type; });
+  if (type == kElementTypes.end()) refuse(fmt::format("is of an unknown type, {}", printable(tensor.type)));
   tensor.dtype = type->dtype;
   const auto count = checked_element_count(tensor.shape);
   if (!count) refuse("has a shape that cannot be");
@@ -56,13 +57,13 @@ void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
   int64_t end = 0;
   for (const SafetensorsEntry& tensor : tensors) {
     if (tensor.begin != end) {
-      throw SafetensorsDefect(fmt::format(
+      throw SafetensorsFormatError(fmt::format(
           "{} tensor {}", tensor.begin < end ? "lays another over" : "leaves a hole before", printable(tensor.name)));
     }
     end = tensor.end;
   }
   if (end != data_bytes) {
-    throw SafetensorsDefect(fmt::format("describes {} bytes of tensors where the file has {}", end, data_bytes));
+    throw SafetensorsFormatError(fmt::format("describes {} bytes of tensors where the file has {}", end, data_bytes));
   }
 }
 
@@ -70,18 +71,19 @@ void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where) {
   try {
-    if (!text.starts_with('{')) throw SafetensorsDefect("is no safetensors file: its header is no JSON object");
+    if (!text.starts_with('{')) throw SafetensorsFormatError("is no safetensors file: its header is no JSON object");
     // The parser takes a NUL for the end of the text, and would never see what follows it.
-    if (text.find('\0') != std::string_view::npos) throw SafetensorsDefect("has a header that is not JSON (a NUL)");
+    if (text.find('\0') != std::string_view::npos)
+      throw SafetensorsFormatError("has a header that is not JSON (a NUL)");
     SafetensorsSax sax;
     nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
-    SafetensorsHeader header = sax.take();
+    SafetensorsHeader header = sax.finish();
     for (SafetensorsEntry& tensor : header.tensors) check_entry(tensor);
     check_tiling(header.tensors, data_bytes);
     std::sort(header.tensors.begin(), header.tensors.end(),
               [](const SafetensorsEntry& a, const SafetensorsEntry& b) { return a.name < b.name; });
     return header;
-  } catch (const SafetensorsDefect& defect) {
+  } catch (const SafetensorsFormatError& defect) {
     throw UsageError(fmt::format("{} {}", where, defect.what()));
   }
 }
@@ -93,13 +95,14 @@ std::string safetensors_prefix(std::vector<SafetensorsEntry>& tensors,
   int64_t end = 0;
   for (SafetensorsEntry& tensor : tensors) {
     tensor.begin = end;
-    const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.name == tensor.type; });
+    const auto* type = std::find_if(kElementTypes.begin(), kElementTypes.end(),
+                                    [&](const ElementType& t) { return t.name == tensor.type; });
     tensor.end = end += *checked_element_count(tensor.shape) * type->bytes;
     json[tensor.name] = {{"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = json.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  std::string length(kLengthBytes, '\0');
+  std::string length(kHeaderLengthBytes, '\0');
   for (size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
   return length + text;
 }
@@ -117,19 +120,19 @@ SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesy
     File file = Directory::open(file_system, real.parent_path()).open_for_reading(real.filename());
     if (!file.is_regular()) throw FaultError(fmt::format("{} is no regular file", path.string()));
     const int64_t file_bytes = file.size_bytes();
-    if (file_bytes < kLengthBytes)
+    if (file_bytes < kHeaderLengthBytes)
       throw FaultError(fmt::format("{} is too short for a safetensors file", path.string()));
     uint64_t header_bytes = 0;
-    const std::string length = read_prefix(file, 0, kLengthBytes);
+    const std::string length = read_prefix(file, 0, kHeaderLengthBytes);
     for (size_t i = 0; i < length.size(); ++i) {
       header_bytes |= static_cast<uint64_t>(static_cast<unsigned char>(length[i])) << (8 * i);
     }
-    if (header_bytes > static_cast<uint64_t>(std::min(kSafetensorsHeaderLimit, file_bytes - kLengthBytes))) {
+    if (header_bytes > static_cast<uint64_t>(std::min(kSafetensorsHeaderLimit, file_bytes - kHeaderLengthBytes))) {
       throw FaultError(
           fmt::format("{} is no safetensors file: its header would have {} bytes", path.string(), header_bytes));
     }
-    const int64_t data_offset = kLengthBytes + static_cast<int64_t>(header_bytes);
-    const std::string text = read_prefix(file, kLengthBytes, static_cast<int64_t>(header_bytes));
+    const int64_t data_offset = kHeaderLengthBytes + static_cast<int64_t>(header_bytes);
+    const std::string text = read_prefix(file, kHeaderLengthBytes, static_cast<int64_t>(header_bytes));
     return {std::move(file), parse_safetensors_header(text, file_bytes - data_offset, path.string()), data_offset};
   } catch (const FaultError& error) {
     throw UsageError(error.what());
@@ -137,7 +140,9 @@ SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesy
 }
 
 std::string_view safetensors_type(DType dtype) {
-  return std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.dtype == dtype; })->name;
+  return std::find_if(kElementTypes.begin(), kElementTypes.end(),
+                      [&](const ElementType& t) { return t.dtype == dtype; })
+      ->name;
 }
 
 }  // namespace aliquot

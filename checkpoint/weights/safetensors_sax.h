@@ -12,23 +12,23 @@
 namespace aliquot {
 
 /// What is wrong with a header: the end of a sentence that begins with the file's name.
-struct SafetensorsDefect : std::runtime_error {
+struct SafetensorsFormatError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Handed to nlohmann's parser. Every callback throws SafetensorsDefect for what does not belong where it stands.
+/// Handed to nlohmann's parser. Every callback throws SafetensorsFormatError for what does not belong where it stands.
 class SafetensorsSax {
  public:
   using Json = nlohmann::json;
 
   /// The tensors in the file's order, once the parser has come to the end.
-  SafetensorsHeader take();
+  SafetensorsHeader finish();
 
-  bool null() { refuse(); }
-  bool boolean(bool) { refuse(); }
-  bool number_float(Json::number_float_t, const std::string&) { refuse(); }
-  bool binary(Json::binary_t&) { refuse(); }
-  bool number_integer(Json::number_integer_t) { throw SafetensorsDefect("holds a negative number"); }
+  bool null() { throw_unexpected_value(); }
+  bool boolean(bool) { throw_unexpected_value(); }
+  bool number_float(Json::number_float_t, const std::string&) { throw_unexpected_value(); }
+  bool binary(Json::binary_t&) { throw_unexpected_value(); }
+  bool number_integer(Json::number_integer_t) { throw SafetensorsFormatError("holds a negative number"); }
   bool number_unsigned(Json::number_unsigned_t value);
   bool string(std::string& value);
   bool start_object(size_t);
@@ -39,14 +39,14 @@ class SafetensorsSax {
   bool parse_error(size_t position, const std::string& token, const Json::exception&);
 
  private:
-  enum class Place { kBefore, kTop, kMetadata, kTensor, kShape, kOffsets, kAfter };
+  enum class Context { kStart, kTopLevel, kMetadata, kTensor, kShape, kOffsets, kEnd };
   enum Field : unsigned { kNone = 0, kType = 1, kShapeField = 2, kOffsetsField = 4, kAllFields = 7 };
 
-  [[noreturn]] static void refuse();
+  [[noreturn]] static void throw_unexpected_value();
   void begin_tensor();
 
-  Place place_ = Place::kBefore;
-  bool in_metadata_next_ = false;  // the last key at the top was the metadata's
+  Context context_ = Context::kStart;
+  bool metadata_is_next_ = false;  // the last key at the top was the metadata's
   std::string key_;
   Field field_ = kNone;       // what the value to come is
   unsigned fields_seen_ = 0;  // of the tensor that is open

@@ -13,34 +13,34 @@
 namespace aliquot {
 namespace {
 
-constexpr const char* kOneFile = "model.safetensors";
-constexpr std::string_view kIndexEnding = ".index.json";
+constexpr const char* kSingleFileName = "model.safetensors";
+constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr int64_t kIndexBytesLimit = 32 << 20;
 // So much of a tensor is converted at once.
 constexpr int64_t kConvertBytes = 256 << 10;
 
 /// The name used here, whether the file's has the prefix of the module around it or not: GPT-2's parameters have none, those
 /// of Llama "model.", as they are published.
-std::string name_here(std::string_view name) {
+std::string canonical_name(std::string_view name) {
   for (const std::string_view prefix : {"transformer.", "model."}) {
     if (!name.starts_with(prefix)) continue;
     name.remove_prefix(prefix.size());
     break;
   }
-  for (const std::string_view of_llama : {"embed_tokens.", "layers.", "norm."}) {
-    if (name.starts_with(of_llama)) return "model." + std::string(name);
+  for (const std::string_view llama_prefix : {"embed_tokens.", "layers.", "norm."}) {
+    if (name.starts_with(llama_prefix)) return "model." + std::string(name);
   }
   return std::string(name);
 }
 
 /// What PyTorch modules keep beside their parameters.
-bool is_no_parameter(const SafetensorsEntry& entry, std::string_view name) {
+bool is_module_buffer(const SafetensorsEntry& entry, std::string_view name) {
   const bool mask = name.ends_with(".attn.bias") && entry.shape.size() == 4;
   return mask || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
 /// The files that an index names, each once. They lie beside it.
-std::set<std::string> files_of_index(FileSystem& file_system, const std::filesystem::path& path) {
+std::set<std::string> read_index_files(FileSystem& file_system, const std::filesystem::path& path) {
   try {
     const auto real = std::filesystem::canonical(path);
     const File file = Directory::open(file_system, real.parent_path()).open_for_reading(real.filename());
@@ -56,11 +56,11 @@ std::set<std::string> files_of_index(FileSystem& file_system, const std::filesys
   }
 }
 
-std::filesystem::path resolved(const std::filesystem::path& path) {
+std::filesystem::path resolve_weights_path(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return path;
-  const auto one = path / kOneFile;
-  return std::filesystem::exists(one, error) ? one : std::filesystem::path(one.string() + std::string(kIndexEnding));
+  const auto one = path / kSingleFileName;
+  return std::filesystem::exists(one, error) ? one : std::filesystem::path(one.string() + std::string(kIndexSuffix));
 }
 
 bool same_bytes(const WeightTensor& a, const WeightTensor& b) {
@@ -85,13 +85,13 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
     for (const auto& [tensor, file] : json_object(json.at("weight_map")).items()) {
       const auto name = file.get<std::string>();
       if (!path_defect(name).empty() || name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
-        throw ManifestDefect(fmt::format("names {}, which is no safetensors file beside it", printable(name)));
+        throw ManifestFormatError(fmt::format("names {}, which is no safetensors file beside it", printable(name)));
       }
       files.insert(name);
     }
-    if (files.empty()) throw ManifestDefect("names no file");
+    if (files.empty()) throw ManifestFormatError("names no file");
     return files;
-  } catch (const ManifestDefect& defect) {
+  } catch (const ManifestFormatError& defect) {
     throw UsageError(fmt::format("{} {}", where, defect.what()));
   } catch (const nlohmann::ordered_json::exception&) {
     throw UsageError(fmt::format("{} is no index of weights: it has no weight_map of names", where));
@@ -99,10 +99,10 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
 }
 
 WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::path& given) {
-  const std::filesystem::path path = resolved(given);
+  const std::filesystem::path path = resolve_weights_path(given);
   WeightFiles weights;
-  if (path.string().ends_with(kIndexEnding)) {
-    for (const std::string& name : files_of_index(file_system, path)) {
+  if (path.string().ends_with(kIndexSuffix)) {
+    for (const std::string& name : read_index_files(file_system, path)) {
       weights.add_file(SafetensorsFile::open(file_system, path.parent_path() / name));
     }
   } else {
@@ -115,9 +115,9 @@ WeightFiles WeightFiles::open(FileSystem& file_system, const std::filesystem::pa
 void WeightFiles::add_file(SafetensorsFile file) {
   files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
   for (const SafetensorsEntry& entry : files_.back()->header().tensors) {
-    const std::string name = name_here(entry.name);
-    if (is_no_parameter(entry, name)) {
-      left_out_.push_back(entry.name);
+    const std::string name = canonical_name(entry.name);
+    if (is_module_buffer(entry, name)) {
+      skipped_tensors_.push_back(entry.name);
     } else {
       tensors_.push_back({name, &entry, files_.back().get()});
     }
@@ -142,7 +142,7 @@ void WeightFiles::finish(const std::filesystem::path& path) {
         fmt::format("{} has a head (lm_head.weight) that is not its table of tokens (wte.weight); these are one here",
                     path.string()));
   }
-  left_out_.push_back(head->entry->name);
+  skipped_tensors_.push_back(head->entry->name);
   tensors_.erase(tensors_.begin() + (head - tensors_.data()));
 }
 
@@ -152,14 +152,14 @@ const WeightTensor* WeightFiles::find(std::string_view name) const {
   return found == tensors_.end() || found->name != name ? nullptr : &*found;
 }
 
-bool is_weights(const std::filesystem::path& path) {
+bool is_weights_path(const std::filesystem::path& path) {
   if (path.string().ends_with(".safetensors") || path.string().ends_with(".safetensors.index.json")) return true;
   std::error_code error;
-  return std::filesystem::is_directory(path, error) && std::filesystem::exists(resolved(path), error);
+  return std::filesystem::is_directory(path, error) && std::filesystem::exists(resolve_weights_path(path), error);
 }
 
 WeightAccess::WeightAccess(const WeightTensor& tensor, DType dtype) : tensor_(tensor), dtype_(dtype) {
-  if (tensor.entry->dtype && converts(dtype, *tensor.entry->dtype)) return;
+  if (tensor.entry->dtype && is_convertible(dtype, *tensor.entry->dtype)) return;
   throw UsageError(fmt::format("tensor {} of {} is of type {}, which cannot become {}", printable(tensor.name),
                                tensor.file->path().string(), printable(tensor.entry->type), aliquot::name(dtype)));
 }

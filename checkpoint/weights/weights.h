@@ -27,8 +27,8 @@ class WeightFiles {
   /// UsageError, naming the file: absent, malformed, an index that names files elsewhere or tensors that are not there.
   static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path);
 
-  const std::vector<WeightTensor>& tensors() const { return tensors_; }   // in order of name
-  const std::vector<std::string>& left_out() const { return left_out_; }  // names in the files
+  const std::vector<WeightTensor>& tensors() const { return tensors_; }                 // in order of name
+  const std::vector<std::string>& skipped_tensors() const { return skipped_tensors_; }  // names in the files
   const WeightTensor* find(std::string_view name) const;
 
  private:
@@ -37,7 +37,7 @@ class WeightFiles {
 
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<WeightTensor> tensors_;
-  std::vector<std::string> left_out_;
+  std::vector<std::string> skipped_tensors_;
 };
 
 /// The files that an index's text names, each once. Throws UsageError, a sentence that begins with `where`: not JSON, no
@@ -45,7 +45,7 @@ class WeightFiles {
 std::set<std::string> parse_weight_index(std::string_view text, const std::string& where);
 
 /// Whether the path is weights of this kind, by its name and, of a folder, by what lies in it.
-bool is_weights(const std::filesystem::path& path);
+bool is_weights_path(const std::filesystem::path& path);
 
 /// Reaches a tensor of the files as elements of any floating-point dtype: read() converts. One thread; write() is refused.
 class WeightAccess final : public PieceAccess {
@@ -67,7 +67,7 @@ class WeightAccess final : public PieceAccess {
 struct ImportReport {
   std::filesystem::path path;
   size_t tensor_count = 0;
-  std::vector<std::string> left_out;
+  std::vector<std::string> skipped_tensors;
   std::vector<std::string> rounded;  // float64 tensors, to the nearest fp32
 };
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,

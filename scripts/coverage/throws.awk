@@ -4,10 +4,10 @@
 # exceptions that a test does reach or that name no place.
 function code_of(kind) {
   sub(/^.*::/, "", kind)
-  if (kind == "UsageError" || kind == "SafetensorsDefect") return 1
+  if (kind == "UsageError" || kind == "SafetensorsFormatError") return 1
   if (kind == "UnavailableError") return 2
   if (kind == "FaultError" || kind == "CommunicationError") return 3
-  if (kind == "CheckpointError" || kind == "ManifestDefect") return 5
+  if (kind == "CheckpointError" || kind == "ManifestFormatError") return 5
   if (kind == "Error") return "its own"
   if (kind == "WorkCancelled") return "that of who failed"
   return "a bug"

@@ -30,7 +30,7 @@ struct Chain {
   }
 };
 
-int half(void*, const char*, int64_t, int64_t count, float* values) {
+int fill_with_half(void*, const char*, int64_t, int64_t count, float* values) {
   for (int64_t i = 0; i < count; ++i) values[i] = 0.5f;
   return ALIQUOT_DONE;
 }
@@ -64,7 +64,7 @@ struct Rank {
     kind == ALIQUOT_BACKWARD ? chain.backward(l) : chain.forward(l);
     ASSERT_DONE(aliquot_close(engine));
   }
-  void passes() {
+  void run_forward_and_backward() {
     ASSERT_DONE(aliquot_micro_batch(engine));
     chain.inputs[0] = 1;
     for (int l = 0; l < Chain::kLayers; ++l) use(ALIQUOT_FORWARD, l);
@@ -104,9 +104,9 @@ void on_ranks(int count, const std::function<void(Rank&)>& body,
 
 TEST(Capi, AStepIsReported) {
   on_ranks(2, [](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_DONE(aliquot_set_learning_rate(rank.engine, 0.25));
-    rank.passes();
+    rank.run_forward_and_backward();
     aliquot_step_report report;
     ASSERT_DONE(aliquot_step(rank.engine, &report));
     EXPECT_EQ(report.step, 1);
@@ -135,9 +135,9 @@ TEST(Capi, PlannedMemoryIsMeasured) {
   on_ranks(2, [](Rank& rank) {
     aliquot_memory planned, measured;
     ASSERT_DONE(aliquot_planned_memory(rank.engine, &planned));
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     for (int step = 0; step < 2; ++step) {
-      rank.passes();
+      rank.run_forward_and_backward();
       ASSERT_DONE(aliquot_step(rank.engine, nullptr));
     }
     ASSERT_DONE(aliquot_measured_memory(rank.engine, &measured));
@@ -154,16 +154,16 @@ TEST(Capi, PlannedMemoryIsMeasured) {
 
 /// Two of the three layers can be made again; "block" asks for all that can.
 TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
-  struct Again {
+  struct RecomputeContext {
     Rank* rank;
     int count = 0, status = ALIQUOT_DONE;
   };
   const auto body = [](Rank& rank) {
     const aliquot_activations uses[] = {{4, 8, 0, 1, 0, 0}, {4, 8, 4, 1, 0, 0}, {4, 8, 0, 0, 0, 1}};
     EXPECT_USAGE(aliquot_declare_activations(rank.engine, 3, uses, 4, nullptr, nullptr), "nothing is given");
-    Again again{&rank};
+    RecomputeContext again{&rank};
     const auto fill = [](void* context, const aliquot_use_memory* memory) {
-      auto& of = *static_cast<Again*>(context);
+      auto& of = *static_cast<RecomputeContext*>(context);
       ++of.count;
       EXPECT_EQ(memory->recomputed, 1);
       EXPECT_EQ(memory->backward, nullptr);
@@ -172,7 +172,7 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
       return of.status;
     };
     ASSERT_DONE(aliquot_declare_activations(rank.engine, 3, uses, 4, fill, &again));
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     aliquot_use_memory memory;
     EXPECT_USAGE(aliquot_memory_of_use(rank.engine, &memory), "no unit is open");
     ASSERT_DONE(aliquot_micro_batch(rank.engine));
@@ -211,7 +211,7 @@ TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
     EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "there is no unit 7");
     ASSERT_DONE(aliquot_declare_order(rank.engine, 2, counts, units));
     EXPECT_DONE(aliquot_assigns_gradients(rank.engine, 2));
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     const int last = 2;
     ASSERT_DONE(aliquot_open(rank.engine, ALIQUOT_EVALUATE, 2, units));
     rank.chain.inputs[0] = 2;
@@ -238,21 +238,21 @@ TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
 
 TEST(Capi, AnAbandonedStepIsSkippedByAll) {
   on_ranks(2, [](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     if (aliquot_rank(rank.world) == 1) {
       ASSERT_DONE(aliquot_micro_batch(rank.engine));
       ASSERT_DONE(aliquot_forward(rank.engine, 0));
       ASSERT_DONE(aliquot_abandon(rank.engine));
       EXPECT_USAGE(aliquot_forward(rank.engine, 1), "call step()");
     } else {
-      rank.passes();
+      rank.run_forward_and_backward();
     }
     aliquot_step_report report;
     ASSERT_DONE(aliquot_step(rank.engine, &report));
     EXPECT_EQ(report.skipped, 1);
     EXPECT_EQ(report.abandoned_by, 1);
     EXPECT_EQ(rank.read("layer.0.weight"), 0.5f);
-    rank.passes();
+    rank.run_forward_and_backward();
     ASSERT_DONE(aliquot_step(rank.engine, &report));
     EXPECT_EQ(report.skipped, 0);
   });
@@ -262,7 +262,7 @@ TEST(Capi, AnAbandonedStepIsSkippedByAll) {
 TEST(Capi, SoManySkippedStepsAreAStatus) {
   on_ranks(1,
            [](Rank& rank) {
-             ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+             ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
              ASSERT_DONE(aliquot_micro_batch(rank.engine));
              for (int l = 0; l < Chain::kLayers; ++l) rank.use(ALIQUOT_FORWARD, l);
              rank.chain.slope = std::numeric_limits<float>::infinity();
@@ -276,7 +276,7 @@ TEST(Capi, SoManySkippedStepsAreAStatus) {
 TEST(Capi, TheCheckingModeIsAnOption) {
   on_ranks(1,
            [](Rank& rank) {
-             ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+             ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
              ASSERT_DONE(aliquot_micro_batch(rank.engine));
              for (int l = 0; l < Chain::kLayers; ++l) rank.use(ALIQUOT_FORWARD, l);
              ASSERT_DONE(aliquot_backward(rank.engine, 2));
@@ -290,7 +290,7 @@ TEST(Capi, TheCheckingModeIsAnOption) {
 
 TEST(Capi, FrozenIsNotTrained) {
   on_ranks(1, [](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     ASSERT_DONE(aliquot_set_trainable(rank.engine, "layer.2", 0));
     ASSERT_DONE(aliquot_micro_batch(rank.engine));
     for (int l = 0; l < 3; ++l) rank.use(ALIQUOT_FORWARD, l);
@@ -310,11 +310,11 @@ TEST(Capi, WhatWasSavedIsLoaded) {
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   float trained = 0;
   on_ranks(2, [&](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     int found = 7;
     ASSERT_DONE(aliquot_load_newest(rank.engine, folder.c_str(), &found));
     EXPECT_EQ(found, 0);
-    rank.passes();
+    rank.run_forward_and_backward();
     ASSERT_DONE(aliquot_step(rank.engine, nullptr));
     ASSERT_DONE(aliquot_save(rank.engine, folder.c_str(), 1));
     const float now = rank.read("layer.1.weight");
@@ -327,14 +327,14 @@ TEST(Capi, WhatWasSavedIsLoaded) {
     EXPECT_EQ(rank.read("layer.1.weight"), trained);
   };
   on_ranks(3, [&](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     int found = 0;
     ASSERT_DONE(aliquot_load_newest(rank.engine, folder.c_str(), &found));
     EXPECT_EQ(found, 1);
     expect_trained(rank);
   });
   on_ranks(1, [&](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_EQ(aliquot_load(rank.engine, (folder + "/step-00000009").c_str()), ALIQUOT_CHECKPOINT);
     EXPECT_NE(std::string(aliquot_message()).find("step-00000009"), std::string::npos) << aliquot_message();
     ASSERT_DONE(aliquot_load(rank.engine, (folder + "/step-00000001").c_str()));
@@ -346,8 +346,8 @@ TEST(Capi, WhatWasSavedIsLoaded) {
 
 TEST(Capi, CopiesThatDifferAreTold) {
   const auto body = [](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
-    rank.passes();
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
+    rank.run_forward_and_backward();
     ASSERT_DONE(aliquot_step(rank.engine, nullptr));
     EXPECT_DONE(aliquot_check_copies(rank.engine));
     // A model that writes where it should read, on one rank.
@@ -385,7 +385,7 @@ TEST(Capi, WrongCallsAreTold) {
     const aliquot_parameter shared = {"w", 1, one, &value, &value, 0, 0, 0, 0, 0};
     EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shared),
                  "one pointer is given for the values and the gradient");
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
     EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "there is no use 5");
     float values[2];
@@ -412,7 +412,7 @@ TEST(Capi, PointersSayWhatTheyLeadTo) {
   on_ranks(1,
            [&](Rank& rank) {
              EXPECT_USAGE(
-                 aliquot_materialize(rank.engine, half, nullptr),
+                 aliquot_materialize(rank.engine, fill_with_half, nullptr),
                  "the model's pointer to the values of layer.0.weight is to elements of 4 bytes, but they are kept in "
                  "bfloat16");
            },
@@ -420,14 +420,14 @@ TEST(Capi, PointersSayWhatTheyLeadTo) {
   on_ranks(1, [&](Rank& rank) {
     EXPECT_USAGE(declare(rank, 3), "the elements of narrow cannot have 3 bytes: give 4, or 2 for 16-bit types");
     ASSERT_DONE(declare(rank, 2));
-    EXPECT_USAGE(aliquot_materialize(rank.engine, half, nullptr),
+    EXPECT_USAGE(aliquot_materialize(rank.engine, fill_with_half, nullptr),
                  "is to elements of 2 bytes, but they are kept in float32");
   });
 }
 
 TEST(Capi, AUnitIsOpenOneAtATime) {
   on_ranks(1, [](Rank& rank) {
-    ASSERT_DONE(aliquot_materialize(rank.engine, half, nullptr));
+    ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     ASSERT_DONE(aliquot_micro_batch(rank.engine));
     ASSERT_DONE(aliquot_forward(rank.engine, 0));
     EXPECT_USAGE(aliquot_forward(rank.engine, 1), "unit layer.0 is still live");

@@ -20,7 +20,7 @@ TEST(BackgroundMpi, WritesTheSameFileAsABlockingSave) {
   std::unique_ptr<test::TemporaryDirectory> own;
   if (ranks.rank() == 0) own = std::make_unique<test::TemporaryDirectory>();
   const std::filesystem::path directory = ranks.gather_objects(own ? own->path().string() : "")[0];
-  test::Shard shard(test::awkward_tensors(), ranks.rank_count(), ranks.rank(), test::Cut::kAnywhere, 4);
+  test::Shard shard(test::edge_case_tensors(), ranks.rank_count(), ranks.rank(), test::Partition::kRandom, 4);
   BackgroundSaver saver(ranks, snapshot_bytes(shard.state()), &world.device().ledger());
   for (int64_t step = 1; step <= 3; ++step) {
     shard.fill(static_cast<uint64_t>(step));

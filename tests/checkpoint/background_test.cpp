@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "checkpoint/background_saver.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/load.h"
 #include "checkpoint/verify.h"
 #include "kernels/system/non_temporal_copy.h"
@@ -17,15 +17,15 @@
 namespace aliquot {
 namespace {
 
-using test::Call;
 using test::Fault;
 using test::FaultyFileSystem;
 using test::Shard;
+using test::SystemCall;
 
 constexpr int kRanks = 3;
 
 /// Lets no write through until it is opened.
-class Gate final : public FileSystem {
+class GatedFileSystem final : public FileSystem {
  public:
   ssize_t pwrite(int file, const void* from, size_t count, off_t offset) override {
     std::unique_lock lock(mutex_);
@@ -45,7 +45,7 @@ class Gate final : public FileSystem {
   bool open_ = false;
 };
 
-SaveOptions through(FileSystem& file_system) {
+SaveOptions options_with(FileSystem& file_system) {
   SaveOptions options;
   options.file_system = &file_system;
   return options;
@@ -55,7 +55,7 @@ class Background : public ::testing::Test {
  protected:
   void on_shards(const std::function<void(Communicator&, Shard&, BackgroundSaver&)>& body) {
     const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
-      Shard shard(test::awkward_tensors(), kRanks, communicator.rank(), test::Cut::kAnywhere, 4);
+      Shard shard(test::edge_case_tensors(), kRanks, communicator.rank(), test::Partition::kRandom, 4);
       shard.fill(1);
       BackgroundSaver saver(communicator, snapshot_bytes(shard.state()), nullptr);
       body(communicator, shard, saver);
@@ -71,11 +71,11 @@ class Background : public ::testing::Test {
 };
 
 TEST_F(Background, WritesTheStateOfTheMomentWhileRanksGoOn) {
-  std::array<Gate, kRanks> gates;
+  std::array<GatedFileSystem, kRanks> gates;
   on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
     save(shard.state(), communicator, folder("blocking"));
-    Gate& gate = gates[static_cast<size_t>(communicator.rank())];
-    saver.start(shard.state(), folder("background"), through(gate));
+    GatedFileSystem& gate = gates[static_cast<size_t>(communicator.rank())];
+    saver.start(shard.state(), folder("background"), options_with(gate));
     shard.poison();  // training changes what was saved
     // Not one byte is written yet, and the ranks talk to each other as they like.
     for (int i = 0; i < 100; ++i) {
@@ -123,13 +123,13 @@ TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
     shard.state().step = 90;
     saver.start(shard.state(), folder("run"), {});
     saver.collect();
-    for (const Call call : {Call::kWrite, Call::kSync, Call::kOpen}) {
+    for (const SystemCall call : {SystemCall::kWrite, SystemCall::kSync, SystemCall::kOpen}) {
       FaultyFileSystem broken(communicator.rank() == 2 ? Fault{call, 0, ENOSPC, true} : Fault{});
       shard.state().step = 100;
-      saver.start(shard.state(), folder("run"), through(broken));
+      saver.start(shard.state(), folder("run"), options_with(broken));
       std::string told;
       try {
-        call == Call::kWrite ? saver.collect() : saver.start(shard.state(), folder("run"), {});
+        call == SystemCall::kWrite ? saver.collect() : saver.start(shard.state(), folder("run"), {});
       } catch (const FaultError& error) {
         told = error.what();
       }
@@ -142,18 +142,18 @@ TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
     EXPECT_NO_THROW(saver.collect());
   });
   EXPECT_EQ(list_checkpoints(folder("run")).size(), 2u);
-  for (const FoundCheckpoint& found : list_checkpoints(folder("run"))) EXPECT_NO_THROW(verify(found.path));
+  for (const FoundCheckpoint& found : list_checkpoints(folder("run"))) EXPECT_NO_THROW(verify_checkpoint(found.path));
 }
 
 /// Cannot be read, like a device that is gone.
-class Unreadable final : public PieceAccess {
+class UnreadableAccess final : public PieceAccess {
  public:
   void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw FaultError("the device is gone"); }
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override {}
 };
 
 TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
-  const Unreadable unreadable;
+  const UnreadableAccess unreadable;
   on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
     State state = shard.state();
     if (communicator.rank() == 1) {
@@ -183,7 +183,7 @@ TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
 
 TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
   const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
-    Shard shard(test::awkward_tensors(), 1, 0, test::Cut::kBlocks, 4);
+    Shard shard(test::edge_case_tensors(), 1, 0, test::Partition::kBlocks, 4);
     shard.fill(1);
     const int64_t bytes = snapshot_bytes(shard.state());
     Ledger ledger;

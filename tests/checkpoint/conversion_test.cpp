@@ -10,9 +10,9 @@ namespace aliquot {
 namespace {
 
 using test::Shard;
-using test::TensorShape;
+using test::TestTensor;
 
-std::vector<TensorShape> tensors(DType state) {
+std::vector<TestTensor> tensors(DType state) {
   return {{"optimizer/w/exp_avg", {1051, 1001}, state},  // more than a tile, and no multiple of anything
           {"optimizer/b/exp_avg", {13}, state},
           {"parameters/b", {13}, DType::kFloat32},
@@ -20,8 +20,8 @@ std::vector<TensorShape> tensors(DType state) {
 }
 
 /// Whole bytes of the tensor as it was saved, converted by the reference: all at once.
-std::vector<std::byte> expected(const TensorShape& saved, DType to) {
-  const auto from = test::whole_bytes(saved, 1);
+std::vector<std::byte> expected(const TestTensor& saved, DType to) {
+  const auto from = test::full_tensor_bytes(saved, 1);
   const int64_t count = static_cast<int64_t>(from.size()) / element_bytes(saved.dtype);
   std::vector<std::byte> result(static_cast<size_t>(count * element_bytes(to)));
   convert(to, result.data(), saved.dtype, from.data(), count);
@@ -29,7 +29,7 @@ std::vector<std::byte> expected(const TensorShape& saved, DType to) {
 }
 
 /// Memory that only an access reaches, like a device's: pieces hold an address that is not to be used.
-class Behind final : public PieceAccess {
+class IndirectAccess final : public PieceAccess {
  public:
   void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw std::logic_error("not read here"); }
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
@@ -45,22 +45,23 @@ class Conversion : public ::testing::TestWithParam<std::tuple<int, bool, bool>> 
     const auto [rank_count, fresh, through_access] = GetParam();
     test::TemporaryDirectory directory;
     test::save_test_state(directory.path(), tensors(saved), 1, 100, 2);
-    const auto failures = test::on_ranks(rank_count, [&, fresh = fresh, behind = through_access](Communicator& ranks) {
-      Shard shard(tensors(wanted), ranks.rank_count(), ranks.rank(), test::Cut::kAnywhere, 3);
-      shard.poison();
-      State state = shard.state();
-      std::vector<Behind> accesses(state.tensors.size());
-      for (size_t i = 0; behind && i < state.tensors.size(); ++i) {
-        accesses[i].width = element_bytes(state.tensors[i].dtype);
-        state.tensors[i].access = &accesses[i];
-        for (StatePiece& piece : state.tensors[i].pieces) ++piece.bytes;
-      }
-      LoadOptions how = options;
-      how.state_is_fresh = fresh;
-      const LoadReport report = load(state, ranks, directory.path() / "step-00000100", how);
-      EXPECT_EQ(report.converted.size(), converted);
-      expect_converted(shard.state(), saved);
-    });
+    const auto failures =
+        test::on_ranks(rank_count, [&, fresh = fresh, indirect = through_access](Communicator& ranks) {
+          Shard shard(tensors(wanted), ranks.rank_count(), ranks.rank(), test::Partition::kRandom, 3);
+          shard.poison();
+          State state = shard.state();
+          std::vector<IndirectAccess> accesses(state.tensors.size());
+          for (size_t i = 0; indirect && i < state.tensors.size(); ++i) {
+            accesses[i].width = element_bytes(state.tensors[i].dtype);
+            state.tensors[i].access = &accesses[i];
+            for (StatePiece& piece : state.tensors[i].pieces) ++piece.bytes;
+          }
+          LoadOptions how = options;
+          how.state_is_fresh = fresh;
+          const LoadReport report = load(state, ranks, directory.path() / "step-00000100", how);
+          EXPECT_EQ(report.converted.size(), converted);
+          expect_converted(shard.state(), saved);
+        });
     EXPECT_EQ(failures, std::vector<std::string>(static_cast<size_t>(rank_count)));
   }
 
@@ -104,7 +105,7 @@ TEST(ConversionRefused, WhereItWouldRoundUnaskedOrMeansNothing) {
     test::TemporaryDirectory directory;
     test::save_test_state(directory.path(), tensors(saved));
     const auto failures = test::on_ranks(2, [&, to = wanted, rounding = allowed](Communicator& ranks) {
-      Shard shard(tensors(to), 2, ranks.rank(), test::Cut::kBlocks, 3);
+      Shard shard(tensors(to), 2, ranks.rank(), test::Partition::kBlocks, 3);
       shard.poison();
       LoadOptions options;
       options.allow_rounding = rounding;

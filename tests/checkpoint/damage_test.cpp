@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/manifest.h"
-#include "checkpoint/file/structure.h"
-#include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
@@ -27,7 +27,7 @@ using test::TemporaryDirectory;
 class Loader {
  public:
   explicit Loader(Communicator& communicator)
-      : communicator_(communicator), shard_(small_tensors(), 1, 0, test::Cut::kBlocks, 1) {
+      : communicator_(communicator), shard_(small_tensors(), 1, 0, test::Partition::kBlocks, 1) {
     shard_.poison();
   }
 
@@ -46,7 +46,7 @@ class Loader {
   }
 
   /// The same of a load in one pass, which may leave anything in the state but its step and scalars.
-  bool refuses_fresh(const std::filesystem::path& path) {
+  bool refuses_single_pass(const std::filesystem::path& path) {
     LoadOptions options;
     options.state_is_fresh = true;
     bool refused = false;
@@ -90,10 +90,10 @@ void with_checkpoint(const std::function<void(Loader&, const std::filesystem::pa
 }
 
 /// Flips bits of a file in place.
-class Flipper {
+class BitFlipper {
  public:
-  explicit Flipper(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDWR)) {}
-  ~Flipper() { ::close(file_); }
+  explicit BitFlipper(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDWR)) {}
+  ~BitFlipper() { ::close(file_); }
   void flip(int64_t bit) const {
     char byte = 0;
     ASSERT_EQ(::pread(file_, &byte, 1, bit / 8), 1);
@@ -107,7 +107,7 @@ class Flipper {
 
 TEST(Damage, EveryBitOfTheManifestIsGuarded) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
-    const Flipper flipper(path / "manifest.json");
+    const BitFlipper flipper(path / "manifest.json");
     const auto bits = static_cast<int64_t>(std::filesystem::file_size(path / "manifest.json")) * 8;
     for (int64_t bit = 0; bit < bits; ++bit) {
       flipper.flip(bit);
@@ -138,12 +138,12 @@ TEST(Damage, EveryBitOfTheStructureAndSampledData) {
     std::ranges::shuffle(data_bits, std::mt19937_64(1));
     data_bits.resize(std::min<size_t>(data_bits.size(), 2000));
     bits.insert(bits.end(), data_bits.begin(), data_bits.end());
-    const Flipper flipper(path / "state.h5");
+    const BitFlipper flipper(path / "state.h5");
     for (int64_t bit : bits) {
       flipper.flip(bit);
       ASSERT_TRUE(loader.refuses(path)) << "bit " << bit;
       if (bit % 8 == 0) {
-        ASSERT_TRUE(loader.refuses_fresh(path)) << "bit " << bit;
+        ASSERT_TRUE(loader.refuses_single_pass(path)) << "bit " << bit;
       }
       flipper.flip(bit);
     }
@@ -225,11 +225,11 @@ TEST(Damage, FilesOfAnotherCheckpoint) {
 TEST(Damage, TheNextNewestIsUsedAndTheBadOneNamed) {
   TemporaryDirectory directory;
   for (int64_t step : {100, 200, 300}) test::save_test_state(directory.path(), small_tensors(), 1, step);
-  const auto flip = [&](const char* name) { Flipper(directory.path() / name / "state.h5").flip(800'000 % 4096); };
+  const auto flip = [&](const char* name) { BitFlipper(directory.path() / name / "state.h5").flip(800'000 % 4096); };
   flip("step-00000300");
-  EXPECT_EQ(newest_valid(directory.path()).found->step, 200);
+  EXPECT_EQ(find_newest_valid(directory.path()).found->step, 200);
   const auto failures = on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    Shard shard(small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     const auto report = load_newest(shard.state(), communicator, directory.path());
     ASSERT_TRUE(report.has_value());
     EXPECT_EQ(shard.state().step, 200);
@@ -241,9 +241,9 @@ TEST(Damage, TheNextNewestIsUsedAndTheBadOneNamed) {
   EXPECT_EQ(failures, std::vector<std::string>(2));
   flip("step-00000200");
   flip("step-00000100");
-  EXPECT_FALSE(newest_valid(directory.path()).found.has_value());
+  EXPECT_FALSE(find_newest_valid(directory.path()).found.has_value());
   const auto all_bad = on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    Shard shard(small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     EXPECT_THROW(load_newest(shard.state(), communicator, directory.path()), CheckpointError);
   });
   EXPECT_EQ(all_bad, std::vector<std::string>(2));
@@ -264,8 +264,8 @@ TEST(Damage, LeftoversAreSweptAndNothingElse) {
   EXPECT_EQ(list_checkpoints(directory.path()).size(), 1u);
   EXPECT_EQ(sweep_leftovers(directory.path()).size(), 3u);
   EXPECT_EQ(list_checkpoints(directory.path()).size(), 2u);
-  EXPECT_EQ(newest_valid(directory.path()).found->step, 100);
-  verify(directory.path() / "step-00000090");
+  EXPECT_EQ(find_newest_valid(directory.path()).found->step, 100);
+  verify_checkpoint(directory.path() / "step-00000090");
   EXPECT_TRUE(std::filesystem::exists(directory.path() / "step-1"));
   EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-00000200-0123456789abcdef"));
   EXPECT_FALSE(std::filesystem::exists(directory.path() / ".tmp-flight-0001.txt-71"));

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
@@ -17,10 +17,10 @@
 namespace aliquot {
 namespace {
 
-using test::Call;
 using test::Fault;
 using test::FaultyFileSystem;
 using test::Shard;
+using test::SystemCall;
 using test::TemporaryDirectory;
 
 constexpr int kRanks = 2;
@@ -31,13 +31,13 @@ struct Scenario {
   int keep_count;  // 0: all
 };
 
-constexpr Scenario kBeside{"beside an old one", 100, 0};
+constexpr Scenario kAddingStep{"beside an old one", 100, 0};
 constexpr Scenario kReplacing{"replacing one", 90, 0};
 constexpr Scenario kPruning{"pruning an old one", 100, 1};
 
 struct Outcome {
   std::vector<std::string> failures, warnings;  // warnings: of rank 0
-  std::array<std::array<int, test::kCallCount>, kRanks> counts{};
+  std::array<std::array<int, test::kSystemCallCount>, kRanks> counts{};
 };
 
 Outcome save_with(const Scenario& scenario, const std::filesystem::path& directory, int faulty_rank,
@@ -46,16 +46,16 @@ Outcome save_with(const Scenario& scenario, const std::filesystem::path& directo
   outcome.failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
     const int rank = communicator.rank();
     FaultyFileSystem file_system(rank == faulty_rank ? fault : Fault{});
-    Shard shard(test::small_tensors(), kRanks, rank, test::Cut::kAnywhere, 3);
+    Shard shard(test::small_tensors(), kRanks, rank, test::Partition::kRandom, 3);
     shard.fill(2);
     shard.state().step = scenario.step;
     SaveOptions options;
     options.file_system = &file_system;
     options.keep_count = scenario.keep_count;
     const auto keep_counts = [&] {
-      for (int call = 0; call < test::kCallCount; ++call) {
+      for (int call = 0; call < test::kSystemCallCount; ++call) {
         outcome.counts[static_cast<size_t>(rank)][static_cast<size_t>(call)] =
-            file_system.count(static_cast<Call>(call));
+            file_system.count(static_cast<SystemCall>(call));
       }
     };
     try {
@@ -74,10 +74,10 @@ Outcome save_with(const Scenario& scenario, const std::filesystem::path& directo
 uint64_t seed_of(const std::filesystem::path& directory, int64_t step) {
   const auto path = directory / checkpoint_name(step);
   if (!std::filesystem::exists(path)) return 0;
-  verify(path);
+  verify_checkpoint(path);
   uint64_t found = 99;
   test::on_ranks(1, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 1, 0, test::Cut::kBlocks, 1);
+    Shard shard(test::small_tensors(), 1, 0, test::Partition::kBlocks, 1);
     load(shard.state(), communicator, path);
     for (uint64_t seed : {1u, 2u}) {
       if (shard.holds(seed)) found = seed;
@@ -114,15 +114,16 @@ void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tal
   if (harmless) {
     EXPECT_EQ(outcome.failures[0], "");
   }
-  const bool matters = fault.call == Call::kWrite || fault.call == Call::kSync || fault.call == Call::kRename ||
-                       fault.call == Call::kMakeDirectory || fault.call == Call::kAllocate;
+  const bool matters = fault.call == SystemCall::kWrite || fault.call == SystemCall::kSync ||
+                       fault.call == SystemCall::kRename || fault.call == SystemCall::kMakeDirectory ||
+                       fault.call == SystemCall::kAllocate;
   if (matters && !harmless) {
     EXPECT_TRUE(!worked || (scenario.keep_count > 0 && !outcome.warnings.empty())) << "a failure was swallowed";
   }
   const uint64_t expected = worked ? 2 : scenario.step == 90 ? 1 : 0;
   EXPECT_EQ(seed_of(directory.path(), scenario.step), expected);
   // What could not be removed once the new one stood is told, hidden and swept.
-  if (fault.call == Call::kUnlink || worked) sweep_leftovers(directory.path());
+  if (fault.call == SystemCall::kUnlink || worked) sweep_leftovers(directory.path());
   std::set<std::string> names = names_in(directory.path());
   const bool pruned = worked && scenario.keep_count == 1 && !names.contains("step-00000090");
   if (scenario.step != 90 && !pruned) {
@@ -149,13 +150,14 @@ void run_all(const Scenario& scenario) {
   }
   Tally tally;
   for (int rank = 0; rank < kRanks; ++rank) {
-    for (int kind = 0; kind < test::kCallCount; ++kind) {
-      const auto call = static_cast<Call>(kind);
+    for (int kind = 0; kind < test::kSystemCallCount; ++kind) {
+      const auto call = static_cast<SystemCall>(kind);
       const int calls = plain.counts[static_cast<size_t>(rank)][static_cast<size_t>(kind)];
       for (int nth = 0; nth < calls; ++nth) {
         for (int error : {ENOSPC, EIO, EINTR}) run_case(scenario, rank, {call, nth, error}, tally);
-        if (call == Call::kWrite) run_case(scenario, rank, {call, nth, 0, false, true}, tally);
-        if (call != Call::kUnlink && call != Call::kOpen) run_case(scenario, rank, {call, nth, EIO, true}, tally);
+        if (call == SystemCall::kWrite) run_case(scenario, rank, {call, nth, 0, false, true}, tally);
+        if (call != SystemCall::kUnlink && call != SystemCall::kOpen)
+          run_case(scenario, rank, {call, nth, EIO, true}, tally);
       }
     }
   }
@@ -165,7 +167,7 @@ void run_all(const Scenario& scenario) {
   EXPECT_EQ(tally.pruned > 0, scenario.keep_count > 0);
 }
 
-TEST(Failure, EveryCallOfASaveBesideAnOldCheckpoint) { run_all(kBeside); }
+TEST(Failure, EveryCallOfASaveBesideAnOldCheckpoint) { run_all(kAddingStep); }
 TEST(Failure, EveryCallOfASaveThatReplacesItsStep) { run_all(kReplacing); }
 TEST(Failure, EveryCallOfASaveThatPrunes) { run_all(kPruning); }
 
@@ -173,23 +175,23 @@ TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), test::small_tensors());
   const auto path = directory.path() / "step-00000100";
-  for (Call call : {Call::kOpen, Call::kRead, Call::kStatus}) {
+  for (SystemCall call : {SystemCall::kOpen, SystemCall::kRead, SystemCall::kStatus}) {
     for (int rank : {0, 1}) {
       for (const Fault& fault :
            {Fault{call, 0, EIO}, Fault{call, 1, EIO}, Fault{call, 0, EINTR}, Fault{call, 0, 0, false, true}}) {
-        if (fault.short_transfer && call != Call::kRead) continue;
+        if (fault.short_transfer && call != SystemCall::kRead) continue;
         const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
           FaultyFileSystem file_system(communicator.rank() == rank ? fault : Fault{});
           LoadOptions options;
           options.file_system = &file_system;
-          Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Cut::kBlocks, 1);
+          Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Partition::kBlocks, 1);
           shard.poison();
           try {
             load(shard.state(), communicator, path, options);
             EXPECT_TRUE(shard.holds(1));
           } catch (const CheckpointError&) {
             // A read that fails once everything is verified may leave part of the state; before, nothing.
-            if (file_system.count(Call::kRead) <= 1) {
+            if (file_system.count(SystemCall::kRead) <= 1) {
               EXPECT_TRUE(shard.is_poisoned());
             }
             throw;
@@ -209,7 +211,7 @@ TEST(Failure, WhatCannotBeKeptAndWhatIsNoDirectoryAreRefused) {
   const auto file = directory.path() / "file";
   std::ofstream(file) << "no directory";
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     EXPECT_THROW(save(shard.state(), communicator, directory.path(), {.keep_count = -1}), UsageError);
     EXPECT_THROW(load_newest(shard.state(), communicator, file), UsageError);
   });
@@ -220,7 +222,7 @@ TEST(Failure, RanksThatDifferAreToldApart) {
   TemporaryDirectory directory;
   const auto save_altered = [&](const std::function<void(State&, int)>& alter) {
     const auto failures = test::on_ranks(3, [&](Communicator& communicator) {
-      Shard shard(test::small_tensors(), 3, communicator.rank(), test::Cut::kBlocks, 1);
+      Shard shard(test::small_tensors(), 3, communicator.rank(), test::Partition::kBlocks, 1);
       shard.fill(1);
       alter(shard.state(), communicator.rank());
       try {
@@ -236,39 +238,41 @@ TEST(Failure, RanksThatDifferAreToldApart) {
     EXPECT_TRUE(names_in(directory.path()).empty());
     return failures[0];
   };
-  const auto says = [&](const std::string& words, const std::function<void(State&, int)>& alter) {
+  const auto expect_error = [&](const std::string& words, const std::function<void(State&, int)>& alter) {
     const std::string sentence = save_altered(alter);
     EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
   };
-  says("rank 2 has \"step 101\" where rank 0 has \"step 100\"", [](State& state, int rank) { state.step += rank / 2; });
-  says("rank 1 has \"tensor parameters/w float32 7x13\"", [](State& state, int rank) {
+  expect_error("rank 2 has \"step 101\" where rank 0 has \"step 100\"",
+               [](State& state, int rank) { state.step += rank / 2; });
+  expect_error("rank 1 has \"tensor parameters/w float32 7x13\"", [](State& state, int rank) {
     if (rank == 1) state.tensors[0].shape = {7, 13};
   });
-  says("\"scalar seed", [](State& state, int rank) { state.scalars["seed"] = int64_t{rank}; });
-  says("rank 2 has \"nothing\"", [](State& state, int rank) {
+  expect_error("\"scalar seed", [](State& state, int rank) { state.scalars["seed"] = int64_t{rank}; });
+  expect_error("rank 2 has \"nothing\"", [](State& state, int rank) {
     if (rank == 2) state.tensors.erase(state.tensors.begin());
   });
-  says("held by no rank", [](State& state, int) { state.tensors[0].pieces.clear(); });
-  says("held by rank 0 and by rank 1, and neither says it is a copy", [](State& state, int rank) {
+  expect_error("held by no rank", [](State& state, int) { state.tensors[0].pieces.clear(); });
+  expect_error("held by rank 0 and by rank 1, and neither says it is a copy", [](State& state, int rank) {
     static std::byte spare[4];
     if (rank == 1) state.tensors[0].pieces = {{3, 1, spare}};
   });
-  says("lies outside it", [](State& state, int rank) {
+  expect_error("lies outside it", [](State& state, int rank) {
     static std::byte spare[4];
     if (rank == 1) state.tensors[0].pieces = {{91, 1, spare}};
   });
-  says("named twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
-  says("its path has an empty", [](State& state, int) { state.tensors[0].path = "parameters//w"; });
-  says("is taken", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
-  says("text cannot be saved: it holds a NUL", [](State& state, int) { state.scalars["text"] = std::string(1, '\0'); });
-  says("step -1 cannot be saved", [](State& state, int) { state.step = -1; });
-  says("is the most", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
+  expect_error("named twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
+  expect_error("its path has an empty", [](State& state, int) { state.tensors[0].path = "parameters//w"; });
+  expect_error("is taken", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
+  expect_error("text cannot be saved: it holds a NUL",
+               [](State& state, int) { state.scalars["text"] = std::string(1, '\0'); });
+  expect_error("step -1 cannot be saved", [](State& state, int) { state.step = -1; });
+  expect_error("is the most", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
 }
 
 TEST(Failure, RanksThatLoadDifferentCheckpointsAreTold) {
   TemporaryDirectory directory;
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     load(shard.state(), communicator, directory.path() / (communicator.rank() == 0 ? "a" : "b"));
   });
   EXPECT_EQ(failures[0], failures[1]);
@@ -301,7 +305,7 @@ TEST(Failure, ADiskWithoutRoomIsToldBeforeAnythingIsWritten) {
   } full;
   TemporaryDirectory directory;
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     shard.fill(1);
     SaveOptions options;
     options.file_system = &full;
@@ -321,7 +325,7 @@ TEST(Failure, AStateThatDoesNotFitIsListedWhole) {
   wanted[1].path = "parameters/other";
   const auto attempt = [&](const LoadOptions& options) {
     return test::on_ranks(2, [&](Communicator& communicator) {
-      Shard shard(wanted, 2, communicator.rank(), test::Cut::kBlocks, 1);
+      Shard shard(wanted, 2, communicator.rank(), test::Partition::kBlocks, 1);
       shard.poison();
       try {
         const LoadReport report = load(shard.state(), communicator, path, options);

@@ -10,7 +10,7 @@
 
 namespace aliquot::test {
 
-enum class Call {
+enum class SystemCall {
   kOpen,
   kClose,
   kRead,
@@ -24,9 +24,9 @@ enum class Call {
   kRename,
   kUnlink
 };
-inline constexpr int kCallCount = 12;
+inline constexpr int kSystemCallCount = 12;
 
-constexpr std::string_view name(Call call) {
+constexpr std::string_view name(SystemCall call) {
   constexpr std::string_view kNames[] = {"open",  "close",  "read",  "write", "allocate", "truncate",
                                          "fsync", "status", "space", "mkdir", "rename",   "unlink"};
   return kNames[static_cast<size_t>(call)];
@@ -35,7 +35,7 @@ constexpr std::string_view name(Call call) {
 /// What goes wrong: the `nth` call of that kind (from 0), or every one from it on, fails with `error`; a `short_transfer`
 /// moves half of the bytes instead.
 struct Fault {
-  Call call = Call::kOpen;
+  SystemCall call = SystemCall::kOpen;
   int nth = -1;  // -1: nothing fails
   int error = EIO;
   bool from_then_on = false;
@@ -47,49 +47,53 @@ class FaultyFileSystem final : public FileSystem {
  public:
   explicit FaultyFileSystem(Fault fault = {}) : fault_(fault) {}
 
-  int count(Call call) const { return counts_[static_cast<size_t>(call)]; }
+  int count(SystemCall call) const { return counts_[static_cast<size_t>(call)]; }
 
   int open_at(int directory, const char* path, int flags, mode_t mode) override {
-    return fails(Call::kOpen) ? -1 : FileSystem::open_at(directory, path, flags, mode);
+    return fails(SystemCall::kOpen) ? -1 : FileSystem::open_at(directory, path, flags, mode);
   }
   int close(int file) override {
-    const bool fault = fails(Call::kClose);
+    const bool fault = fails(SystemCall::kClose);
     const int result = FileSystem::close(file);  // the descriptor is gone either way, as on Linux
     if (fault) errno = fault_.error;
     return fault ? -1 : result;
   }
   ssize_t pread(int file, void* to, size_t count, off_t offset) override {
-    if (!fails(Call::kRead)) return FileSystem::pread(file, to, count, offset);
+    if (!fails(SystemCall::kRead)) return FileSystem::pread(file, to, count, offset);
     return fault_.short_transfer && count > 1 ? FileSystem::pread(file, to, count / 2, offset) : failure();
   }
   ssize_t pwrite(int file, const void* from, size_t count, off_t offset) override {
-    if (!fails(Call::kWrite)) return FileSystem::pwrite(file, from, count, offset);
+    if (!fails(SystemCall::kWrite)) return FileSystem::pwrite(file, from, count, offset);
     if (!fault_.short_transfer || count <= 1) return failure();
     // Cut at half, by whole sectors where it can be: the rest of a direct write must stay aligned.
     return FileSystem::pwrite(file, from, count >= 1024 ? count / 1024 * 512 : count / 2, offset);
   }
   int allocate(int file, off_t size_bytes) override {
-    return fails(Call::kAllocate) ? -1 : FileSystem::allocate(file, size_bytes);
+    return fails(SystemCall::kAllocate) ? -1 : FileSystem::allocate(file, size_bytes);
   }
   int truncate(int file, off_t size_bytes) override {
-    return fails(Call::kTruncate) ? -1 : FileSystem::truncate(file, size_bytes);
+    return fails(SystemCall::kTruncate) ? -1 : FileSystem::truncate(file, size_bytes);
   }
-  int sync(int file) override { return fails(Call::kSync) ? -1 : FileSystem::sync(file); }
-  int status(int file, struct stat* to) override { return fails(Call::kStatus) ? -1 : FileSystem::status(file, to); }
-  int space(int file, struct statvfs* to) override { return fails(Call::kSpace) ? -1 : FileSystem::space(file, to); }
+  int sync(int file) override { return fails(SystemCall::kSync) ? -1 : FileSystem::sync(file); }
+  int status(int file, struct stat* to) override {
+    return fails(SystemCall::kStatus) ? -1 : FileSystem::status(file, to);
+  }
+  int space(int file, struct statvfs* to) override {
+    return fails(SystemCall::kSpace) ? -1 : FileSystem::space(file, to);
+  }
   int make_directory_at(int directory, const char* path, mode_t mode) override {
-    return fails(Call::kMakeDirectory) ? -1 : FileSystem::make_directory_at(directory, path, mode);
+    return fails(SystemCall::kMakeDirectory) ? -1 : FileSystem::make_directory_at(directory, path, mode);
   }
   int rename_at(int directory, const char* from, const char* to, unsigned flags) override {
-    return fails(Call::kRename) ? -1 : FileSystem::rename_at(directory, from, to, flags);
+    return fails(SystemCall::kRename) ? -1 : FileSystem::rename_at(directory, from, to, flags);
   }
   int unlink_at(int directory, const char* path, int flags) override {
-    return fails(Call::kUnlink) ? -1 : FileSystem::unlink_at(directory, path, flags);
+    return fails(SystemCall::kUnlink) ? -1 : FileSystem::unlink_at(directory, path, flags);
   }
 
  private:
   // A rank's own thread and its io lane call, never both at once for the same kind that a fault counts.
-  bool fails(Call call) {
+  bool fails(SystemCall call) {
     const int index = counts_[static_cast<size_t>(call)]++;
     const bool hit =
         call == fault_.call && fault_.nth >= 0 && (index == fault_.nth || (fault_.from_then_on && index > fault_.nth));
@@ -102,7 +106,7 @@ class FaultyFileSystem final : public FileSystem {
   }
 
   Fault fault_;
-  std::array<int, kCallCount> counts_{};
+  std::array<int, kSystemCallCount> counts_{};
 };
 
 }  // namespace aliquot::test

@@ -30,17 +30,17 @@ bool accepted(Body&& body) {
 }
 
 /// A manifest's text with its own hash made right: what a stranger would do.
-std::string signed_text(std::string_view body) {
+std::string with_valid_hash(std::string_view body) {
   const std::string begin = std::string(body) + "\"sha256\":\"", end = "\"}\n";
   return begin + sha256_hex(begin + std::string(64, '0') + end) + end;
 }
 
-constexpr size_t kHashTail = 10 + 64 + 3;  // "sha256":"..."} and a newline
+constexpr size_t kHashTailBytes = 10 + 64 + 3;  // "sha256":"..."} and a newline
 
 /// A small checkpoint, honest, made once, and a copy of it to be spoiled.
-class Sample {
+class SampleCheckpoint {
  public:
-  Sample() {
+  SampleCheckpoint() {
     save_test_state(directory_.path(), small_tensors());
     state = read_file(path() / kStateFile);
     manifest = read_file(path() / kManifestFile);
@@ -54,14 +54,14 @@ class Sample {
                                                                     : std::filesystem::temp_directory_path()};
 };
 
-Sample& sample() {
-  static Sample sample;
+SampleCheckpoint& sample() {
+  static SampleCheckpoint sample;
   return sample;
 }
 
 void run_manifest(std::string_view input) {
   accepted([&] { parse_manifest(input, "input"); });
-  const std::string text = signed_text(input);
+  const std::string text = with_valid_hash(input);
   Manifest manifest;
   if (!accepted([&] { manifest = parse_manifest(text, "input"); })) return;
   const std::string again = manifest_text(manifest);
@@ -75,10 +75,10 @@ void run_manifest(std::string_view input) {
 
 std::vector<std::string> manifest_seeds() {
   const std::string& text = sample().manifest;
-  return {text.substr(0, text.size() - kHashTail), "{", R"({"format":"aliquot checkpoint","version":1,)"};
+  return {text.substr(0, text.size() - kHashTailBytes), "{", R"({"format":"aliquot checkpoint","version":1,)"};
 }
 
-Communicator& alone() {
+Communicator& single_rank() {
   static World world = [] {
     WorldOptions options;
     options.device = DeviceChoice::kHost;
@@ -101,7 +101,7 @@ void run_checkpoint(std::string_view input) {
   if (input.empty()) return;
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(input[i])); };
   std::string state = sample().state;
-  std::string body = sample().manifest.substr(0, sample().manifest.size() - kHashTail);
+  std::string body = sample().manifest.substr(0, sample().manifest.size() - kHashTailBytes);
   for (size_t i = 1; i + 4 <= input.size(); i += 4) {
     const size_t place = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16;
     std::string& which = (place & 1) != 0 ? body : state;
@@ -116,16 +116,16 @@ void run_checkpoint(std::string_view input) {
   const std::string before = crc_text(sample().state);
   if (const size_t at = body.find(before); at != std::string::npos) body.replace(at, 8, crc_text(state));
   write_file(sample().path() / kStateFile, state);
-  write_file(sample().path() / kManifestFile, (byte(0) & 4) != 0 ? body : signed_text(body));
+  write_file(sample().path() / kManifestFile, (byte(0) & 4) != 0 ? body : with_valid_hash(body));
   for (const bool fresh : {false, true}) {
-    Shard shard(small_tensors(), 1, 0, Cut::kBlocks, 5);
+    Shard shard(small_tensors(), 1, 0, Partition::kBlocks, 5);
     shard.poison();
     LoadOptions options;
     options.state_is_fresh = fresh;
-    const bool loaded = accepted([&] { load(shard.state(), alone(), sample().path(), options); });
+    const bool loaded = accepted([&] { load(shard.state(), single_rank(), sample().path(), options); });
     require(loaded || fresh || shard.is_poisoned(), "a bad checkpoint touched the state");
   }
-  accepted([] { verify(sample().path()); });
+  accepted([] { verify_checkpoint(sample().path()); });
 }
 
 std::vector<std::string> checkpoint_seeds() {

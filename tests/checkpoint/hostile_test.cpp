@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/manifest.h"
-#include "checkpoint/file/structure.h"
 #include "checkpoint/hash/crc32c.h"
 #include "checkpoint/hash/sha256.h"
 #include "checkpoint/load.h"
@@ -18,19 +18,19 @@ using test::small_tensors;
 using test::TemporaryDirectory;
 
 constexpr int64_t kHuge = int64_t{1} << 40;
-constexpr size_t kTail = 10 + 64 + 3;  // "sha256":"..."} and a newline
+constexpr size_t kHashTailBytes = 10 + 64 + 3;  // "sha256":"..."} and a newline
 
 /// The manifest's own hash made right again after `body`, the text before it, was altered.
-std::string signed_text(const std::string& body) {
+std::string with_valid_hash(const std::string& body) {
   const std::string begin = body + "\"sha256\":\"", end = "\"}\n";
   return begin + sha256_hex(begin + std::string(64, '0') + end) + end;
 }
 
-std::string signed_text(Json json) {
+std::string with_valid_hash(Json json) {
   json.erase("sha256");
   std::string body = json.dump();
   body.back() = ',';
-  return signed_text(body);
+  return with_valid_hash(body);
 }
 
 struct Case {
@@ -38,7 +38,7 @@ struct Case {
   std::function<void(Json&)> alter;
 };
 
-std::vector<Case> lies_about_the_file() {
+std::vector<Case> invalid_file_fields() {
   return {
       {"format", [](Json& j) { j["format"] = "other"; }},
       {"version", [](Json& j) { j["version"] = 2; }},
@@ -60,7 +60,7 @@ std::vector<Case> lies_about_the_file() {
   };
 }
 
-std::vector<Case> lies_about_tensors() {
+std::vector<Case> invalid_tensor_fields() {
   return {
       {"path up", [](Json& j) { j["tensors"][0]["path"] = "../../etc/passwd"; }},
       {"path empty", [](Json& j) { j["tensors"][0]["path"] = ""; }},
@@ -105,7 +105,7 @@ std::vector<Case> lies_about_tensors() {
   };
 }
 
-std::vector<Case> lies_about_scalars() {
+std::vector<Case> invalid_scalar_fields() {
   return {
       {"scalar type",
        [](Json& j) {
@@ -128,7 +128,7 @@ std::vector<Case> lies_about_scalars() {
 ::testing::AssertionResult refused(const std::filesystem::path& path) {
   std::vector<std::string> sentences(2);
   test::on_ranks(2, [&](Communicator& communicator) {
-    test::Shard shard(small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    test::Shard shard(small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     shard.poison();
     try {
       load(shard.state(), communicator, path);
@@ -139,7 +139,7 @@ std::vector<Case> lies_about_scalars() {
   if (sentences[0].empty() || sentences[0] != sentences[1])
     return ::testing::AssertionFailure() << "load: " << sentences[0] << " | " << sentences[1];
   try {
-    verify(path);
+    verify_checkpoint(path);
   } catch (const CheckpointError&) {
     return ::testing::AssertionSuccess();
   }
@@ -151,14 +151,14 @@ TEST(Hostile, EveryLieInTheManifestIsRefused) {
   test::save_test_state(directory.path(), small_tensors());
   const auto path = directory.path() / "step-00000100";
   const std::string honest = test::read_file(path / "manifest.json");
-  ASSERT_EQ(signed_text(Json::parse(honest)), honest);
-  std::vector<Case> lies = lies_about_the_file();
-  for (const auto& more : {lies_about_tensors(), lies_about_scalars()})
+  ASSERT_EQ(with_valid_hash(Json::parse(honest)), honest);
+  std::vector<Case> lies = invalid_file_fields();
+  for (const auto& more : {invalid_tensor_fields(), invalid_scalar_fields()})
     lies.insert(lies.end(), more.begin(), more.end());
   for (const Case& lie : lies) {
     Json json = Json::parse(honest);
     lie.alter(json);
-    test::write_file(path / "manifest.json", signed_text(json));
+    test::write_file(path / "manifest.json", with_valid_hash(json));
     EXPECT_TRUE(refused(path)) << lie.what;
   }
 }
@@ -168,14 +168,14 @@ TEST(Hostile, TextThatIsNoHonestJsonIsRefused) {
   test::save_test_state(directory.path(), small_tensors());
   const auto path = directory.path() / "step-00000100";
   const std::string honest = test::read_file(path / "manifest.json");
-  const std::string body = honest.substr(0, honest.size() - kTail);
-  ASSERT_EQ(signed_text(body), honest);
+  const std::string body = honest.substr(0, honest.size() - kHashTailBytes);
+  ASSERT_EQ(with_valid_hash(body), honest);
   const std::string deep = "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",";
   for (const std::string& text :
        std::vector<std::string>{std::string("{"), std::string("["), std::string(), body + "\"step\":7,", body + deep,
                                 body + "\"x\":1e999,", "{\"format\":\"aliquot checkpoint\",",
                                 body + "\"x\":\"\xff\xfe\",", body + body, "\xef\xbb\xbf\xef\xbb\xbf" + body}) {
-    test::write_file(path / "manifest.json", signed_text(text));
+    test::write_file(path / "manifest.json", with_valid_hash(text));
     EXPECT_TRUE(refused(path)) << text.substr(0, 80);
   }
 }
@@ -197,7 +197,7 @@ TEST(Hostile, AStructureThatIsNotOursIsRefusedThoughItsChecksumsAreRight) {
       std::snprintf(text, sizeof text, "%08x", crc32c(std::as_bytes(std::span(altered))));
       return std::string(text);
     }();
-    test::write_file(path / "manifest.json", signed_text(json));
+    test::write_file(path / "manifest.json", with_valid_hash(json));
     EXPECT_TRUE(refused(path)) << "byte " << at;
   }
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "checkpoint/background_saver.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
 #include "kernels/system/file_system.h"
@@ -21,12 +21,13 @@ namespace {
 
 constexpr int64_t kReady = -1;
 
-enum class Way { kBlocking, kBackground };
+enum class SaveMode { kBlocking, kBackground };
 
 /// Saves step after step from two ranks and tells each one it was promised, until it is killed.
-[[noreturn]] void save_for_ever(Way way, const std::filesystem::path& directory, int64_t step, int acknowledge) {
+[[noreturn]] void save_until_killed(SaveMode mode, const std::filesystem::path& directory, int64_t step,
+                                    int acknowledge) {
   test::on_ranks(2, [&](Communicator& communicator) {
-    test::Shard shard(test::small_tensors(), 2, communicator.rank(), test::Cut::kBlocks, 1);
+    test::Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     shard.fill(1);
     SaveOptions options;
     options.keep_count = 3;
@@ -37,7 +38,7 @@ enum class Way { kBlocking, kBackground };
     tell(kReady);
     for (int64_t next = step;; ++next) {
       shard.state().step = next;
-      if (way == Way::kBlocking) {
+      if (mode == SaveMode::kBlocking) {
         save(shard.state(), communicator, directory, options);
       } else {
         saver.start(shard.state(), directory, options);
@@ -65,7 +66,7 @@ int64_t last_acknowledged(int pipe, int64_t before) {
   return step;
 }
 
-class Kill : public testing::TestWithParam<Way> {};
+class Kill : public testing::TestWithParam<SaveMode> {};
 
 TEST_P(Kill, NothingThatWasAcknowledgedIsLostAndNothingHalfIsSeen) {
   const char* wanted = std::getenv("ALIQUOT_KILLS");
@@ -73,14 +74,14 @@ TEST_P(Kill, NothingThatWasAcknowledgedIsLostAndNothingHalfIsSeen) {
   test::TemporaryDirectory directory;
   std::mt19937 random(std::random_device{}());
   int64_t acknowledged = 0;
-  int in_mid_save = 0;
+  int interrupted_saves = 0;
   const uint32_t window_us = 4 * save_microseconds();
   for (int kill = 0; kill < kills; ++kill) {
     int ends[2];
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) save_for_ever(GetParam(), directory.path(), acknowledged + 1, ends[1]);
+    if (child == 0) save_until_killed(GetParam(), directory.path(), acknowledged + 1, ends[1]);
     ::close(ends[1]);
     int64_t ready = 0;
     ASSERT_EQ(::read(ends[0], &ready, sizeof ready), static_cast<ssize_t>(sizeof ready));
@@ -91,23 +92,25 @@ TEST_P(Kill, NothingThatWasAcknowledgedIsLostAndNothingHalfIsSeen) {
     ASSERT_TRUE(WIFSIGNALED(status));
     acknowledged = last_acknowledged(ends[0], acknowledged);
     ::close(ends[0]);
-    in_mid_save += sweep_leftovers(directory.path()).empty() ? 0 : 1;
-    for (const FoundCheckpoint& found : list_checkpoints(directory.path())) ASSERT_NO_THROW(verify(found.path));
-    const auto newest = newest_valid(directory.path()).found;
+    interrupted_saves += sweep_leftovers(directory.path()).empty() ? 0 : 1;
+    for (const FoundCheckpoint& found : list_checkpoints(directory.path()))
+      ASSERT_NO_THROW(verify_checkpoint(found.path));
+    const auto newest = find_newest_valid(directory.path()).found;
     if (acknowledged == 0) continue;
     ASSERT_TRUE(newest.has_value());
     ASSERT_GE(newest->step, acknowledged);
     acknowledged = newest->step;
   }
-  std::cout << kills << " kills, " << in_mid_save << " with a save half done, " << acknowledged
+  std::cout << kills << " kills, " << interrupted_saves << " with a save half done, " << acknowledged
             << " checkpoints written, none lost\n";
   if (kills < 50) return;
-  EXPECT_GT(in_mid_save, 0) << "nothing was killed where it matters";
+  EXPECT_GT(interrupted_saves, 0) << "nothing was killed where it matters";
   EXPECT_GT(acknowledged, 0) << "nothing was saved before it was killed";
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Kill, testing::Values(Way::kBlocking, Way::kBackground),
-                         [](const auto& each) { return each.param == Way::kBlocking ? "Blocking" : "Background"; });
+INSTANTIATE_TEST_SUITE_P(Ways, Kill, testing::Values(SaveMode::kBlocking, SaveMode::kBackground), [](const auto& each) {
+  return each.param == SaveMode::kBlocking ? "Blocking" : "Background";
+});
 
 }  // namespace
 }  // namespace aliquot

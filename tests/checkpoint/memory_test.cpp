@@ -14,9 +14,9 @@ namespace aliquot {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kCount = int64_t{24} << 20;      // of each tensor
-constexpr int64_t kOtherBytes = int64_t{6} << 20;  // threads, lists, what the allocator keeps
-constexpr int64_t kMostBytes = kRanks * kStagingBytes + kOtherBytes;
+constexpr int64_t kCount = int64_t{24} << 20;         // of each tensor
+constexpr int64_t kOverheadBytes = int64_t{6} << 20;  // threads, lists, what the allocator keeps
+constexpr int64_t kMaxBytes = kRanks * kStagingBytes + kOverheadBytes;
 
 /// A line of /proc/self/status in bytes.
 int64_t status_bytes(const std::string& name) {
@@ -28,7 +28,7 @@ int64_t status_bytes(const std::string& name) {
 }
 
 /// Forgets the most memory that this process ever had; false where the system does not let it.
-bool forget_peak() {
+bool reset_peak() {
   const int file = ::open("/proc/self/clear_refs", O_WRONLY);
   const bool worked = file >= 0 && ::write(file, "5", 1) == 1;
   if (file >= 0) ::close(file);
@@ -64,7 +64,7 @@ class Memory : public ::testing::Test {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "a sanitizer's own memory is counted too";
 #endif
-    if (!forget_peak()) GTEST_SKIP() << "this system does not forget a peak";
+    if (!reset_peak()) GTEST_SKIP() << "this system does not forget a peak";
   }
 
   /// What `body`, run on all ranks at once, needs besides what was there before.
@@ -72,7 +72,7 @@ class Memory : public ::testing::Test {
     static int64_t before = 0;
     ranks.gather_objects("ready");
     if (ranks.rank() == 0) {
-      forget_peak();
+      reset_peak();
       before = status_bytes("VmRSS:");
     }
     ranks.gather_objects("go");
@@ -89,7 +89,7 @@ class Memory : public ::testing::Test {
       how.ledger = &ledger;
       const int64_t bytes =
           growth(ranks, [&] { load(large.state(), ranks, directory_.path() / "step-00000001", how); });
-      EXPECT_LE(bytes, kMostBytes) << what;
+      EXPECT_LE(bytes, kMaxBytes) << what;
       EXPECT_EQ(ledger.held_peak_bytes(), kStagingBytes) << what;
       if (ranks.rank() == 0) {
         std::printf("%s: %lld KiB besides the state of %lld MiB, %d ranks\n", what, static_cast<long long>(bytes >> 10),
@@ -105,7 +105,7 @@ class Memory : public ::testing::Test {
 TEST_F(Memory, OfASaveAndALoadIsTheStagingWhateverTheState) {
   const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
     LargeState large(ranks.rank(), DType::kFloat32, false);
-    EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMostBytes);
+    EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMaxBytes);
   });
   EXPECT_EQ(failures, std::vector<std::string>(kRanks));
   expect_bounded("load, verified first", DType::kFloat32, false, {});

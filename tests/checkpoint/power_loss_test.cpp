@@ -1,12 +1,12 @@
 // Power that fails at any moment of a run of saves: whatever the disk made of what was not flushed, the newest checkpoint that
-// was promised is there and whole, and nothing half written is seen. And every flush is needed for that.
+// was acknowledged is there and whole, and nothing half written is seen. And every flush is needed for that.
 #include <gtest/gtest.h>
 #include <iostream>
 #include <map>
 #include <random>
 #include <set>
 
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
 #include "tests/checkpoint/recording_file_system.h"
@@ -18,12 +18,12 @@ namespace {
 using test::Disk;
 using test::DiskCall;
 using test::DiskLog;
-using test::Fate;
 using test::Shard;
+using test::WriteOutcome;
 
 constexpr int kRanks = 2;
 constexpr size_t kNone = SIZE_MAX;
-constexpr int kRandomFates = 12;
+constexpr int kRandomOutcomes = 12;
 constexpr const char* kFolder = "runs/a";  // two folders that the first save makes
 
 struct Save {
@@ -37,7 +37,7 @@ std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
   DiskLog log(directory.path());
   const auto failures = test::on_ranks(kRanks, [&](Communicator& communicator) {
     test::RecordingFileSystem file_system(log, communicator.rank());
-    Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Cut::kBlocks, 3);
+    Shard shard(test::small_tensors(), kRanks, communicator.rank(), test::Partition::kBlocks, 3);
     for (const Save& each : saves) {
       shard.fill(each.seed);
       shard.state().step = each.step;
@@ -58,8 +58,8 @@ std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
 uint64_t seed_of(const CheckpointReader& reader) {
   for (uint64_t seed = 1; seed < 10; ++seed) {
     bool all = true;
-    for (const test::TensorShape& shape : test::small_tensors()) {
-      const auto expected = test::whole_bytes(shape, seed);
+    for (const test::TestTensor& shape : test::small_tensors()) {
+      const auto expected = test::full_tensor_bytes(shape, seed);
       std::vector<std::byte> bytes(expected.size());
       for (const TensorEntry& tensor : reader.manifest().tensors) {
         if (tensor.path == shape.path) reader.read(bytes, tensor.file_offset);
@@ -90,7 +90,7 @@ std::map<int64_t, uint64_t> recover(const Disk& disk) {
 }
 
 /// Looks at disks, each different one once.
-class Recovering {
+class RecoveryCache {
  public:
   const std::map<int64_t, uint64_t>& operator()(const Disk& disk) {
     const std::string key = disk.fingerprint();
@@ -104,46 +104,46 @@ class Recovering {
 };
 
 /// What is wrong with what was found when the power failed after `count` calls; empty: nothing.
-std::string broken_promise(const std::vector<DiskCall>& calls, size_t count, const std::map<int64_t, uint64_t>& found) {
-  const DiskCall* promised = nullptr;
+std::string find_violation(const std::vector<DiskCall>& calls, size_t count, const std::map<int64_t, uint64_t>& found) {
+  const DiskCall* acknowledged = nullptr;
   std::map<int64_t, std::set<uint64_t>> possible;
   for (size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].kind != DiskCall::Kind::kAcknowledge) continue;
     possible[calls[i].step].insert(calls[i].seed);
-    if (i < count) promised = &calls[i];
+    if (i < count) acknowledged = &calls[i];
   }
   for (const auto& [step, seed] : found) {
     if (!possible[step].contains(seed)) return "step " + std::to_string(step) + " is seen and not whole";
   }
-  if (promised == nullptr) return {};
-  if (found.empty() || found.rbegin()->first < promised->step)
-    return "step " + std::to_string(promised->step) + " was promised and is gone";
-  const auto same = found.find(promised->step);
-  if (same != found.end() && same->second < promised->seed)
-    return "step " + std::to_string(promised->step) + " is as it was before it was replaced";
+  if (acknowledged == nullptr) return {};
+  if (found.empty() || found.rbegin()->first < acknowledged->step)
+    return "step " + std::to_string(acknowledged->step) + " was acknowledged and is gone";
+  const auto same = found.find(acknowledged->step);
+  if (same != found.end() && same->second < acknowledged->seed)
+    return "step " + std::to_string(acknowledged->step) + " is as it was before it was replaced";
   return {};
 }
 
 /// Every kind of fate for what was not flushed: all lost, all kept, names without contents and the reverse, torn writes, one
 /// change lost or kept alone, and random ones.
-std::vector<std::function<Fate(size_t)>> fates(const std::vector<DiskCall>& calls, const std::vector<size_t>& open,
-                                               uint64_t seed) {
+std::vector<std::function<WriteOutcome(size_t)>> write_outcomes(const std::vector<DiskCall>& calls,
+                                                                const std::vector<size_t>& open, uint64_t seed) {
   const auto names = [&calls](size_t i) { return calls[i].kind == DiskCall::Kind::kEntries; };
-  std::vector<std::function<Fate(size_t)>> all;
-  all.emplace_back([](size_t) { return Fate::kLost; });
+  std::vector<std::function<WriteOutcome(size_t)>> all;
+  all.emplace_back([](size_t) { return WriteOutcome::kLost; });
   if (open.empty()) return all;
-  all.emplace_back([](size_t) { return Fate::kKept; });
-  all.emplace_back([names](size_t i) { return names(i) ? Fate::kKept : Fate::kLost; });
-  all.emplace_back([names](size_t i) { return names(i) ? Fate::kLost : Fate::kKept; });
-  all.emplace_back([](size_t) { return Fate::kTorn; });
+  all.emplace_back([](size_t) { return WriteOutcome::kKept; });
+  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kKept : WriteOutcome::kLost; });
+  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kLost : WriteOutcome::kKept; });
+  all.emplace_back([](size_t) { return WriteOutcome::kTorn; });
   for (const size_t one : open) {
-    all.emplace_back([one](size_t i) { return i == one ? Fate::kLost : Fate::kKept; });
-    all.emplace_back([one](size_t i) { return i == one ? Fate::kKept : Fate::kLost; });
+    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kLost : WriteOutcome::kKept; });
+    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kKept : WriteOutcome::kLost; });
   }
-  for (uint64_t n = 0; n < kRandomFates; ++n) {
-    all.emplace_back([key = seed * kRandomFates + n](size_t i) {
+  for (uint64_t n = 0; n < kRandomOutcomes; ++n) {
+    all.emplace_back([key = seed * kRandomOutcomes + n](size_t i) {
       std::mt19937_64 random(key * 1'000'003 + i);
-      return static_cast<Fate>(random() % 3);
+      return static_cast<WriteOutcome>(random() % 3);
     });
   }
   return all;
@@ -151,19 +151,19 @@ std::vector<std::function<Fate(size_t)>> fates(const std::vector<DiskCall>& call
 
 struct Replay {
   size_t states = 0;
-  std::string broken;  // the first broken promise
+  std::string violation;  // the first broken promise
 };
 
 /// Lets the power fail after every call in turn, with one flush left out.
-Replay replay(const std::vector<DiskCall>& calls, size_t ignored, Recovering& recovering) {
+Replay replay(const std::vector<DiskCall>& calls, size_t ignored, RecoveryCache& recovery_cache) {
   Replay result;
   for (size_t count = 0; count <= calls.size(); ++count) {
-    for (const auto& fate : fates(calls, test::uncertain(calls, count, ignored), count)) {
+    for (const auto& outcome : write_outcomes(calls, test::unsynced_changes(calls, count, ignored), count)) {
       ++result.states;
-      const auto& found = recovering(test::after_power_loss(calls, count, ignored, fate));
-      const std::string broken = broken_promise(calls, count, found);
-      if (broken.empty()) continue;
-      result.broken = "after call " + std::to_string(count) + ": " + broken;
+      const auto& found = recovery_cache(test::after_power_loss(calls, count, ignored, outcome));
+      const std::string violation = find_violation(calls, count, found);
+      if (violation.empty()) continue;
+      result.violation = "after call " + std::to_string(count) + ": " + violation;
       return result;
     }
   }
@@ -179,18 +179,18 @@ std::vector<size_t> flushes(const std::vector<DiskCall>& calls) {
 }
 
 /// All states of a run recover; then, with each flush left out in turn, some do not. Returns how many flushes are needed.
-size_t prove(const char* name, const std::vector<DiskCall>& calls) {
-  Recovering recovering;
-  const Replay whole = replay(calls, kNone, recovering);
-  EXPECT_EQ(whole.broken, "") << name;
+size_t check_every_power_loss(const char* name, const std::vector<DiskCall>& calls) {
+  RecoveryCache recovery_cache;
+  const Replay whole = replay(calls, kNone, recovery_cache);
+  EXPECT_EQ(whole.violation, "") << name;
   std::cout << name << ": " << calls.size() << " calls, " << whole.states << " states after a loss of power ("
-            << recovering.different_count() << " different), all recovered\n";
+            << recovery_cache.different_count() << " different), all recovered\n";
   size_t needed = 0;
   for (const size_t flush : flushes(calls)) {
-    const Replay without = replay(calls, flush, recovering);
-    needed += without.broken.empty() ? 0 : 1;
+    const Replay without = replay(calls, flush, recovery_cache);
+    needed += without.violation.empty() ? 0 : 1;
     std::cout << "  without flush " << flush << " of rank " << calls[flush].rank << ": "
-              << (without.broken.empty() ? "nothing is lost" : without.broken) << "\n";
+              << (without.violation.empty() ? "nothing is lost" : without.violation) << "\n";
   }
   return needed;
 }
@@ -199,13 +199,13 @@ TEST(PowerLoss, SavesAndAReplacementRecoverAndNeedEveryFlush) {
   const auto calls = record({{1, 1}, {2, 2}, {2, 3}}, 0);
   // Each save: both ranks' parts, the manifest, its folder, the name. The first also two new folders.
   ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2u);
-  EXPECT_EQ(prove("saves and a replacement", calls), flushes(calls).size());
+  EXPECT_EQ(check_every_power_loss("saves and a replacement", calls), flushes(calls).size());
 }
 
 TEST(PowerLoss, PruningNeverLosesAndNeedsItsFlush) {
   const auto calls = record({{1, 1}, {2, 2}, {3, 3}}, 1);
   ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2 + 2u);
-  EXPECT_EQ(prove("saves that prune", calls), flushes(calls).size());
+  EXPECT_EQ(check_every_power_loss("saves that prune", calls), flushes(calls).size());
 }
 
 /// The model of the disk itself: what was flushed lasts, by the rank that flushed it alone; what was not may go.
@@ -222,9 +222,9 @@ TEST(PowerLoss, TheDiskForgetsWhatWasNotFlushed) {
     file.sync();
     root.sync();
   }
-  const auto lost = [](size_t) { return Fate::kLost; };
-  const auto contents = [&](size_t count, size_t ignored, const std::function<Fate(size_t)>& fate) {
-    const Disk disk = test::after_power_loss(log.calls(), count, ignored, fate);
+  const auto lost = [](size_t) { return WriteOutcome::kLost; };
+  const auto contents = [&](size_t count, size_t ignored, const std::function<WriteOutcome(size_t)>& outcome) {
+    const Disk disk = test::after_power_loss(log.calls(), count, ignored, outcome);
     const auto& names = disk.directories.at(0);
     return names.contains("a") ? disk.files.contains(names.at("a")) ? disk.files.at(names.at("a")) : "" : "none";
   };
@@ -232,8 +232,8 @@ TEST(PowerLoss, TheDiskForgetsWhatWasNotFlushed) {
   EXPECT_EQ(contents(5, kNone, lost), text) << "the other rank's part was not flushed";
   EXPECT_EQ(contents(5, 3, lost), "");
   EXPECT_EQ(contents(5, 4, lost), "none");
-  EXPECT_EQ(contents(3, kNone, [](size_t) { return Fate::kKept; }), text + text);
-  EXPECT_EQ(contents(2, kNone, [](size_t) { return Fate::kTorn; }), "1234");
+  EXPECT_EQ(contents(3, kNone, [](size_t) { return WriteOutcome::kKept; }), text + text);
+  EXPECT_EQ(contents(2, kNone, [](size_t) { return WriteOutcome::kTorn; }), "1234");
 }
 
 }  // namespace

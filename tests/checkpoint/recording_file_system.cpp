@@ -103,7 +103,7 @@ int DiskLog::new_node(uint64_t real, bool is_directory) {
   return node;
 }
 
-int DiskLog::known_node(uint64_t real) const {
+int DiskLog::find_node(uint64_t real) const {
   const auto found = nodes_.find(real);
   return found == nodes_.end() ? -1 : found->second;
 }
@@ -130,7 +130,7 @@ int RecordingFileSystem::open_at(int directory, const char* name, int flags, mod
     DiskCall made = call(DiskCall::Kind::kEntries, node_of(directory));
     made.entries[name] = nodes_[file];
     log_.add(std::move(made));
-  } else if (const int node = log_.known_node(real_node(file)); node >= 0) {
+  } else if (const int node = log_.find_node(real_node(file)); node >= 0) {
     nodes_[file] = node;
   }
   return file;
@@ -217,7 +217,7 @@ int RecordingFileSystem::unlink_at(int directory, const char* name, int flags) {
   return result;
 }
 
-std::vector<size_t> uncertain(const std::vector<DiskCall>& calls, size_t count, size_t ignored) {
+std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored) {
   std::vector<size_t> result;
   std::map<std::pair<int, int>, bool> flushed;  // by rank and node: whether a flush follows
   for (size_t i = count; i-- > 0;) {
@@ -233,22 +233,22 @@ std::vector<size_t> uncertain(const std::vector<DiskCall>& calls, size_t count, 
 }
 
 Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t ignored,
-                      const std::function<Fate(size_t)>& fate) {
+                      const std::function<WriteOutcome(size_t)>& outcome) {
   Disk disk;
   disk.directories[0];
   for (size_t i = 0; i < count; ++i) {
     if (!calls[i].makes_directory) continue;  // a directory is one whether or not its first name has lasted
     for (const auto& [name, node] : calls[i].entries) disk.directories[node];
   }
-  const std::vector<size_t> open = uncertain(calls, count, ignored);
+  const std::vector<size_t> open = unsynced_changes(calls, count, ignored);
   auto next = open.begin();
   for (size_t i = 0; i < count; ++i) {
     if (calls[i].kind == DiskCall::Kind::kSync || calls[i].kind == DiskCall::Kind::kAcknowledge) continue;
     const bool certain = next == open.end() || *next != i;
     if (!certain) ++next;
-    const Fate what = certain ? Fate::kKept : fate(i);
-    if (what == Fate::kLost) continue;
-    if (what == Fate::kTorn && calls[i].kind == DiskCall::Kind::kWrite) {
+    const WriteOutcome what = certain ? WriteOutcome::kKept : outcome(i);
+    if (what == WriteOutcome::kLost) continue;
+    if (what == WriteOutcome::kTorn && calls[i].kind == DiskCall::Kind::kWrite) {
       DiskCall half = calls[i];
       half.bytes.resize(half.bytes.size() / 2);
       disk.apply(half);

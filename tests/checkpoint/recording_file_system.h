@@ -51,7 +51,7 @@ class DiskLog {
   friend class RecordingFileSystem;
   void add(DiskCall call);
   int new_node(uint64_t real, bool is_directory);
-  int known_node(uint64_t real) const;  // -1: not beneath the root
+  int find_node(uint64_t real) const;  // -1: not beneath the root
 
   std::mutex mutex_;  // held while a call is made, so that the order written down is the order made
   std::vector<DiskCall> calls_;
@@ -84,15 +84,15 @@ class RecordingFileSystem final : public FileSystem {
   std::map<int, int> nodes_;  // by descriptor
 };
 
-enum class Fate { kLost, kKept, kTorn };  // torn: the first half of a write alone
+enum class WriteOutcome { kLost, kKept, kTorn };  // torn: the first half of a write alone
 
 /// The disk after the first `count` calls, when the power fails there. A change lasts for certain if the same rank flushed
 /// what it changed before that, with a call other than `ignored`; the others meet the fate they are given. Whatever lasts is
 /// applied in order, so what is lost lets later changes pass it.
 Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t ignored,
-                      const std::function<Fate(size_t)>& fate);
+                      const std::function<WriteOutcome(size_t)>& outcome);
 
 /// Of the first `count` calls, the changes that no flush but `ignored` has made certain.
-std::vector<size_t> uncertain(const std::vector<DiskCall>& calls, size_t count, size_t ignored);
+std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored);
 
 }  // namespace aliquot::test

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
@@ -13,16 +13,16 @@
 namespace aliquot {
 namespace {
 
-using test::awkward_tensors;
-using test::Cut;
+using test::edge_case_tensors;
 using test::on_ranks;
+using test::Partition;
 using test::Shard;
 using test::TemporaryDirectory;
 
 const std::vector<std::string> kNone;
 
-void save_from(int rank_count, const std::filesystem::path& directory, Cut cut, const SaveOptions& options = {},
-               const std::vector<test::TensorShape>& tensors = awkward_tensors(), int64_t step = 100) {
+void save_from(int rank_count, const std::filesystem::path& directory, Partition cut, const SaveOptions& options = {},
+               const std::vector<test::TestTensor>& tensors = edge_case_tensors(), int64_t step = 100) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
     Shard shard(tensors, rank_count, communicator.rank(), cut, 5);
     shard.fill(1);
@@ -51,8 +51,8 @@ bool same(const std::map<std::string, Scalar>& a, const std::map<std::string, Sc
   return true;
 }
 
-void load_on(int rank_count, const std::filesystem::path& path, Cut cut,
-             const std::vector<test::TensorShape>& tensors = awkward_tensors(), bool fresh = false) {
+void load_on(int rank_count, const std::filesystem::path& path, Partition cut,
+             const std::vector<test::TestTensor>& tensors = edge_case_tensors(), bool fresh = false) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
     Shard shard(tensors, rank_count, communicator.rank(), cut, 9);
     shard.poison();
@@ -70,14 +70,14 @@ void load_on(int rank_count, const std::filesystem::path& path, Cut cut,
 
 TEST(RoundTrip, TheSameStateGivesTheSameFileWhateverTheRanks) {
   TemporaryDirectory directory;
-  save_from(1, directory.path() / "1", Cut::kBlocks);
+  save_from(1, directory.path() / "1", Partition::kBlocks);
   const std::string expected = test::read_file(directory.path() / "1" / "step-00000100" / "state.h5");
   ASSERT_FALSE(expected.empty());
   for (int rank_count : {1, 2, 3, 4, 5}) {
-    for (Cut cut : {Cut::kBlocks, Cut::kAnywhere}) {
+    for (Partition cut : {Partition::kBlocks, Partition::kRandom}) {
       for (bool direct : {true, false}) {
-        const auto place =
-            directory.path() / (std::to_string(rank_count) + (cut == Cut::kBlocks ? "b" : "a") + (direct ? "d" : "o"));
+        const auto place = directory.path() / (std::to_string(rank_count) + (cut == Partition::kBlocks ? "b" : "a") +
+                                               (direct ? "d" : "o"));
         SaveOptions options;
         options.direct_io = direct;
         save_from(rank_count, place, cut, options);
@@ -90,11 +90,11 @@ TEST(RoundTrip, TheSameStateGivesTheSameFileWhateverTheRanks) {
 TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
   for (int writers : {1, 2, 3, 4, 5, 7, 8}) {
     TemporaryDirectory directory;
-    save_from(writers, directory.path(), writers % 2 == 0 ? Cut::kBlocks : Cut::kAnywhere);
+    save_from(writers, directory.path(), writers % 2 == 0 ? Partition::kBlocks : Partition::kRandom);
     for (int readers : {1, 2, 3, 4, 5, 7, 8}) {
       for (bool fresh : {false, true}) {
-        load_on(readers, directory.path() / "step-00000100", readers % 3 == 0 ? Cut::kAnywhere : Cut::kBlocks,
-                awkward_tensors(), fresh);
+        load_on(readers, directory.path() / "step-00000100", readers % 3 == 0 ? Partition::kRandom : Partition::kBlocks,
+                edge_case_tensors(), fresh);
       }
     }
   }
@@ -103,8 +103,8 @@ TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
 TEST(RoundTrip, NothingButTheCheckpointIsLeft) {
   TemporaryDirectory directory;
   const int before = test::open_descriptors();
-  save_from(3, directory.path() / "deep" / "er", Cut::kBlocks);
-  load_on(2, directory.path() / "deep" / "er" / "step-00000100", Cut::kBlocks);
+  save_from(3, directory.path() / "deep" / "er", Partition::kBlocks);
+  load_on(2, directory.path() / "deep" / "er" / "step-00000100", Partition::kBlocks);
   EXPECT_EQ(test::open_descriptors(), before);
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory.path() / "deep" / "er"))
@@ -114,15 +114,15 @@ TEST(RoundTrip, NothingButTheCheckpointIsLeft) {
 
 TEST(RoundTrip, AStateWithoutTensorsAndAScalarAlone) {
   TemporaryDirectory directory;
-  save_from(2, directory.path(), Cut::kBlocks, {}, {});
-  load_on(3, directory.path() / "step-00000100", Cut::kBlocks, {});
+  save_from(2, directory.path(), Partition::kBlocks, {}, {});
+  load_on(3, directory.path() / "step-00000100", Partition::kBlocks, {});
 }
 
 TEST(RoundTrip, SavingAStepAgainReplacesIt) {
   TemporaryDirectory directory;
-  save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors());
-  save_from(3, directory.path(), Cut::kBlocks);
-  load_on(2, directory.path() / "step-00000100", Cut::kBlocks);
+  save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors());
+  save_from(3, directory.path(), Partition::kBlocks);
+  load_on(2, directory.path() / "step-00000100", Partition::kBlocks);
   EXPECT_EQ(list_checkpoints(directory.path()).size(), 1u);
   EXPECT_EQ(sweep_leftovers(directory.path()), kNone);
 }
@@ -131,25 +131,25 @@ TEST(RoundTrip, WhoWroteItStandsInTheManifestAlone) {
   TemporaryDirectory directory;
   SaveOptions options;
   options.written_by["zero_stage"] = int64_t{3};
-  save_from(4, directory.path(), Cut::kBlocks, options);
-  const Manifest manifest = verify(directory.path() / "step-00000100");
+  save_from(4, directory.path(), Partition::kBlocks, options);
+  const Manifest manifest = verify_checkpoint(directory.path() / "step-00000100");
   EXPECT_EQ(std::get<int64_t>(manifest.written_by.at("ranks")), 4);
   EXPECT_EQ(std::get<int64_t>(manifest.written_by.at("zero_stage")), 3);
   EXPECT_EQ(manifest.step, 100);
-  EXPECT_EQ(manifest.tensors.size(), awkward_tensors().size());
+  EXPECT_EQ(manifest.tensors.size(), edge_case_tensors().size());
 }
 
 TEST(RoundTrip, RetentionKeepsTheNewest) {
   TemporaryDirectory directory;
-  for (int64_t step : {1, 2, 3, 4}) save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors(), step);
+  for (int64_t step : {1, 2, 3, 4}) save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
   SaveOptions options;
   options.keep_count = 2;
-  save_from(2, directory.path(), Cut::kBlocks, options, test::small_tensors(), 5);
+  save_from(2, directory.path(), Partition::kBlocks, options, test::small_tensors(), 5);
   std::vector<int64_t> steps;
   for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{4, 5}));
   // A run that went back and saves an older step keeps what it just saved.
-  save_from(2, directory.path(), Cut::kBlocks, options, test::small_tensors(), 3);
+  save_from(2, directory.path(), Partition::kBlocks, options, test::small_tensors(), 3);
   steps.clear();
   for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{3, 5}));
@@ -158,7 +158,7 @@ TEST(RoundTrip, RetentionKeepsTheNewest) {
 TEST(RoundTrip, CopiesAreLoadedAndNotSaved) {
   TemporaryDirectory directory;
   const auto failures = on_ranks(3, [&](Communicator& communicator) {
-    Shard whole(test::small_tensors(), 1, 0, Cut::kBlocks, 1);
+    Shard whole(test::small_tensors(), 1, 0, Partition::kBlocks, 1);
     whole.fill(1);
     for (StateTensor& tensor : whole.state().tensors) {
       for (StatePiece& piece : tensor.pieces) piece.copy = communicator.rank() != 1;
@@ -192,11 +192,11 @@ class InvertedAccess final : public PieceAccess {
 
 TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
   TemporaryDirectory plain, inverted;
-  save_from(1, plain.path(), Cut::kBlocks);
+  save_from(1, plain.path(), Partition::kBlocks);
   for (bool fresh : {false, true}) {
     const auto failures = on_ranks(3, [&](Communicator& communicator) {
       const InvertedAccess widths[] = {InvertedAccess(1), InvertedAccess(2), InvertedAccess(4), InvertedAccess(8)};
-      Shard shard(awkward_tensors(), 3, communicator.rank(), Cut::kAnywhere, 4);
+      Shard shard(edge_case_tensors(), 3, communicator.rank(), Partition::kRandom, 4);
       shard.fill(1);
       for (StateTensor& tensor : shard.state().tensors) {
         for (const StatePiece& piece : tensor.pieces) {
@@ -227,7 +227,7 @@ TEST(RoundTrip, StagingIsBookedAndGivenBack) {
   Ledger ledger;
   SaveOptions options;
   options.ledger = &ledger;
-  save_from(1, directory.path(), Cut::kBlocks, options);
+  save_from(1, directory.path(), Partition::kBlocks, options);
   EXPECT_EQ(ledger.peak()[static_cast<size_t>(Category::kStaging)], kStagingBytes);
   EXPECT_EQ(ledger.held_bytes(), 0);
   EXPECT_EQ(ledger.in_use_bytes(), 0);
@@ -235,10 +235,11 @@ TEST(RoundTrip, StagingIsBookedAndGivenBack) {
 
 TEST(RoundTrip, AFolderOfCheckpointsAndACheckpointAreToldApart) {
   const TemporaryDirectory directory;
-  for (const int64_t step : {7, 12}) save_from(2, directory.path(), Cut::kBlocks, {}, test::small_tensors(), step);
+  for (const int64_t step : {7, 12})
+    save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
   const std::filesystem::path newest = directory.path() / checkpoint_name(12);
   const auto said = on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), Cut::kBlocks, 5);
+    Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
     load(shard.state(), communicator, directory.path(), {});
   });
   for (const std::string& sentence : said) {
@@ -247,7 +248,7 @@ TEST(RoundTrip, AFolderOfCheckpointsAndACheckpointAreToldApart) {
                                     directory.path().string(), newest.string()));
   }
   const auto other = on_ranks(2, [&](Communicator& communicator) {
-    Shard shard(test::small_tensors(), 2, communicator.rank(), Cut::kBlocks, 5);
+    Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
     load_newest(shard.state(), communicator, newest);
   });
   for (const std::string& sentence : other)

@@ -15,7 +15,7 @@
 namespace aliquot::test {
 namespace {
 
-int64_t count_of(const TensorShape& tensor) {
+int64_t count_of(const TestTensor& tensor) {
   int64_t count = 1;
   for (int64_t extent : tensor.shape) count *= extent;
   return count;
@@ -59,7 +59,7 @@ std::vector<std::string> on_ranks(int rank_count, const std::function<void(Commu
   return failures;
 }
 
-std::vector<TensorShape> awkward_tensors() {
+std::vector<TestTensor> edge_case_tensors() {
   return {{"parameters/wte.weight", {257, 96}, DType::kFloat32},
           {"parameters/h.0.ln.bias", {128}, DType::kFloat32},
           {"parameters/h.0.w", {31, 33}, DType::kBFloat16},
@@ -78,33 +78,33 @@ std::vector<TensorShape> awkward_tensors() {
           {"loader/almost", {1023}, DType::kFloat32}};
 }
 
-std::vector<TensorShape> small_tensors() {
+std::vector<TestTensor> small_tensors() {
   return {{"parameters/w", {13, 7}, DType::kFloat32},
           {"parameters/b", {13}, DType::kBFloat16},
           {"optimizer/w/exp_avg", {13, 7}, DType::kFloat32},
           {"optimizer/w/codes", {91}, DType::kUInt8}};
 }
 
-std::vector<std::byte> whole_bytes(const TensorShape& tensor, uint64_t seed) {
+std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed) {
   std::vector<std::byte> bytes(static_cast<size_t>(count_of(tensor) * element_bytes(tensor.dtype)));
   const uint64_t key = mix(std::hash<std::string>{}(tensor.path) + seed);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(mix(key + i / 8) >> (8 * (i % 8)));
   return bytes;
 }
 
-Shard::Shard(const std::vector<TensorShape>& tensors, int rank_count, int rank, Cut cut, uint64_t seed) {
+Shard::Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition cut, uint64_t seed) {
   shapes_ = tensors;
   std::mt19937_64 order(seed + static_cast<uint64_t>(rank));
-  if (cut == Cut::kAnywhere) std::shuffle(shapes_.begin(), shapes_.end(), order);
+  if (cut == Partition::kRandom) std::shuffle(shapes_.begin(), shapes_.end(), order);
   int64_t flat_blocks = 0;
-  for (const TensorShape& tensor : tensors) flat_blocks += (count_of(tensor) + kBlockElements - 1) / kBlockElements;
+  for (const TestTensor& tensor : tensors) flat_blocks += (count_of(tensor) + kBlockElements - 1) / kBlockElements;
   const int64_t shard_count = (flat_blocks + rank_count - 1) / rank_count * kBlockElements;
-  for (const TensorShape& shape : shapes_) {
+  for (const TestTensor& shape : shapes_) {
     StateTensor tensor{shape.path, shape.shape, shape.dtype, {}, nullptr};
     const int64_t count = count_of(shape);
-    if (cut == Cut::kBlocks) {
+    if (cut == Partition::kBlocks) {
       int64_t start = 0;
-      for (const TensorShape& before : tensors) {
+      for (const TestTensor& before : tensors) {
         if (before.path == shape.path) break;
         start += (count_of(before) + kBlockElements - 1) / kBlockElements * kBlockElements;
       }
@@ -134,7 +134,7 @@ void Shard::add_piece(StateTensor& tensor, int64_t offset, int64_t count) {
 
 void Shard::fill(uint64_t seed) {
   for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto whole = whole_bytes(shapes_[i], seed);
+    const auto whole = full_tensor_bytes(shapes_[i], seed);
     const int64_t width = element_bytes(shapes_[i].dtype);
     for (const StatePiece& piece : state_.tensors[i].pieces) {
       std::memcpy(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width));
@@ -164,7 +164,7 @@ bool Shard::is_poisoned() const {
 
 bool Shard::holds(uint64_t seed) const {
   for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto whole = whole_bytes(shapes_[i], seed);
+    const auto whole = full_tensor_bytes(shapes_[i], seed);
     const int64_t width = element_bytes(shapes_[i].dtype);
     for (const StatePiece& piece : state_.tensors[i].pieces) {
       if (std::memcmp(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width)) != 0)
@@ -185,10 +185,10 @@ std::map<std::string, Scalar> test_scalars() {
           {"nothing", std::vector<double>{}}};
 }
 
-void save_test_state(const std::filesystem::path& directory, const std::vector<TensorShape>& tensors, uint64_t seed,
+void save_test_state(const std::filesystem::path& directory, const std::vector<TestTensor>& tensors, uint64_t seed,
                      int64_t step, int rank_count) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
-    Shard shard(tensors, rank_count, communicator.rank(), Cut::kBlocks, 5);
+    Shard shard(tensors, rank_count, communicator.rank(), Partition::kBlocks, 5);
     shard.fill(seed);
     shard.state().step = step;
     save(shard.state(), communicator, directory);

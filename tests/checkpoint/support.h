@@ -31,32 +31,32 @@ class TemporaryDirectory {
 std::vector<std::string> on_ranks(int rank_count, const std::function<void(Communicator&)>& body);
 
 /// What a tensor is, without its bytes.
-struct TensorShape {
+struct TestTensor {
   std::string path;
   std::vector<int64_t> shape;
   DType dtype;
 };
 
 /// Every dtype, scalars, empty tensors, primes, sizes around pages and tiles.
-std::vector<TensorShape> awkward_tensors();
+std::vector<TestTensor> edge_case_tensors();
 /// A few small tensors.
-std::vector<TensorShape> small_tensors();
+std::vector<TestTensor> small_tensors();
 
 /// Bytes that depend on path, seed and place alone.
-std::vector<std::byte> whole_bytes(const TensorShape& tensor, uint64_t seed);
+std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed);
 
-enum class Cut { kBlocks, kAnywhere };
+enum class Partition { kBlocks, kRandom };
 
 /// One rank's part of a state, with its memory. Blocks: one flat buffer of whole blocks in equal shards. Anywhere:
 /// pieces of any length, dealt to ranks at random by `seed`, in an order of tensors that differs from rank to rank.
 class Shard {
  public:
-  Shard(const std::vector<TensorShape>& tensors, int rank_count, int rank, Cut cut, uint64_t seed);
+  Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition cut, uint64_t seed);
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   State& state() { return state_; }
-  void fill(uint64_t seed);  // the pieces' share of whole_bytes
+  void fill(uint64_t seed);  // the pieces' share of full_tensor_bytes
   void poison();             // every byte 0xa5
   bool holds(uint64_t seed) const;
   bool is_poisoned() const;
@@ -64,7 +64,7 @@ class Shard {
  private:
   void add_piece(StateTensor& tensor, int64_t offset, int64_t count);
   State state_;
-  std::vector<TensorShape> shapes_;  // in the state's order
+  std::vector<TestTensor> shapes_;  // in the state's order
   std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 
@@ -72,7 +72,7 @@ class Shard {
 std::map<std::string, Scalar> test_scalars();
 
 /// Saves `tensors`, filled by `seed`, from that many ranks. Throws what the first rank threw.
-void save_test_state(const std::filesystem::path& directory, const std::vector<TensorShape>& tensors, uint64_t seed = 1,
+void save_test_state(const std::filesystem::path& directory, const std::vector<TestTensor>& tensors, uint64_t seed = 1,
                      int64_t step = 100, int rank_count = 1);
 
 std::string read_file(const std::filesystem::path& path);

@@ -38,7 +38,8 @@ void fill(torch::nn::Module& module) {
 
 /// One step of the module's loss on its own input, and the parameter then.
 template <typename M, typename Loss>
-std::vector<float> stepped(World& world, M& module, const char* parameter, const ShardOptions& how, const Loss& loss) {
+std::vector<float> parameter_after_step(World& world, M& module, const char* parameter, const ShardOptions& how,
+                                        const Loss& loss) {
   Engine engine(world, options());
   const auto sharded = fully_shard(module, engine, how);
   engine.micro_batch();
@@ -49,7 +50,7 @@ std::vector<float> stepped(World& world, M& module, const char* parameter, const
 
 /// The same by hand: lr 0.1 and the gradient that LibTorch finds.
 template <typename M, typename Loss>
-std::vector<float> by_hand(M& module, const char* parameter, const Loss& loss) {
+std::vector<float> parameter_after_manual_step(M& module, const char* parameter, const Loss& loss) {
   loss(module).backward();
   const torch::Tensor weight = module.named_parameters()[parameter];
   const torch::Tensor after = weight.detach() - 0.1 * weight.grad();
@@ -62,9 +63,9 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 /// Two linear layers, the first of which is called twice.
-struct Twice : torch::nn::Module {
+struct TwoLayerModule : torch::nn::Module {
   torch::nn::Linear a{4, 4}, b{4, 2};
-  Twice() {
+  TwoLayerModule() {
     register_module("a", a);
     register_module("b", b);
   }
@@ -72,14 +73,14 @@ struct Twice : torch::nn::Module {
 };
 
 TEST(ModuleUse, AModuleThatIsCalledTwiceIsNamedTwice) {
-  const auto loss = [](Twice& m) { return m.forward(values({3, 4})).square().sum(); };
-  Twice alone;
+  const auto loss = [](TwoLayerModule& m) { return m.forward(values({3, 4})).square().sum(); };
+  TwoLayerModule alone;
   fill(alone);
-  const auto expected = by_hand(alone, "a.weight", loss);
+  const auto expected = parameter_after_manual_step(alone, "a.weight", loss);
   in_world(2, [&](World& world) {
-    Twice module;
+    TwoLayerModule module;
     fill(module);
-    expect_near(stepped(world, module, "a.weight", {.calls = {"a", "a", "b"}}, loss), expected);
+    expect_near(parameter_after_step(world, module, "a.weight", {.calls = {"a", "a", "b"}}, loss), expected);
   });
 }
 
@@ -91,15 +92,15 @@ TEST(ModuleUse, TheLayersOfASequentialAreCalledOneByOne) {
   };
   const auto loss = [](torch::nn::SequentialImpl& m) { return call(m, values({3, 4})).square().sum(); };
   auto alone = make();
-  const auto expected = by_hand(*alone, "0.weight", loss);
+  const auto expected = parameter_after_manual_step(*alone, "0.weight", loss);
   in_world(2, [&](World& world) {
     auto layers = make();
-    expect_near(stepped(world, *layers, "0.weight", {}, loss), expected);
+    expect_near(parameter_after_step(world, *layers, "0.weight", {}, loss), expected);
   });
 }
 
 /// Returns two tensors, of which the loss may use one.
-struct Fork : torch::nn::Module {
+struct TwoOutputModule : torch::nn::Module {
   struct PartImpl : torch::nn::Module {
     torch::nn::Linear left{4, 4}, right{4, 4};
     PartImpl() {
@@ -113,17 +114,17 @@ struct Fork : torch::nn::Module {
 
 TEST(ModuleUse, ForwardsMayReturnSeveralTensorsAndLeaveSomeUnused) {
   for (const bool both : {true, false}) {
-    const auto loss = [both](Fork& m) {
+    const auto loss = [both](TwoOutputModule& m) {
       const auto [left, right] = call(m.part, values({3, 4}));
       return both ? (left * right).sum() : left.square().sum();
     };
-    Fork alone;
+    TwoOutputModule alone;
     fill(alone);
-    const auto expected = by_hand(alone, "part.left.weight", loss);
+    const auto expected = parameter_after_manual_step(alone, "part.left.weight", loss);
     in_world(2, [&](World& world) {
-      Fork module;
+      TwoOutputModule module;
       fill(module);
-      expect_near(stepped(world, module, "part.left.weight", {}, loss), expected);
+      expect_near(parameter_after_step(world, module, "part.left.weight", {}, loss), expected);
     });
   }
 }
@@ -131,13 +132,14 @@ TEST(ModuleUse, ForwardsMayReturnSeveralTensorsAndLeaveSomeUnused) {
 TEST(ModuleUse, WhatIsFrozenStaysAndThePassGoesOn) {
   in_world(2, [&](World& world) {
     for (const char* frozen : {"a", "b"}) {
-      Twice module;
+      TwoLayerModule module;
       fill(module);
       for (auto& each : module.named_parameters()) each.value().set_requires_grad(each.key().substr(0, 1) != frozen);
       const auto before = values({4, 4});
-      const auto after = stepped(world, module, "a.weight", {.calls = {"a", "a", "b"}}, [](Twice& m) {
-        return m.forward(values({3, 4})).square().sum();
-      });
+      const auto after =
+          parameter_after_step(world, module, "a.weight", {.calls = {"a", "a", "b"}}, [](TwoLayerModule& m) {
+            return m.forward(values({3, 4})).square().sum();
+          });
       const bool same = std::equal(after.begin(), after.end(), before.data_ptr<float>());
       EXPECT_EQ(same, std::string(frozen) == "a");
     }
@@ -146,7 +148,7 @@ TEST(ModuleUse, WhatIsFrozenStaysAndThePassGoesOn) {
 
 TEST(ModuleUse, WithoutGradientsItIsAnEvaluationBetweenSteps) {
   in_world(2, [&](World& world) {
-    Twice module;
+    TwoLayerModule module;
     fill(module);
     const auto expected = [&] {
       const torch::NoGradGuard none;
@@ -169,7 +171,7 @@ TEST(ModuleUse, WithoutGradientsItIsAnEvaluationBetweenSteps) {
 
 TEST(ModuleUse, AnExceptionInForwardOrBackwardSkipsTheStepAndTheNextIsClean) {
   in_world(2, [&](World& world) {
-    Twice module;
+    TwoLayerModule module;
     fill(module);
     Engine engine(world, options());
     const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
@@ -226,7 +228,7 @@ TEST(ModuleUse, ComputesIn16BitsWithGradientsIn32) {
 }
 
 /// What fully_shard() or a step with its module says.
-std::string complaint(const std::function<void(World&)>& body) {
+std::string usage_error(const std::function<void(World&)>& body) {
   std::string said;
   in_world(1, [&](World& world) {
     try {
@@ -240,8 +242,8 @@ std::string complaint(const std::function<void(World&)>& body) {
 
 TEST(ModuleUse, MistakesAreNamed) {
   const auto sharding = [](ShardOptions how, bool half = false) {
-    return complaint([&](World& world) {
-      Twice module;
+    return usage_error([&](World& world) {
+      TwoLayerModule module;
       if (half) module.to(torch::kBFloat16);
       Engine engine(world, options());
       fully_shard(module, engine, how);
@@ -253,22 +255,22 @@ TEST(ModuleUse, MistakesAreNamed) {
       "parameter b.weight is in no unit: make it a submodule's, whose forward is called, or name the one that has it");
   EXPECT_NE(sharding({}, true).find("parameter a.weight is in BFloat16 and the engine computes in Float"),
             std::string::npos);
-  EXPECT_EQ(complaint([](World& world) {
-              Fork module;
+  EXPECT_EQ(usage_error([](World& world) {
+              TwoOutputModule module;
               Engine engine(world, options());
               fully_shard(module, engine, {.calls = {"part", "part.left"}});
             }),
             "submodule part.left lies in part, and only one of them can be a unit");
-  EXPECT_EQ(complaint([](World& world) {
-              Twice module;
+  EXPECT_EQ(usage_error([](World& world) {
+              TwoLayerModule module;
               Engine engine(world, options());
               const auto sharded = fully_shard(module, engine);  // a, b
               engine.micro_batch();
               module.forward(values({3, 4}));
             }),
             "forward of a was opened where the declared order has forward of b");
-  EXPECT_EQ(complaint([](World& world) {
-              Twice module;
+  EXPECT_EQ(usage_error([](World& world) {
+              TwoLayerModule module;
               Engine engine(world, options());
               const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
               engine.micro_batch();
@@ -279,8 +281,8 @@ TEST(ModuleUse, MistakesAreNamed) {
 }
 
 TEST(ModuleUse, AGradientThatIsReplacedIsNamed) {
-  EXPECT_NE(complaint([](World& world) {
-              Twice module;
+  EXPECT_NE(usage_error([](World& world) {
+              TwoLayerModule module;
               fill(module);
               Engine engine(world, options());
               const auto sharded = fully_shard(module, engine, {.calls = {"a", "a", "b"}});
@@ -296,7 +298,7 @@ TEST(ModuleUseDeathTest, ATouchOutsideACallIsNamed) {
   EXPECT_DEATH(in_world(1,
                         [](World& world) {
                           install_fault_names();
-                          Twice module;
+                          TwoLayerModule module;
                           Engine engine(world, options());
                           const auto sharded = fully_shard(module, engine);
                           std::cout << module.b->weight.sum().item<float>();

@@ -281,7 +281,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& where) 
   Json json;
   try {
     json = parse_json(text);
-  } catch (const ManifestDefect& defect) {
+  } catch (const ManifestFormatError& defect) {
     throw UsageError(fmt::format("{}: the file {}.", where, defect.what()));
   } catch (const Json::out_of_range&) {
     throw UsageError(fmt::format("{}: it has a number that is larger than any double.", where));

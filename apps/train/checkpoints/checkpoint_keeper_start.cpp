@@ -7,8 +7,8 @@
 #include "apps/checkpoints/saved_shape.h"
 #include "apps/console.h"
 #include "apps/train/checkpoints/checkpoint_keeper.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/difference.h"
-#include "checkpoint/find.h"
 #include "checkpoint/load.h"
 #include "checkpoint/weights/weights.h"
 
@@ -100,7 +100,7 @@ LoadReport load_init(const TrainContext& context, State& weights) {
                         .allow_rounding = true,
                         .state_is_fresh = true,
                         .ledger = &context.world().device().ledger()};
-  if (is_weights(options.init)) return load_weights(weights, communicator, options.init, how);
+  if (is_weights_path(options.init)) return load_weights(weights, communicator, options.init, how);
   const auto path = find_checkpoint(options.init);
   if (!path) throw UsageError("--init " + options.init + ": there are neither safetensors weights nor a checkpoint.");
   LoadReport report = load(weights, communicator, *path, how);

@@ -55,10 +55,10 @@ TEST_F(CheckpointCommand, ListsEveryCheckpointOldestFirstAndNamesTheBad) {
 TEST_F(CheckpointCommand, ShowsTensorsScalarsAndTheDigest) {
   save(100);
   WeightDigest digest;
-  for (const test::TensorShape& tensor : test::small_tensors()) {
+  for (const test::TestTensor& tensor : test::small_tensors()) {
     if (!tensor.path.starts_with("parameters/")) continue;
     Sha256 sha;
-    sha.update(test::whole_bytes(tensor, 1));
+    sha.update(test::full_tensor_bytes(tensor, 1));
     digest.add(tensor.path.substr(11), tensor.dtype, tensor.shape, sha.finish());
   }
   for (const std::string& place : {at(100), all()}) {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "apps/train/spike_guard.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/failing_world.h"

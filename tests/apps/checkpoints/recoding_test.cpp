@@ -16,7 +16,7 @@ namespace aliquot {
 namespace {
 
 using test::Shard;
-using test::TensorShape;
+using test::TestTensor;
 using Bytes = std::vector<std::byte>;
 using Contents = std::map<std::string, Bytes>;  // whole tensors by path
 
@@ -38,14 +38,14 @@ const std::vector<Moment>& moments() {
   return all;
 }
 
-std::vector<TensorShape> as_floats(DType dtype) {
-  std::vector<TensorShape> shapes;
+std::vector<TestTensor> as_floats(DType dtype) {
+  std::vector<TestTensor> shapes;
   for (const Moment& each : moments()) shapes.push_back({each.path, each.shape, dtype});
   return shapes;
 }
 
-std::vector<TensorShape> as_codes() {
-  std::vector<TensorShape> shapes;
+std::vector<TestTensor> as_codes() {
+  std::vector<TestTensor> shapes;
   for (const Moment& each : moments()) {
     shapes.push_back({each.path, each.shape, DType::kUInt8});
     shapes.push_back({each.scales(), {each.blocks()}, DType::kFloat32});
@@ -134,10 +134,10 @@ void allow_other_form(State& state) {
   for (StateTensor& tensor : state.tensors) tensor.code = moment_code(tensor.path.substr(tensor.path.rfind('/') + 1));
 }
 
-void save_contents(const std::vector<TensorShape>& shapes, const Contents& contents,
+void save_contents(const std::vector<TestTensor>& shapes, const Contents& contents,
                    const std::filesystem::path& directory) {
   const auto failures = test::on_ranks(2, [&](Communicator& ranks) {
-    Shard shard(shapes, 2, ranks.rank(), test::Cut::kBlocks, 1);
+    Shard shard(shapes, 2, ranks.rank(), test::Partition::kBlocks, 1);
     for_each_piece(shard.state(), contents, [](const StateTensor&, std::byte* to, const std::byte* from, size_t count) {
       std::memcpy(to, from, count);
     });
@@ -146,10 +146,10 @@ void save_contents(const std::vector<TensorShape>& shapes, const Contents& conte
   ASSERT_EQ(failures, std::vector<std::string>(2));
 }
 
-class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Cut>> {
+class Recode : public ::testing::TestWithParam<std::tuple<int, bool, test::Partition>> {
  protected:
   /// Loads as `shapes` and expects `wanted`, byte for byte.
-  void expect_loaded(const std::vector<TensorShape>& shapes, const Contents& wanted, bool rounds,
+  void expect_loaded(const std::vector<TestTensor>& shapes, const Contents& wanted, bool rounds,
                      const std::string& says) {
     const auto [rank_count, fresh, cut] = GetParam();
     const auto failures = test::on_ranks(rank_count, [&, fresh = fresh, cut = cut](Communicator& ranks) {
@@ -195,7 +195,7 @@ TEST_P(Recode, FloatsBecomeCodesAsTheUpdateMakesThem) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, Recode,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(),
-                                            ::testing::Values(test::Cut::kBlocks, test::Cut::kAnywhere)));
+                                            ::testing::Values(test::Partition::kBlocks, test::Partition::kRandom)));
 
 /// The signed code has a 1 and no -1, so a block whose greatest magnitude is a negative value comes back with a lesser scale;
 /// every other block comes back as it was.
@@ -223,9 +223,9 @@ TEST(Recoding, ToFloatsAndBackChangesNoBitOfABlockThatHoldsItsScale) {
 }
 
 /// What a load of `shapes` says, which is refused with nothing touched.
-std::string refusal(const std::filesystem::path& directory, const std::vector<TensorShape>& shapes, bool with_code) {
+std::string refusal(const std::filesystem::path& directory, const std::vector<TestTensor>& shapes, bool with_code) {
   const auto failures = test::on_ranks(2, [&](Communicator& ranks) {
-    Shard shard(shapes, 2, ranks.rank(), test::Cut::kBlocks, 3);
+    Shard shard(shapes, 2, ranks.rank(), test::Partition::kBlocks, 3);
     shard.poison();
     if (with_code) allow_other_form(shard.state());
     try {
@@ -251,8 +251,8 @@ TEST(Recoding, CodesWithoutTheirScalesAreNoFloats) {
   Contents codes = coded(floats(DType::kFloat32), DType::kFloat32);
   for (const bool without : {true, false}) {
     test::TemporaryDirectory directory;
-    std::vector<TensorShape> shapes = as_codes();
-    for (TensorShape& shape : shapes) {
+    std::vector<TestTensor> shapes = as_codes();
+    for (TestTensor& shape : shapes) {
       if (shape.path == "optimizer/b/exp_avg_scale") shape.shape = {2};  // one block has one
     }
     codes["optimizer/b/exp_avg_scale"] = Bytes(8);

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "apps/train/checkpoints/directory_claim.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/save.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"

@@ -9,7 +9,7 @@
 
 #include "apps/sweep/child_process.h"
 #include "apps/train/stop_request.h"
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "tests/apps/command_line.h"
 #include "tests/checkpoint/support.h"
 #include "tests/support/mpirun.h"

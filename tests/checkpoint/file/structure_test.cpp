@@ -1,6 +1,4 @@
 // Files that HDF5 takes and we do not.
-#include "checkpoint/file/structure.h"
-
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/page_plan.h"
 #include "checkpoint/file/tile_parts.h"
 #include "checkpoint/snapshot.h"
@@ -40,7 +39,7 @@ class StructureCheck : public ::testing::Test {
   }
 
   /// What check_structure says; empty if it is content.
-  std::string says() {
+  std::string check_error() {
     H5Fclose(file_);
     const std::string bytes = test::read_file(path());
     try {
@@ -60,32 +59,32 @@ class StructureCheck : public ::testing::Test {
 
 TEST_F(StructureCheck, AcceptsAPlainDataset) {
   add(H5T_IEEE_F32LE, {10, 10});
-  EXPECT_EQ(says(), "");
+  EXPECT_EQ(check_error(), "");
 }
 
 TEST_F(StructureCheck, RefusesAnotherByteOrder) {
   add(H5T_IEEE_F32BE, {10, 10});
-  EXPECT_EQ(says(), "dataset w is not exactly float32, little-endian");
+  EXPECT_EQ(check_error(), "dataset w is not exactly float32, little-endian");
 }
 
 TEST_F(StructureCheck, RefusesAnotherShape) {
   add(H5T_IEEE_F32LE, {100});
-  EXPECT_EQ(says(), "dataset w has another shape than the manifest says");
+  EXPECT_EQ(check_error(), "dataset w has another shape than the manifest says");
 }
 
 TEST_F(StructureCheck, RefusesAnotherPlace) {
   add(H5T_IEEE_F32LE, {10, 10});
   tensor_.file_offset += 4;
-  EXPECT_EQ(says(), "dataset w lies elsewhere than the manifest says");
+  EXPECT_EQ(check_error(), "dataset w lies elsewhere than the manifest says");
 }
 
 TEST_F(StructureCheck, RefusesSoftAndExternalLinks) {
   add(H5T_IEEE_F32LE, {10, 10}, H5P_DEFAULT, "real");
   H5Lcreate_soft("/real", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_EQ(says(), "dataset w lies behind a soft or external link");
+  EXPECT_EQ(check_error(), "dataset w lies behind a soft or external link");
   SetUp();
   H5Lcreate_external("/etc/passwd", "/w", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_EQ(says(), "dataset w lies behind a soft or external link");
+  EXPECT_EQ(check_error(), "dataset w lies behind a soft or external link");
 }
 
 TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
@@ -94,25 +93,25 @@ TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
   H5Pset_chunk(chunked, 2, chunk);
   H5Pset_deflate(chunked, 9);
   add(H5T_IEEE_F32LE, {10, 10}, chunked);
-  EXPECT_EQ(says(), "dataset w is not contiguous");
+  EXPECT_EQ(check_error(), "dataset w is not contiguous");
   SetUp();
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, "/etc/passwd", 0, 400);
   add(H5T_IEEE_F32LE, {10, 10}, external);
-  EXPECT_EQ(says(), "dataset w keeps its data in another file");
+  EXPECT_EQ(check_error(), "dataset w keeps its data in another file");
   SetUp();
   const hid_t compact = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_layout(compact, H5D_COMPACT);
   add(H5T_IEEE_F32LE, {10, 10}, compact);
-  EXPECT_EQ(says(), "dataset w is not contiguous");
+  EXPECT_EQ(check_error(), "dataset w is not contiguous");
   for (hid_t list : {chunked, external, compact}) H5Pclose(list);
 }
 
 TEST_F(StructureCheck, RefusesAGroupAndNothing) {
   H5Gclose(H5Gcreate2(file_, "w", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-  EXPECT_NE(says(), "");
+  EXPECT_NE(check_error(), "");
   SetUp();
-  EXPECT_EQ(says(), "dataset w is absent");
+  EXPECT_EQ(check_error(), "dataset w is absent");
 }
 
 TEST_F(StructureCheck, SurvivesEveryTruncation) {
@@ -139,7 +138,7 @@ TEST(PagePlan, RefusesExtentsThatDoNotTileWholePages) {
 
 TEST(TileParts, RefusesPartsThatDoNotFillTheFile) {
   const auto combine = [](const std::vector<TilePart>& parts) {
-    return combine_tiles({to_bytes(std::span<const TilePart>(parts))}, 5000);
+    return combine_tile_crcs({to_bytes(std::span<const TilePart>(parts))}, 5000);
   };
   EXPECT_EQ(combine({{3000, 2000, 7}, {0, 3000, 9}}).size(), 1u);
   EXPECT_THROW(combine({{0, 3000, 9}, {3001, 1999, 7}}), FaultError);

@@ -65,7 +65,7 @@ TEST(Sha256, KnownVectors) {  // FIPS 180-4's examples
 TEST(Sha256, HardwareEqualsPortableHoweverItIsFed) {
   for (size_t count : {0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 1000, 65'537}) {
     const auto bytes = random_bytes(count);
-    Sha256 portable(Sha256::Path::kPortable), whole, pieces;
+    Sha256 portable(Sha256::Implementation::kPortable), whole, pieces;
     portable.update(bytes);
     whole.update(bytes);
     for (size_t at = 0; at < count; at += 37)

@@ -28,7 +28,7 @@ std::string file_of(const std::string& header, const std::string& data) {
 
 /// One float32 tensor of two elements, its fields to be replaced.
 std::string header(const std::string& name, const std::string& fields) { return "{\"" + name + "\":{" + fields + "}}"; }
-constexpr const char* kHonest = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
+constexpr const char* kValidFields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
 TEST(Safetensors, ReadsWhatItWrites) {
   std::vector<SafetensorsEntry> entries(3);
@@ -46,36 +46,37 @@ TEST(Safetensors, ReadsWhatItWrites) {
   EXPECT_EQ(back.tensors[2].begin, back.tensors[2].end);
 }
 
-using Lies = std::vector<std::pair<const char*, std::string>>;
+using InvalidHeaders = std::vector<std::pair<const char*, std::string>>;
 
-Lies lies_in_kind() {
+InvalidHeaders headers_of_wrong_kind() {
   return {
       {"nothing", ""},
       {"no object", "[1,2]"},
       {"a number", "8"},
-      {"blank first", " " + header("w", kHonest)},
-      {"cut short", header("w", kHonest).substr(0, 30)},
-      {"more after it", header("w", kHonest) + "{}"},
-      {"a NUL after it", header("w", kHonest) + std::string(1, '\0')},
+      {"blank first", " " + header("w", kValidFields)},
+      {"cut short", header("w", kValidFields).substr(0, 30)},
+      {"more after it", header("w", kValidFields) + "{}"},
+      {"a NUL after it", header("w", kValidFields) + std::string(1, '\0')},
       {"unknown type", header("w", R"("dtype":"F33","shape":[2],"data_offsets":[0,8])")},
       {"type no text", header("w", R"("dtype":4,"shape":[2],"data_offsets":[0,8])")},
       {"no type", header("w", R"("shape":[2],"data_offsets":[0,8])")},
       {"no shape", header("w", R"("dtype":"F32","data_offsets":[0,8])")},
       {"no offsets", header("w", R"("dtype":"F32","shape":[2])")},
-      {"unknown key", header("w", std::string(kHonest) + R"(,"stride":[1])")},
-      {"key twice", header("w", std::string(kHonest) + R"(,"shape":[2])")},
-      {"tensor twice", R"({"w":{)" + std::string(kHonest) + R"(},"w":{)" + kHonest + "}}"},
-      {"metadata twice", R"({"__metadata__":{"a":"b"},"__metadata__":{"a":"b"},"w":{)" + std::string(kHonest) + "}}"},
-      {"metadata key twice", R"({"__metadata__":{"a":"b","a":"c"},"w":{)" + std::string(kHonest) + "}}"},
-      {"metadata no text", R"({"__metadata__":{"a":1},"w":{)" + std::string(kHonest) + "}}"},
-      {"metadata deep", R"({"__metadata__":{"a":{}},"w":{)" + std::string(kHonest) + "}}"},
-      {"metadata a list", R"({"__metadata__":[],"w":{)" + std::string(kHonest) + "}}"},
+      {"unknown key", header("w", std::string(kValidFields) + R"(,"stride":[1])")},
+      {"key twice", header("w", std::string(kValidFields) + R"(,"shape":[2])")},
+      {"tensor twice", R"({"w":{)" + std::string(kValidFields) + R"(},"w":{)" + kValidFields + "}}"},
+      {"metadata twice",
+       R"({"__metadata__":{"a":"b"},"__metadata__":{"a":"b"},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata key twice", R"({"__metadata__":{"a":"b","a":"c"},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata no text", R"({"__metadata__":{"a":1},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata deep", R"({"__metadata__":{"a":{}},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata a list", R"({"__metadata__":[],"w":{)" + std::string(kValidFields) + "}}"},
       {"tensor a text", R"({"w":"x"})"},
       {"tensor null", R"({"w":null})"},
   };
 }
 
-Lies lies_in_number() {
+InvalidHeaders headers_with_wrong_numbers() {
   const std::string two = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],)";
   return {
       {"negative extent", header("w", R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])")},
@@ -101,30 +102,30 @@ Lies lies_in_number() {
       {"overlap", two + R"("data_offsets":[0,4]}})"},
       {"overlap in part", two + R"("data_offsets":[2,6]}})"},
       {"hole between", two + R"("data_offsets":[8,12]}})"},
-      {"no UTF-8", header("w\xff\xfe", kHonest)},
-      {"overlong UTF-8", header("w\xc0\xaf", kHonest)},
-      {"half a surrogate", header("w\\ud800", kHonest)},
-      {"a control character", header("w\x01", kHonest)},
+      {"no UTF-8", header("w\xff\xfe", kValidFields)},
+      {"overlong UTF-8", header("w\xc0\xaf", kValidFields)},
+      {"half a surrogate", header("w\\ud800", kValidFields)},
+      {"a control character", header("w\x01", kValidFields)},
       {"deep", R"({"w":)" + std::string(200'000, '[')},
       {"deep objects", std::string(200'000, '{')},
   };
 }
 
 TEST(Safetensors, EveryLieInAHeaderIsRefusedWithASentence) {
-  Lies lies = lies_in_kind();
-  const Lies more = lies_in_number();
+  InvalidHeaders lies = headers_of_wrong_kind();
+  const InvalidHeaders more = headers_with_wrong_numbers();
   lies.insert(lies.end(), more.begin(), more.end());
   for (const auto& [what, text] : lies) {
     EXPECT_THROW(parse_safetensors_header(text, 8, "here"), UsageError) << what;
   }
-  EXPECT_NO_THROW(parse_safetensors_header(header("w", kHonest), 8, "here"));
-  EXPECT_NO_THROW(parse_safetensors_header(header("w", kHonest) + "   ", 8, "here"));
+  EXPECT_NO_THROW(parse_safetensors_header(header("w", kValidFields), 8, "here"));
+  EXPECT_NO_THROW(parse_safetensors_header(header("w", kValidFields) + "   ", 8, "here"));
 }
 
 TEST(Safetensors, AFileThatIsNoneIsRefused) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
-  const std::string honest = file_of(header("w", kHonest), "12345678");
+  const std::string honest = file_of(header("w", kValidFields), "12345678");
   const auto refused = [&](const std::string& bytes) {
     test::write_file(path, bytes);
     EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), path), UsageError) << bytes.size();
@@ -162,7 +163,7 @@ TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
   const auto write = [&](const char* name, const std::string& text, const std::string& data) {
     test::write_file(directory.path() / name, file_of(text, data));
   };
-  write("1.safetensors", header("transformer.wte.weight", kHonest), "12345678");
+  write("1.safetensors", header("transformer.wte.weight", kValidFields), "12345678");
   write("2.safetensors",
         R"({"lm_head.weight":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
         R"("transformer.h.0.attn.bias":{"dtype":"BOOL","shape":[1,1,2,2],"data_offsets":[8,12]}})",
@@ -170,15 +171,15 @@ TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
   test::write_file(directory.path() / "model.safetensors.index.json",
                    R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
   for (const auto& path : {directory.path(), directory.path() / "model.safetensors.index.json"}) {
-    EXPECT_TRUE(is_weights(path));
+    EXPECT_TRUE(is_weights_path(path));
     const WeightFiles weights = WeightFiles::open(FileSystem::system(), path);
     ASSERT_EQ(weights.tensors().size(), 1u);
     EXPECT_EQ(weights.tensors()[0].name, "wte.weight");
-    EXPECT_EQ(weights.left_out(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
+    EXPECT_EQ(weights.skipped_tensors(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
   }
-  write("1.safetensors", header("transformer.wte.weight", kHonest), "12345679");  // the head is another
+  write("1.safetensors", header("transformer.wte.weight", kValidFields), "12345679");  // the head is another
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
-  write("2.safetensors", header("model.wte.weight", kHonest), "12345678");  // the same name twice
+  write("2.safetensors", header("model.wte.weight", kValidFields), "12345678");  // the same name twice
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
   std::filesystem::remove(directory.path() / "2.safetensors");
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
@@ -191,8 +192,8 @@ std::string bytes_of(T value) {
 
 TEST(Convert, EveryHalfIsTheSameNumberInFp32AndBack) {
   for (const DType half : {DType::kBFloat16, DType::kFloat16}) {
-    ASSERT_TRUE(converts_exactly(DType::kFloat32, half));
-    ASSERT_FALSE(converts_exactly(half, DType::kFloat32));
+    ASSERT_TRUE(is_exactly_convertible(DType::kFloat32, half));
+    ASSERT_FALSE(is_exactly_convertible(half, DType::kFloat32));
     for (uint32_t bits = 0; bits < 65536; ++bits) {
       const std::array<uint16_t, 4> padded{static_cast<uint16_t>(bits)};  // the compiler looks for wider loads
       const uint16_t& in = padded[0];
@@ -220,11 +221,11 @@ TEST(Convert, RoundsToTheNearestAndKnowsWhatItCannotDo) {
   EXPECT_EQ(narrow[1], 1.0f + 0x1p-22f);
   EXPECT_EQ(narrow[2], std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::signbit(narrow[3]));
-  EXPECT_FALSE(converts(DType::kBFloat16, DType::kFloat64));
-  EXPECT_FALSE(converts(DType::kFloat32, DType::kInt16));
-  EXPECT_FALSE(converts(DType::kUInt8, DType::kFloat32));
-  EXPECT_TRUE(converts_exactly(DType::kFloat64, DType::kFloat32));
-  EXPECT_FALSE(converts_exactly(DType::kBFloat16, DType::kFloat16));
+  EXPECT_FALSE(is_convertible(DType::kBFloat16, DType::kFloat64));
+  EXPECT_FALSE(is_convertible(DType::kFloat32, DType::kInt16));
+  EXPECT_FALSE(is_convertible(DType::kUInt8, DType::kFloat32));
+  EXPECT_TRUE(is_exactly_convertible(DType::kFloat64, DType::kFloat32));
+  EXPECT_FALSE(is_exactly_convertible(DType::kBFloat16, DType::kFloat16));
 }
 
 /// Weights in three types, in a file whose halves need converting; every rank of any world gets the same numbers.
@@ -237,15 +238,15 @@ TEST(Weights, GoIntoTheShardsOfAnyWorld) {
                                  R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
                                  R"("c":{"dtype":"F64","shape":[],"data_offsets":[12,20]}})",
                                  data));
-  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
-                                              {"parameters/b", {2}, DType::kFloat32},
-                                              {"parameters/c", {}, DType::kFloat32},
-                                              {"optimizer/a/exp_avg", {2}, DType::kFloat32}};
+  const std::vector<test::TestTensor> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                             {"parameters/b", {2}, DType::kFloat32},
+                                             {"parameters/c", {}, DType::kFloat32},
+                                             {"optimizer/a/exp_avg", {2}, DType::kFloat32}};
   const std::map<std::string, std::vector<float>> expected{
       {"parameters/a", {1.5f, -2.0f}}, {"parameters/b", {1.5f, -2.0f}}, {"parameters/c", {0.1f}}};
   for (const int rank_count : {1, 2, 3}) {
     const auto failures = test::on_ranks(rank_count, [&](Communicator& communicator) {
-      test::Shard shard(wanted, rank_count, communicator.rank(), test::Cut::kAnywhere, 9);
+      test::Shard shard(wanted, rank_count, communicator.rank(), test::Partition::kRandom, 9);
       shard.poison();
       load_weights(shard.state(), communicator, path);
       for (const StateTensor& tensor : shard.state().tensors) {
@@ -272,10 +273,10 @@ TEST(Weights, ThatDoNotFitAreListedAndNothingIsTouched) {
   test::write_file(path, file_of(R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
                                  R"("x":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
                                  "123456789012"));
-  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
-                                              {"parameters/b", {2}, DType::kFloat32}};
+  const std::vector<test::TestTensor> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                             {"parameters/b", {2}, DType::kFloat32}};
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
-    test::Shard shard(wanted, 2, communicator.rank(), test::Cut::kBlocks, 9);
+    test::Shard shard(wanted, 2, communicator.rank(), test::Partition::kBlocks, 9);
     shard.poison();
     try {
       load_weights(shard.state(), communicator, path);
@@ -296,7 +297,7 @@ TEST(Weights, ThatCannotBeReadAreRefusedWithASentence) {
   const auto index = directory.path() / "model.safetensors.index.json";
   const auto says = [&](const std::filesystem::path& path) {
     return test::on_ranks(1, [&](Communicator& communicator) {
-      test::Shard shard({{"parameters/a", {1}, DType::kFloat32}}, 1, 0, test::Cut::kBlocks, 9);
+      test::Shard shard({{"parameters/a", {1}, DType::kFloat32}}, 1, 0, test::Partition::kBlocks, 9);
       load_weights(shard.state(), communicator, path);
     })[0];
   };
@@ -339,11 +340,11 @@ TEST(Export, WhatCannotBeWrittenIsRefusedWithASentence) {
 TEST(Weights, WhatIsMissingIsZeroWhenAskedFor) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
-  test::write_file(path, file_of(header("a", kHonest), "12345678"));
-  const std::vector<test::TensorShape> wanted{{"parameters/a", {2}, DType::kFloat32},
-                                              {"parameters/b", {2}, DType::kFloat32}};
+  test::write_file(path, file_of(header("a", kValidFields), "12345678"));
+  const std::vector<test::TestTensor> wanted{{"parameters/a", {2}, DType::kFloat32},
+                                             {"parameters/b", {2}, DType::kFloat32}};
   const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
-    test::Shard shard(wanted, 1, 0, test::Cut::kBlocks, 9);
+    test::Shard shard(wanted, 1, 0, test::Partition::kBlocks, 9);
     shard.poison();
     LoadOptions options;
     options.allow_missing = true;

@@ -14,16 +14,16 @@
 namespace aliquot {
 
 /// A tensor of the state and the one of the checkpoint that fills it, or null: zeros do.
-struct Match {
+struct TensorMatch {
   const StateTensor* tensor = nullptr;
   const TensorEntry* entry = nullptr;
 };
 
 /// Every page of the file is read, past the page cache, by one rank, mostly the one that wants it; hashed, and put where it
 /// belongs. Then the ranks combine their hashes and compare them with the manifest.
-class OnePassLoad {
+class SinglePassLoader {
  public:
-  OnePassLoad(CheckpointReader& reader, const std::vector<Match>& matches, Communicator& communicator);
+  SinglePassLoader(CheckpointReader& reader, const std::vector<TensorMatch>& matches, Communicator& communicator);
 
   /// Collective. Throws CheckpointError, on every rank the same, when a checksum or the structure does not match.
   void run(Ledger* ledger);
@@ -35,14 +35,14 @@ class OnePassLoad {
     const StateTensor* tensor;
     const StatePiece* piece;
     int64_t done = 0;
-    std::vector<std::pair<int64_t, int64_t>> left;
+    std::vector<std::pair<int64_t, int64_t>> unread;
   };
 
   PagePlan plan() const;
   std::vector<TilePart> own_parts(const PagePlan& plan) const;
   void read_parts(std::vector<TilePart>& parts, Ledger* ledger);
   void scatter(std::span<const std::byte> bytes, int64_t offset);
-  void read_left(Ledger* ledger);
+  void read_remaining(Ledger* ledger);
 
   CheckpointReader& reader_;
   Communicator& communicator_;

@@ -1,4 +1,4 @@
-#include "checkpoint/file/hdf5_memory.h"
+#include "checkpoint/file/hdf5_backend.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,15 +15,15 @@ namespace {
 /// One open file. HDF5 wants its own part first.
 struct OpenFile {
   H5FD_t base{};
-  Hdf5Bytes* bytes = nullptr;
+  Hdf5FileBackend* bytes = nullptr;
   haddr_t end_of_allocation = 0;
 };
 
-OpenFile& open_file(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file); }
-const OpenFile& open_file(const H5FD_t* file) { return *reinterpret_cast<const OpenFile*>(file); }
+OpenFile& as_open_file(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file); }
+const OpenFile& as_open_file(const H5FD_t* file) { return *reinterpret_cast<const OpenFile*>(file); }
 
 H5FD_t* driver_open(const char*, unsigned, hid_t access, haddr_t) {
-  const auto* bytes = static_cast<Hdf5Bytes* const*>(H5Pget_driver_info(access));
+  const auto* bytes = static_cast<Hdf5FileBackend* const*>(H5Pget_driver_info(access));
   if (bytes == nullptr) return nullptr;
   auto* file = new (std::nothrow) OpenFile;
   if (file == nullptr) return nullptr;
@@ -32,7 +32,7 @@ H5FD_t* driver_open(const char*, unsigned, hid_t access, haddr_t) {
 }
 
 herr_t driver_close(H5FD_t* file) {
-  delete &open_file(file);
+  delete &as_open_file(file);
   return 0;
 }
 
@@ -41,15 +41,15 @@ herr_t driver_query(const H5FD_t*, unsigned long* flags) {
   return 0;
 }
 
-haddr_t driver_end_of_allocation(const H5FD_t* file, H5FD_mem_t) { return open_file(file).end_of_allocation; }
+haddr_t driver_end_of_allocation(const H5FD_t* file, H5FD_mem_t) { return as_open_file(file).end_of_allocation; }
 
 herr_t driver_set_end_of_allocation(H5FD_t* file, H5FD_mem_t, haddr_t address) {
-  open_file(file).end_of_allocation = address;
+  as_open_file(file).end_of_allocation = address;
   return 0;
 }
 
 haddr_t driver_end_of_file(const H5FD_t* file, H5FD_mem_t) {
-  return static_cast<haddr_t>(open_file(file).bytes->end_bytes());
+  return static_cast<haddr_t>(as_open_file(file).bytes->end_bytes());
 }
 
 // No exception may pass through the C library.
@@ -57,8 +57,8 @@ herr_t driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
   constexpr auto kMost = static_cast<haddr_t>(std::numeric_limits<int64_t>::max());
   if (address > kMost || count > kMost - address) return -1;
   try {
-    open_file(file).bytes->read(static_cast<int64_t>(address), static_cast<int64_t>(count),
-                                static_cast<std::byte*>(to));
+    as_open_file(file).bytes->read(static_cast<int64_t>(address), static_cast<int64_t>(count),
+                                   static_cast<std::byte*>(to));
     return 0;
   } catch (...) {
     return -1;
@@ -67,8 +67,8 @@ herr_t driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
 
 herr_t driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, const void* from) {
   try {
-    open_file(file).bytes->write(static_cast<int64_t>(address), static_cast<int64_t>(count),
-                                 static_cast<const std::byte*>(from));
+    as_open_file(file).bytes->write(static_cast<int64_t>(address), static_cast<int64_t>(count),
+                                    static_cast<const std::byte*>(from));
     return 0;
   } catch (...) {
     return -1;
@@ -76,7 +76,7 @@ herr_t driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t cou
 }
 
 herr_t driver_truncate(H5FD_t* file, hid_t, hbool_t) {
-  OpenFile& open = open_file(file);
+  OpenFile& open = as_open_file(file);
   try {
     if (open.bytes->end_bytes() != static_cast<int64_t>(open.end_of_allocation)) {
       open.bytes->truncate(static_cast<int64_t>(open.end_of_allocation));
@@ -96,7 +96,7 @@ H5FD_class_t driver_class() {
   driver.name = "aliquot_bytes";
   driver.maxaddr = static_cast<haddr_t>(std::numeric_limits<int64_t>::max());
   driver.fc_degree = H5F_CLOSE_STRONG;
-  driver.fapl_size = sizeof(Hdf5Bytes*);
+  driver.fapl_size = sizeof(Hdf5FileBackend*);
   driver.open = driver_open;
   driver.close = driver_close;
   driver.query = driver_query;
@@ -113,7 +113,7 @@ H5FD_class_t driver_class() {
 
 }  // namespace
 
-void SparseBytes::read(int64_t offset, int64_t count, std::byte* to) const {
+void SparseMemoryBackend::read(int64_t offset, int64_t count, std::byte* to) const {
   while (count > 0) {
     const int64_t within = offset % kPage, part = std::min(count, kPage - within);
     const auto page = pages_.find(offset / kPage);
@@ -126,7 +126,7 @@ void SparseBytes::read(int64_t offset, int64_t count, std::byte* to) const {
   }
 }
 
-void SparseBytes::write(int64_t offset, int64_t count, const std::byte* from) {
+void SparseMemoryBackend::write(int64_t offset, int64_t count, const std::byte* from) {
   end_bytes_ = std::max(end_bytes_, offset + count);
   while (count > 0) {
     const int64_t within = offset % kPage, part = std::min(count, kPage - within);
@@ -136,10 +136,10 @@ void SparseBytes::write(int64_t offset, int64_t count, const std::byte* from) {
   }
 }
 
-bool use_bytes(hid_t access, Hdf5Bytes& bytes) {
+bool set_file_backend(hid_t access, Hdf5FileBackend& bytes) {
   static const H5FD_class_t driver = driver_class();
   static const hid_t id = H5FDregister(&driver);
-  Hdf5Bytes* const pointer = &bytes;
+  Hdf5FileBackend* const pointer = &bytes;
   return id >= 0 && H5Pset_driver(access, id, &pointer) >= 0;
 }
 

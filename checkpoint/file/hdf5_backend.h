@@ -10,12 +10,12 @@
 namespace aliquot {
 
 /// What HDF5 takes for a file. The calls may throw; HDF5 then fails the operation it is in.
-class Hdf5Bytes {
+class Hdf5FileBackend {
  public:
-  Hdf5Bytes() = default;
-  Hdf5Bytes(const Hdf5Bytes&) = delete;
-  Hdf5Bytes& operator=(const Hdf5Bytes&) = delete;
-  virtual ~Hdf5Bytes() = default;
+  Hdf5FileBackend() = default;
+  Hdf5FileBackend(const Hdf5FileBackend&) = delete;
+  Hdf5FileBackend& operator=(const Hdf5FileBackend&) = delete;
+  virtual ~Hdf5FileBackend() = default;
 
   virtual int64_t end_bytes() const = 0;
   virtual void read(int64_t offset, int64_t count, std::byte* to) const = 0;
@@ -24,7 +24,7 @@ class Hdf5Bytes {
 };
 
 /// A sparse file in memory: only pages that were written to take space, the rest reads as zeros.
-class SparseBytes final : public Hdf5Bytes {
+class SparseMemoryBackend final : public Hdf5FileBackend {
  public:
   int64_t end_bytes() const override { return end_bytes_; }
   void read(int64_t offset, int64_t count, std::byte* to) const override;
@@ -39,6 +39,6 @@ class SparseBytes final : public Hdf5Bytes {
 
 /// Makes files opened with `access`, a file access list, use `bytes`, which outlives them. The caller holds the
 /// library's lock. False when HDF5 refuses.
-bool use_bytes(hid_t access, Hdf5Bytes& bytes);
+bool set_file_backend(hid_t access, Hdf5FileBackend& bytes);
 
 }  // namespace aliquot

@@ -1,10 +1,10 @@
 // Checkpoints of every format version that was ever released, kept in the tree: every later build must read them. To keep
-// one of this build: ALIQUOT_KEEP=tests/checkpoint/kept/version-N checkpoint_kept_test --gtest_also_run_disabled_tests
+// one of this build: ALIQUOT_KEEP=tests/checkpoint/kept/version-N checkpoint_format_compatibility_test --gtest_also_run_disabled_tests
 #include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
 
-#include "checkpoint/file/structure.h"
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/load.h"
 #include "checkpoint/save.h"
 #include "checkpoint/verify.h"
@@ -16,17 +16,17 @@ namespace {
 constexpr int64_t kStep = 1234;
 
 /// Tensors of every dtype, whose bytes anyone can make again: byte i of tensor t is 7 i + 31 t, modulo 251.
-class KeptState {
+class ReferenceState {
  public:
-  KeptState() {
-    const std::vector<test::TensorShape> shapes{{"parameters/h.0.attn.weight", {24, 50}, DType::kFloat32},
-                                                {"parameters/h.0.attn.bias", {50}, DType::kBFloat16},
-                                                {"parameters/scalar", {}, DType::kFloat64},
-                                                {"parameters/empty", {0, 3}, DType::kFloat32},
-                                                {"optimizer/h.0.attn.weight/exp_avg", {24, 50}, DType::kFloat16},
-                                                {"optimizer/h.0.attn.weight/codes", {1200}, DType::kUInt8},
-                                                {"optimizer/h.0.attn.weight/low", {24, 50}, DType::kInt16}};
-    for (const test::TensorShape& shape : shapes) {
+  ReferenceState() {
+    const std::vector<test::TestTensor> shapes{{"parameters/h.0.attn.weight", {24, 50}, DType::kFloat32},
+                                               {"parameters/h.0.attn.bias", {50}, DType::kBFloat16},
+                                               {"parameters/scalar", {}, DType::kFloat64},
+                                               {"parameters/empty", {0, 3}, DType::kFloat32},
+                                               {"optimizer/h.0.attn.weight/exp_avg", {24, 50}, DType::kFloat16},
+                                               {"optimizer/h.0.attn.weight/codes", {1200}, DType::kUInt8},
+                                               {"optimizer/h.0.attn.weight/low", {24, 50}, DType::kInt16}};
+    for (const test::TestTensor& shape : shapes) {
       StateTensor& tensor = state.tensors.emplace_back(StateTensor{shape.path, shape.shape, shape.dtype, {}, nullptr});
       auto& bytes = memory_.emplace_back(static_cast<size_t>(tensor.size_bytes()));
       for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = expected(state.tensors.size() - 1, i);
@@ -67,10 +67,10 @@ TEST(Kept, CheckpointsOfEveryVersionAreRead) {
     SCOPED_TRACE(version.path());
     ++count;
     const auto path = version.path() / checkpoint_name(kStep);
-    EXPECT_NO_THROW(verify(path));
+    EXPECT_NO_THROW(verify_checkpoint(path));
     for (const bool fresh : {false, true}) {
       const auto failures = test::on_ranks(1, [&](Communicator& alone) {
-        KeptState kept;
+        ReferenceState kept;
         const auto scalars = kept.state.scalars;
         kept.poison();
         LoadOptions options;
@@ -88,11 +88,11 @@ TEST(Kept, CheckpointsOfEveryVersionAreRead) {
 
 TEST(Kept, TheSameStateIsStillTheSameFile) {
   const auto kept = std::filesystem::path(ALIQUOT_KEPT_CHECKPOINTS) / "version-1" / checkpoint_name(kStep);
-  if (read_manifest(kept).hdf5_version != structure_writer())
+  if (read_manifest(kept).hdf5_version != linked_hdf5_version())
     GTEST_SKIP() << "another version of HDF5 lays files out anew";
   test::TemporaryDirectory directory;
   const auto failures =
-      test::on_ranks(1, [&](Communicator& alone) { save(KeptState().state, alone, directory.path()); });
+      test::on_ranks(1, [&](Communicator& alone) { save(ReferenceState().state, alone, directory.path()); });
   ASSERT_EQ(failures[0], "");
   EXPECT_TRUE(test::read_file(directory.path() / checkpoint_name(kStep) / kStateFile) ==
               test::read_file(kept / kStateFile));
@@ -101,7 +101,7 @@ TEST(Kept, TheSameStateIsStillTheSameFile) {
 TEST(Kept, DISABLED_OneMore) {
   const char* folder = std::getenv("ALIQUOT_KEEP");
   ASSERT_NE(folder, nullptr) << "a folder to write to";
-  const auto failures = test::on_ranks(1, [&](Communicator& alone) { save(KeptState().state, alone, folder); });
+  const auto failures = test::on_ranks(1, [&](Communicator& alone) { save(ReferenceState().state, alone, folder); });
   EXPECT_EQ(failures[0], "");
 }
 

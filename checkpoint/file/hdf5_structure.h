@@ -36,14 +36,14 @@ FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
                              const std::map<std::string, Scalar>& attributes);
 
 /// Reads bytes of a file that were verified before; throws to refuse.
-using ReadFile = std::function<void(std::span<std::byte> to, int64_t offset)>;
+using ReadFileRange = std::function<void(std::span<std::byte> to, int64_t offset)>;
 
 /// Has HDF5 open the bytes and proves that it sees the same as we do: each tensor a contiguous dataset behind hard
 /// links alone, of exactly that shape, type and file offset, with no filter and no external or virtual storage. Throws
 /// FaultError saying what differs. HDF5 reads nothing but these bytes, and no data.
-void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFile& read);
+void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFileRange& read);
 
 /// The version of the HDF5 library in use, "1.10.8".
-std::string structure_writer();
+std::string linked_hdf5_version();
 
 }  // namespace aliquot

@@ -1,9 +1,9 @@
-#include "checkpoint/one_pass.h"
+#include "checkpoint/single_pass_loader.h"
 
 #include <algorithm>
 
+#include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/io_lane.h"
-#include "checkpoint/file/structure.h"
 #include "checkpoint/hash/crc32c.h"
 #include "sharding/comm/run_on_all_or_throw.h"
 #include "sharding/state_pieces.h"
@@ -21,7 +21,7 @@ struct WantedRange {
 };
 
 /// Who verifies which bytes: of the ranks that want them the first, and of what none wants each rank some tiles.
-std::vector<FileExtent> verifiers(const std::vector<std::string>& gathered, int64_t file_bytes) {
+std::vector<FileExtent> assign_verifiers(const std::vector<std::string>& gathered, int64_t file_bytes) {
   std::vector<WantedRange> wanted;
   for (size_t rank = 0; rank < gathered.size(); ++rank) {
     for (const Range& range : from_bytes<Range>(gathered[rank])) wanted.push_back({range, static_cast<int32_t>(rank)});
@@ -32,7 +32,7 @@ std::vector<FileExtent> verifiers(const std::vector<std::string>& gathered, int6
   std::vector<FileExtent> extents;
   int64_t end = 0;
   const auto fill_to = [&](int64_t next) {
-    for (const TilePart& part : cut_at_tiles(end, next)) {
+    for (const TilePart& part : split_at_tiles(end, next)) {
       const int64_t rank = part.begin / kTileBytes % static_cast<int64_t>(gathered.size());
       extents.push_back({part.begin, part.begin + part.count, static_cast<int32_t>(rank), 0});
     }
@@ -49,9 +49,10 @@ std::vector<FileExtent> verifiers(const std::vector<std::string>& gathered, int6
 
 }  // namespace
 
-OnePassLoad::OnePassLoad(CheckpointReader& reader, const std::vector<Match>& matches, Communicator& communicator)
+SinglePassLoader::SinglePassLoader(CheckpointReader& reader, const std::vector<TensorMatch>& matches,
+                                   Communicator& communicator)
     : reader_(reader), communicator_(communicator) {
-  for (const Match& match : matches) {
+  for (const TensorMatch& match : matches) {
     if (match.entry == nullptr) continue;
     const int64_t width = element_bytes(match.tensor->dtype);
     for (const StatePiece& piece : match.tensor->pieces) {
@@ -62,50 +63,50 @@ OnePassLoad::OnePassLoad(CheckpointReader& reader, const std::vector<Match>& mat
   std::sort(targets_.begin(), targets_.end(), [](const Target& a, const Target& b) { return a.begin < b.begin; });
 }
 
-void OnePassLoad::run(Ledger* ledger) {
+void SinglePassLoader::run(Ledger* ledger) {
   auto parts = own_parts(plan());
   const auto gathered = gather_or_throw(communicator_, [&] {
     read_parts(parts, ledger);
     return to_bytes<TilePart>(parts);
   });
   run_on_all_or_throw(communicator_, [&] {
-    reader_.check_tiles(combine_tiles(gathered, reader_.manifest().file_bytes));
+    reader_.check_tiles(combine_tile_crcs(gathered, reader_.manifest().file_bytes));
     if (communicator_.rank() == 0) reader_.verify_structure();
   });
-  run_on_all_or_throw(communicator_, [&] { read_left(ledger); });
+  run_on_all_or_throw(communicator_, [&] { read_remaining(ledger); });
 }
 
-PagePlan OnePassLoad::plan() const {
+PagePlan SinglePassLoader::plan() const {
   std::vector<Range> ranges;
   for (const Target& target : targets_) ranges.push_back({target.begin, target.end});
   const auto gathered = communicator_.gather_objects(to_bytes<Range>(ranges));
-  return plan_pages(verifiers(gathered, reader_.manifest().file_bytes), kPageBytes);
+  return plan_pages(assign_verifiers(gathered, reader_.manifest().file_bytes), kPageBytes);
 }
 
-std::vector<TilePart> OnePassLoad::own_parts(const PagePlan& plan) const {
+std::vector<TilePart> SinglePassLoader::own_parts(const PagePlan& plan) const {
   std::vector<TilePart> parts;
   for (const PageRun& run : plan.runs) {
     if (run.rank != communicator_.rank()) continue;
-    const auto cut = cut_at_tiles(run.begin, run.end);
+    const auto cut = split_at_tiles(run.begin, run.end);
     parts.insert(parts.end(), cut.begin(), cut.end());
   }
   return parts;
 }
 
-void OnePassLoad::read_parts(std::vector<TilePart>& parts, Ledger* ledger) {
+void SinglePassLoader::read_parts(std::vector<TilePart>& parts, Ledger* ledger) {
   std::vector<FileRange> ranges;
   for (const TilePart& part : parts) ranges.push_back({part.begin, part.count});
-  const auto take = [&](size_t index, std::span<const std::byte> bytes, int64_t offset) {
+  const auto consume = [&](size_t index, std::span<const std::byte> bytes, int64_t offset) {
     parts[index].crc = crc32c(bytes, parts[index].crc);
     scatter(bytes, offset);
   };
-  reader_.read_direct(ranges, take, ledger);
+  reader_.read_direct(ranges, consume, ledger);
   for (Target& target : targets_) {
-    if (target.done < target.piece->count) target.left.emplace_back(target.done, target.piece->count);
+    if (target.done < target.piece->count) target.unread.emplace_back(target.done, target.piece->count);
   }
 }
 
-void OnePassLoad::scatter(std::span<const std::byte> bytes, int64_t offset) {
+void SinglePassLoader::scatter(std::span<const std::byte> bytes, int64_t offset) {
   const int64_t end = offset + static_cast<int64_t>(bytes.size());
   while (first_target_ < targets_.size() && targets_[first_target_].end <= offset) ++first_target_;
   for (size_t i = first_target_; i < targets_.size() && targets_[i].begin < end; ++i) {
@@ -118,16 +119,16 @@ void OnePassLoad::scatter(std::span<const std::byte> bytes, int64_t offset) {
     const int64_t from = target.begin + first * width - offset;
     write_piece(*target.tensor, *target.piece, first,
                 bytes.subspan(static_cast<size_t>(from), static_cast<size_t>((last - first) * width)));
-    if (first > target.done) target.left.emplace_back(target.done, first);
+    if (first > target.done) target.unread.emplace_back(target.done, first);
     target.done = last;
   }
 }
 
-void OnePassLoad::read_left(Ledger* ledger) {
+void SinglePassLoader::read_remaining(Ledger* ledger) {
   const StagingRing ring(ledger);
   for (const Target& target : targets_) {
     const int64_t width = element_bytes(target.tensor->dtype);
-    for (const auto& [begin, end] : target.left) {
+    for (const auto& [begin, end] : target.unread) {
       for (int64_t first = begin; first < end; first += StagingRing::kChunkBytes / width) {
         const int64_t count = std::min(end - first, StagingRing::kChunkBytes / width);
         const auto bytes = ring.chunk(0).first(static_cast<size_t>(count * width));

@@ -1,4 +1,4 @@
-#include "checkpoint/find.h"
+#include "checkpoint/checkpoint_directory.h"
 
 #include <algorithm>
 #include <charconv>
@@ -15,16 +15,16 @@ namespace {
 constexpr std::string_view kStepPrefix = "step-";
 constexpr size_t kStepDigits = 8;
 
-std::optional<Directory> open_if_there(const std::filesystem::path& path) {
+std::optional<Directory> open_if_exists(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) return std::nullopt;
   return Directory::open(FileSystem::system(), path);
 }
 
-std::string sweep_one(const Directory& directory, const std::string& name) {
+std::string sweep_leftover(const Directory& directory, const std::string& name) {
   const std::string full = (directory.path() / name).string();
-  const std::string original = name.substr(std::string_view(kAsidePrefix).size());
-  if (name.starts_with(kAsidePrefix) && checkpoint_step(original) && !directory.exists(original)) {
+  const std::string original = name.substr(std::string_view(kBackupPrefix).size());
+  if (name.starts_with(kBackupPrefix) && checkpoint_step(original) && !directory.exists(original)) {
     directory.rename(name, original);
     directory.sync();
     return fmt::format("{} was caught in mid-replacement and is back", (directory.path() / original).string());
@@ -49,7 +49,7 @@ std::optional<int64_t> checkpoint_step(const std::string& name) {
 
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory) {
   std::vector<FoundCheckpoint> found;
-  const auto opened = open_if_there(directory);
+  const auto opened = open_if_exists(directory);
   if (!opened) return found;
   for (const std::string& name : opened->names()) {
     const auto step = checkpoint_step(name);
@@ -59,12 +59,12 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& direc
   return found;
 }
 
-NewestValid newest_valid(const std::filesystem::path& directory) {
-  NewestValid result;
+NewestValidResult find_newest_valid(const std::filesystem::path& directory) {
+  NewestValidResult result;
   auto candidates = list_checkpoints(directory);
   for (; !candidates.empty(); candidates.pop_back()) {
     try {
-      verify(candidates.back().path);
+      verify_checkpoint(candidates.back().path);
       result.found = candidates.back();
       break;
     } catch (const CheckpointError& error) {
@@ -97,11 +97,11 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
 std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
                                            std::optional<int64_t> always_keep, FileSystem* file_system) {
   auto candidates = list_checkpoints(directory);
-  int left = keep_count;
+  int remaining = keep_count;
   const auto is_kept = [&](const FoundCheckpoint& each) { return each.step == always_keep; };
-  if (std::any_of(candidates.begin(), candidates.end(), is_kept)) --left;
+  if (std::any_of(candidates.begin(), candidates.end(), is_kept)) --remaining;
   std::erase_if(candidates, is_kept);
-  candidates.resize(candidates.size() - std::min(candidates.size(), static_cast<size_t>(std::max(left, 0))));
+  candidates.resize(candidates.size() - std::min(candidates.size(), static_cast<size_t>(std::max(remaining, 0))));
   return remove_checkpoints(directory, candidates, file_system);
 }
 
@@ -110,7 +110,7 @@ PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_
   auto candidates = list_checkpoints(directory);
   for (int64_t good = 0; good < keep_count && !candidates.empty(); candidates.pop_back()) {
     try {
-      verify(candidates.back().path);
+      verify_checkpoint(candidates.back().path);
       ++good;
     } catch (const CheckpointError& error) {
       report.bad.emplace_back(error.what());
@@ -123,14 +123,14 @@ PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_
 }
 
 std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory) {
-  std::vector<std::string> said;
-  const auto opened = open_if_there(directory);
-  if (!opened) return said;
+  std::vector<std::string> messages;
+  const auto opened = open_if_exists(directory);
+  if (!opened) return messages;
   for (const std::string& name : opened->names()) {
-    const bool is_old_checkpoint = name.starts_with(kAsidePrefix) && opened->is_directory(name);
-    if (name.starts_with(kAttemptPrefix) || is_old_checkpoint) said.push_back(sweep_one(*opened, name));
+    const bool is_old_checkpoint = name.starts_with(kBackupPrefix) && opened->is_directory(name);
+    if (name.starts_with(kAttemptPrefix) || is_old_checkpoint) messages.push_back(sweep_leftover(*opened, name));
   }
-  return said;
+  return messages;
 }
 
 }  // namespace aliquot

@@ -22,13 +22,13 @@ std::optional<int64_t> checkpoint_step(const std::string& name);
 /// Every checkpoint of the directory by its name, oldest first, none verified. Empty when there is no such directory.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
-struct NewestValid {
+struct NewestValidResult {
   std::optional<FoundCheckpoint> found;
   std::vector<std::string> refused;  // newer ones that are bad, a sentence each
 };
 
 /// The newest checkpoint of which every byte verifies. One process; load_newest() is for ranks.
-NewestValid newest_valid(const std::filesystem::path& directory);
+NewestValidResult find_newest_valid(const std::filesystem::path& directory);
 
 /// Removes checkpoints of the directory: renames first, so that none is ever seen in part. Returns a sentence for each
 /// that could not be removed. `file_system` is the system's own when null.
@@ -58,6 +58,6 @@ std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory)
 
 /// How a save's names begin before the commit, and how a checkpoint's that is being replaced does.
 inline constexpr const char* kAttemptPrefix = ".tmp-";
-inline constexpr const char* kAsidePrefix = ".old-";
+inline constexpr const char* kBackupPrefix = ".old-";
 
 }  // namespace aliquot
