@@ -1,10 +1,11 @@
-# cmake --install: headers, both libraries, a CMake package, a pkg-config file, the command; and cpack: .deb and .tar.gz.
+# cmake --install: headers, both libraries, a CMake package, a pkg-config file, the command; and cpack: .deb and
+# .tar.gz.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(_package "${CMAKE_INSTALL_LIBDIR}/cmake/aliquot")
 
 install(DIRECTORY "${aliquot_public_folder}/aliquot" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN *.h)
-# Two exports, so that who asks for the shared library alone never hears of what the static one needs.
+# Two exports, so that users of the shared library need not find the dependencies of the static one.
 install(TARGETS aliquot_library EXPORT aliquotShared INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(TARGETS aliquot_static EXPORT aliquotStatic INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT aliquotShared NAMESPACE aliquot:: DESTINATION "${_package}")
@@ -15,7 +16,7 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/aliquotConfigVersion.cma
 install(FILES "${PROJECT_BINARY_DIR}/aliquotConfig.cmake" "${PROJECT_BINARY_DIR}/aliquotConfigVersion.cmake"
   cmake/AliquotRules.cmake DESTINATION "${_package}")
 
-# As pkg-config takes them: paths as they are, names after -l.
+# In pkg-config form: full paths unchanged, names prefixed by -l.
 set(_private "")
 foreach(_need IN LISTS aliquot_static_needs)
   if(NOT _need MATCHES "^[-/]")
@@ -28,8 +29,7 @@ configure_file(cmake/aliquot.pc.in "${PROJECT_BINARY_DIR}/aliquot.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/aliquot.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 
 install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING PATTERN *.md PATTERN *.svg
-  PATTERN style.md EXCLUDE)
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING PATTERN *.md PATTERN *.svg)
 install(DIRECTORY apps/examples DESTINATION "${CMAKE_INSTALL_DOCDIR}/apps"
   FILES_MATCHING PATTERN *.c PATTERN *.cpp PATTERN *.cu PATTERN *.f90 PATTERN *.h)
 if(ALIQUOT_APPS)
@@ -51,6 +51,6 @@ set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# What only who links libaliquot.a needs.
+# Needed only to link libaliquot.a.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "g++, cmake, libfmt-dev, libhdf5-dev, libopenmpi-dev")
 include(CPack)
