@@ -1,5 +1,5 @@
 #pragma once
-// What stands between the update and a rule whose type it does not know.
+// The interface between the update and custom rules, whose types the update does not know.
 
 #include <functional>
 #include <string>
@@ -11,25 +11,26 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The functions of a rule's type. `constants` point at a rule of that type.
+/// The functions of a rule type R. `constants` points to an R.
 struct CustomLoops {
   int state_count;
-  /// The host's loops for an instruction set.
+  /// The host loops for an instruction set.
   const RunsOfRule& (*host)(Isa);
-  /// R::at(), the new rule made at `to`, and R::update().
+  /// Calls R::at() and constructs its result at `to`.
   void (*at)(void* to, const void* constants, float lr_scale, float decay_scale);
+  /// Calls R::update().
   float (*update)(const void* constants, float weight, float gradient, float* state);
 };
 
-/// What a CustomOptimizer shares between its copies.
+/// The data that all copies of a CustomOptimizer share.
 struct CustomDescription {
   std::string name;
   double lr;
-  std::vector<std::string_view> state_names;  // alive as long as the program
+  std::vector<std::string_view> state_names;  // the strings have static lifetime
   std::function<CustomRule(double lr, int64_t step)> rule_at;
 };
 
-/// Throws UsageError as custom_optimizer() says.
+/// Makes an optimizer from its description. Throws UsageError like custom_optimizer().
 CustomOptimizer described(CustomDescription description);
 
 }  // namespace aliquot

@@ -1,7 +1,7 @@
 #pragma once
-// A rule of the user's own. It is a struct as optim/rule.h describes one, with the names of its states:
+// Custom update rules. A custom rule is a struct as described in optim/rule.h, with names for its states:
 //
-//   struct Signum {                                             // sign of a momentum
+//   struct Signum {                                             // moves along the sign of the momentum
 //     static constexpr int kStateCount = 1;
 //     static constexpr std::array<std::string_view, kStateCount> kStateNames = {"momentum"};
 //     float lr, beta;
@@ -15,12 +15,15 @@
 //     return Signum{static_cast<float>(lr), 0.9f};
 //   });
 //
-// It then has what the built-in rules have: one pass with unscaling, clipping and the working copy; every form of master;
-// moments in fp32 or bf16; any cut into shards; its states in checkpoints under their names. The loops are compiled where
-// this header is included, for each instruction set, and chosen when the program runs. They give the same bits on all
-// if the file is compiled with -ffp-contract=off and without -march and -ffast-math. Square roots and choices vectorise, and the loop then runs at the speed of memory and not several times
-// slower, with -fno-math-errno and -fno-trapping-math, which change no value: aliquot_rule_sources(FILE) in CMake.
-// For GPUs, also pass custom_cuda<Rule>() of <aliquot/rule_cuda.h>, called in a .cu file.
+// Custom rules have the features of built-in rules: one pass that also unscales, clips and writes the working copy;
+// every form of master; moments in fp32 or bf16; any sharding; and states in checkpoints under their names.
+//
+// The file that includes this header compiles the loops for each instruction set; one is selected at run time. All give
+// the same bits if the file is compiled with -ffp-contract=off and without -march and -ffast-math. Also use
+// -fno-math-errno and -fno-trapping-math: loops with square roots or conditions then vectorise, and run several times
+// faster. These options change no value. In CMake, aliquot_rule_sources(FILE) sets all of them.
+//
+// For GPUs, call custom_cuda<Rule>() of <aliquot/rule_cuda.h> in a .cu file, and pass its result to custom_optimizer().
 
 #include <array>
 #include <concepts>
@@ -38,7 +41,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What custom_optimizer() takes: constants of one step that may be copied as bytes, and its functions.
+/// The requirements of custom_optimizer(): a trivially copyable struct of constants with the functions of a rule.
 template <typename R>
 concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleBytes &&
                      alignof(R) <= alignof(double) && R::kStateCount >= 0 &&
@@ -50,7 +53,7 @@ concept UpdateRule = std::is_trivially_copyable_v<R> && sizeof(R) <= kMaxRuleByt
 
 namespace {
 
-/// The loop compiled for a wider instruction set: what is always inlined into it becomes part of it.
+/// The loop compiled for a wider instruction set, which also applies to all functions that are always inlined into it.
 struct Avx2Entry {
   using Blocks = PlainBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
@@ -94,15 +97,17 @@ struct LoopsOf {
 
 }  // namespace
 
-/// An optimizer of that name, for flags, logs and errors. `lr`: its rate before any schedule. `rule_of_step(lr, step)`
-/// gives the rule of a step as rule_at() does for built-in ones; it is called once a step, on the thread that enqueues
-/// it. `cuda`: from custom_cuda<R>(), or null, and the rule is for hosts alone.
-/// Throws UsageError when the name is empty or a built-in one's, two states share a name, or there is no rule_of_step.
+/// Makes an optimizer. `name` appears in logs and errors. `lr` is the learning rate before a schedule changes it.
+/// `rule_of_step(lr, step)` returns the rule of a step, like rule_at() for built-in optimizers. It is called once for
+/// each step, on the thread that enqueues the step. `cuda` is the result of custom_cuda<R>(), or null for a rule that
+/// supports only hosts. Throws UsageError if `name` is empty or the name of a built-in optimizer, two states have the
+/// same name, or
+/// `rule_of_step` is empty.
 template <UpdateRule R>
 static CustomOptimizer custom_optimizer(std::string name, double lr,
                                         std::function<R(double lr, int64_t step)> rule_of_step,
                                         CustomCuda cuda = nullptr) {
-  if (!rule_of_step) throw UsageError(name + ": there is no function that gives the rule of a step");
+  if (!rule_of_step) throw UsageError(name + ": rule_of_step is empty");
   CustomDescription description{.name = std::move(name), .lr = lr, .state_names = {}, .rule_at = nullptr};
   description.state_names.assign(R::kStateNames.begin(), R::kStateNames.end());
   description.rule_at = [of_step = std::move(rule_of_step), cuda](double rate, int64_t step) {

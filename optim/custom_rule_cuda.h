@@ -1,5 +1,5 @@
 #pragma once
-// Runs a user's own rule on a GPU. For *.cu files.
+// Runs a custom rule on a GPU. For *.cu files.
 
 #include "optim/custom_rule.h"
 #include "optim/update/update_cuda.h"
@@ -7,9 +7,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// To be handed to custom_optimizer<R>(): launches R's update. R is as for custom_optimizer(), its at() and update()
-/// marked ALIQUOT_HOST_DEVICE; compile the file with --fmad=false and
-/// -Xcompiler=-ffp-contract=off, which aliquot_rule_sources(FILE) brings in CMake.
+/// Returns a function that launches the update of rule R, for the parameter `cuda` of custom_optimizer<R>(). R::at()
+/// and R::update() must be ALIQUOT_HOST_DEVICE. Compile the file with --fmad=false and -Xcompiler=-ffp-contract=off,
+/// which aliquot_rule_sources(FILE) sets in CMake.
 template <typename R>
 CustomCuda custom_cuda() {
   return [](Stream& stream, const UpdateArgs& args, const UpdateStep& step, const void* constants) {

@@ -1,5 +1,5 @@
 #pragma once
-// The loss scale of fp16 training, with DeepSpeed's names and meaning.
+// The loss scale of fp16 training. Options have the names and the meaning of DeepSpeed's.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 namespace aliquot {
 
 struct LossScaling {
-  double loss_scale = 0.0;  // 0: dynamic, what follows; else fixed
+  double loss_scale = 0.0;  // fixed scale; 0 selects dynamic scaling, to which the other options apply
   int initial_scale_power = 16;
   int64_t loss_scale_window = 1000;
   int hysteresis = 2;
@@ -15,30 +15,32 @@ struct LossScaling {
   double min_loss_scale = 1.0;
 };
 
-/// Every rank holds one and tells it the same, so all agree without asking.
+/// Computes the loss scale. Every rank has one and reports the same steps to it, so all have the same scale without
+/// communication.
 ///
-/// A step that overflowed uses up one of `hysteresis` chances; when the last is in use, the scale is halved, never
-/// below min_loss_scale. After every loss_scale_window good steps since the last overflow it doubles and the chances
-/// are whole again; with consecutive_hysteresis each good step makes them whole.
+/// While more than one of the `hysteresis` chances is left, a step that overflows uses one. With one chance left, each
+/// overflow halves the scale, but not below min_loss_scale. After each loss_scale_window consecutive steps without
+/// overflow, the scale doubles and the number of chances is reset. With consecutive_hysteresis each such step resets
+/// it.
 class LossScaler {
  public:
-  /// What a checkpoint keeps.
+  /// The state that checkpoints contain.
   struct State {
     double scale = 1.0;
-    int32_t chances = 1;
+    int32_t chances = 1;     // overflows until the scale is halved
     int64_t good_steps = 0;  // since the last overflow
 
     friend bool operator==(const State&, const State&) = default;
   };
 
-  /// A fixed scale of 1: what bf16 and fp32 use.
+  /// A fixed scale of 1, for bf16 and fp32.
   LossScaler() : LossScaler(LossScaling{.loss_scale = 1.0}) {}
-  /// Throws UsageError, naming the option, when one is out of its range.
+  /// Throws UsageError, with the name of the option, if one is out of range.
   explicit LossScaler(const LossScaling& scaling);
 
-  /// What the loss, and so every gradient of this step, is multiplied by.
+  /// The factor of the loss, and therefore of all gradients, in this step.
   double scale() const { return state_.scale; }
-  /// To be told once a step, skipped or not, after it.
+  /// Call it once after each step, including skipped steps.
   void step_done(bool overflowed);
 
   const State& state() const { return state_; }

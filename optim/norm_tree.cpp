@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// The least level whose subtree at index 0 holds all blocks.
+/// The lowest level at which one subtree contains all blocks.
 int32_t root_level(int64_t block_count) {
   int32_t level = 0;
   while ((int64_t{1} << level) < block_count) ++level;
@@ -17,10 +17,10 @@ int32_t root_level(int64_t block_count) {
 
 int64_t first_block(const NormNode& node) { return node.index << node.level; }
 
-/// The sum over a subtree of which the first `count` leaves are there, at least one.
+/// The sum over a subtree that has only its first `count` leaves, at least one.
 double subtree_sum(const double* leaves, int64_t count, int32_t level) {
   if (level == 0) return leaves[0];
-  if (level == 3 && count == 8) {  // the same additions, without the calls
+  if (level == 3 && count == 8) {  // the same additions as below, without function calls
     return ((leaves[0] + leaves[1]) + (leaves[2] + leaves[3])) + ((leaves[4] + leaves[5]) + (leaves[6] + leaves[7]));
   }
   const int64_t half = int64_t{1} << (level - 1);
@@ -36,7 +36,7 @@ NormTree::NormTree(std::vector<NormTensor> tensors) : tensors_(std::move(tensors
   std::ranges::sort(name_order_, {}, name);
   const auto twice = std::ranges::adjacent_find(name_order_, {}, name);
   if (twice != name_order_.end()) {
-    throw std::invalid_argument(fmt::format("two tensors of the norm are named '{}'", name(*twice)));
+    throw std::invalid_argument(fmt::format("NormTree: two tensors have the name '{}'", name(*twice)));
   }
 }
 
@@ -46,11 +46,12 @@ std::vector<NormNode> NormTree::nodes(std::span<const NormSpan> spans) const {
     const int64_t blocks = tensors_.at(static_cast<size_t>(span.tensor)).block_count;
     int64_t begin = span.first_block, end = span.first_block + span.block_count;
     if (begin < 0 || span.block_count < 0 || end > blocks) {
-      throw std::invalid_argument(fmt::format("blocks {} to {} of a tensor of {} blocks", begin, end, blocks));
+      throw std::invalid_argument(
+          fmt::format("NormTree: blocks [{}, {}) are not in a tensor of {} blocks", begin, end, blocks));
     }
     if (begin == end) continue;
     const int32_t root = root_level(blocks);
-    // Missing blocks go with the last one, which lets the tail be one subtree.
+    // The missing blocks after the last one count as part of the span, so that one subtree can cover its tail.
     if (end == blocks) end = int64_t{1} << root;
     while (begin < end) {
       int32_t level = 0;
@@ -75,13 +76,14 @@ LocalNormSums::LocalNormSums(const NormTree& tree, std::span<const NormSpan> spa
 }
 
 void LocalNormSums::sums(const double* block_squares, std::span<double> values) const {
-  if (values.size() != runs_.size()) throw std::invalid_argument("values of the norm's subtrees: a wrong number");
+  if (values.size() != runs_.size())
+    throw std::invalid_argument("LocalNormSums::sums(): values must have one element for each node");
   for (size_t i = 0; i < runs_.size(); ++i) {
     values[i] = subtree_sum(block_squares + runs_[i].place, runs_[i].block_count, runs_[i].level);
   }
 }
 
-/// Walks the tree from the roots down to the nodes that have come in, and writes down what it does.
+/// Traverses the tree from the roots to the given nodes, and records the additions as steps.
 class GlobalNormSum::Builder {
  public:
   Builder(const NormTree& tree, const std::vector<NormNode>& nodes) : tree_(tree), nodes_(nodes), order_(nodes.size()) {
@@ -100,7 +102,7 @@ class GlobalNormSum::Builder {
       visit({tensor, root_level(blocks_), 0});
       steps_.back().ends_tensor = tensor;
     }
-    if (next_ != order_.size()) fail(nodes_[order_[next_]].tensor, "twice");
+    if (next_ != order_.size()) fail(nodes_[order_[next_]].tensor, "cover a block twice");
     return std::move(steps_);
   }
 
@@ -110,7 +112,7 @@ class GlobalNormSum::Builder {
       steps_.push_back({static_cast<int64_t>(order_[next_++]), 0, -1});
       return;
     }
-    if (node.level == 0) fail(node.tensor, "never");
+    if (node.level == 0) fail(node.tensor, "do not cover every block");
     visit({node.tensor, node.level - 1, 2 * node.index});
     const NormNode right{node.tensor, node.level - 1, 2 * node.index + 1};
     if (first_block(right) >= blocks_) return;
@@ -118,9 +120,9 @@ class GlobalNormSum::Builder {
     ++steps_.back().merges;
   }
 
-  [[noreturn]] void fail(int32_t tensor, const char* how_often) const {
-    throw std::invalid_argument(fmt::format("the norm counts a block of '{}' {}",
-                                            tree_.tensors()[static_cast<size_t>(tensor)].name, how_often));
+  [[noreturn]] void fail(int32_t tensor, const char* reason) const {
+    throw std::invalid_argument(fmt::format("GlobalNormSum: the nodes of tensor '{}' {}",
+                                            tree_.tensors()[static_cast<size_t>(tensor)].name, reason));
   }
 
   const NormTree& tree_;
@@ -136,10 +138,11 @@ GlobalNormSum::GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& 
 
 double GlobalNormSum::finish(std::span<const double> values, std::span<double> tensor_sums) const {
   if (values.size() != value_count_ || (!tensor_sums.empty() && tensor_sums.size() != tensor_count_)) {
-    throw std::invalid_argument("values of the norm: a wrong number");
+    throw std::invalid_argument(
+        "GlobalNormSum::finish(): values must have one element for each node, and tensor_sums one for each tensor");
   }
   std::ranges::fill(tensor_sums, 0.0);
-  double stack[64], total = 0.0;  // a level of the tree is at most once on the stack
+  double stack[64], total = 0.0;  // the stack has at most one value for each level of the tree
   int top = 0;
   for (const Step& step : steps_) {
     stack[top++] = values[static_cast<size_t>(step.value)];

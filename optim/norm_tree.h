@@ -1,5 +1,5 @@
 #pragma once
-// The norm of all gradients as one fixed tree, so that it has the same bits however the gradients are cut.
+// The norm of all gradients, summed in a fixed tree, so that its bits do not depend on the sharding.
 
 #include <cstdint>
 #include <span>
@@ -8,20 +8,20 @@
 
 namespace aliquot {
 
-/// A tensor as the tree sees it: its blocks are its leaves.
+/// A tensor. Its blocks are leaves of the tree.
 struct NormTensor {
   std::string name;
-  int64_t block_count = 0;  // its elements / kBlockElements, rounded up
+  int64_t block_count = 0;  // number of elements / kBlockElements, rounded up
 };
 
-/// Blocks of one tensor that lie somewhere together, and where their sums of squares are found.
+/// Consecutive blocks of one tensor, and the index of their sums of squares.
 struct NormSpan {
-  int32_t tensor;  // index in the tree's tensors
+  int32_t tensor;  // index in NormTree::tensors()
   int64_t first_block, block_count;
-  int64_t place;  // of first_block's sum in the array handed to LocalNormSums::sums; the others follow it
+  int64_t place;  // index of first_block's sum in the array for LocalNormSums::sums(); the others follow
 };
 
-/// An aligned subtree: the blocks [index << level, (index + 1) << level) of a tensor, those beyond its end missing.
+/// An aligned subtree: the existing blocks in [index << level, (index + 1) << level) of a tensor.
 struct NormNode {
   int32_t tensor;
   int32_t level;
@@ -30,18 +30,18 @@ struct NormNode {
   friend bool operator==(const NormNode&, const NormNode&) = default;
 };
 
-/// The tree. Within a tensor: a node is its left child plus its right child, in double, a child with no blocks counting
-/// as absent; the root is the least level that holds all blocks. The tensors' roots are added one after the other in
-/// the order of their names, bytewise, from 0. A tensor without blocks is 0.
+/// The tree. Within a tensor, a node is the sum of its left and its right child, in double; a child without blocks is
+/// left out. The root is the lowest node that contains all blocks. The roots of the tensors are added to 0 one after
+/// another, in bytewise order of their names. A tensor without blocks is 0.
 class NormTree {
  public:
-  /// Throws std::invalid_argument when two tensors share a name.
+  /// Throws std::invalid_argument if two tensors have the same name.
   explicit NormTree(std::vector<NormTensor> tensors);
 
   const std::vector<NormTensor>& tensors() const { return tensors_; }
   const std::vector<int32_t>& name_order() const { return name_order_; }
 
-  /// The largest subtrees that lie in the spans: at most 2 log2(blocks) + 1 a span.
+  /// The largest subtrees within the spans: at most 2 log2(blocks) + 1 for each span.
   std::vector<NormNode> nodes(std::span<const NormSpan> spans) const;
 
  private:
@@ -49,13 +49,14 @@ class NormTree {
   std::vector<int32_t> name_order_;
 };
 
-/// One holder's part: fixed by where its blocks lie, computed once; then only values move.
+/// The partial sums of one rank. The subtrees are computed once from the rank's blocks. Each step only computes values.
 class LocalNormSums {
  public:
   LocalNormSums(const NormTree& tree, std::span<const NormSpan> spans);
 
   const std::vector<NormNode>& nodes() const { return nodes_; }
-  /// values[i] = the sum over nodes()[i], from block_squares() as the reduce left them. Allocates nothing.
+  /// Sets values[i] to the sum over nodes()[i]. `block_squares` has the sums of squares of blocks, at the indices in
+  /// NormSpan::place. Allocates nothing.
   void sums(const double* block_squares, std::span<double> values) const;
 
  private:
@@ -67,24 +68,24 @@ class LocalNormSums {
   std::vector<Run> runs_;
 };
 
-/// Puts all holders' values together. The same number of bits goes in and the same double comes out on every holder.
+/// Combines the partial sums of all ranks. Every rank computes the same value.
 class GlobalNormSum {
  public:
-  /// `nodes`: of all holders, in the order their values will come in; together they tile every tensor exactly once,
-  /// else std::invalid_argument names the tensor.
+  /// `nodes` are the nodes of all ranks, in the order of their values. They must cover each block of each tensor
+  /// exactly once. Otherwise throws std::invalid_argument with the name of the tensor.
   GlobalNormSum(const NormTree& tree, const std::vector<NormNode>& nodes);
 
-  /// The sum of squares over everything, from one value a node. `tensor_sums`, if not empty, gets each tensor's own.
-  /// Allocates nothing.
+  /// Returns the total sum of squares. `values` has one value for each node. If `tensor_sums` is not empty, it receives
+  /// the sum of each tensor. Allocates nothing.
   double finish(std::span<const double> values, std::span<double> tensor_sums = {}) const;
 
  private:
   class Builder;
-  /// Pushes a value, then `merges` times adds the top of the stack to what lies below it.
+  /// Pushes a value on a stack. Then, `merges` times, pops the top and adds it to the next value.
   struct Step {
     int64_t value;
     int32_t merges;
-    int32_t ends_tensor;  // the tensor that is complete after this, or -1
+    int32_t ends_tensor;  // the tensor that is complete after this step, or -1
   };
   std::vector<Step> steps_;
   size_t value_count_, tensor_count_;

@@ -11,24 +11,25 @@
 namespace aliquot {
 namespace {
 
-/// In the order of the variant; a custom one names itself.
+/// In the order of the alternatives of Optimizer, without CustomOptimizer.
 constexpr std::string_view kNames[] = {"adamw", "adam", "sgd", "lion", "adamw8bit", "muon"};
 static_assert(std::variant_size_v<Optimizer> == std::size(kNames) + 1);
 
-void check_range(std::string_view optimizer_name, std::string_view what, float value, bool good,
+void check_range(std::string_view optimizer_name, std::string_view option, float value, bool good,
                  std::string_view range) {
-  if (!good) throw UsageError(fmt::format("{}: {} is {}; it must be {}", optimizer_name, what, value, range));
+  if (!good)
+    throw UsageError(fmt::format("{}: invalid value {} for {}: expected {}", optimizer_name, value, option, range));
 }
 
-void check_non_negative(std::string_view optimizer_name, std::string_view what, float value) {
-  check_range(optimizer_name, what, value, value >= 0.0f && value < 1e30f, "0 or more, and below 1e30");
+void check_non_negative(std::string_view optimizer_name, std::string_view option, float value) {
+  check_range(optimizer_name, option, value, value >= 0.0f && value < 1e30f, "at least 0 and below 1e30");
 }
 
-void check_beta(std::string_view optimizer_name, std::string_view what, float value) {
-  check_range(optimizer_name, what, value, value >= 0.0f && value < 1.0f, "at least 0 and below 1");
+void check_beta(std::string_view optimizer_name, std::string_view option, float value) {
+  check_range(optimizer_name, option, value, value >= 0.0f && value < 1.0f, "at least 0 and below 1");
 }
 
-/// What every built-in rule has, and then its own.
+/// Checks the options that all built-in optimizers have.
 template <typename O>
 void check_common(std::string_view optimizer_name, const O& options) {
   check_non_negative(optimizer_name, "lr", options.lr);
@@ -41,7 +42,7 @@ void check_options(std::string_view optimizer_name, const Sgd& sgd) {
   check_range(optimizer_name, "dampening", sgd.dampening, sgd.dampening >= 0.0f && sgd.dampening <= 1.0f,
               "between 0 and 1");
   if (sgd.nesterov && (sgd.momentum == 0.0f || sgd.dampening != 0.0f)) {
-    throw UsageError("sgd: nesterov needs a momentum above 0 and no dampening");
+    throw UsageError("sgd: nesterov requires a momentum above 0 and a dampening of 0");
   }
 }
 
@@ -59,30 +60,35 @@ void check_options(std::string_view optimizer_name, const Muon& muon) {
   check_range(optimizer_name, "eps", muon.eps, muon.eps > 0.0f && muon.eps < 1.0f, "above 0 and below 1");
   check_range(optimizer_name, "iterations", static_cast<float>(muon.iterations),
               muon.iterations >= 1 && muon.iterations <= 100, "1 to 100");
-  check_options("muon's rest", muon.rest);
-  check_range("muon's rest", "lr", muon.rest.lr, muon.rest.lr > 0.0f, "above 0, as matrices' rate is a multiple of it");
-  if (muon.products != DType::kFloat32 && muon.products != DType::kBFloat16)
-    throw UsageError(fmt::format("muon: products are made in float32 or bfloat16, not in {}", name(muon.products)));
+  check_options("muon.rest", muon.rest);
+  check_range("muon.rest", "lr", muon.rest.lr, muon.rest.lr > 0.0f,
+              "a number above 0, because the learning rate of matrices is relative to it");
+  if (muon.products != DType::kFloat32 && muon.products != DType::kBFloat16) {
+    throw UsageError(
+        fmt::format("muon: invalid value {} for products: expected float32 or bfloat16", name(muon.products)));
+  }
 }
 
 void check_options(std::string_view optimizer_name, const CustomOptimizer& custom) {
-  if (custom.description == nullptr) throw UsageError("a CustomOptimizer was not made by custom_optimizer()");
+  if (custom.description == nullptr) throw UsageError("the CustomOptimizer is empty: make it with custom_optimizer()");
   const double lr = custom.description->lr;
   if (!(lr >= 0.0 && lr < 1e30))
-    throw UsageError(fmt::format("{}: lr is {}; it must be 0 or more, and below 1e30", optimizer_name, lr));
+    throw UsageError(
+        fmt::format("{}: invalid value {} for lr: expected at least 0 and below 1e30", optimizer_name, lr));
 }
 
 }  // namespace
 
 CustomOptimizer described(CustomDescription description) {
-  if (description.name.empty()) throw UsageError("a custom optimizer needs a name");
+  if (description.name.empty()) throw UsageError("custom_optimizer(): the name is empty");
   if (std::ranges::count(kNames, description.name) > 0) {
-    throw UsageError(fmt::format("{} is a built-in optimizer's name; a custom one needs its own", description.name));
+    throw UsageError(fmt::format("custom_optimizer(): '{}' is the name of a built-in optimizer; choose another name",
+                                 description.name));
   }
   auto states = description.state_names;
   std::ranges::sort(states);
   if (const auto twice = std::ranges::adjacent_find(states); twice != states.end()) {
-    throw UsageError(fmt::format("{}: two states are called {}", description.name, *twice));
+    throw UsageError(fmt::format("{}: two states have the name '{}'", description.name, *twice));
   }
   return {std::make_shared<const CustomDescription>(std::move(description))};
 }
@@ -160,11 +166,13 @@ void check(const Optimizer& optimizer, DType moments) {
   const std::string_view optimizer_name = name(optimizer);
   std::visit([&](const auto& options) { check_options(optimizer_name, options); }, optimizer);
   if (moments != DType::kFloat32 && moments != DType::kBFloat16) {
-    throw UsageError(fmt::format("{}: state is kept in float32 or bfloat16, not in {}", optimizer_name, name(moments)));
+    throw UsageError(fmt::format("{}: invalid dtype {} of the moments: expected float32 or bfloat16", optimizer_name,
+                                 name(moments)));
   }
   if (moments == DType::kBFloat16 && state_specs(optimizer, moments).size() > kMaxRoundedStates &&
       std::holds_alternative<CustomOptimizer>(optimizer)) {
-    throw UsageError(fmt::format("{}: at most {} states can be kept in bfloat16", optimizer_name, kMaxRoundedStates));
+    throw UsageError(
+        fmt::format("{}: moments in bfloat16 require at most {} states", optimizer_name, kMaxRoundedStates));
   }
 }
 

@@ -1,15 +1,15 @@
 #pragma once
-// Update rules: what happens to one element in one step, in registers.
+// Update rules: the computation of one element in one step.
 //
-// A rule is a struct that holds the constants of one step and has
-//   static constexpr int kStateCount;          // values kept beside each weight, at most kMaxStates
-//   Rule at(float lr_scale, float decay_scale) const;                // the rule for one segment
-//   float update(float weight, float gradient, float* state) const;  // the new weight; state is updated in place
-// `gradient` is already unscaled and clipped. Both functions are ALIQUOT_HOST_DEVICE, so the host loops, the CUDA kernels and
-// the tests run this one text. They use + - * / sqrt and comparisons only, each IEEE exact and rounded once, so all
-// give the same bits; what is costlier (bias corrections) is computed once a step on the host, in double, and rounded
-// once. Moments in eight bits take the same rules, decoded before and encoded after, a block at a time; what works on a
-// whole matrix is in optim/muon/muon.h.
+// A rule is a struct of the constants of one step with these members:
+//   static constexpr int kStateCount;                                // state values of each weight, at most kMaxStates
+//   Rule at(float lr_scale, float decay_scale) const;                // returns the rule for one segment
+//   float update(float weight, float gradient, float* state) const;  // returns the new weight; updates `state`
+// `gradient` is already unscaled and clipped. Both functions are ALIQUOT_HOST_DEVICE: host loops, CUDA kernels and
+// tests use the same source. They use only + - * / sqrt and comparisons, which IEEE 754 rounds correctly, so all give
+// the same bits. Other functions, as for bias correction, are computed once for each step on the host, in double, and
+// rounded once. 8-bit moments use the same rules: each block is decoded before, and encoded after. Muon's computations
+// on full matrices are in optim/muon/muon.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,9 +22,9 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// m and v of Adam, and the direction they give.
+/// The moments m and v of Adam. direction() updates them and returns the direction of the step.
 struct AdamMoments {
-  float beta1, new1, beta2, new2;  // new = 1 - beta
+  float beta1, new1, beta2, new2;  // new1 = 1 - beta1, new2 = 1 - beta2
   float inverse_root;              // 1 / sqrt(1 - beta2^t)
   float eps;
 
@@ -82,16 +82,16 @@ struct MomentumRule {
   float lr, decay;
   float momentum;
   float damped;       // 1 - dampening; 1 in the first step
-  float of_gradient;  // what moves the weight: of_gradient * gradient + of_buffer * buffer
-  float of_buffer;    // Nesterov: 1 and momentum; else 0 and 1
+  float of_gradient;  // the weight moves along of_gradient * gradient + of_buffer * buffer
+  float of_buffer;    // with Nesterov of_gradient = 1 and of_buffer = momentum, otherwise 0 and 1
 
   ALIQUOT_HOST_DEVICE MomentumRule at(float lr_scale, float decay_scale) const {
     return {lr * lr_scale, decay * decay_scale, momentum, damped, of_gradient, of_buffer};
   }
   ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
-    const float whole = gradient + decay * weight;
-    state[0] = momentum * state[0] + damped * whole;
-    return weight - lr * (of_gradient * whole + of_buffer * state[0]);
+    const float decayed = gradient + decay * weight;
+    state[0] = momentum * state[0] + damped * decayed;
+    return weight - lr * (of_gradient * decayed + of_buffer * state[0]);
   }
 };
 
@@ -107,16 +107,16 @@ struct LionRule {
   ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     const float blend = beta1 * state[0] + new1 * gradient;
     state[0] = beta2 * state[0] + new2 * gradient;
-    const float towards = blend > 0.0f ? lr : (blend < 0.0f ? -lr : 0.0f);
-    return weight * (1.0f - decay) - towards;
+    const float signed_lr = blend > 0.0f ? lr : (blend < 0.0f ? -lr : 0.0f);
+    return weight * (1.0f - decay) - signed_lr;
   }
 };
 
-/// Parts of Muon's step (optim/muon/muon.h). This one replaces "weight" by what is to be made orthogonal.
+/// Part 1 of a step of Muon (optim/muon/muon.h): replaces "weight" by the value to orthogonalize.
 struct MuonBlendRule {
   static constexpr int kStateCount = 1;
-  float momentum, of_gradient;        // of the new momentum
-  float gradient_again, of_momentum;  // of the blend
+  float momentum, of_gradient;        // coefficients of the new momentum
+  float gradient_again, of_momentum;  // coefficients of the value to orthogonalize
 
   ALIQUOT_HOST_DEVICE MuonBlendRule at(float, float) const { return *this; }
   ALIQUOT_HOST_DEVICE float update(float, float gradient, float* state) const {
@@ -125,7 +125,7 @@ struct MuonBlendRule {
   }
 };
 
-/// And this one takes what was made orthogonal as gradient.
+/// Part 3 of a step of Muon: its gradient is the orthogonalized value.
 struct MuonApplyRule {
   static constexpr int kStateCount = 0;
   float lr;
@@ -147,11 +147,11 @@ using CustomCuda = void (*)(Stream&, const UpdateArgs&, const UpdateStep&, const
 
 inline constexpr size_t kMaxRuleBytes = 64;
 
-/// One step of a rule that optim/ does not know (optim/custom_rule.h): its constants as bytes, and what knows its type,
-/// which is alive as long as the program. at() and update() do what the rule's own do, one call an element, for checks.
+/// One step of a custom rule (optim/custom_rule.h): its constants as bytes, and functions that know its type. at() and
+/// update() call those of the rule, one call for each element. They are for tests, not for speed.
 struct CustomRule {
-  const CustomLoops* loops;
-  CustomCuda cuda;  // null: for hosts alone
+  const CustomLoops* loops;  // has static lifetime
+  CustomCuda cuda;           // null if the rule supports only hosts
   alignas(double) std::byte constants[kMaxRuleBytes];
 
   CustomRule at(float lr_scale, float decay_scale) const;
@@ -162,8 +162,9 @@ using Rule =
     std::variant<AdamWRule, AdamRule, SgdRule, MomentumRule, LionRule, MuonBlendRule, MuonApplyRule, CustomRule>;
 inline constexpr size_t kBuiltInRules = std::variant_size_v<Rule> - 1;
 
-/// The rule of step `step`, counted from 1 over steps that were taken (a skipped step does not count), at the rate `lr`
-/// that the schedule gives for it. Of Muon, its rest's.
+/// The rule of a step with the scheduled learning rate `lr`. Steps count from 1, without skipped steps. For Muon, the
+/// rule of
+/// `rest`.
 Rule rule_at(const Optimizer& optimizer, double lr, int64_t step);
 
 }  // namespace aliquot

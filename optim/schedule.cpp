@@ -11,14 +11,14 @@ namespace aliquot {
 namespace {
 
 double interpolate(double from, double to, int64_t done, int64_t of) {
-  if (done >= of) return to;  // exactly, not but for a rounding
+  if (done >= of) return to;  // without rounding error
   return from + (to - from) * (static_cast<double>(done) / static_cast<double>(of));
 }
 
-/// Steps in which wsd falls.
+/// The number of steps in which the rate of kWsd decays.
 int64_t decay_steps(const RateSchedule& schedule) {
-  const auto wanted = std::llround(schedule.wsd_fraction * static_cast<double>(schedule.steps));
-  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, schedule.steps - schedule.warmup_steps));
+  const auto rounded = std::llround(schedule.wsd_fraction * static_cast<double>(schedule.steps));
+  return std::clamp<int64_t>(rounded, 1, std::max<int64_t>(1, schedule.steps - schedule.warmup_steps));
 }
 
 double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
@@ -27,7 +27,7 @@ double cosine(const RateSchedule& schedule, int64_t done, int64_t of) {
   return schedule.min_lr + (schedule.lr - schedule.min_lr) * (1.0 + std::cos(std::numbers::pi * p)) / 2.0;
 }
 
-/// Before step N = warmup_steps, so N is 2 at least.
+/// The rate of a step before step N = warmup_steps. Then N is at least 2.
 double warmup(const RateSchedule& schedule, int64_t step) {
   const auto t = static_cast<double>(step), n = static_cast<double>(schedule.warmup_steps);
   const double height = schedule.lr - schedule.warmup_from;
@@ -61,8 +61,8 @@ double RateSchedule::rate(int64_t step) const {
 double scaled_learning_rate(double lr, RateScaling scaling, int64_t batch, int64_t base_batch) {
   if (scaling == RateScaling::kNone) return lr;
   if (batch <= 0 || base_batch <= 0) {
-    throw UsageError(
-        fmt::format("the rate cannot be scaled from a base batch of {} to a batch of {}", base_batch, batch));
+    throw UsageError(fmt::format("cannot scale the learning rate from batch size {} to {}: both must be positive",
+                                 base_batch, batch));
   }
   const double ratio = static_cast<double>(batch) / static_cast<double>(base_batch);
   return lr * (scaling == RateScaling::kLinear ? ratio : std::sqrt(ratio));

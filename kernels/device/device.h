@@ -1,5 +1,5 @@
 #pragma once
-// Where things run: memory, streams and loops of one device, behind one interface.
+// The interface of a device, host or GPU: its memory, its streams and its element-wise kernels.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,15 +12,15 @@
 #include "kernels/device/stream.h"
 #include "kernels/system/ledger.h"
 
-struct CUstream_st;  // what CUDA's cudaStream_t points to
+struct CUstream_st;  // cudaStream_t is a pointer to it
 
 #pragma GCC visibility push(default)
 namespace aliquot {
 
 struct Kernels;
 
-/// Memory of one device, owned: booked in the device's ledger while it lives. Aligned to kBufferAlignmentBytes.
-/// Move-only; must not outlive its device.
+/// Owns memory of one device, aligned to kBufferAlignmentBytes. The device's ledger counts it while the buffer exists.
+/// Move-only. Must not outlive its device.
 class Buffer {
  public:
   using Free = void (*)(void* context, std::byte* data, int64_t size_bytes) noexcept;
@@ -62,33 +62,36 @@ inline constexpr int64_t kBufferAlignmentBytes = 256;
 
 enum class DeviceKind : uint8_t { kHost, kCuda };
 
-/// One rank's device. Used from the rank's own thread; the loops it launches run on its streams.
+/// The device of one rank. All calls come from the rank's thread. The kernels that it launches run on its streams.
 class Device {
  public:
   Device() = default;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  /// Names on standard error what is still held of it, unless an exception is unwinding: the leaks.
+  /// Logs memory that is still allocated, unless an exception is unwinding the stack.
   virtual ~Device() = default;
 
   virtual DeviceKind kind() const = 0;
   virtual std::string describe() const = 0;  // "host, 2 threads, avx512", "NVIDIA H200 #0"
 
-  /// Not initialised. Throws UnavailableError, naming owner and size, when the memory is not to be had or the ledger's
-  /// limit would be passed; std::logic_error for a negative size. kArena memory counts as held only; any other category counts as in use too.
+  /// Returns uninitialised memory. Throws UnavailableError, with owner and size, when memory is exhausted or the
+  /// ledger's limit would be exceeded, and std::logic_error for a negative size. The ledger counts the memory as held
+  /// and, unless the category is kArena, as in use.
   virtual Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
 
-  /// Host memory that copies to and from this device are quick with: pinned for a GPU, and no entry of its ledger then.
+  /// Returns host memory for fast copies to and from this device. For a GPU it is pinned, and the ledger does not count
+  /// it.
   virtual Buffer allocate_host(int64_t size_bytes, std::string_view owner) = 0;
 
   virtual std::unique_ptr<Stream> make_stream(Lane lane) = 0;
   virtual std::unique_ptr<Event> make_event() = 0;
 
-  /// Every loop over elements, for streams of this device.
+  /// The element-wise kernels for streams of this device.
   virtual const Kernels& kernels() const = 0;
 
-  /// What a host stream's worker calls when work on it has thrown, while it handles the exception: the rank's own thread may
-  /// be waiting for what will never come now. Set before there are streams; must not throw. A GPU's streams never call it.
+  /// Sets a callback for exceptions of work on host streams. The stream's worker thread calls it inside the catch
+  /// block, so that it can end a wait of the rank's thread that would otherwise never end. Set it before any stream
+  /// exists. It must not throw. Streams of a GPU never call it.
   void on_failed_work(std::function<void()> callback) { failed_work_callback_ = std::move(callback); }
 
   Ledger& ledger() { return ledger_; }
@@ -102,17 +105,17 @@ class Device {
   std::function<void()> failed_work_callback_;
 };
 
-/// The host, computing with `thread_count` threads.
+/// A host device that computes with `thread_count` threads.
 std::unique_ptr<Device> make_host_device(int thread_count);
 
-/// The GPU of that number. Throws UnavailableError, saying what is missing, when there is none or this build has no CUDA.
+/// The GPU with number `ordinal`. Throws UnavailableError when it does not exist or this build has no CUDA support.
 std::unique_ptr<Device> make_cuda_device(int ordinal);
 
-/// A stream that the user made and keeps (a cudaStream_t), as a stream of `device`, so that work is ordered with the user's
-/// own. Throws UnavailableError in a build without CUDA.
+/// Wraps a cudaStream_t as a stream of `device`, so that Aliquot's work is ordered with the user's work on it. The user
+/// keeps ownership of `stream`. Throws UnavailableError in a build without CUDA.
 std::unique_ptr<Stream> wrap_cuda_stream(Device& device, Lane lane, CUstream_st* stream);
 
-/// GPUs this process can use; 0 without a driver or in a build without CUDA. Never throws.
+/// The number of GPUs that this process can use: 0 without a driver or in a build without CUDA.
 int cuda_device_count() noexcept;
 
 }  // namespace aliquot

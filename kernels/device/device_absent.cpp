@@ -1,4 +1,4 @@
-// GPUs in a build without CUDA: there are none, and why is said.
+// The GPU functions in a build without CUDA. Those that need a GPU throw.
 
 #include "kernels/device/device.h"
 #include "kernels/system/error.h"
@@ -8,9 +8,8 @@ namespace aliquot {
 namespace {
 
 constexpr const char* kNoCuda =
-    "this build of aliquot has no GPU parts; install the CUDA toolkit and NCCL, configure again with -DALIQUOT_CUDA=ON "
-    "and "
-    "rebuild, or run with --device host";
+    "this build of aliquot has no CUDA support: use a host device, or install the CUDA toolkit and NCCL and rebuild "
+    "with -DALIQUOT_CUDA=ON";
 
 }  // namespace
 

@@ -13,31 +13,31 @@
 namespace aliquot {
 namespace {
 
-std::string cuda_error_message(cudaError_t result, std::string_view what) {
-  return fmt::format("{} failed: CUDA says {} ({})", what, cudaGetErrorString(result), cudaGetErrorName(result));
+std::string cuda_error_message(cudaError_t result, std::string_view action) {
+  return fmt::format("{} failed with CUDA error {} ({})", action, cudaGetErrorName(result), cudaGetErrorString(result));
 }
 
-/// What the machine, not the program, would have to be changed for; empty where the fault is not the machine's.
+/// What the user can change on the machine. Empty if the machine is not the cause.
 std::string_view remedy_for(cudaError_t result) {
   switch (result) {
-    case cudaErrorNoDevice: return "this machine shows no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorNoDevice: return "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES";
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
-      return "the GPU's driver is missing, or older than this build needs; install the current one";
-    case cudaErrorStubLibrary: return "the library found is a stub to link against; install the GPU's driver";
+      return "the GPU driver is missing, or older than this build needs; install the current driver";
+    case cudaErrorStubLibrary: return "the CUDA driver library is a stub; install the GPU driver";
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorUnsupportedPtxVersion:
-      return "this build holds no code for this GPU; configure with its generation in -DCMAKE_CUDA_ARCHITECTURES";
+      return "this build has no code for this GPU; rebuild with its architecture in -DCMAKE_CUDA_ARCHITECTURES";
     case cudaErrorDevicesUnavailable:
-    case cudaErrorSystemNotReady: return "the GPU is busy or not ready; look at nvidia-smi";
-    case cudaErrorInvalidDevice: return "there is no GPU of that number; look at nvidia-smi and CUDA_VISIBLE_DEVICES";
-    case cudaErrorMemoryAllocation: return "the GPU has no memory left for it";
+    case cudaErrorSystemNotReady: return "the GPU is busy or not ready; check nvidia-smi";
+    case cudaErrorInvalidDevice: return "no GPU has this number; check nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case cudaErrorMemoryAllocation: return "the GPU has too little free memory";
     default: return {};
   }
 }
 
-/// What a buffer of a GPU is: memory and its line in the ledger.
+/// The memory behind a Buffer of a GPU, with its ledger entry.
 struct BookedMemory {
   BookedMemory(CudaDevice& device, int64_t size_bytes, Category category, std::string_view owner)
       : booking(device.ledger(), size_bytes, category, owner), memory(device, size_bytes, owner) {}
@@ -58,12 +58,12 @@ void free_pinned(void* context, std::byte*, int64_t) noexcept { delete static_ca
 
 }  // namespace
 
-void check(cudaError_t result, std::string_view what) {
+void check(cudaError_t result, std::string_view action) {
   if (result == cudaSuccess) return;
-  (void)cudaGetLastError();  // this call's error, so that the next launch is not blamed for it
+  (void)cudaGetLastError();  // clears the error, so that check_launch() does not report it again
   const std::string_view remedy = remedy_for(result);
-  if (remedy.empty()) throw FaultError(cuda_error_message(result, what));
-  throw UnavailableError(fmt::format("{}: {}", cuda_error_message(result, what), remedy));
+  if (remedy.empty()) throw FaultError(cuda_error_message(result, action));
+  throw UnavailableError(fmt::format("{}: {}", cuda_error_message(result, action), remedy));
 }
 
 void check_launch(std::string_view kernel) {
@@ -71,30 +71,30 @@ void check_launch(std::string_view kernel) {
   if (result != cudaSuccess) check(result, fmt::format("launching {}", kernel));
 }
 
-void log_cuda_error(cudaError_t result, std::string_view what) noexcept {
-  // The runtime may already be gone when static objects die; then the driver has taken everything back.
+void log_cuda_error(cudaError_t result, std::string_view action) noexcept {
+  // While static objects are destroyed, the runtime may be unloaded already. The driver has then freed everything.
   if (result == cudaSuccess || result == cudaErrorCudartUnloading) return;
   (void)cudaGetLastError();
-  log_message("{} failed: CUDA says {}", what, std::string_view(cudaGetErrorString(result)));
+  log_message("{} failed with CUDA error: {}", action, std::string_view(cudaGetErrorString(result)));
 }
 
 CudaDevice& cuda_device(Device& device) {
   auto* cuda = dynamic_cast<CudaDevice*>(&device);
-  if (cuda == nullptr) throw std::logic_error("a GPU is needed here, and a device of another kind was given");
+  if (cuda == nullptr) throw std::logic_error("expected a GPU, but the device is a host device");
   return *cuda;
 }
 
 CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   make_current();
   cudaDeviceProp properties{};
-  check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("asking GPU {} what it is", ordinal));
+  check(cudaGetDeviceProperties(&properties, ordinal), fmt::format("querying the properties of GPU {}", ordinal));
   name_ = properties.name;
-  check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "asking for stream priorities");
+  check(cudaDeviceGetStreamPriorityRange(&least_priority_, &greatest_priority_), "querying stream priorities");
 }
 
 std::string CudaDevice::describe() const { return fmt::format("{} #{}", name_, ordinal_); }
 
-void CudaDevice::make_current() const { check(cudaSetDevice(ordinal_), fmt::format("choosing GPU {}", ordinal_)); }
+void CudaDevice::make_current() const { check(cudaSetDevice(ordinal_), fmt::format("selecting GPU {}", ordinal_)); }
 
 Buffer CudaDevice::allocate(int64_t size_bytes, Category category, std::string_view owner) {
   auto booked = std::make_unique<BookedMemory>(*this, size_bytes, category, owner);
@@ -111,12 +111,12 @@ std::unique_ptr<Event> CudaDevice::make_event() { return std::make_unique<CudaEv
 CudaDevice::Memory CudaDevice::memory() const {
   make_current();
   std::size_t free_bytes = 0, total_bytes = 0;
-  check(cudaMemGetInfo(&free_bytes, &total_bytes), "asking how much GPU memory is free");
+  check(cudaMemGetInfo(&free_bytes, &total_bytes), "querying free GPU memory");
   return {static_cast<int64_t>(free_bytes), static_cast<int64_t>(total_bytes)};
 }
 
-// The computation waits for gathers, and peers wait for reduces: both are short and start as soon as a multiprocessor
-// is free. Copies of the io lane use engines of their own.
+// This rank's compute waits for gathers, and other ranks wait for reduces. Both are short, so a high priority lets them
+// start as soon as a multiprocessor is free. Copies of the io lane need no priority: they use separate copy engines.
 int CudaDevice::priority(Lane lane) const {
   switch (lane) {
     case Lane::kGather: return greatest_priority_;
@@ -128,20 +128,20 @@ int CudaDevice::priority(Lane lane) const {
   return least_priority_;
 }
 
-void CudaDevice::add_watchdog(Watchdog& watch) { watchdogs_.push_back(&watch); }
+void CudaDevice::add_watchdog(Watchdog& watchdog) { watchdogs_.push_back(&watchdog); }
 
-void CudaDevice::remove_watchdog(Watchdog& watch) noexcept { std::erase(watchdogs_, &watch); }
+void CudaDevice::remove_watchdog(Watchdog& watchdog) noexcept { std::erase(watchdogs_, &watchdog); }
 
 void CudaDevice::poll_watchdogs() {
-  for (Watchdog* watch : watchdogs_) watch->poll();
+  for (Watchdog* watchdog : watchdogs_) watchdog->poll();
 }
 
 void CudaDevice::wait_until_watchdogs_idle() noexcept {
-  for (Watchdog* watch : watchdogs_) {
+  for (Watchdog* watchdog : watchdogs_) {
     try {
-      poll_until([&] { return watch->idle(); }, [&] { watch->poll(); });
+      poll_until([&] { return watchdog->idle(); }, [&] { watchdog->poll(); });
     } catch (const std::exception& error) {
-      // It has left the device, which is all that is asked for here; whoever waits for its results is told again.
+      // poll() removes the work from the device before it throws. A later wait for the results throws again.
       log_message(error.what());
     }
   }
@@ -170,10 +170,10 @@ std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std
   if (result == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     const CudaDevice::Memory now = device.memory();
-    throw UnavailableError(fmt::format("{} has no {} bytes for {}: {} of its {} bytes are free", device.describe(),
-                                       size_bytes, owner, now.free_bytes, now.total_bytes));
+    throw UnavailableError(fmt::format("cannot allocate {} bytes for {} on {}: {} of its {} bytes are free", size_bytes,
+                                       owner, device.describe(), now.free_bytes, now.total_bytes));
   }
-  check(result, fmt::format("taking {} bytes of GPU memory for {}", size_bytes, owner));
+  check(result, fmt::format("allocating {} bytes of GPU memory for {}", size_bytes, owner));
   return static_cast<std::byte*>(data);
 }
 
@@ -187,18 +187,20 @@ PinnedMemory::PinnedMemory(int64_t size_bytes, std::string_view owner) {
   if (size_bytes == 0) return;
   const cudaError_t result =
       cudaHostAlloc(reinterpret_cast<void**>(&data_), static_cast<std::size_t>(size_bytes), cudaHostAllocPortable);
-  if (result == cudaErrorMemoryAllocation) {  // the host's, which check() could not know
+  if (result == cudaErrorMemoryAllocation) {  // host memory is exhausted; check() would report GPU memory
     (void)cudaGetLastError();
-    throw UnavailableError(
-        fmt::format("the host has no {} bytes to pin for {}; free some, or look at ulimit -l", size_bytes, owner));
+    throw UnavailableError(fmt::format(
+        "cannot allocate {} bytes of pinned host memory for {}: free host memory or raise the limit of ulimit -l",
+        size_bytes, owner));
   }
-  check(result, fmt::format("pinning {} bytes of host memory for {}", size_bytes, owner));
+  check(result, fmt::format("allocating {} bytes of pinned host memory for {}", size_bytes, owner));
 }
 
 PinnedMemory::~PinnedMemory() { log_cuda_error(cudaFreeHost(data_), "freeing pinned host memory"); }
 
 Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner) {
-  // Without a choice CUDA would set up the first GPU, and take some hundred MiB of it, for a rank of another one.
+  // Without a current device CUDA would create a context on GPU 0, even for a rank that uses another GPU. A context
+  // takes some hundred MiB.
   if (const auto* gpu = dynamic_cast<CudaDevice*>(&accounting_device)) gpu->make_current();
   auto booked = std::make_unique<BookedPinned>(accounting_device.ledger(), size_bytes, category, owner);
   std::byte* data = booked->memory.data();
@@ -221,10 +223,10 @@ int cuda_device_count() noexcept {
 
 std::unique_ptr<Device> make_cuda_device(int ordinal) {
   int count = 0;
-  check(cudaGetDeviceCount(&count), "looking for GPUs");
+  check(cudaGetDeviceCount(&count), "counting GPUs");
   if (ordinal < 0 || ordinal >= count) {
     throw UnavailableError(
-        fmt::format("GPU {} was asked for, but this process can use {} (numbered from 0); look at nvidia-smi and "
+        fmt::format("GPU {} does not exist: this process can use {} GPUs, numbered from 0; check nvidia-smi and "
                     "CUDA_VISIBLE_DEVICES",
                     ordinal, count));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// CUDA's runtime, wrapped once, for *.cu, *_cuda.* and *_nccl.* files alone. Compiled, not yet run on a GPU.
+// Wrappers of the CUDA runtime. Only *.cu, *_cuda.* and *_nccl.* files include it.
 
 #include <cuda_runtime_api.h>
 #include <exception>
@@ -14,24 +14,24 @@ namespace aliquot {
 
 class CudaDevice;
 
-/// As check(), where nothing may be thrown: prints a line on standard error, unless the process is exiting.
-void log_cuda_error(cudaError_t result, std::string_view what) noexcept;
+/// Like check(), for code that must not throw: logs the error, unless the CUDA runtime is being unloaded.
+void log_cuda_error(cudaError_t result, std::string_view action) noexcept;
 
-/// As cuda_stream(): the stream's device becomes the calling thread's current one.
+/// The GPU of a stream or device. Throws std::logic_error for a host stream or host device.
 CudaDevice& cuda_device(Stream& stream);
 CudaDevice& cuda_device(Device& device);
 
-/// Every loop over elements, as CUDA kernels. The same table for all GPUs.
+/// The element-wise kernels in CUDA: one table for all GPUs.
 const Kernels& cuda_kernels();
 
-/// Something that can keep a stream from ever finishing, and has to be looked after while the host waits for one.
+/// Watches work that may never finish, such as a collective with a failed rank. The rank's thread polls all
+/// watchdogs of a device while it waits for one of its streams.
 class Watchdog {
  public:
   virtual ~Watchdog() = default;
-  /// Called again and again, by the rank's own thread. Throws once the work can no longer come to its end, having made
-  /// sure that it leaves the device.
+  /// Called repeatedly by the rank's thread. If the work can no longer finish, removes it from the device and throws.
   virtual void poll() = 0;
-  /// True when nothing that could hang is on the device.
+  /// True when no work that could hang is on the device.
   virtual bool idle() = 0;
 };
 
@@ -48,7 +48,7 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream that does not synchronise with the default stream; or a user's own, which is not destroyed with it.
+/// A CUDA stream that does not synchronise with the default stream, or a wrapper of a stream that the user owns.
 class CudaStream final : public Stream {
  public:
   CudaStream(Lane lane, CudaDevice& device, int priority);
@@ -58,11 +58,12 @@ class CudaStream final : public Stream {
   void record(Event& event) override;
   void wait(const Event& event) override;
   void wait(cudaEvent_t event);
-  /// Polls the device's watches while it waits; without any, sleeps in the driver.
+  /// Polls the device's watchdogs while it waits. If there are none, it sleeps in the driver.
   void synchronize() override;
 
-  /// On a thread of the driver. What it throws is thrown by synchronize() of any stream of the device, and drops the
-  /// device's later host work. Waits while 256 are queued; throws FaultError if the GPU has faulted meanwhile.
+  /// Runs `work` on a thread of the driver. If it throws, the device drops host work that has not begun, and
+  /// synchronize() of every stream of the device throws the exception. Waits while 256 tasks are queued. Throws
+  /// FaultError if the GPU faults during that wait.
   void run(Task work) override;
 
   CudaDevice& device() { return device_; }
@@ -77,7 +78,7 @@ class CudaStream final : public Stream {
   std::unique_ptr<HostWork> host_work_;
 };
 
-/// One rank's view of one GPU. Several in a process may stand for the same GPU; each has a ledger of its own.
+/// One rank's view of one GPU. Several ranks of a process may share a GPU: each has its own CudaDevice and ledger.
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int ordinal);
@@ -91,23 +92,25 @@ class CudaDevice final : public Device {
   const Kernels& kernels() const override { return cuda_kernels(); }
 
   int ordinal() const { return ordinal_; }
-  /// Makes this GPU the calling thread's current one.
+  /// Calls cudaSetDevice() for the calling thread.
   void make_current() const;
 
-  /// What the driver says of the whole GPU, other processes included.
+  /// Memory of the whole GPU as the driver reports it, including use by other processes.
   struct Memory {
     int64_t free_bytes, total_bytes;
   };
   Memory memory() const;
 
-  void add_watchdog(Watchdog& watch);
-  void remove_watchdog(Watchdog& watch) noexcept;
+  void add_watchdog(Watchdog& watchdog);
+  void remove_watchdog(Watchdog& watchdog) noexcept;
   bool has_watchdogs() const { return !watchdogs_.empty(); }
   void poll_watchdogs();
-  /// Polls until all are idle. Before what the driver would wait in for ever: freeing memory, destroying streams.
+  /// Polls until all watchdogs are idle. Call it before the driver waits for the device, as when it frees memory or
+  /// destroys a stream: it would wait forever for hung work.
   void wait_until_watchdogs_idle() noexcept;
 
-  /// Keeps the first failure of host work, to be thrown where the rank waits. fail() from any thread.
+  /// Stores an exception of host work, which throw_if_failed() rethrows. Later calls are ignored. Any thread may call
+  /// it.
   void fail(std::exception_ptr failure) noexcept;
   void throw_if_failed();
   bool failed() noexcept;
@@ -123,11 +126,11 @@ class CudaDevice final : public Device {
   std::exception_ptr failure_;
 };
 
-/// Memory of the driver's, null for no bytes; to be given to cudaFree. Throws UnavailableError, naming owner, size and what
-/// the driver says is free, when there is not enough.
+/// Calls cudaMalloc(); the caller calls cudaFree(). Returns null for 0 bytes. Throws UnavailableError, with owner, size
+/// and free memory, when memory is exhausted.
 std::byte* allocate_gpu_memory(const CudaDevice& device, int64_t size_bytes, std::string_view owner);
 
-/// The same, owned: with no line in a ledger, for who books it otherwise. Freed by the rank's own thread.
+/// Owns GPU memory that no ledger counts: the owner of this object does. The rank's thread must destroy it.
 class GpuMemory {
  public:
   GpuMemory(CudaDevice& device, int64_t size_bytes, std::string_view owner)
@@ -143,8 +146,8 @@ class GpuMemory {
   std::byte* data_;
 };
 
-/// Host memory that GPUs read and write without a detour, all of the process; in no ledger. The calling thread has chosen
-/// its GPU. Throws UnavailableError, naming owner and size, when the host gives no more.
+/// Owns pinned host memory, which every GPU of the process can access and no ledger counts. The calling thread must
+/// have made its GPU current. Throws UnavailableError, with owner and size, when host memory is exhausted.
 class PinnedMemory {
  public:
   PinnedMemory(int64_t size_bytes, std::string_view owner);
@@ -158,7 +161,8 @@ class PinnedMemory {
   std::byte* data_ = nullptr;
 };
 
-/// The same, booked with `accounting_device`, whose GPU it chooses if it is one.
+/// Allocates pinned host memory that the ledger of `accounting_device` counts. If that device is a GPU, makes it
+/// current.
 Buffer allocate_pinned(Device& accounting_device, int64_t size_bytes, Category category, std::string_view owner);
 
 }  // namespace aliquot

@@ -19,10 +19,10 @@ void free_buffer(void* context, std::byte* data, int64_t) noexcept {
   delete static_cast<Booking*>(context);
 }
 
-/// Null when there is not enough.
+/// Null when memory is exhausted.
 void* allocate_blocks(int64_t size_bytes) {
   constexpr int64_t kMaxSizeBytes = std::numeric_limits<int64_t>::max() - kBufferAlignmentBytes;
-  if (size_bytes > kMaxSizeBytes) return nullptr;  // rounded up it would be a small number
+  if (size_bytes > kMaxSizeBytes) return nullptr;  // rounding up to whole blocks would overflow
   const int64_t blocks = std::max<int64_t>(1, (size_bytes + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes);
   return std::aligned_alloc(kBufferAlignmentBytes, static_cast<std::size_t>(blocks * kBufferAlignmentBytes));
 }
@@ -46,7 +46,8 @@ class HostDevice final : public HostDeviceBase {
 Buffer HostDeviceBase::allocate(int64_t size_bytes, Category category, std::string_view owner) {
   auto booking = std::make_unique<Booking>(ledger(), size_bytes, category, owner);
   void* data = allocate_blocks(size_bytes);
-  if (data == nullptr) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
+  if (data == nullptr)
+    throw UnavailableError(fmt::format("cannot allocate {} bytes of host memory for {}", size_bytes, owner));
   return Buffer(static_cast<std::byte*>(data), size_bytes, free_buffer, booking.release());
 }
 

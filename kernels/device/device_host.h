@@ -1,5 +1,5 @@
 #pragma once
-// What host devices share: memory of the C library, and loops on host streams.
+// The common base of host devices.
 
 #include "kernels/device/device.h"
 #include "kernels/device/host_event.h"
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// A host device but for its streams, which the plain and the adversarial device make differently.
+/// Implements a host device except make_stream(), which differs between the normal and the adversarial device.
 class HostDeviceBase : public Device {
  public:
   explicit HostDeviceBase(int thread_count) : pool_(thread_count) {}
@@ -23,7 +23,7 @@ class HostDeviceBase : public Device {
  protected:
   ThreadPool& pool() { return pool_; }
   int thread_count() const { return pool_.thread_count(); }
-  /// For a new stream; lives as long as the device.
+  /// Creates the timeline of a new stream. It exists until the device is destroyed.
   HostTimeline& add_timeline() { return timelines_.add(); }
 
  private:

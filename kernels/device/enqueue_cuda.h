@@ -1,5 +1,5 @@
 #pragma once
-// What code needs to enqueue CUDA work on one of Aliquot's streams. For *.cu files and the CUDA backend.
+// Functions for code that enqueues CUDA work on Aliquot's streams: *.cu files and the CUDA backend.
 
 #include <cuda_runtime_api.h>
 #include <string_view>
@@ -9,15 +9,15 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Does nothing on success. Throws UnavailableError for what this machine lacks (a driver, a GPU, memory, code for its GPU)
-/// and FaultError for everything else. The message names `what` was tried and quotes CUDA's error.
-void check(cudaError_t result, std::string_view what);
+/// Throws if `result` is an error: UnavailableError if the machine lacks a driver, a GPU, memory or code for its GPU,
+/// and FaultError otherwise. `action` begins the message, such as "making an event".
+void check(cudaError_t result, std::string_view action);
 
-/// After a kernel launch: throws as check() does if the launch was refused.
+/// Call it after each kernel launch. Throws like check() if the launch failed.
 void check_launch(std::string_view kernel);
 
-/// The stream as CUDA's own. Makes its device the calling thread's current one, so that a kernel may be launched. Throws
-/// std::logic_error for a stream of another kind of device.
+/// Returns the cudaStream_t of `stream`, and makes its GPU current for the calling thread, so that it can launch
+/// kernels. Throws std::logic_error for a host stream.
 cudaStream_t cuda_stream(Stream& stream);
 
 }  // namespace aliquot

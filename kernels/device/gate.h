@@ -1,5 +1,5 @@
 #pragma once
-// Waiting for something outside a stream: another rank, a file, a clock.
+// A condition outside a stream that the stream waits for: another rank, a file or a clock.
 
 #include <cstddef>
 #include <cstring>
@@ -7,11 +7,12 @@
 
 namespace aliquot {
 
-/// A condition that a host stream waits for, held in place without allocation. The condition is a small trivially copyable
-/// object with two functions that agree:
-///   bool open()   true if it holds; never blocks; throws when it can no longer come true (a deadline, an abort).
-///   void block()  returns when open() would be true, having slept rather than spun for long; throws as open() does.
-/// A worker blocks; a device that reorders work asks open() and comes back later.
+/// A condition that a host stream waits for. It is stored in the gate without a heap allocation. The condition is a
+/// small trivially copyable object with two functions:
+///   bool open()   returns whether the condition holds. Never blocks. Throws if the condition can no longer become
+///                 true, such as after a deadline or an abort.
+///   void block()  returns once open() would return true. Sleeps if the wait is long. Throws like open().
+/// Workers call block(). The adversarial device, which reorders work, calls open() repeatedly.
 class Gate {
  public:
   static constexpr std::size_t kCapacityBytes = 112;
@@ -33,8 +34,8 @@ class Gate {
   void (*block_)(void*);
 };
 
-/// True on a worker whose stream is being destroyed because its owner is unwinding: a condition that blocks should look
-/// now and then, and throw WorkCancelled.
+/// True on a worker thread whose stream is being destroyed during stack unwinding. block() must check this regularly
+/// and, if it is true, throw WorkCancelled.
 bool work_cancelled() noexcept;
 
 struct WorkCancelled {};

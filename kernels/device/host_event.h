@@ -1,5 +1,6 @@
 #pragma once
-// Events of host streams: a ticket in a timeline, so that recording one allocates nothing.
+// Events of host streams. An event is a count (ticket) of completed tasks on a timeline, so recording it allocates
+// nothing.
 
 #include <atomic>
 #include <deque>
@@ -11,16 +12,16 @@
 
 namespace aliquot {
 
-/// How far a host stream has come, and whether its work threw.
+/// The progress of a host stream, and the exception of its work if any threw.
 struct HostTimeline {
-  SharedCounter completed;   // pieces of work finished or dropped, counted from the stream's start
-  std::exception_ptr error;  // set before `failed`, never changed after
+  SharedCounter completed;   // tasks finished or dropped since the stream was created
+  std::exception_ptr error;  // set once, before `failed`
   std::atomic<bool> failed{false};
 
   void throw_if_failed() const {
     if (failed.load(std::memory_order_acquire)) std::rethrow_exception(error);
   }
-  /// Keeps the first exception.
+  /// Stores the exception, unless one is stored already.
   void fail(std::exception_ptr exception) {
     if (failed.load(std::memory_order_relaxed)) return;
     error = std::move(exception);
@@ -28,18 +29,18 @@ struct HostTimeline {
   }
 };
 
-/// The timelines of a device's streams, kept until the device ends: events and queued waits look at another stream's,
-/// which may be gone by then. Used from the rank's own thread.
+/// Owns the timelines of a device's streams. They outlive the streams, because events and queued waits of other streams
+/// read them. Used only by the rank's thread.
 class HostTimelines {
  public:
-  /// A new one, for one stream; stays where it is.
+  /// Creates the timeline of one stream. Its address stays valid.
   HostTimeline& add() { return timelines_.emplace_back(); }
 
  private:
   std::deque<HostTimeline> timelines_;
 };
 
-/// Passed when `timeline` has completed `ticket` pieces of work; no timeline is passed already.
+/// Passes when `timeline` has completed `ticket` tasks. An event without a timeline has passed.
 class HostEvent final : public Event {
  public:
   void set(const HostTimeline* timeline, uint64_t ticket) {
@@ -55,7 +56,8 @@ class HostEvent final : public Event {
   uint64_t ticket_ = 0;
 };
 
-/// A gate's condition: an event has passed. Throws what the work before it threw, and WorkCancelled where work_cancelled().
+/// The gate condition that an event has passed. Rethrows an exception of the event's stream. block() throws
+/// WorkCancelled if work_cancelled().
 struct EventPassed {
   const HostTimeline* timeline;
   uint64_t ticket;

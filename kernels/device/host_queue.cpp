@@ -18,7 +18,7 @@ bool work_cancelled() noexcept {
 
 HostStream& as_host_stream(Stream& stream) {
   auto* host_stream = dynamic_cast<HostStream*>(&stream);
-  if (host_stream == nullptr) throw std::logic_error("host work was given to a stream of another device");
+  if (host_stream == nullptr) throw std::logic_error("expected a host stream, but the stream belongs to a GPU");
   return *host_stream;
 }
 
@@ -54,7 +54,7 @@ void HostQueue::record(Event& event) { static_cast<HostEvent&>(event).set(&timel
 
 void HostQueue::wait(const Event& event) {
   const EventPassed passed(event);
-  if (passed.timeline == &timeline_) return;  // its own past
+  if (passed.timeline == &timeline_) return;  // recorded on this stream, which is in order
   run([passed] { passed.block(); });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The two kinds of host stream: a worker of its own, and the caller itself.
+// The two kinds of host stream: HostQueue has a worker thread, InlineStream runs work on the calling thread.
 
 #include <functional>
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace aliquot {
 
-/// An in-order queue with a worker thread. Enqueuing neither locks nor allocates; it waits only when kCapacity pieces of
-/// work are queued. Destruction finishes what is queued, except when an exception is unwinding the owner: then queued work
-/// is dropped and a gate or an event that it waits for is given up. `timeline` is new, and outlives every stream that may
-/// wait for this one; `on_failure` is called by the worker
-/// while it handles what work threw. Throws UnavailableError when there is no thread to be had.
+/// An in-order queue with a worker thread. Enqueuing neither locks nor allocates. It waits only while kCapacity tasks
+/// are queued. The destructor waits for queued tasks. During stack unwinding it drops them instead, and a task that
+/// waits for a gate or an event is cancelled. `timeline` must be new, and must outlive every stream that may wait for
+/// this one. The worker calls `on_failure` inside the catch block when a task throws. Throws UnavailableError if no
+/// thread can be started.
 class HostQueue final : public HostStream {
  public:
   static constexpr uint64_t kCapacity = 1024;
@@ -32,17 +32,17 @@ class HostQueue final : public HostStream {
   void work();
 
   std::unique_ptr<Task[]> ring_;
-  uint64_t enqueued_count_ = 0;  // the owner's count; `submitted_` is what the worker may take
+  uint64_t enqueued_count_ = 0;  // used by the owner only; the worker waits for `submitted_`
   SharedCounter submitted_;
   HostTimeline& timeline_;
-  std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker ends after this piece of work
+  std::atomic<uint64_t> last_ticket_{UINT64_MAX};  // the worker exits after this task
   std::atomic<bool> cancelled_{false};
   std::function<void()> on_failure_;
   int exceptions_at_start_;
   std::thread worker_;
 };
 
-/// The compute lane: work is done by the caller before the call returns, so a unit costs no wake-up.
+/// The stream of the compute lane. The caller runs the work before the call returns, so no thread must be woken.
 class InlineStream final : public HostStream {
  public:
   using HostStream::HostStream;

@@ -1,5 +1,5 @@
 #pragma once
-// What a stream of a host device can do besides: wait for gates.
+// The streams of host devices. In addition to Stream, they wait for gates.
 
 #include "kernels/device/gate.h"
 #include "kernels/device/stream.h"
@@ -7,23 +7,23 @@
 
 namespace aliquot {
 
-/// A stream whose work is host code. The loops' host table and the communicators are written against this alone, so
-/// they run unchanged on a worker, on the caller's own thread and under the adversary.
+/// A stream whose work is host code. The host kernels and communicators use only this interface, so they run unchanged
+/// on a worker thread, on the calling thread and on the adversarial device.
 class HostStream : public Stream {
  public:
   HostStream(Lane lane, ThreadPool& pool) : Stream(lane), pool_(pool) {}
 
-  /// Work enqueued after this starts only when the gate is open.
+  /// Work enqueued after this call starts only when the gate is open.
   virtual void wait_for(Gate gate) = 0;
 
-  /// The threads that loops on this stream share.
+  /// The threads that run the loops of this stream. Streams of a rank share them.
   ThreadPool& pool() { return pool_; }
 
  private:
   ThreadPool& pool_;
 };
 
-/// The stream as a host stream. Throws std::logic_error for a stream of another device: a bug, not a user's error.
+/// Casts `stream`. Throws std::logic_error for a stream of a GPU, which is a bug in the caller.
 HostStream& as_host_stream(Stream& stream);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// How loops over elements are launched on a GPU. For *.cu files.
+// Launches element-wise loops on a GPU. For *.cu files.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// `kCount` neighbouring elements that move in one instruction where memory is aligned to them.
+/// `kCount` adjacent elements, aligned so that one instruction loads or stores them.
 template <class T, int kCount>
 struct alignas(kCount * sizeof(T)) Pack {
   T lane[kCount];
@@ -28,9 +28,9 @@ __device__ void store_pack(T* at, const Pack<T, kCount>& pack) {
 inline constexpr int kPackElements = 4;
 inline constexpr int kLaunchThreads = 256;
 
-/// Blocks of threads for so much work; each thread strides through the rest.
+/// The grid for `thread_count` threads, limited to kMaxBlocks blocks. Kernels use grid-stride loops.
 inline Grid launch_grid(int64_t thread_count) {
-  constexpr int64_t kMaxBlocks = 2048;  // fills every GPU there is
+  constexpr int64_t kMaxBlocks = 2048;  // enough to fill the largest GPU
   const int64_t blocks = (thread_count + kLaunchThreads - 1) / kLaunchThreads;
   return {static_cast<unsigned>(blocks < kMaxBlocks ? blocks : kMaxBlocks), kLaunchThreads};
 }
@@ -38,7 +38,7 @@ inline Grid launch_grid(int64_t thread_count) {
 __device__ inline int64_t launch_thread() { return static_cast<int64_t>(blockIdx.x) * kLaunchThreads + threadIdx.x; }
 __device__ inline int64_t launch_stride() { return static_cast<int64_t>(gridDim.x) * kLaunchThreads; }
 
-/// Elements before the first where every pointer is aligned to a pack of its type, or -1 where there is none.
+/// The smallest index at which every pointer is aligned to a pack of its type, or -1 if no such index exists.
 template <class... T>
 int64_t elements_before_packs(const T*... at) {
   for (int64_t head = 0; head < kPackElements; ++head) {
@@ -47,7 +47,7 @@ int64_t elements_before_packs(const T*... at) {
   return -1;
 }
 
-/// op.at<4>(i) for whole packs from `head` on, op.at<1>(i) for what lies before and behind.
+/// Calls op.at<4>(i) for `pack_count` packs from `head` on, and op.at<1>(i) for each element before and after them.
 template <class Op>
 __global__ void for_elements(Op op, int64_t head, int64_t pack_count, int64_t count) {
   for (int64_t p = launch_thread(); p < pack_count; p += launch_stride()) {
@@ -59,7 +59,8 @@ __global__ void for_elements(Op op, int64_t head, int64_t pack_count, int64_t co
   }
 }
 
-/// Launches op over [0, count). `at`: every pointer it goes through, so that packs are used where all allow them.
+/// Launches op over [0, count). `at` must list every pointer that op accesses: packs are used only if all can be
+/// aligned.
 template <class Op, class... T>
 void launch_elements(Stream& stream, const char* loop, int64_t count, const Op& op, const T*... at) {
   if (count <= 0) return;

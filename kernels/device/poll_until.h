@@ -1,13 +1,13 @@
 #pragma once
-// Waiting for something that can only be asked.
+// Waits for a condition that can only be polled.
 
 #include <chrono>
 #include <thread>
 
 namespace aliquot {
 
-/// Asks `finished` until it says yes: at first again and again, then in naps, so that a short wait is short and a long one
-/// costs no core. In between it calls `between_polls`, which may throw to end the wait.
+/// Polls until `finished()` returns true: without sleep for 200 us, which keeps short waits short, then with a sleep of
+/// 50 us after each poll. Calls `between_polls` after each poll; it may throw to end the wait.
 template <typename Finished, typename BetweenPolls>
 void poll_until(Finished&& finished, BetweenPolls&& between_polls) {
   using Clock = std::chrono::steady_clock;

@@ -1,6 +1,6 @@
 #pragma once
-// How a kernel is started: the one place with CUDA's own syntax for it, so that tests can put a simulated GPU in its stead.
-// For *.cu files.
+// Launches a kernel. Only this file uses the <<<...>>> syntax, so that tests can replace it for the simulated GPU. For
+// *.cu files.
 
 #include <type_traits>
 
@@ -11,10 +11,10 @@ namespace aliquot {
 
 struct Grid {
   unsigned blocks = 1, threads = 1;
-  unsigned shared_bytes = 0;  // of a block, beside what the kernel declares itself
+  unsigned shared_bytes = 0;  // dynamic shared memory of a block
 };
 
-/// Enqueues the kernel on the stream; `name` is what the error says. Throws as check() does if it is refused.
+/// Enqueues the kernel on the stream. Throws like check() if the launch fails; the message contains `name`.
 template <class... Parameters>
 void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*kernel)(Parameters...),
                   const std::type_identity_t<Parameters>&... arguments) {
@@ -29,7 +29,7 @@ void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*ker
   check_launch(name);
 }
 
-/// Where a block's shared_bytes lie, aligned to 16 bytes.
+/// The dynamic shared memory of the block (Grid::shared_bytes), aligned to 16 bytes.
 template <class T>
 __device__ T* shared_memory() {
   extern __shared__ uint4 shared_words[];

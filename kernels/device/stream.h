@@ -1,5 +1,5 @@
 #pragma once
-// Streams and events: the order of work on a device.
+// Streams and events, which order the work on a device.
 
 #include <cstdint>
 #include <string_view>
@@ -9,7 +9,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What a stream is for. A rank has one stream a lane, and collectives keep one order a lane.
+/// The purpose of a stream. A rank has one stream for each lane. Within a lane, all ranks issue collectives in the same
+/// order.
 enum class Lane : uint8_t { kCompute, kGather, kReduce, kExchange, kIo };
 inline constexpr int kLaneCount = 5;
 
@@ -26,9 +27,9 @@ constexpr std::string_view name(Lane lane) {
 
 class Stream;
 
-/// A point in a stream's order, set by Stream::record and passed when all work enqueued before it has finished. May be
-/// recorded again, which moves it. Made by Device::make_event; may be used after the stream that it was recorded on is gone,
-/// not after the device. One thread at a time; never recorded means passed.
+/// A point in the order of a stream, set by Stream::record(). It passes when all work enqueued before it has finished.
+/// Recording it again moves it. An event that was never recorded has passed. Device::make_event() makes events. An
+/// event may outlive the stream but not the device. Not thread-safe.
 class Event {
  public:
   Event() = default;
@@ -36,15 +37,18 @@ class Event {
   Event& operator=(const Event&) = delete;
   virtual ~Event() = default;
 
-  /// True when everything before it has finished, failed work included. Never blocks.
+  /// True when all work before the event has finished or failed. Never blocks.
   virtual bool passed() const = 0;
 };
 
-/// An in-order queue of work on one device. All calls come from one thread, the rank's own, and only enqueue; on a host
-/// device's compute lane, which is that thread itself, work is done before the call returns and wait() blocks.
-/// Work that throws on a worker poisons its stream: later work is dropped, events still pass, and the exception is thrown
-/// by synchronize() and, through waits, by every stream that depended on it. On a GPU it poisons the device: host work
-/// that has not begun is dropped on all its streams, copies and kernels still run, and any synchronize() throws it.
+/// An in-order queue of work on one device. All calls come from the rank's thread, and calls other than synchronize()
+/// only enqueue. The compute lane of a host device has no thread: its work runs before the call returns, and wait()
+/// blocks.
+///
+/// On a host, work that throws on a worker thread fails its stream. Later work of the stream is dropped and its events
+/// still pass. synchronize() rethrows the exception, also on streams that wait for this one. On a GPU, host work that
+/// throws fails the device: its streams drop host work that has not begun, and still run copies and kernels.
+/// synchronize() of each of its streams throws the exception.
 class Stream {
  public:
   explicit Stream(Lane lane) : lane_(lane) {}
@@ -55,11 +59,12 @@ class Stream {
   Lane lane() const { return lane_; }
 
   virtual void record(Event& event) = 0;
-  /// Work enqueued after this starts only when `event`, as last recorded, has passed.
+  /// Work enqueued after this call starts only when `event`, as last recorded, has passed.
   virtual void wait(const Event& event) = 0;
-  /// Host work in the stream's order. On a GPU's stream it is short, waits for no stream and no rank, and calls no CUDA.
+  /// Enqueues host work. On a stream of a GPU, it must be short, must not wait for a stream or a rank, and must not
+  /// call CUDA.
   virtual void run(Task work) = 0;
-  /// Blocks the caller until all work has finished. Throws what the work threw.
+  /// Blocks the caller until all work has finished. Rethrows an exception of the work.
   virtual void synchronize() = 0;
 
  private:

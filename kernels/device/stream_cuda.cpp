@@ -8,8 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// True when finished; throws for a fault. "Not ready" is an answer, not an error for the next launch to be blamed
-/// with.
+/// True if the queried work has finished. Throws for a fault. Clears "not ready", which check_launch() would otherwise
+/// report as an error.
 bool query_finished(cudaError_t query, std::string_view what) {
   if (query == cudaErrorNotReady) {
     (void)cudaGetLastError();
@@ -22,7 +22,7 @@ bool query_finished(cudaError_t query, std::string_view what) {
 }  // namespace
 
 CudaEvent::CudaEvent(int ordinal) {
-  check(cudaSetDevice(ordinal), "choosing a GPU for an event");
+  check(cudaSetDevice(ordinal), "selecting the GPU of an event");
   check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
 }
 
@@ -30,13 +30,12 @@ CudaEvent::~CudaEvent() { log_cuda_error(cudaEventDestroy(event_), "destroying a
 
 bool CudaEvent::passed() const {
   const cudaError_t result = cudaEventQuery(event_);
-  if (result != cudaErrorNotReady) return true;  // a fault passes too: synchronize() throws it
+  if (result != cudaErrorNotReady) return true;  // also after a fault, which synchronize() throws
   (void)cudaGetLastError();
   return false;
 }
 
-/// Tasks on their way through the stream. The stream is in order, so they are started, finished and used again in
-/// order.
+/// A ring of tasks that are queued in the stream. The stream is in order, so slots become free in the order of use.
 struct CudaStream::HostWork {
   struct Slot {
     CudaDevice* device = nullptr;
@@ -68,8 +67,8 @@ CudaStream::CudaStream(Lane lane, CudaDevice& device, cudaStream_t user_stream)
     : Stream(lane), device_(device), stream_(user_stream), owned_(false) {}
 
 CudaStream::~CudaStream() {
-  // Tasks hold pointers into what the caller frees next, and their slots go with this object. A failure is thrown by
-  // synchronize() to whoever asks; here the work only has to be over.
+  // Wait for the tasks: they may use memory that the caller frees next, and their slots belong to this object. Failures
+  // are not reported here but by synchronize().
   if (host_work_ != nullptr) {
     device_.wait_until_watchdogs_idle();
     log_cuda_error(cudaStreamSynchronize(stream_), "waiting for a stream's host work");
@@ -102,7 +101,7 @@ void CudaStream::run(Task work) {
   poll_until([&] { return !slot.in_use.load(std::memory_order_acquire); },
              [&] {
                device_.poll_watchdogs();
-               // After a fault the driver starts no host work any more, so that nobody would ever free the slot.
+               // After a fault the driver starts no more host work, so the slot would never become free.
                (void)query_finished(cudaStreamQuery(stream_), "work on the GPU");
              });
   slot.device = &device_;
@@ -115,7 +114,7 @@ void CudaStream::run(Task work) {
 
 CudaDevice& cuda_device(Stream& stream) {
   auto* cuda = dynamic_cast<CudaStream*>(&stream);
-  if (cuda == nullptr) throw std::logic_error("GPU work was given to a stream of another device");
+  if (cuda == nullptr) throw std::logic_error("expected a stream of a GPU, but the stream belongs to a host device");
   return cuda->device();
 }
 

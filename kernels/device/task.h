@@ -1,5 +1,5 @@
 #pragma once
-// A piece of host work that never allocates.
+// A task: a callable without heap allocation.
 
 #include <cstddef>
 #include <new>
@@ -9,8 +9,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A callable held in place: move-only, no heap, so that enqueuing work in a training step allocates nothing.
-/// A callable that is larger than kCapacityBytes does not compile; keep what it needs in a struct that outlives it.
+/// A move-only callable that is stored in place, so that enqueuing work during a training step allocates nothing.
+/// A callable larger than kCapacityBytes does not compile. Put its data in a struct that outlives it.
 class Task {
  public:
   static constexpr std::size_t kCapacityBytes = 144;
@@ -20,7 +20,7 @@ class Task {
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, Task>>>
   Task(F&& work) {  // NOLINT(google-explicit-constructor): a lambda is a task
     using Work = std::decay_t<F>;
-    static_assert(sizeof(Work) <= kCapacityBytes, "too much is captured for a Task");
+    static_assert(sizeof(Work) <= kCapacityBytes, "the lambda captures more than a Task can hold");
     static_assert(alignof(Work) <= alignof(std::max_align_t));
     static_assert(std::is_nothrow_move_constructible_v<Work>);
     new (storage_) Work(std::forward<F>(work));

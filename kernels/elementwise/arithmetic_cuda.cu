@@ -1,4 +1,4 @@
-// copy, fill, scale, add, axpy.
+// The CUDA kernels copy, fill, scale, add and axpy.
 #include "kernels/device/launch_cuda.h"
 #include "kernels/elementwise/host_loops_tables.h"
 #include "kernels/elementwise/kernels_cuda.h"
@@ -41,7 +41,7 @@ struct Add {
   }
 };
 
-// Compiled without contraction, as everything here: the product is rounded before it is added.
+// Compiled with --fmad=false, like all CUDA code here, so the product is rounded before the addition.
 struct Axpy {
   float* y;
   float a;

@@ -1,5 +1,5 @@
 #pragma once
-// A warp as the owner of one block of 256 elements. For *.cu files.
+// Functions for kernels in which one warp processes one block of 256 elements. For *.cu files.
 
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// What a lane holds of its warp's block: elements 4 * lane to 4 * lane + 3 and the four that lie 128 behind them, so both
-/// are one load, and the tree's first addition needs no neighbour.
+/// A lane's elements of its warp's block: 4 * lane to 4 * lane + 3 (low), and those 128 elements later (high). Each
+/// pack is one load, and the first addition of the halving tree needs no data of another lane.
 struct BlockPart {
   Pack<float, kPackElements> low, high;
 };
@@ -22,23 +22,23 @@ __device__ inline int64_t launch_warp() { return launch_thread() / kLanesPerWarp
 __device__ inline int64_t launch_warp_stride() { return launch_stride() / kLanesPerWarp; }
 __device__ inline int warp_lane() { return static_cast<int>(threadIdx.x) % kLanesPerWarp; }
 
-/// The square of each element, zero from `remaining` elements of the pack on.
+/// The squares of the first `remaining` elements of the pack, and zeros.
 __device__ inline Pack<float, kPackElements> squares(const Pack<float, kPackElements>& x, int64_t remaining) {
   Pack<float, kPackElements> result;
   for (int k = 0; k < kPackElements; ++k) result.lane[k] = k < remaining ? x.lane[k] * x.lane[k] : 0.0f;
   return result;
 }
 
-/// The halving tree over the block's squares; right in lane 0. All lanes of the warp call it. `first`: the index of the
-/// lane's low elements; from `count` on, elements count as zero.
+/// The sum of the block's squares by a halving tree. Only lane 0 gets the sum, but all lanes of the warp must call it.
+/// `first` is the index of the lane's low elements. Elements with index >= `count` count as zero.
 __device__ inline float block_square_sum(const BlockPart& part, int64_t first, int64_t count) {
   Pack<float, kPackElements> v = squares(part.low, count - first);
-  const Pack<float, kPackElements> behind = squares(part.high, count - first - kHalfBlockElements);
-  for (int k = 0; k < kPackElements; ++k) v.lane[k] += behind.lane[k];   // 128
-  for (int distance = kLanesPerWarp / 2; distance > 0; distance /= 2) {  // 64, 32, 16, 8, 4
+  const Pack<float, kPackElements> high = squares(part.high, count - first - kHalfBlockElements);
+  for (int k = 0; k < kPackElements; ++k) v.lane[k] += high.lane[k];     // adds elements 128 apart
+  for (int distance = kLanesPerWarp / 2; distance > 0; distance /= 2) {  // 64, 32, 16, 8 and 4 apart
     for (int k = 0; k < kPackElements; ++k) v.lane[k] += __shfl_down_sync(0xffffffffu, v.lane[k], distance);
   }
-  return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]);  // 2, 1
+  return (v.lane[0] + v.lane[2]) + (v.lane[1] + v.lane[3]);  // 2 and 1 apart
 }
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// cast, split, merge.
+// The CUDA kernels cast, split and merge.
 #include <stdexcept>
 #include <string>
 
@@ -68,7 +68,7 @@ struct Merge {
 };
 
 [[noreturn]] void throw_unsupported_dtype(DType dtype) {
-  throw std::logic_error("cast does not take " + std::string(name(dtype)));
+  throw std::logic_error("cast does not support dtype " + std::string(name(dtype)));
 }
 
 template <class To, class From>

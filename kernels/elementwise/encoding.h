@@ -1,5 +1,5 @@
 #pragma once
-// Eight bits an element and a scale a block: what few bytes say of many, the same on a host and on a GPU.
+// Quantization: 8 bits for each element and one scale for each block. Hosts and GPUs give the same bits.
 
 #include <cstdint>
 
@@ -9,12 +9,13 @@
 
 namespace aliquot {
 
-/// A block's elements are whole numbers from -127 to 127, times a scale. A block that holds anything not finite has codes of 0
-/// and a scale of NaN, so that all of it comes back as NaN; one whose largest is below 1e-30 comes back as zeros.
+/// The scale of one block: an element is an integer code from -127 to 127 times the scale. A block with a non-finite
+/// element has codes of 0 and a scale of NaN, so all its elements decode to NaN. A block whose largest magnitude is
+/// below 1e-30 decodes to zeros.
 struct BlockScale {
   float scale = 0, inverse = 0;
 
-  /// `largest_bits`: the largest of the elements' bits without their signs.
+  /// `largest_bits` is the bit pattern, without sign, of the element with the largest magnitude.
   ALIQUOT_HOST_DEVICE static BlockScale of(uint32_t largest_bits) {
     constexpr uint32_t kInfinite = 0x7f800000u;
     if (largest_bits >= kInfinite) return {float_from_bits(0x7fc00000u), 0.0f};
@@ -23,14 +24,15 @@ struct BlockScale {
     return {largest / 127.0f, 127.0f / largest};
   }
   ALIQUOT_HOST_DEVICE bool finite() const { return scale == scale; }
-  /// To the nearest, ties to even: adding 1.5 x 2^23 leaves no bits behind the point.
+  /// The integer code of x, rounded to nearest, ties to even. After the addition of 1.5 * 2^23 a float has no fraction
+  /// bits.
   ALIQUOT_HOST_DEVICE float code(float x) const {
     constexpr float kRoundingBias = 12582912.0f;
     return (x * inverse + kRoundingBias) - kRoundingBias;
   }
 };
 
-/// Where the scales of a part of `count` elements lie, from its first byte.
+/// The offset in bytes of the scales in an encoded part of `count` elements. They follow the codes.
 ALIQUOT_HOST_DEVICE int64_t scales_offset(int64_t count) { return count; }
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// encode, decode: a warp takes a block, a lane eight elements of it.
+// The CUDA kernels encode and decode. A warp processes one block, and each of its lanes eight elements.
 #include <stdexcept>
 #include <string>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kLaneElements = static_cast<int>(kBlockElements) / kLanesPerWarp;
 
-/// One block of an encoded part, as one lane sees it.
+/// One block of an encoded part: the address of a lane's codes, and of the block's scale.
 struct EncodedBlock {
   __device__ EncodedBlock(std::byte* parts, int64_t part_bytes, int64_t count, int64_t element) {
     const int64_t in_part = element % count;
@@ -43,7 +43,7 @@ __device__ uint32_t warp_max_magnitude_bits(const LaneValues& values) {
   return __reduce_max_sync(0xffffffffu, largest);
 }
 
-/// And leaves in `values` what is not said by it; nothing, where that says nothing.
+/// Encodes a block and replaces `values` by the rounding errors, or by zeros if the block has a non-finite element.
 __device__ void encode_block(LaneValues& values, const EncodedBlock& to) {
   const BlockScale block = BlockScale::of(warp_max_magnitude_bits(values));
   if (warp_lane() == 0) *to.scale = block.scale;
@@ -70,7 +70,7 @@ __global__ void encode_blocks(const Encode args, int64_t part_bytes) {
     }
     encode_block(values, {args.to, part_bytes, args.count, element});
     if (args.carried == nullptr) continue;
-    __syncwarp();  // all have read the carried block's scale
+    __syncwarp();  // every lane has read the scale of the carried block, which lane 0 overwrites
     encode_block(values, {args.carried, part_bytes, args.count, element});
   }
 }
@@ -87,7 +87,7 @@ __global__ void decode_blocks(const Decode args, int64_t part_bytes) {
 }
 
 [[noreturn]] void throw_unsupported_dtype(DType dtype) {
-  throw std::logic_error("encode and decode do not take " + std::string(name(dtype)));
+  throw std::logic_error("encode and decode do not support dtype " + std::string(name(dtype)));
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ void decode_block(const EncodedBlock<const std::byte>& from, float* values) {
   for (int64_t i = 0; i < kBlockElements; ++i) values[i] = static_cast<float>(codes[i]) * scale;
 }
 
-/// And leaves in `values` what is not said by it; nothing, where that says nothing.
+/// Encodes a block and replaces `values` by the rounding errors, or by zeros if the block has a non-finite element.
 void encode_block(float* values, const EncodedBlock<std::byte>& to) {
   int32_t largest = 0;
   for (int64_t i = 0; i < kBlockElements; ++i) {

@@ -1,11 +1,11 @@
 #pragma once
-// Inside the room, and for tests: encoding on the calling thread.
+// Quantization on the calling thread. For this module and tests only.
 
 #include "kernels/elementwise/kernels.h"
 
 namespace aliquot {
 
-/// Elements [begin, end) of all parts, counted through; `begin` and `end` are multiples of kBlockElements.
+/// Processes elements [begin, end), which count through all parts. Both must be multiples of kBlockElements.
 void encode_blocks(const Encode& args, int64_t begin, int64_t end);
 void decode_blocks(const Decode& args, int64_t begin, int64_t end);
 

@@ -13,7 +13,8 @@ Isa choose_isa(const char* requested_name, Isa highest) {
   for (const Isa isa : {Isa::kPlain, Isa::kAvx2, Isa::kAvx512}) {
     if (requested_name == name(isa)) return isa < highest ? isa : highest;
   }
-  throw UsageError("ALIQUOT_ISA is \"" + std::string(requested_name) + "\"; it takes plain, avx2 or avx512");
+  throw UsageError("invalid value '" + std::string(requested_name) +
+                   "' for ALIQUOT_ISA: expected plain, avx2 or avx512");
 }
 
 std::span<const Isa> available_isas() { return processor_isas(); }
@@ -27,7 +28,7 @@ const HostLoops& host_loops(Isa isa) {
   for (const Isa available : processor_isas()) {
     if (available == isa) return processor_loops(isa);
   }
-  throw std::logic_error("host_loops: this processor has no " + std::string(name(isa)));
+  throw std::logic_error("host_loops: this processor does not support " + std::string(name(isa)));
 }
 
 }  // namespace aliquot

@@ -6,13 +6,13 @@
 namespace aliquot {
 namespace {
 
-// GCC's name for it came later than those of AVX.
+// __builtin_cpu_supports("f16c") needs a newer GCC than the names of AVX.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-// The builtin asks the operating system too, whether it saves the wide registers.
+// __builtin_cpu_supports() also checks that the operating system saves the wide registers.
 std::size_t isa_count() {
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !has_f16c()) return 1;

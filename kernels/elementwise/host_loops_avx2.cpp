@@ -1,5 +1,5 @@
-// AVX2 and F16C. Compiled with those flags: nothing but intrinsics and what host_loops_vector.h allows may be used
-// here.
+// Loops with AVX2 and F16C. This file is compiled with these flags, so it uses only intrinsics and the code that
+// host_loops_vector.h permits.
 
 #include <immintrin.h>
 
@@ -19,7 +19,7 @@ struct Avx2 {
   static F load(const Bf16* p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw16(p)), 16)); }
   static F load(const Fp16* p) { return _mm256_cvtph_ps(raw16(p)); }
 
-  // The low halves of eight words, in order. Packing saturates, so upper halves must be clear.
+  // Returns the low halves of eight words in order. _mm256_packus_epi32 saturates, so the high halves must be zero.
   static __m128i pack(__m256i words) {
     const __m256i packed = _mm256_packus_epi32(words, words);
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
@@ -83,7 +83,7 @@ struct Avx2 {
     return _mm256_movemask_epi8(_mm256_cmpeq_epi16(bits, exponent)) != 0;
   }
 
-  // Whole registers from an aligned `to`; how many bytes that was.
+  // Fills whole registers from `to`, which must be aligned. Returns the number of bytes filled.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m256i x = _mm256_set1_epi64x(static_cast<int64_t>(pattern));
     int64_t i = 0;

@@ -1,5 +1,5 @@
-// AVX-512 (F, BW, VL, DQ). Compiled with those flags: nothing but intrinsics and what host_loops_vector.h allows may be
-// used here. AVX512_BF16 is left alone: its conversion flushes subnormals to zero, so it would give other bits.
+// Loops with AVX-512 (F, BW, VL, DQ). This file is compiled with these flags, so it uses only intrinsics and the code
+// that host_loops_vector.h permits. It does not use AVX512_BF16, whose conversion flushes subnormals to zero.
 
 #include <immintrin.h>
 
@@ -76,7 +76,7 @@ struct Avx512 {
     return _mm512_cmpeq_epi16_mask(_mm512_and_si512(_mm512_loadu_si512(p), exponent), exponent) != 0;
   }
 
-  // Whole registers from an aligned `to`; how many bytes that was.
+  // Fills whole registers from `to`, which must be aligned. Returns the number of bytes filled.
   static int64_t fill_bytes(unsigned char* to, uint64_t pattern, int64_t size_bytes, bool non_temporal) {
     const __m512i x = _mm512_set1_epi64(static_cast<int64_t>(pattern));
     int64_t i = 0;

@@ -1,4 +1,4 @@
-// The reference: what every other table must equal, bit for bit, in plain C++ for any processor.
+// The reference loops in plain C++ for every processor. All other tables must give the same bits.
 
 #include <algorithm>
 #include <cmath>
@@ -17,10 +17,11 @@ namespace aliquot {
 namespace {
 
 [[noreturn]] void throw_unsupported_dtype(std::string_view loop, DType dtype) {
-  throw std::logic_error(std::string(loop) + " does not take " + std::string(name(dtype)));
+  throw std::logic_error(std::string(loop) + " does not support dtype " + std::string(name(dtype)));
 }
 
-/// The language leaves open what becomes of NaN and of numbers that the type does not hold.
+/// Conversion with defined results: 0 for NaN, and the nearest limit for values out of range. In C++ both are
+/// undefined.
 template <typename Integer>
 Integer to_integer(float value) {
   using Limits = std::numeric_limits<Integer>;
@@ -28,7 +29,7 @@ Integer to_integer(float value) {
   return static_cast<Integer>(std::clamp(value, static_cast<float>(Limits::min()), static_cast<float>(Limits::max())));
 }
 
-// Calls work(Type{}) for the floating-point type that a loop computes with.
+// Calls work(Type{}) with the element type of `dtype`.
 template <typename Work>
 void with_type(std::string_view loop, DType dtype, Work work) {
   switch (dtype) {
@@ -110,8 +111,9 @@ void block_squares(double* sums, const float* x, int64_t count) {
   }
 }
 
-// A binary counter of partial sums: after source r there is one subtree for each one in r + 1, the largest first, and
-// what is left at the end joins from the right, which is the aligned tree with its missing leaves left out.
+// The stack is a binary counter of partial sums: after source r it has one subtree for each bit that is set in r + 1,
+// the largest first. At the end the remaining subtrees are added from the right. The result is the aligned binary tree
+// without its missing leaves.
 template <typename From>
 void sum_block(float* out, const TreeSum& sum, int64_t begin, int64_t count) {
   constexpr int kLevels = 13;
@@ -120,7 +122,7 @@ void sum_block(float* out, const TreeSum& sum, int64_t begin, int64_t count) {
   int depth = 0;
   const auto join = [&] {
     --depth;
-    // cppcheck-suppress legacyUninitvar ; joined are levels that a source has filled
+    // cppcheck-suppress legacyUninitvar ; only levels that a source has filled are joined
     for (int64_t i = 0; i < count; ++i) stack[depth - 1][i] += stack[depth][i];
   };
   for (std::size_t r = 0; r < sum.bases.size(); ++r) {
@@ -136,7 +138,7 @@ void sum_block(float* out, const TreeSum& sum, int64_t begin, int64_t count) {
 void sum_tree(const TreeSum& sum, int64_t begin, int64_t end) {
   const auto source_count = static_cast<int64_t>(sum.bases.size());
   if (source_count < 1 || source_count > kMaxTreeSources) {
-    throw std::logic_error("sum_tree takes 1 to " + std::to_string(kMaxTreeSources) + " sources, not " +
+    throw std::logic_error("sum_tree requires 1 to " + std::to_string(kMaxTreeSources) + " sources, not " +
                            std::to_string(source_count));
   }
   with_type("sum_tree", sum.from_dtype, [&](auto from) {

@@ -1,6 +1,6 @@
 #pragma once
-// Inside the room: what the files of host_loops.h have from one another. Holds no code, so files with AVX flags may
-// include it; what they would call inline functions for is a function of the plain file here.
+// Internal declarations for the source files of host_loops.h. It defines no functions, so files that are compiled with
+// AVX flags may include it. Functions that they share are defined in host_loops_plain.cpp.
 
 #include <span>
 
@@ -12,21 +12,22 @@ const HostLoops& plain_loops();
 const HostLoops& avx2_loops();
 const HostLoops& avx512_loops();
 
-/// What available_isas() says; a file per processor family.
+/// Implement available_isas() and host_loops() for one processor family (host_isa_plain.cpp, host_isa_x86.cpp).
 std::span<const Isa> processor_isas();
 const HostLoops& processor_loops(Isa isa);
 
-/// What best_isa() says, where ALIQUOT_ISA is `requested_name` (null where it is not set) and the processor's highest is `highest`.
+/// The result of best_isa() if ALIQUOT_ISA is `requested_name` (null if not set) and the processor supports up to
+/// `highest`.
 Isa choose_isa(const char* requested_name, Isa highest);
 
-/// TreeSum::bases, taken apart.
+/// TreeSum::bases as pointer and count, because files with AVX flags must not instantiate functions of std::span.
 struct TreeSources {
   const std::byte* const* bases;
   int64_t count;
 };
 TreeSources tree_sources(const TreeSum& sum);
 
-/// Eight bytes that repeat the element `value` of that type.
+/// Eight bytes that contain `value`, converted to `dtype`, repeatedly.
 uint64_t fill_pattern(DType dtype, float value);
 
 }  // namespace aliquot

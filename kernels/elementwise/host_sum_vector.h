@@ -1,6 +1,6 @@
 #pragma once
-// The vector sums, over a vector type V, and the whole table. As host_loops_vector.h, which see for the rules: for the
-// files with AVX flags alone.
+// The vector sums as templates over a vector type V, and the complete table of loops. Like host_loops_vector.h, only
+// for the files that are compiled with AVX flags; its rules apply here.
 
 #include <cstdint>
 
@@ -10,9 +10,10 @@
 namespace aliquot {
 namespace {
 
-// Elements of a sum that are worked on at once: all partial sums of a chunk stay in the second-level cache.
+// Elements of a sum that are computed at once. All partial sums of a chunk fit in the second-level cache.
 constexpr int64_t kChunkElements = 4 * kBlockElements;
-constexpr int kMaxStackDepth = 11;  // 4096 sources, 8 to a group, and the group in hand
+// 4096 sources are 512 groups of 8. A binary counter up to 512 has 10 levels; one more holds the current group.
+constexpr int kMaxStackDepth = 11;
 static_assert((int64_t{8} << (kMaxStackDepth - 2)) >= kMaxTreeSources);
 
 constexpr int64_t min_int64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -22,8 +23,8 @@ struct SumLoops {
   using F = typename V::F;
   static constexpr int64_t kLanes = V::kLanes;
 
-  // The halving tree seen from its root: position j of the row that has `width` vectors is the sum of positions j and
-  // j + width of the row that has twice as many, down to the 256 squares.
+  // The halving tree, computed from its root. Vector kPosition of the level with kWidth vectors is the sum of vectors
+  // kPosition and kPosition + kWidth of the level with twice as many. The last level is the 256 squares.
   template <int kPosition, int kWidth>
   static F halving_sum(const float* x) {
     if constexpr (kWidth * kLanes == kBlockElements) {
@@ -41,7 +42,8 @@ struct SumLoops {
     plain_loops().block_squares(sums, x + i, count - i);
   }
 
-  // The aligned tree over kCount neighbouring sources, in registers: the left part is the largest power of two.
+  // The aligned tree over kCount adjacent sources, in registers. The left subtree has the largest possible power of
+  // two.
   template <int kFirst, int kCount, class From>
   static F tree(const From* const* sources, int64_t i) {
     if constexpr (kCount == 1) {
@@ -60,7 +62,7 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(out + i, tree<0, kCount>(sources, i));
   }
 
-  // out = the tree over 1 to 8 sources; count is whole vectors.
+  // out = the tree over 1 to 8 sources. count must be a multiple of kLanes.
   template <class From>
   static void sum_up_to_8(float* out, const std::byte* const* bases, int64_t base_count, int64_t offset_bytes,
                           int64_t count) {
@@ -76,7 +78,7 @@ struct SumLoops {
     }
   }
 
-  // Any number of sources: groups of eight are aligned subtrees; a binary counter of them gives the tree above.
+  // The tree over any number of sources. Groups of eight are aligned subtrees, which a binary counter combines.
   template <class From>
   static void sum_many(float* out, const TreeSources& sources, int64_t offset_bytes, int64_t count) {
     if (sources.count <= 8) return sum_up_to_8<From>(out, sources.bases, sources.count, offset_bytes, count);
@@ -96,7 +98,7 @@ struct SumLoops {
     for (int64_t i = 0; i < count; i += kLanes) V::store(left + i, V::add(V::load(left + i), V::load(right + i)));
   }
 
-  // Whether the sum goes past the caches: it is large, and no source's lines are there already.
+  // True if the output is large and overlaps no source: the cache would already have the lines of a source.
   template <class To, class From>
   static bool should_store_non_temporal(const TreeSum& sum, const TreeSources& sources, const To* to) {
     const auto begin = reinterpret_cast<uintptr_t>(to);
@@ -109,7 +111,8 @@ struct SumLoops {
     return true;
   }
 
-  // A chunk is finished in fp32, where the epilogue sees it: in place if that is what `to` is, else on the stack.
+  // Sums chunk by chunk. Scaling and block_squares work on a chunk's fp32 sums. These are in `to` if it is fp32 and
+  // written with normal stores, and otherwise on the stack.
   template <class To, class From>
   static void sum_chunks(const TreeSum& sum, To* to, int64_t begin, int64_t end) {
     alignas(64) float staged[kChunkElements];
@@ -127,8 +130,8 @@ struct SumLoops {
     if (non_temporal) V::fence();
   }
 
-  // What goes past the caches goes in whole lines: the ends of an unaligned row are written by plain vectors, which lap
-  // over the first and the last of them. `from` lies elsewhere, so writing an element twice writes it alike.
+  // Non-temporal stores must be aligned. If the ends of the row are not, normal stores write them, and overlap the
+  // first and the last aligned vector. Elements written twice get the same value, because `from` does not overlap `to`.
   template <class To>
   static void store_row(To* to, const float* from, int64_t count, bool non_temporal) {
     if (non_temporal) {

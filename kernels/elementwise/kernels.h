@@ -1,5 +1,5 @@
 #pragma once
-// Every loop over elements, as one table that a device fills.
+// The table of element-wise kernels that each device implements.
 
 #include <cstdint>
 #include <span>
@@ -10,33 +10,35 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What a sum over ranks reads and writes. Source i is `bases[i] + offset_bytes`; the bases, an array of the host, must
-/// stay alive until the sum has run.
+/// The arguments of a sum over ranks. Source i is at `bases[i] + offset_bytes`. The array of bases is in host memory
+/// and must exist until the sum has run.
 struct TreeSum {
   std::span<const std::byte* const> bases;
   int64_t offset_bytes = 0;
   DType from_dtype = DType::kFloat32;  // fp32, bf16 or fp16
-  void* to = nullptr;                  // may be one of the sources, element for element
+  void* to = nullptr;                  // may be one of the sources
   DType to_dtype = DType::kFloat32;
   int64_t count = 0;
-  float factor = 1.0f;              // the finished sum is multiplied by it, once, in fp32
-  double* block_squares = nullptr;  // if set, gets block_squares() of the fp32 result, before it is rounded to to_dtype
+  float factor = 1.0f;  // multiplies the complete sum, in fp32
+  // if set, receives block_squares() of the fp32 result before it is rounded to to_dtype
+  double* block_squares = nullptr;
 };
 
-/// Bytes of a part of `count` elements, whole blocks, that are encoded: one an element, then a scale (fp32) for each block.
+/// The size of an encoded part of `count` elements, a multiple of kBlockElements: one byte for each element, then an
+/// fp32 scale for each block.
 constexpr int64_t encoded_bytes(int64_t count) {
-  constexpr int64_t kAligned = 64;  // of every part, behind one another
+  constexpr int64_t kAligned = 64;  // alignment of consecutive parts
   const int64_t bytes = count + count / kBlockElements * static_cast<int64_t>(sizeof(float));
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
-/// Parts of `count` elements each, whole blocks, behind one another, to as many encoded parts.
+/// Quantizes `part_count` consecutive parts of `count` elements each, a multiple of kBlockElements.
 struct Encode {
   const void* from = nullptr;
   DType from_dtype = DType::kFloat32;  // fp32, bf16 or fp16
   std::byte* to = nullptr;
-  /// If set, as many encoded parts: they are added to what is encoded, and become what encoding left of the sum; nothing, of
-  /// a block that is not finite. At first, zeros.
+  /// If set, the error-feedback residual as encoded parts. It is added before encoding and replaced by the new rounding
+  /// error, which is zero for a block with a non-finite element. Must be zero at first.
   std::byte* carried = nullptr;
   int64_t part_count = 0, count = 0;
 };
@@ -48,30 +50,32 @@ struct Decode {
   int64_t part_count = 0, count = 0;
 };
 
-/// Enqueues loops on a stream of the device that the table came from. Pointers are that device's memory, need only the
-/// alignment of their element, and must stay valid until the work has run; counts are elements; a count of 0 is no work.
-/// Nothing allocates. All paths, plain, vector and CUDA, give the same bits, but for the payload of a NaN that arithmetic made.
+/// Enqueues loops on a stream of the device that owns the table. Pointers are to memory of that device, need only the
+/// alignment of their elements, and must stay valid until the work has run. Counts are numbers of elements and may be
+/// 0. No function allocates memory. Plain, vector and CUDA code give the same bits, except the payload of a NaN result.
 struct Kernels {
   void (*copy)(Stream&, void* to, const void* from, int64_t size_bytes);
-  /// As an integer: towards zero, the nearest that the type holds, 0 for NaN.
+  /// For integer types, `value` is rounded towards zero and clamped to the range of the type. NaN becomes 0.
   void (*fill)(Stream&, void* to, DType, float value, int64_t count);
   void (*scale)(Stream&, float* x, float factor, int64_t count);            // x *= factor
   void (*add)(Stream&, float* to, const float* from, int64_t count);        // to += from
-  void (*axpy)(Stream&, float* y, float a, const float* x, int64_t count);  // y += a * x, rounded twice
-  /// Between fp32, bf16 and fp16 in any direction; to the nearest, ties to even, NaN stays NaN.
+  void (*axpy)(Stream&, float* y, float a, const float* x, int64_t count);  // y += a * x, without fused multiply-add
+  /// Converts between fp32, bf16 and fp16. Rounds to nearest, ties to even. NaN stays NaN.
   void (*cast)(Stream&, void* to, DType, const void* from, DType, int64_t count);
-  /// fp32 to its bf16 high half, rounded half up in magnitude, and the 16-bit remainder; merge is its exact inverse.
-  /// `low` may be null in split: the cast from a master that is kept whole.
+  /// Splits fp32 into a bf16 high half, rounded half up in magnitude, and a 16-bit remainder. merge() is the exact
+  /// inverse.
+  /// `low` may be null, for the working copy of a full master.
   void (*split)(Stream&, uint16_t* high, int16_t* low, const float* master, int64_t count);
   void (*merge)(Stream&, float* master, const uint16_t* high, const int16_t* low, int64_t count);
-  /// The sources summed in the aligned binary tree over their index, partial sums in fp32.
+  /// Adds the sources in a binary tree over their index, with partial sums in fp32. A subtree of 2^n sources begins at
+  /// a multiple of 2^n.
   void (*sum_tree)(Stream&, const TreeSum&);
-  /// sums[b] = the sum of squares of block b of x: within a block a halving tree in fp32, v[i] += v[i + h] for
-  /// h = 128, 64, ..., 1, missing elements being zero, then widened. Not finite if any element is not.
+  /// sums[b] = the sum of squares of block b of x. A halving tree in fp32 computes it: v[i] += v[i + h] for h = 128,
+  /// 64, ..., 1, with zeros for missing elements. The sum is not finite if an element is not.
   void (*block_squares)(Stream&, double* sums, const float* x, int64_t count);
-  /// *first = the index of the first element that is not finite, or count.
+  /// Sets *first to the index of the first element that is not finite, or to count.
   void (*find_nonfinite)(Stream&, int64_t* first, const void* x, DType, int64_t count);
-  /// Each element as the nearest of 255 whole multiples of its block's largest magnitude / 127.
+  /// Quantizes each element to an integer in [-127, 127] times a scale, which is the block's largest magnitude / 127.
   void (*encode)(Stream&, const Encode&);
   void (*decode)(Stream&, const Decode&);
 };

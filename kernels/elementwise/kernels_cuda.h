@@ -1,5 +1,5 @@
 #pragma once
-// Inside the room: the entries of CUDA's table, each as kernels/elementwise/kernels.h says, one .cu file a family.
+// Internal: the functions of the CUDA table. kernels/elementwise/kernels.h describes them; *_cuda.cu files define them.
 
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot::cuda {
 
-/// Sources of one sum_tree: they travel in the kernel's parameters.
+/// The maximum number of sources of sum_tree(): their addresses are parameters of the kernel.
 inline constexpr int kMaxTreeSources = 256;
 
 void copy(Stream& stream, void* to, const void* from, int64_t size_bytes);
@@ -18,7 +18,7 @@ void axpy(Stream& stream, float* y, float a, const float* x, int64_t count);
 void cast(Stream& stream, void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
 void split(Stream& stream, uint16_t* high, int16_t* low, const float* master, int64_t count);
 void merge(Stream& stream, float* master, const uint16_t* high, const int16_t* low, int64_t count);
-/// Throws std::logic_error for more than kMaxTreeSources.
+/// Throws std::logic_error for more than kMaxTreeSources sources.
 void sum_tree(Stream& stream, const TreeSum& sum);
 void block_squares(Stream& stream, double* sums, const float* x, int64_t count);
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count);

@@ -14,11 +14,11 @@ const HostLoops& loops() {
   return best;
 }
 
-// Whole blocks, and enough of them that what is too short to be shared (16 grains, a quarter of a megabyte of fp32) costs
-// less than waking a thread.
+// The thread pool runs loops of up to 16 grains on one thread. With this grain that is 256 KiB of fp32, which takes
+// less time than waking a thread.
 constexpr int64_t kGrainElements = 16 * kBlockElements;
 
-/// Enqueues body(begin, end) over ranges of whole blocks that tile [0, count).
+/// Enqueues body(begin, end) for ranges that cover [0, count) and begin at multiples of kGrainElements.
 template <typename Body>
 void run(Stream& stream, int64_t count, Body body) {
   if (count == 0) return;
@@ -83,7 +83,7 @@ void block_squares(Stream& stream, double* sums, const float* x, int64_t count) 
   });
 }
 
-/// Ranges are searched apart; the least index found stays.
+/// Threads search separate ranges. An atomic minimum keeps the smallest index.
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
   as_host_stream(stream).run([first, count] { *first = count; });
   run(stream, count, [=](int64_t begin, int64_t end) {

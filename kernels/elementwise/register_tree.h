@@ -1,12 +1,13 @@
 #pragma once
-// The aligned binary tree over sources, for a thread that keeps its partial sums in registers: CUDA's, and what the host's
-// tests run of it.
+// The aligned binary tree over sources for a CUDA thread, which keeps its partial sums in registers. Tests run it on
+// hosts.
 
 #include "kernels/formats/host_device.h"
 
 namespace aliquot {
 
-/// Leaves [first, first + 8) as far as there are any, at least one: loads all, then adds. `first` is a multiple of 8.
+/// Adds leaves [first, min(first + 8, count)), which must be at least one. Loads all of them before it adds. `first`
+/// must be a multiple of 8.
 template <class Value, class Leaf>
 ALIQUOT_HOST_DEVICE Value sum_of_8(int first, int count, const Leaf& leaf) {
   Value v[8] = {};
@@ -24,8 +25,8 @@ ALIQUOT_HOST_DEVICE Value sum_of_8(int first, int count, const Leaf& leaf) {
   return v[0];
 }
 
-/// The sum of leaf(0) to leaf(count - 1), count from 1 to 8 * 2^(kLevels - 1). After g groups of eight, partial[level]
-/// holds a subtree of 2^level groups wherever g has that bit: a binary counter whose carries are additions.
+/// The sum of leaf(0) to leaf(count - 1), with count from 1 to 8 * 2^(kLevels - 1). `partial` is a binary counter whose
+/// carries are additions: after g groups of eight, partial[level] holds a subtree of 2^level groups if g has that bit.
 template <class Value, int kLevels, class Leaf>
 ALIQUOT_HOST_DEVICE Value aligned_tree_sum(int count, const Leaf& leaf) {
   Value partial[kLevels] = {};

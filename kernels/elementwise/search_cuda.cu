@@ -1,4 +1,4 @@
-// block_squares and find_nonfinite.
+// The CUDA kernels block_squares and find_nonfinite.
 #include <stdexcept>
 #include <string>
 
@@ -9,7 +9,7 @@
 namespace aliquot::cuda {
 namespace {
 
-// Four elements from `first` on, as far as there are any.
+// Loads four elements from `first` on. Those with index >= count are zero.
 __device__ Pack<float, kPackElements> load_partial(const float* x, int64_t first, int64_t count, bool aligned) {
   if (aligned && first + kPackElements <= count) return load_pack<kPackElements>(x + first);
   Pack<float, kPackElements> pack = {};
@@ -33,7 +33,7 @@ __global__ void sum_block_squares(double* sums, const float* x, int64_t count, b
 
 __global__ void set_count(int64_t* to, int64_t count) { *to = count; }
 
-// The least index wins, whoever finds it first.
+// Keeps the smallest index of all threads.
 template <class Bits>
 struct FindNonfinite {
   const Bits* x;
@@ -45,7 +45,7 @@ struct FindNonfinite {
     for (int k = 0; k < kCount; ++k) {
       if ((pack.lane[k] & exponent) != exponent) continue;
       const auto index = static_cast<unsigned long long>(i + k);
-      // Not needed for the result: spares an array full of NaN one atomic an element.
+      // An optimization: without this check an array full of NaN would need one atomic operation for each element.
       if (index < *static_cast<volatile unsigned long long*>(first)) atomicMin(first, index);
     }
   }
@@ -70,7 +70,7 @@ void block_squares(Stream& stream, double* sums, const float* x, int64_t count) 
 
 void find_nonfinite(Stream& stream, int64_t* first, const void* x, DType dtype, int64_t count) {
   if (dtype == DType::kInt16 || dtype == DType::kUInt8) {
-    throw std::logic_error("find_nonfinite does not take " + std::string(name(dtype)));
+    throw std::logic_error("find_nonfinite does not support dtype " + std::string(name(dtype)));
   }
   start_kernel(stream, "find_nonfinite", {1, 1}, set_count, first, count);
   switch (dtype) {

@@ -1,4 +1,4 @@
-// sum_tree: a warp takes a block, a lane eight elements of it through all sources.
+// The CUDA kernel sum_tree. A warp processes one block, and each of its lanes sums eight elements over all sources.
 #include <stdexcept>
 #include <string>
 
@@ -14,9 +14,9 @@ namespace {
 using Quad = Pack<float, kPackElements>;
 
 struct SumArguments {
-  const std::byte* sources[kMaxTreeSources];  // offset included
+  const std::byte* sources[kMaxTreeSources];  // including TreeSum::offset_bytes
   int source_count;
-  bool aligned;  // every array to a pack of its type
+  bool aligned;  // every array is aligned to a pack of its type
   void* to;
   DType to_dtype;
   int64_t count;
@@ -24,7 +24,7 @@ struct SumArguments {
   double* block_squares;
 };
 
-// A lane's four elements, to be added lane by lane.
+// Four elements with element-wise addition.
 struct QuadSum {
   Quad quad;
   __device__ friend QuadSum operator+(const QuadSum& a, const QuadSum& b) {
@@ -34,7 +34,7 @@ struct QuadSum {
   }
 };
 
-// Four elements from `first` on; zero where there are none.
+// Loads four elements of a source from `first` on. Those with index >= count are zero.
 template <class From>
 struct Leaf {
   const SumArguments& arguments;
@@ -76,7 +76,7 @@ __device__ void store_quad(const SumArguments& arguments, int64_t first, const Q
   }
 }
 
-// kStaticSourceCount sources, or as many as the arguments say if it is 0.
+// kStaticSourceCount is the number of sources at compile time. If it is 0, the number is arguments.source_count.
 template <class From, int kStaticSourceCount>
 __device__ Quad sum_quad(const SumArguments& arguments, int64_t first) {
   constexpr int kLevels = 6;
@@ -123,11 +123,11 @@ bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::
 
 void require_valid(const TreeSum& sum) {
   if (sum.bases.empty() || sum.bases.size() > kMaxTreeSources) {
-    throw std::logic_error("sum_tree on a GPU takes 1 to " + std::to_string(kMaxTreeSources) + " sources, not " +
+    throw std::logic_error("sum_tree on a GPU requires 1 to " + std::to_string(kMaxTreeSources) + " sources, not " +
                            std::to_string(sum.bases.size()));
   }
   for (const DType dtype : {sum.from_dtype, sum.to_dtype}) {
-    if (!is_float(dtype)) throw std::logic_error("sum_tree does not take " + std::string(name(dtype)));
+    if (!is_float(dtype)) throw std::logic_error("sum_tree does not support dtype " + std::string(name(dtype)));
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Floats kept as eight-bit codes with one scale for each block of kBlockElements.
+// Floats stored as 8-bit codes with one scale for each block of kBlockElements.
 
 #include <cstdint>
 #include <span>
@@ -8,8 +8,9 @@
 
 namespace aliquot {
 
-/// How a block's floats become codes and what codes mean, for those who move state and know no optimizer. Stateless: any
-/// thread may call. A span is one block, or what a tensor's last block has; codes and floats are as many.
+/// Converts the floats of a block to codes and back. Code that saves and loads state uses this interface, so it does
+/// not depend on an optimizer. Stateless and thread-safe. A span is one block, or the shorter last block of a tensor.
+/// There is one code for each float.
 class BlockCode {
  public:
   BlockCode() = default;
@@ -18,7 +19,7 @@ class BlockCode {
   virtual ~BlockCode() = default;
 
   virtual float scale_of(std::span<const float> values) const = 0;
-  /// To the nearest.
+  /// Encodes each value as the nearest code.
   virtual void encode(std::span<const float> values, float scale, uint8_t* codes) const = 0;
   virtual void decode(std::span<const uint8_t> codes, float scale, float* values) const = 0;
 };

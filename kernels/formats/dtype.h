@@ -1,5 +1,5 @@
 #pragma once
-// The element types the house stores and moves, and the block, the atom of everything above.
+// The element types of buffers, and the block size.
 
 #include <cstdint>
 #include <string_view>
@@ -9,11 +9,12 @@ namespace aliquot {
 
 enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat64, kInt16, kUInt8 };
 
-/// Elements of one tensor that are never cut apart: shard cuts, norm leaves, quantisation scales, decay and random keys
-/// all fall on its edges, so nothing depends on how tensors are grouped or sharded.
+/// The number of elements in a block, which is never split. Boundaries of shards, norm partial sums, quantization
+/// scales, weight decay and random keys are boundaries of blocks. So no result depends on how tensors are grouped or
+/// sharded.
 inline constexpr int64_t kBlockElements = 256;
 
-/// Bytes of one element.
+/// The size of one element in bytes.
 constexpr int64_t element_bytes(DType dtype) {
   switch (dtype) {
     case DType::kFloat64: return 8;

@@ -1,5 +1,6 @@
 #pragma once
-// The floating-point types that loops compute with, as types: how an element is stored, and its way to fp32 and back.
+// The floating-point formats as C++ types: Storage holds an element, and load() and store() convert it from and to
+// fp32.
 
 #include <cstdint>
 

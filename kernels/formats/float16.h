@@ -1,6 +1,5 @@
 #pragma once
-// The two 16-bit floating-point types, as bit patterns, to and from fp32. Host and CUDA give the same bits for every
-// input.
+// Conversions between fp32 and the bit patterns of bf16 and fp16. Hosts and GPUs give the same bits for every input.
 
 #include <cstdint>
 #include <cstring>
@@ -22,7 +21,7 @@ ALIQUOT_HOST_DEVICE float float_from_bits(uint32_t bits) {
   return value;
 }
 
-/// To the nearest, ties to even; overflow to infinity. A NaN keeps its sign and upper payload and becomes quiet.
+/// Rounds to nearest, ties to even; overflows to infinity. A NaN keeps its sign and upper payload and becomes quiet.
 ALIQUOT_HOST_DEVICE uint16_t float_to_bf16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -31,25 +30,25 @@ ALIQUOT_HOST_DEVICE uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>(is_nan ? quiet : rounded);
 }
 
-/// Exact for every pattern, NaN included.
+/// Exact for every bit pattern, including NaN.
 ALIQUOT_HOST_DEVICE float bf16_to_float(uint16_t bf16) { return float_from_bits(static_cast<uint32_t>(bf16) << 16); }
 
-/// To the nearest, ties to even; overflow to infinity. A NaN keeps its sign and upper payload and becomes quiet.
+/// Rounds to nearest, ties to even; overflows to infinity. A NaN keeps its sign and upper payload and becomes quiet.
 ALIQUOT_HOST_DEVICE uint16_t float_to_fp16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  // Normal results: drop 13 bits of mantissa, and 112 of exponent bias. A carry out of the mantissa is meant.
+  // Normal results: drop 13 bits of mantissa, and subtract 112 from the exponent, the difference of the biases. A carry
+  // from the mantissa into the exponent is correct.
   uint32_t result = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
-  // Subnormal results: one unit in the last place of 0.5f is fp16's smallest subnormal, so the addition does the
-  // rounding.
+  // Subnormal results: the last place of 0.5f is the smallest subnormal of fp16, so the addition rounds correctly.
   if (magnitude < 0x38800000u) result = float_bits(float_from_bits(magnitude) + 0.5f) - 0x3f000000u;
   if (magnitude >= 0x477ff000u) result = 0x7c00u;  // 65520 and above
   if (magnitude > 0x7f800000u) result = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
   return static_cast<uint16_t>(sign | result);
 }
 
-/// Exact; a NaN becomes quiet.
+/// Exact. A NaN becomes quiet.
 ALIQUOT_HOST_DEVICE float fp16_to_float(uint16_t fp16) {
   const uint32_t sign = (fp16 & 0x8000u) << 16;
   const uint32_t magnitude = fp16 & 0x7fffu;

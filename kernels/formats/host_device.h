@@ -1,8 +1,8 @@
 #pragma once
-// Marks a function that host code and CUDA kernels share, so that both run the same arithmetic.
-// On the host it is always inlined, never emitted by itself: a copy compiled in a file with AVX flags could otherwise be
-// the one the linker keeps for everybody, and the binary would die on a processor without AVX.
-// ALIQUOT_UNROLL before a loop keeps the arrays it indexes in a GPU thread's registers.
+// ALIQUOT_HOST_DEVICE marks a function that host code and CUDA kernels share, so that both do the same arithmetic. On
+// hosts it is always inlined. Otherwise the linker could keep the copy of a file with AVX flags for the whole binary,
+// which would then fail on a processor without AVX. ALIQUOT_UNROLL unrolls a loop in GPU code, so that the arrays it
+// indexes stay in registers.
 
 #ifdef __CUDACC__
 #define ALIQUOT_HOST_DEVICE __host__ __device__ inline
@@ -10,7 +10,7 @@
 #define ALIQUOT_HOST_DEVICE [[gnu::always_inline]] inline
 #endif
 
-// The same for functions that only hosts run.
+// Like ALIQUOT_HOST_DEVICE, for functions that only hosts run.
 #define ALIQUOT_HOST_INLINE [[gnu::always_inline]] inline
 
 #ifdef __CUDA_ARCH__

@@ -1,6 +1,6 @@
 #pragma once
-// Random numbers that depend on what they are for, never on who draws them or when: counter-based (Philox 4x32-10,
-// Salmon, Moraes, Dror and Shaw, 2011), the same bits on host and CUDA.
+// Counter-based random numbers (Philox 4x32-10; Salmon, Moraes, Dror and Shaw, 2011). They depend only on the key and
+// the element, not on the rank, thread or order. Hosts and GPUs give the same bits.
 
 #include <cmath>
 #include <cstdint>
@@ -11,10 +11,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What a number is drawn for, so that two uses in one step never share their numbers.
+/// The purpose of a number, so that two purposes in one step never use the same numbers.
 enum class RandomUse : uint8_t { kInitialValue, kDropout, kStochasticRounding };
 
-/// Names a sequence of numbers, one per global element of one parameter.
+/// Identifies a sequence of numbers: one for each element of a full parameter.
 struct RandomKey {
   uint64_t seed = 0;
   uint32_t step = 0;
@@ -26,7 +26,7 @@ struct RandomWords {
   uint32_t word[4];
 };
 
-/// The bijection itself: ten rounds over a 128-bit counter under a 64-bit key.
+/// Philox: ten rounds over a 128-bit counter with a 64-bit key.
 ALIQUOT_HOST_DEVICE RandomWords philox4x32_10(RandomWords counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t product0 = uint64_t{0xD2511F53u} * counter.word[0];
@@ -39,7 +39,7 @@ ALIQUOT_HOST_DEVICE RandomWords philox4x32_10(RandomWords counter, uint32_t key0
   return counter;
 }
 
-/// The words of global elements 4 * quad to 4 * quad + 3. Quads go up to 2^56.
+/// The words of elements 4 * quad to 4 * quad + 3 of the full parameter. `quad` must be less than 2^56.
 ALIQUOT_HOST_DEVICE RandomWords random_words(const RandomKey& key, int64_t quad) {
   const uint64_t position = static_cast<uint64_t>(quad) | (static_cast<uint64_t>(key.use) << 56);
   const RandomWords counter{
@@ -50,8 +50,8 @@ ALIQUOT_HOST_DEVICE RandomWords random_words(const RandomKey& key, int64_t quad)
 /// Uniform in [0, 1): a multiple of 2^-24.
 ALIQUOT_HOST_DEVICE float uniform_from_word(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-/// The natural logarithm of a positive normal number, to about 1e-11, from exactly rounded operations alone: a
-/// library's log differs from one machine to the next.
+/// The natural logarithm of a positive normal number, to about 1e-11. It uses only correctly rounded operations,
+/// because the log of the C library gives different bits on different machines.
 ALIQUOT_HOST_DEVICE double portable_log(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -73,9 +73,9 @@ ALIQUOT_HOST_DEVICE double portable_log(double x) {
   return static_cast<double>(exponent) * 0x1.62e42fefa39efp-1 + 2.0 * t * series;
 }
 
-/// Standard normal, by the inverse of the distribution function at (word + 1/2) / 2^32: monotone in the word,
-/// symmetric, at most 6.34 in magnitude. The rational approximations are those of Wichura (AS 241, 1988, the
-/// seven-digit ones).
+/// A standard normal number: the inverse of the distribution function at (word + 1/2) / 2^32. Monotone in `word`,
+/// symmetric, and at most 6.34 in magnitude. Uses the rational approximations of Wichura with seven digits (AS 241,
+/// 1988).
 ALIQUOT_HOST_DEVICE float normal_from_word(uint32_t word) {
   const double q = (static_cast<double>(word) - 2147483647.5) * 0x1p-32;
   const double distance = q < 0 ? -q : q;

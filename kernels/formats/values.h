@@ -1,5 +1,5 @@
 #pragma once
-// Arrays whose elements are fp32, bf16 or fp16, told apart while the program runs.
+// Pointers to arrays of fp32, bf16 or fp16 whose type is known only at run time.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,31 +8,31 @@
 
 namespace aliquot {
 
-/// An element of fp16, so that a pointer tells it from bf16, which is a plain uint16_t.
+/// An fp16 element. A distinct type, because uint16_t stands for bf16.
 struct Fp16 {
   uint16_t bits;
 };
 
-/// Elements to write, of the kind that `type` says; owns nothing. Null where there is no array.
+/// A mutable array with elements of `type`. Does not own it. `data` is null if there is no array.
 struct Values {
   void* data = nullptr;
   DType type = DType::kFloat32;
 
   Values() = default;
   Values(void* at, DType of) : data(at), type(of) {}
-  Values(std::nullptr_t) {}            // NOLINT(google-explicit-constructor): as a pointer would
-  Values(float* fp32) : data(fp32) {}  // NOLINT(google-explicit-constructor)
+  Values(std::nullptr_t) {}                                       // NOLINT(google-explicit-constructor): like a pointer
+  Values(float* fp32) : data(fp32) {}                             // NOLINT(google-explicit-constructor)
   Values(uint16_t* bf16) : data(bf16), type(DType::kBFloat16) {}  // NOLINT(google-explicit-constructor)
   Values(Fp16* fp16) : data(fp16), type(DType::kFloat16) {}       // NOLINT(google-explicit-constructor)
 
   Values from(int64_t element) const {
     return data == nullptr ? *this : Values{static_cast<std::byte*>(data) + element * element_bytes(type), type};
   }
-  /// Only where `type` is fp32.
+  /// Requires that `type` is fp32.
   float* fp32() const { return static_cast<float*>(data); }
 };
 
-/// The same to read.
+/// Like Values, for a constant array.
 struct ConstValues {
   const void* data = nullptr;
   DType type = DType::kFloat32;

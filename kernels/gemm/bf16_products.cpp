@@ -24,7 +24,7 @@ bool has_tiles() {
   constexpr unsigned kAmxBf16 = 1U << 22, kAmxTile = 1U << 24;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
-  // A thread that uses tiles has more to keep when it is interrupted, so Linux wants to be asked: ARCH_REQ_XCOMP_PERM.
+  // A process must request permission to use tiles, because they enlarge the state that Linux saves for each thread.
   constexpr long kArchReqXcompPerm = 0x1023, kXfeatureXtileData = 18;
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtileData) == 0;
 }
@@ -39,18 +39,23 @@ bool is_intel() { return false; }
 
 Bf16ProductMethod choose_bf16_product_method() {
   const char* value = std::getenv("ALIQUOT_BF16_PRODUCTS");
-  const std::string_view asked = value == nullptr ? "" : value;
-  if (asked.empty()) {
+  const std::string_view requested = value == nullptr ? "" : value;
+  if (requested.empty()) {
     if (supports_bf16_product_method(Bf16ProductMethod::kTiles)) return Bf16ProductMethod::kTiles;
     return supports_bf16_product_method(Bf16ProductMethod::kPairs) && !is_intel() ? Bf16ProductMethod::kPairs
                                                                                   : Bf16ProductMethod::kWidened;
   }
-  const std::string variable = "ALIQUOT_BF16_PRODUCTS=" + std::string(asked);
   const auto method =
-      std::ranges::find_if(kMethods, [asked](Bf16ProductMethod candidate) { return name(candidate) == asked; });
-  if (method == kMethods.end()) throw UsageError(variable + ": give tiles, pairs or widened, or nothing.");
-  if (!supports_bf16_product_method(*method))
-    throw UsageError(variable + ": the processor, its kernel or ALIQUOT_ISA has none of these.");
+      std::ranges::find_if(kMethods, [requested](Bf16ProductMethod candidate) { return name(candidate) == requested; });
+  if (method == kMethods.end()) {
+    throw UsageError("invalid value '" + std::string(requested) +
+                     "' for ALIQUOT_BF16_PRODUCTS: expected tiles, pairs or widened");
+  }
+  if (!supports_bf16_product_method(*method)) {
+    throw UsageError(
+        "ALIQUOT_BF16_PRODUCTS=" + std::string(requested) +
+        " is not possible: the processor, the Linux kernel or ALIQUOT_ISA does not support it; use widened");
+  }
   return *method;
 }
 

@@ -1,24 +1,27 @@
 #pragma once
-// The ways to multiply matrices of bf16 on a host, and which of them this processor has.
+// The methods to multiply bf16 matrices on a host, and the selection of one for this processor.
 
 #include <cstdint>
 #include <string_view>
 
 namespace aliquot {
 
-/// All multiply exactly and sum in fp32, in orders of their own; pairs and tiles take subnormals for zero. kWidened: in fp32, by what multiplies that. kPairs: by
-/// instructions that add two products to a sum (AVX512_BF16), which Intel's processors run no faster than kWidened.
-/// kTiles: by those that multiply tiles (AMX).
-enum class Bf16ProductMethod : uint8_t { kWidened, kPairs, kTiles };
+/// All methods multiply exactly and sum in fp32, each in another order. kPairs and kTiles treat subnormals as zero.
+enum class Bf16ProductMethod : uint8_t {
+  kWidened,  // converts the operands to fp32 and uses the fp32 loops
+  kPairs,    // AVX512_BF16, which adds two products to a sum; on Intel processors not faster than kWidened
+  kTiles,    // AMX, which multiplies tiles
+};
 
-/// The word that ALIQUOT_BF16_PRODUCTS takes: "widened", "pairs", "tiles".
+/// The value of ALIQUOT_BF16_PRODUCTS: "widened", "pairs", "tiles".
 std::string_view name(Bf16ProductMethod method);
 
-/// Whether this processor, and its kernel, can. Asking for tiles asks the kernel for leave to use them, for the whole process.
+/// True if the processor, the Linux kernel and ALIQUOT_ISA permit the method. The first call with kTiles requests
+/// permission to use tiles from the kernel, for the whole process.
 bool supports_bf16_product_method(Bf16ProductMethod method);
 
-/// The quickest here, or what the environment variable ALIQUOT_BF16_PRODUCTS asks for; read once. Throws UsageError if that
-/// is no such word, or cannot be had.
+/// The fastest method for this processor, or the one in the environment variable ALIQUOT_BF16_PRODUCTS, which is read
+/// once. Throws UsageError if the variable is invalid or its method is not supported.
 Bf16ProductMethod selected_bf16_product_method();
 
 }  // namespace aliquot

@@ -1,6 +1,7 @@
 #pragma once
-// The innermost loops of matrix products, on one thread, summed in fp32. Operands are packed first into slivers: a few rows
-// of a, or a few columns of b, one step of the depth after the other, as the registers take them.
+// The innermost loops of matrix products, on one thread, with sums in fp32. Operands are first packed into slivers. A
+// sliver holds a few rows of a, or a few columns of b, in the order in which registers load them: all elements of one
+// depth index, then those of the next.
 
 #include <cstdint>
 
@@ -10,8 +11,8 @@
 
 namespace aliquot {
 
-/// `count` rows of a, or columns of b, `depth` deep, of the type that the loops take. (i, k) lies at i * stride + k, or,
-/// where `depth_major`, at k * stride + i.
+/// `count` rows of a, or columns of b, with `depth` elements each, of type ProductLoops::operands. Element k of row or
+/// column i is at i * stride + k or, if `depth_major`, at k * stride + i.
 struct OperandStrip {
   const void* data = nullptr;
   int64_t stride = 0;
@@ -19,7 +20,8 @@ struct OperandStrip {
   int64_t count = 0, depth = 0;
 };
 
-/// to = or += factor * a * b, of operands in slivers. `to` is rows x columns, `stride` from one row to the next.
+/// to = factor * a * b or, if `add`, to += factor * a * b, with packed operands. `to` has rows x columns elements, and
+/// its rows are `stride` elements apart.
 struct SliverProduct {
   const void *a = nullptr, *b = nullptr;
   int64_t rows = 0, columns = 0, depth = 0;
@@ -29,26 +31,30 @@ struct SliverProduct {
   bool add = false;
 };
 
-/// How a sum of products in fp32 is rounded.
-/// kFused: each step is one fused multiply-add where the processor has it. A call sums from zero and adds the sum to `to`.
-/// kSeparate: ((to + a0 b0) + a1 b1) + ..., each operation rounded once: the same bits on every processor and on GPUs. The
-/// factor must be 1.
-enum class SumRounding : uint8_t { kFused, kSeparate };
+/// The rounding of a sum of products in fp32.
+enum class SumRounding : uint8_t {
+  /// Uses fused multiply-adds if the processor has them. A call sums from zero, and then adds the sum to `to`.
+  kFused,
+  /// Computes ((to + a0 b0) + a1 b1) + ... and rounds each operation, so all processors and GPUs give the same bits.
+  /// The factor must be 1.
+  kSeparate,
+};
 
-/// The bits of an element depend only on its row of a and its column of b, not on strides or extents. Sums run up along the
-/// depth. Products of bf16 are summed as the instructions sum, which treat subnormal operands, products and sums as zero.
-/// Slivers are padded with zeros.
+/// The bits of an element depend only on its row of a and its column of b, not on strides or extents. Sums are in
+/// ascending order of the depth index. For bf16, the instructions determine rounding, and subnormal operands, products
+/// and sums count as zero. Slivers are padded with zeros.
 struct ProductLoops {
   DType operands;            // kFloat32 or kBFloat16
-  SumRounding sums;          // for bf16 kFused; the instructions determine the rounding
-  int64_t a_width, b_width;  // of a sliver
+  SumRounding sums;          // kFused for bf16
+  int64_t a_width, b_width;  // rows of a sliver of a, columns of a sliver of b
   void (*pack_a)(const OperandStrip&, void* to);
   void (*pack_b)(const OperandStrip&, void* to);
   void (*multiply)(const SliverProduct&);
 };
 
-/// to = or += factor * a * b in fp32, of operands as they lie. a(i, k) lies at i * a_row_stride + k * a_depth_stride, b(k, j) at
-/// k * b_stride + j. Sums run up along the whole depth, from zero, fused as ProductLoops' are.
+/// to = factor * a * b or, if `add`, to += factor * a * b, in fp32 and without packing. a(i, k) is at
+/// i * a_row_stride + k * a_depth_stride, and b(k, j) at k * b_stride + j. Each element is summed from zero in
+/// ascending order of k, with SumRounding::kFused.
 struct SmallProduct {
   const float* a = nullptr;
   int64_t a_row_stride = 0, a_depth_stride = 0;
@@ -61,13 +67,14 @@ struct SmallProduct {
   bool add = false;
 };
 
-/// Columns of a block of b that is transposed first.
+/// The number of columns of a transposed block of b.
 inline constexpr int kSmallColumns = 64;
 
 struct SmallLoops {
-  int64_t width;  // what columns must be a multiple of
+  int64_t width;  // SmallProduct::columns must be a multiple of it
   void (*multiply)(const SmallProduct&);
-  /// kSmallColumns rows of `depth` elements, `stride` apart, become `depth` rows of kSmallColumns.
+  /// Transposes kSmallColumns rows of `depth` elements, which are `stride` apart, to `depth` rows of kSmallColumns
+  /// elements.
   void (*transpose)(const float* from, int64_t stride, int64_t depth, float* to);
 };
 
@@ -82,7 +89,7 @@ const ProductLoops& product_loops(SumRounding sums = SumRounding::kFused);
 /// The loops for operands of bf16. supports_bf16_product_method(method) must be true. kWidened gives the fp32 loops.
 const ProductLoops& product_loops(Bf16ProductMethod method);
 
-// One a source file; for the functions above only.
+// Each is defined in its own source file. Use the functions above instead.
 const ProductLoops& product_loops_plain(SumRounding sums);
 const ProductLoops& product_loops_avx2(SumRounding sums);
 const ProductLoops& product_loops_avx512(SumRounding sums);

@@ -1,4 +1,4 @@
-// Products of bf16 by AMX's tiles: registers of 16 rows of 64 bytes, and one instruction that multiplies two of them.
+// Products of bf16 with AMX. A tile is a register of 16 rows of 64 bytes, and one instruction multiplies two tiles.
 #include <immintrin.h>
 
 namespace aliquot {
@@ -15,11 +15,11 @@ constexpr int kWidth = 16, kLaneMultiple = 16;
 namespace aliquot {
 namespace {
 
-constexpr int kTileEdge = 16;                                 // rows of a tile, and lanes of its row
-constexpr int kTileLanes = kTileEdge * kTileEdge;             // lanes
-constexpr int64_t kTileRowBytes = kTileEdge * sizeof(float);  // bytes
+constexpr int kTileEdge = 16;  // rows of a tile, and lanes in a row
+constexpr int kTileLanes = kTileEdge * kTileEdge;
+constexpr int64_t kTileRowBytes = kTileEdge * sizeof(float);
 
-/// Every tile is whole: operands are filled up with zeros.
+/// The operand of ldtilecfg. All tiles have full size, because operands are padded with zeros.
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {kTileRowBytes, kTileRowBytes, kTileRowBytes, kTileRowBytes,
@@ -29,10 +29,10 @@ struct alignas(64) TileConfig {
 static_assert(sizeof(TileConfig) == 64);
 constexpr TileConfig kTileConfig;
 
-/// Compilers do not see that tiles are loaded from memory and stored there.
+/// Compilers do not know that tile instructions read and write memory.
 [[gnu::always_inline]] inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
 
-/// A tile of a: 16 rows of 16 lanes each. It is what b's layout gives, turned over.
+/// Packs a tile of a: 16 rows of 16 lanes. It is the transpose of a packed tile of b.
 void pack_a_tile(const OperandStrip& strip, int64_t row, int64_t lane, float* to) {
   const bool whole = row + kTileEdge <= strip.count && 2 * (lane + kTileEdge) <= strip.depth;
   if (whole && !strip.depth_major) {
@@ -67,7 +67,7 @@ void pack_a(const OperandStrip& strip, void* to_lanes) {
   }
 }
 
-/// Two slivers of a by two of b, four tiles of sums.
+/// Two slivers of a and two of b. Their product is four tiles of sums.
 struct SliverPairs {
   const float *a[2], *b[2];
 };
@@ -94,7 +94,7 @@ void multiply_slivers(const SliverPairs& s, int64_t lanes, float* sums) {
   compiler_barrier();
 }
 
-/// What of a tile of sums is the product's goes there.
+/// Writes a tile of sums to the result, without the padding.
 void store_tile(const SliverProduct& p, int64_t row, int64_t column, const float* sums) {
   for (int64_t i = 0; i < kTileEdge && row + i < p.rows; ++i) {
     float* to = p.to + (row + i) * p.stride + column;
@@ -109,7 +109,7 @@ void store_tile(const SliverProduct& p, int64_t row, int64_t column, const float
   }
 }
 
-/// From `first`, which is a sliver's first row or column, this sliver and the next, or this one twice where it is the last.
+/// Gets the sliver that begins at row or column `first`, and the next one. For the last sliver, gets it twice.
 [[gnu::always_inline]] inline void get_sliver_pair(const void* operand, int64_t first, int64_t count, int64_t lanes,
                                                    const float* (&slivers)[2]) {
   slivers[0] = static_cast<const float*>(operand) + first * lanes;

@@ -1,4 +1,4 @@
-// Products of bf16 by instructions that add two multiplications to a lane: those of AVX512_BF16.
+// Products of bf16 with AVX512_BF16, whose instructions add two products to each lane.
 #include <immintrin.h>
 
 namespace aliquot {
@@ -15,7 +15,7 @@ constexpr int kWidth = 16, kRows = 8, kLaneMultiple = 1;
 namespace aliquot {
 namespace {
 
-constexpr int kRegisters = 3;  // of b, side by side
+constexpr int kRegisters = 3;  // registers for one row of a sliver of b
 constexpr int kColumns = kRegisters * kWidth;
 
 struct PairSums {

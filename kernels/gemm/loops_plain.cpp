@@ -19,7 +19,8 @@ constexpr int kSmallRows = 4, kSmallRegisters = 2;
 namespace aliquot {
 namespace {
 
-// Every arm64 processor has fused multiply-adds. Not every x86-64 one has: there the product is rounded on its own.
+// All arm64 processors have fused multiply-add, but not all x86-64 processors. Without it, the product is rounded
+// first.
 [[gnu::always_inline]] inline Register fused_multiply_add(Register to, float factor, Register x) {
 #if defined(__aarch64__)
   return (Register)vfmaq_n_f32((float32x4_t)to, (float32x4_t)x, factor);

@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-// How much of both operands is packed at a time. The packed slivers stay in the second-level cache while they are multiplied.
-// All are multiples of every kind of sliver.
+// The extents of the parts of both operands that are packed at once. The packed slivers fit in the second-level cache.
+// Each extent is a multiple of the sliver widths of all loops.
 struct BlockExtents {
   int64_t rows, depth, columns;
 
@@ -36,7 +36,7 @@ Product part_of(const Product& p, int64_t row, int64_t column, int64_t rows, int
   return part;
 }
 
-// A strip of elements of `type`, widened to fp32 in `wide`.
+// Converts a strip of elements of `type` to fp32 in `wide`.
 OperandStrip widened(const OperandStrip& strip, DType type, float* wide) {
   const int64_t rows = strip.depth_major ? strip.depth : strip.count,
                 columns = strip.depth_major ? strip.count : strip.depth;
@@ -48,8 +48,8 @@ OperandStrip widened(const OperandStrip& strip, DType type, float* wide) {
   return {wide, columns, strip.depth_major, strip.count, strip.depth};
 }
 
-// A product on one thread, block by block, into fp32. `packed` holds packed_elements(), `wide` widened_elements(); the latter
-// may be null where the loops take the operands as they are.
+// A product with an fp32 result, on one thread and block by block. `packed` has packed_elements() elements and `wide`
+// widened_elements(). `wide` may be null if the loops support the type of the operands.
 class BlockedProduct {
  public:
   BlockedProduct(const Product& p, const ProductLoops& loops, const BlockExtents& block, float* packed, float* wide)
@@ -76,7 +76,8 @@ class BlockedProduct {
   void pack_b(int64_t k, int64_t column) {
     loops_.pack_b(strip_of(part_of(p_.b, k, column), !p_.b.transposed, columns_from(column)), b_);
   }
-  // The operand of the outer loop is packed once, the other again for each of its blocks. The cheaper order is taken.
+  // The operand of the outer loop is packed once, and the other operand once for each block of it. Chooses the order
+  // that packs less.
   void multiply_at(int64_t k) {
     const int64_t row_blocks = (p_.rows + block_.rows - 1) / block_.rows;
     const int64_t column_blocks = (p_.columns + block_.columns - 1) / block_.columns;
@@ -114,7 +115,7 @@ class BlockedProduct {
   int64_t depth_ = 0;
 };
 
-// to += sum or to = sum, rounded once, for `count` elements of 16 bits.
+// Adds or assigns `count` fp32 sums to elements of 16 bits, and rounds once. Overwrites `sum` if it adds.
 void round_row(const Values& to, float* sum, bool add, int64_t count) {
   const HostLoops& loops = host_loops(best_isa());
   if (add) {
@@ -125,11 +126,12 @@ void round_row(const Values& to, float* sum, bool add, int64_t count) {
   loops.cast(to.data, to.type, sum, DType::kFloat32, count);
 }
 
-// A thread's scratch: packed operands, a block of sums, widened elements. fp32 products have the first part only.
+// The scratch memory of a thread: packed operands, then a block of sums, then widened elements. For fp32 products it
+// has only packed operands.
 float* sums_in(float* scratch) { return scratch + kBlock.packed_elements(); }
 float* widened_in(float* scratch) { return sums_in(scratch) + kBlock.sum_elements(); }
 
-// The same into 16 bits: a sum stays in fp32 until it is complete.
+// A product with a result of 16 bits. Sums are in fp32 until they are complete.
 void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scratch) {
   float* sum = sums_in(scratch);
   for (int64_t row = 0; row < p.rows; row += kBlock.rows) {
@@ -147,7 +149,7 @@ void multiply_to_16_bits(const Product& p, const ProductLoops& loops, float* scr
   }
 }
 
-// A thread's tile of the product.
+// Computes the tile of one thread.
 void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratch) {
   if (scratch == nullptr) {
     alignas(64) float packed[kStackBlock.packed_elements()];
@@ -162,19 +164,19 @@ void multiply_tile(const Product& tile, const ProductLoops& loops, float* scratc
 
 void require_valid(const Product& p) {
   if (p.a.data.type != p.b.data.type) {
-    throw FaultError("A matrix product of " + std::string(name(p.a.data.type)) + " by " +
-                     std::string(name(p.b.data.type)) + ": convert one of them first.");
+    throw FaultError("cannot multiply a " + std::string(name(p.a.data.type)) + " matrix by a " +
+                     std::string(name(p.b.data.type)) + " matrix: convert one of them first");
   }
   if (p.scratch == nullptr && (p.a.data.type != DType::kFloat32 || p.to.type != DType::kFloat32))
-    throw FaultError("A matrix product of 16-bit elements needs scratch memory.");
+    throw FaultError("a matrix product with 16-bit operands or a 16-bit result needs Product::scratch");
 }
 
-// How a product is cut into rows x columns tiles, about one a thread.
+// The numbers of tiles by rows and by columns. There is one tile for each thread.
 struct TileGrid {
   int64_t rows = 1, columns = 1;
 };
 
-// As square as can be: what a tile lays out goes by its edges.
+// Chooses tiles that are nearly square, because the number of elements that a tile packs depends on rows + columns.
 TileGrid choose_tile_grid(const Product& p, int64_t thread_count) {
   TileGrid best;
   double least = 0;
@@ -190,14 +192,14 @@ TileGrid choose_tile_grid(const Product& p, int64_t thread_count) {
   return best;
 }
 
-// Edges on multiples of every kind of sliver, so that no tile but the last has a ragged one.
+// Tiles begin at multiples of the sliver widths of all loops, so that only the last tile has a partial sliver.
 int64_t tile_begin(int64_t extent, int64_t index, int64_t count) {
   constexpr int64_t kSliverMultiple = 48;
   const int64_t slivers = (extent + kSliverMultiple - 1) / kSliverMultiple;
   return std::min(extent, slivers * index / count * kSliverMultiple);
 }
 
-// Only operands of bf16 are multiplied in more than one way.
+// `method` matters only for bf16 operands.
 const ProductLoops& product_loops_for(DType operands, Bf16ProductMethod method) {
   return operands == DType::kBFloat16 ? product_loops(method) : product_loops();
 }
@@ -236,9 +238,10 @@ void multiply(ThreadPool& pool, const Product& p, Bf16ProductMethod method) {
 
 void multiply(ThreadPool& pool, const Product& p, const ProductLoops& loops) {
   if (p.a.data.type != DType::kFloat32 || loops.operands != DType::kFloat32)
-    throw FaultError("A matrix product with given loops takes operands of fp32.");
+    throw FaultError("multiply() with ProductLoops requires fp32 operands and fp32 loops");
   if (loops.sums == SumRounding::kSeparate && p.factor != 1.0f)
-    throw FaultError("A matrix product whose operations are rounded one by one takes no factor but 1.");
+    throw FaultError("a matrix product with SumRounding::kSeparate requires a factor of 1, not " +
+                     std::to_string(p.factor));
   multiply_with_loops(pool, p, loops);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Matrix products on hosts, of fp32, bf16 or fp16 matrices, summed in fp32: the one module for models, attention and Muon.
+// Matrix products of fp32, bf16 or fp16 matrices on hosts, with sums in fp32. Used by the models, attention and Muon.
 
 #include <cstdint>
 
@@ -12,15 +12,15 @@ namespace aliquot {
 struct ProductLoops;
 struct SmallLoops;
 
-/// A row-major matrix in memory, `stride` elements from one row to the next, used as it is or transposed.
+/// A row-major matrix whose rows are `stride` elements apart. If `transposed`, the product uses its transpose.
 struct Matrix {
   ConstValues data;
   int64_t stride = 0;
   bool transposed = false;
 };
 
-/// to = factor * a * b, or to += factor * a * b. After transposition `a` is rows x depth and `b` is depth x columns. Both have
-/// one type. `to` overlaps neither.
+/// to = factor * a * b or, if `add`, to += factor * a * b. After transposition `a` is rows x depth and `b` is
+/// depth x columns. Both have the same type. `to` must not overlap them.
 struct Product {
   Matrix a, b;
   Values to;
@@ -28,27 +28,29 @@ struct Product {
   int64_t rows = 0, columns = 0, depth = 0;
   float factor = 1.0f;
   bool add = false;
-  /// product_scratch_elements() for each thread of the pool. Null, for fp32 only: each thread packs smaller blocks on its
-  /// stack (about 240 KiB).
+  /// Has product_scratch_elements() elements for each thread of the pool. May be null for fp32 operands and result:
+  /// each thread then packs smaller blocks on its stack (about 240 KiB).
   float* scratch = nullptr;
 };
 
-/// Scratch that one thread needs for products of `operands` into their own type or into `result`, in fp32 elements.
+/// The size, in fp32 elements, of the scratch memory that one thread needs for a product of `operands` with type
+/// `result`.
 int64_t product_scratch_elements(DType operands, DType result, Bf16ProductMethod method);
 
-/// Computes the product on all threads of the pool, with the fused loops of this processor. Threads take tiles of rows and
-/// columns; the depth is never cut between threads. So the bits do not depend on the number of threads. fp32 products, and
-/// products of widened operands, have the same bits on every processor with fused multiply-adds. Throws FaultError when the
-/// operands have two types. supports_bf16_product_method(method) must be true.
+/// Computes the product on all threads of the pool, with the fused loops of this processor. Each thread computes a tile
+/// of rows and columns over the whole depth, so the bits do not depend on the number of threads. fp32 products, and
+/// products of widened operands, have the same bits on every processor with fused multiply-add. Throws FaultError if
+/// the operands have different types. supports_bf16_product_method(method) must be true.
 void multiply(ThreadPool& pool, const Product& product);
 void multiply(ThreadPool& pool, const Product& product, Bf16ProductMethod method);
 
-/// The same for fp32 operands, with given loops of fp32 (kernels/gemm/loops.h). Loops with SumRounding::kSeparate give the same bits
-/// on every processor and take no factor but 1. Throws FaultError otherwise.
+/// Computes a product of fp32 operands with the given fp32 loops (kernels/gemm/loops.h). Loops with
+/// SumRounding::kSeparate give the same bits on every processor and require a factor of 1. Throws FaultError if these
+/// conditions are not met.
 void multiply(ThreadPool& pool, const Product& product, const ProductLoops& loops);
 
-/// An fp32 product on the calling thread, for products that are one task of many. Operands are read where they lie; a
-/// transposed b is turned in blocks on the stack. Bits do not depend on strides or extents.
+/// Computes an fp32 product on the calling thread, for code that distributes many small products over threads. Operands
+/// are not packed, but a transposed b is copied block by block to the stack. Bits do not depend on strides or extents.
 void multiply_on_calling_thread(const Product& product);
 void multiply_on_calling_thread(const Product& product, const SmallLoops& loops);
 

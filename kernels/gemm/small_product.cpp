@@ -7,11 +7,12 @@
 namespace aliquot {
 namespace {
 
-// The depth is summed in blocks of this length, whether b is read in place or copied, so both give the same bits. A block of b
-// takes 64 KiB of stack.
+// Sums over the depth are computed in blocks of this length both if b is read in place and if it is copied, so both
+// give the same bits. A block of b takes 64 KiB of stack.
 constexpr int64_t kDepthBlock = 256;
 
-// With narrower vectors a block of 64 columns takes several passes over b's rows, which lie pages apart. A copy is faster then.
+// With narrower vectors, a block of 64 columns needs several passes over rows of b, which are pages apart. Then a copy
+// is faster.
 constexpr int64_t kMinInPlaceWidth = 16;
 
 struct BlockOfB {
@@ -33,7 +34,7 @@ SmallProduct to_small_product(const Product& p) {
           .add = p.add};
 }
 
-// A block of b as rows of kSmallColumns; columns beyond the block are zero.
+// Copies a block of b to rows of kSmallColumns elements. Columns beyond the block are zero.
 void pack_block(const Product& p, const BlockOfB& block, const SmallLoops& loops, float* to) {
   const float* b = p.b.data.fp32();
   if (p.b.transposed && block.columns == kSmallColumns)
@@ -52,8 +53,8 @@ void pack_block(const Product& p, const BlockOfB& block, const SmallLoops& loops
   }
 }
 
-// The block's columns of the product, from a block of b that is laid out. Columns that do not fill registers go by way of a
-// block of sums.
+// Computes the block's columns of the product from a packed block of b. If the columns do not fill whole registers,
+// uses a temporary block of sums.
 void multiply_packed(const Product& p, const BlockOfB& block, const SmallLoops& loops, const float* packed_b) {
   SmallProduct part = to_small_product(p);
   part.a += block.depth_begin * part.a_depth_stride;
@@ -83,7 +84,7 @@ void multiply_packed(const Product& p, const BlockOfB& block, const SmallLoops& 
   }
 }
 
-// Columns [begin, end) by way of the stack.
+// Computes columns [begin, end) from blocks of b that are copied to the stack.
 void multiply_by_blocks(const Product& p, int64_t begin, int64_t end, const SmallLoops& loops) {
   alignas(64) float packed_b[kDepthBlock * kSmallColumns];
   for (int64_t column = begin; column < end; column += kSmallColumns) {
@@ -97,7 +98,7 @@ void multiply_by_blocks(const Product& p, int64_t begin, int64_t end, const Smal
   }
 }
 
-// The first `columns`, from b as it lies.
+// Computes the first `columns` columns and reads b in place.
 void multiply_in_place(const Product& p, int64_t columns, const SmallLoops& loops) {
   SmallProduct part = to_small_product(p);
   part.columns = columns;

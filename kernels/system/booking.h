@@ -1,5 +1,5 @@
 #pragma once
-// A ledger's entry as an object.
+// RAII for entries of a ledger.
 
 #include <cstdint>
 #include <optional>
@@ -11,8 +11,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Bytes that count while it lives: as held, and, unless they are an arena, as in use too. Move-only; must not outlive
-/// the ledger. Throws what Ledger::hold throws, and then nothing is counted.
+/// Counts bytes as held while it exists and, unless the category is kArena, also as in use. Move-only. Must not outlive
+/// the ledger. The constructor throws like Ledger::hold(), and then counts nothing.
 class Booking {
  public:
   Booking(Ledger& ledger, int64_t size_bytes, Category category, std::string_view owner)

@@ -1,6 +1,4 @@
 #pragma once
-// The error of a checkpoint that cannot be used.
-
 #include <string>
 
 #include "kernels/system/error.h"
@@ -8,10 +6,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A checkpoint that is absent, damaged or not what it claims to be.
+/// Thrown for a checkpoint that is missing, corrupt or inconsistent.
 class CheckpointError : public Error {
  public:
-  explicit CheckpointError(const std::string& sentence) : Error(ExitCode::kCheckpoint, sentence) {}
+  explicit CheckpointError(const std::string& message) : Error(ExitCode::kCheckpoint, message) {}
 };
 
 }  // namespace aliquot

@@ -1,5 +1,6 @@
 #pragma once
-// Every error a user can meet is one of these: one sentence that says what, where and what to do, and the exit code it ends with.
+// The exceptions for errors that concern the user. The message is one sentence: what failed, where, and what to do.
+// exit_code() is the exit code of a command that ends with the error.
 
 #include <stdexcept>
 #include <string>
@@ -9,17 +10,17 @@ namespace aliquot {
 
 enum class ExitCode : int {
   kDone = 0,
-  kUsage = 1,        // a flag, a file or a call is wrong
-  kUnavailable = 2,  // cannot be done here: no such device, does not fit
-  kFault = 3,        // a rank died, a collective timed out, a call of the system failed
+  kUsage = 1,        // invalid flag, file or call
+  kUnavailable = 2,  // not possible on this machine: missing device, too little memory
+  kFault = 3,        // a rank died, a collective timed out, or a system call failed
   kNotFinite = 4,
   kCheckpoint = 5,
-  kStopped = 75,  // asked to stop, saved, start again
+  kStopped = 75,  // stopped on request after saving; can be restarted
 };
 
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode exit_code, const std::string& sentence) : std::runtime_error(sentence), exit_code_(exit_code) {}
+  Error(ExitCode exit_code, const std::string& message) : std::runtime_error(message), exit_code_(exit_code) {}
   ExitCode exit_code() const noexcept { return exit_code_; }
 
  private:
@@ -28,22 +29,22 @@ class Error : public std::runtime_error {
 
 class UsageError : public Error {
  public:
-  explicit UsageError(const std::string& sentence) : Error(ExitCode::kUsage, sentence) {}
+  explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
 class UnavailableError : public Error {
  public:
-  explicit UnavailableError(const std::string& sentence) : Error(ExitCode::kUnavailable, sentence) {}
+  explicit UnavailableError(const std::string& message) : Error(ExitCode::kUnavailable, message) {}
 };
 
 class NotFiniteError : public Error {
  public:
-  explicit NotFiniteError(const std::string& sentence) : Error(ExitCode::kNotFinite, sentence) {}
+  explicit NotFiniteError(const std::string& message) : Error(ExitCode::kNotFinite, message) {}
 };
 
 class FaultError : public Error {
  public:
-  explicit FaultError(const std::string& sentence) : Error(ExitCode::kFault, sentence) {}
+  explicit FaultError(const std::string& message) : Error(ExitCode::kFault, message) {}
 };
 
 }  // namespace aliquot

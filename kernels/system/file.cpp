@@ -16,11 +16,11 @@
 namespace aliquot {
 namespace {
 
-[[noreturn]] void throw_system_error(const char* what, const std::filesystem::path& path, int error) {
-  throw FaultError(fmt::format("cannot {} {}: {}", what, path.string(), std::strerror(error)));
+[[noreturn]] void throw_system_error(const char* action, const std::filesystem::path& path, int error) {
+  throw FaultError(fmt::format("cannot {} {}: {}", action, path.string(), std::strerror(error)));
 }
 
-/// Calls again while a signal interrupts.
+/// Repeats the call while it fails with EINTR.
 template <typename Call>
 auto retry_on_interrupt(Call&& call) {
   auto result = call();
@@ -41,9 +41,10 @@ File::~File() {
   if (descriptor_ >= 0) file_system_->close(descriptor_);
 }
 
-void File::fail(const char* what, int error) const { throw_system_error(what, path_, error); }
+void File::fail(const char* action, int error) const { throw_system_error(action, path_, error); }
 
-/// A file system may take the flag and then refuse a transfer: its blocks are larger, or a short one left an odd rest.
+/// A file system may accept O_DIRECT and later reject a transfer with EINVAL: its blocks are larger, or a short
+/// transfer left an unaligned remainder.
 bool File::disable_direct_io() const {
   if (!direct_) return false;
   const int flags = ::fcntl(descriptor_, F_GETFL);
@@ -78,7 +79,8 @@ void File::read(std::span<std::byte> to, int64_t offset) const {
         retry_on_interrupt([&] { return file_system_->pread(descriptor_, to.data(), to.size(), offset); });
     if (count < 0 && errno == EINVAL && disable_direct_io()) continue;
     if (count < 0) fail("read", errno);
-    if (count == 0) throw FaultError(fmt::format("cannot read {}: it ends at byte {}", path_.string(), offset));
+    if (count == 0)
+      throw FaultError(fmt::format("cannot read {}: unexpected end of file at byte {}", path_.string(), offset));
     to = to.subspan(static_cast<size_t>(count));
     offset += count;
   }
@@ -89,7 +91,7 @@ bool File::allocate(int64_t size_bytes) {
   if (retry_on_interrupt([&] { return file_system_->allocate(descriptor_, size_bytes); }) == 0) return true;
   if (errno == EOPNOTSUPP || errno == ENOSYS) return false;
   const int error = errno;
-  fail(fmt::format("reserve {} for", format_bytes(size_bytes)).c_str(), error);
+  fail(fmt::format("reserve {} of disk space for", format_bytes(size_bytes)).c_str(), error);
 }
 
 void File::resize(int64_t size_bytes) {
@@ -101,7 +103,7 @@ void File::sync() {
 }
 
 void File::close() {
-  // Never again after EINTR: on Linux the descriptor is gone, and may be another file's by then.
+  // No retry after EINTR: Linux has closed the descriptor, and another thread may have reused its number.
   if (descriptor_ >= 0 && file_system_->close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR)
     fail("close", errno);
 }
@@ -109,21 +111,21 @@ void File::close() {
 int64_t File::size_bytes() const {
   struct stat status {};
   if (retry_on_interrupt([&] { return file_system_->status(descriptor_, &status); }) != 0)
-    fail("ask the size of", errno);
+    fail("get the size of", errno);
   return status.st_size;
 }
 
 bool File::is_regular() const {
   struct stat status {};
   if (retry_on_interrupt([&] { return file_system_->status(descriptor_, &status); }) != 0)
-    fail("ask the kind of", errno);
+    fail("get the file type of", errno);
   return S_ISREG(status.st_mode);
 }
 
 int64_t File::free_bytes() const {
   struct statvfs space {};
   if (retry_on_interrupt([&] { return file_system_->space(descriptor_, &space); }) != 0)
-    fail("ask the free space of", errno);
+    fail("get the free disk space at", errno);
   return static_cast<int64_t>(space.f_bavail) * static_cast<int64_t>(space.f_frsize);
 }
 
@@ -154,9 +156,9 @@ File Directory::create(const std::string& name) const { return open_file(name, O
 File Directory::create_unnamed() const {
   const int descriptor = retry_on_interrupt(
       [&] { return file_.file_system_->open_at(file_.descriptor_, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); });
-  if (descriptor >= 0) return File(*file_.file_system_, descriptor, path() / "a file without a name");
+  if (descriptor >= 0) return File(*file_.file_system_, descriptor, path() / "(unnamed file)");
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) throw_system_error("create a file in", path(), errno);
-  // The file system knows no such files: one with a name that nobody else will draw, which is taken from it at once.
+  // This file system has no O_TMPFILE: create a file with a random name and unlink it.
   std::random_device random;
   for (int i = 0; i < 100; ++i) {
     const std::string name = fmt::format(".aliquot-{:08x}{:08x}", random(), random());
@@ -204,7 +206,8 @@ void Directory::rename(const std::string& from, const std::string& to) const {
         [&] { return file_.file_system_->rename_at(file_.descriptor_, from.c_str(), to.c_str(), flags); });
   };
   int result = call(RENAME_NOREPLACE);
-  if (result != 0 && errno == EINVAL) result = call(0);  // no such flag here; a directory replaces no full one anyway
+  // EINVAL: this file system has no RENAME_NOREPLACE. Plain rename never replaces a directory that is not empty.
+  if (result != 0 && errno == EINVAL) result = call(0);
   if (result != 0) throw_system_error(fmt::format("rename to {}", to).c_str(), path() / from, errno);
 }
 

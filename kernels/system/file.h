@@ -1,5 +1,5 @@
 #pragma once
-// Files and directories, owned, with whole reads and writes and errors that are sentences.
+// RAII for files and directories. Reads and writes are never partial, and errors are exceptions.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace aliquot {
 
-/// A file descriptor, owned. Move-only. Every failure throws FaultError: what could not be done to which file, and why.
-/// The destructor closes and forgets; where the close matters, call close().
+/// Owns a file descriptor. Move-only. Every failure throws FaultError with the operation, the path and the reason.
+/// The destructor ignores errors of close(2). Call close() to see them.
 class File {
  public:
   File() = default;
@@ -31,56 +31,59 @@ class File {
   bool direct() const { return direct_; }
 
   void write(std::span<const std::byte> bytes, int64_t offset);
-  /// Exactly that many bytes; an end of file before them is an error.
+  /// Fills `to`. Throws if the file ends before.
   void read(std::span<std::byte> to, int64_t offset) const;
-  /// Reserves the space, so that no later write finds the disk full. False where the file system cannot.
+  /// Reserves disk space, so that later writes cannot fail for lack of space. False if the file system has no
+  /// fallocate().
   bool allocate(int64_t size_bytes);
   void resize(int64_t size_bytes);
   void sync();
   void close();
-  /// Turns direct I/O on or off, as far as the file system can: direct() tells.
+  /// Turns direct I/O on or off. If the file system does not support it, direct() stays false.
   void set_direct(bool on);
   int64_t size_bytes() const;
   bool is_regular() const;
-  int64_t free_bytes() const;  // left to this user on the file's file system
+  int64_t free_bytes() const;  // free for unprivileged users on the file's file system
 
  private:
   friend class Directory;
   void swap(File& other) noexcept;
   bool disable_direct_io() const;
-  [[noreturn]] void fail(const char* what, int error) const;
+  [[noreturn]] void fail(const char* action, int error) const;
 
   FileSystem* file_system_ = nullptr;
   int descriptor_ = -1;
-  mutable bool direct_ = false;  // turned off when the file system refuses a transfer
+  mutable bool direct_ = false;  // cleared when the file system rejects a transfer
   std::filesystem::path path_;
 };
 
-/// An open directory. What lies in it is named relative to it, and no symbolic link beneath it is followed.
+/// An open directory. Names are relative to it, and symbolic links in it are not followed. open() and functions that
+/// change or open something throw FaultError on failure, except remove().
 class Directory {
  public:
-  /// Throws FaultError when there is none.
   static Directory open(FileSystem& file_system, const std::filesystem::path& path);
   Directory open_directory(const std::string& name) const;
 
-  /// For reading and writing, without a name: gone with the last who has it open.
+  /// Creates a file without a name, for reading and writing. The system deletes it when its last descriptor is closed.
   File create_unnamed() const;
-  /// For writing; fails if it exists. With `direct`, unbuffered where the file system can.
+  /// Creates a file for writing. Fails if it exists.
   File create(const std::string& name) const;
+  /// Opens an existing file. With `direct`, uses direct I/O if the file system supports it.
   File open_for_writing(const std::string& name, bool direct) const;
-  File open_for_reading(const std::string& name) const;  // never blocks, not even on a pipe
+  File open_for_reading(const std::string& name) const;  // with O_NONBLOCK: opening a pipe does not block
 
   void make_directory(const std::string& name) const;
-  void rename(const std::string& from, const std::string& to) const;  // replaces nothing
-  /// Swaps two names in one step; where the file system cannot, renames `to` to `aside` and then `from` to `to`.
+  /// Fails if `to` exists. On a file system without RENAME_NOREPLACE, fails only if it is a directory with entries.
+  void rename(const std::string& from, const std::string& to) const;
+  /// Swaps two names atomically. On a file system without RENAME_EXCHANGE, renames `to` to `aside` and `from` to `to`.
   void exchange(const std::string& from, const std::string& to, const std::string& aside) const;
   void sync() const;
   void close() { file_.close(); }
-  /// Removes what is named, and all in it. False, with nothing thrown, when that failed; true when there was none.
+  /// Removes a file, or a directory and its contents. Returns false on failure, and true if it did not exist.
   bool remove(const std::string& name) const noexcept;
   bool exists(const std::string& name) const;
-  std::vector<std::string> names() const;            // sorted, of all that is there
-  bool is_directory(const std::string& name) const;  // itself, and no link to one
+  std::vector<std::string> names() const;            // of all entries, sorted
+  bool is_directory(const std::string& name) const;  // false for a symbolic link
 
   const std::filesystem::path& path() const { return file_.path(); }
   int64_t free_bytes() const { return file_.free_bytes(); }

@@ -1,5 +1,5 @@
 #pragma once
-// The system calls on files, in one place, so that tests can make any of them fail.
+// The system calls on files as virtual functions, so that tests can make any of them fail.
 
 #include <cstddef>
 #include <sys/stat.h>
@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// Each function is the system call of its name: -1 and errno when it fails, fewer bytes than asked where the call may.
-/// Thread-safe. This class makes the calls; a derived one may fail them.
+/// Each function makes the system call of its name and returns its result: -1 with errno for a failure, and possibly
+/// fewer bytes than requested. Thread-safe. Derived classes can simulate failures.
 class FileSystem {
  public:
   FileSystem() = default;
@@ -30,7 +30,7 @@ class FileSystem {
   virtual int rename_at(int directory, const char* from, const char* to, unsigned flags);  // renameat2
   virtual int unlink_at(int directory, const char* name, int flags);
 
-  /// The one that makes the calls.
+  /// The instance that makes the system calls.
   static FileSystem& system();
 };
 

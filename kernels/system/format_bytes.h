@@ -1,12 +1,10 @@
 #pragma once
-// Numbers of bytes as people read them.
-
 #include <cstdint>
 #include <string>
 
 namespace aliquot {
 
-/// "512 B", "1.50 KiB", "183 MiB", "12.4 GiB": three figures.
+/// A number of bytes with three significant digits: "512 B", "1.50 KiB", "183 MiB", "12.4 GiB".
 std::string format_bytes(int64_t bytes);
 
 }  // namespace aliquot

@@ -23,31 +23,33 @@ constexpr std::array kKinds = {std::pair{"kill", FaultKind::kKill},   std::pair{
                                std::pair{"nan", FaultKind::kNan},     std::pair{"enospc", FaultKind::kFullDisk},
                                std::pair{"flip", FaultKind::kFlip}};
 
-[[noreturn]] void throw_invalid_fault(std::string_view text, const std::string& why) {
-  throw UsageError(fmt::format("ALIQUOT_FAULT is '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, why));
+[[noreturn]] void throw_invalid_fault(std::string_view text, const std::string& reason) {
+  throw UsageError(
+      fmt::format("invalid ALIQUOT_FAULT '{}': {}; write it as rank=1,step=3,op=reduce,kind=kill.", text, reason));
 }
 
 template <typename Number>
-Number parse_number(std::string_view text, std::string_view digits, std::string_view name, Number least) {
+Number parse_number(std::string_view text, std::string_view digits, std::string_view name, Number minimum) {
   Number value{};
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || !(value >= least) ||
+  if (error != std::errc() || end != digits.data() + digits.size() || !(value >= minimum) ||
       !(value < Number{1000000000}))
-    throw_invalid_fault(text, fmt::format("{} is a number from {}, not '{}'", name, least, digits));
+    throw_invalid_fault(text, fmt::format("{} '{}' is not a number in [{}, 1000000000)", name, digits, minimum));
   return value;
 }
 
-/// "kill", or "slow:2s".
-void set_kind(InjectedFault& fault, std::string_view text, std::string_view given) {
-  const std::string_view name = given.substr(0, given.find(':'));
+/// Parses `value`, such as "kill" or "slow:2s".
+void set_kind(InjectedFault& fault, std::string_view text, std::string_view value) {
+  const std::string_view name = value.substr(0, value.find(':'));
   const auto found = std::ranges::find(kKinds, name, [](const auto& kind) { return std::string_view(kind.first); });
   if (found == kKinds.end())
-    throw_invalid_fault(text, fmt::format("kind is kill, stop, throw, slow:2s, nan, enospc or flip, not '{}'", given));
+    throw_invalid_fault(text,
+                        fmt::format("kind '{}' is not one of kill, stop, throw, slow:2s, nan, enospc and flip", value));
   fault.kind = found->second;
   const bool slow = fault.kind == FaultKind::kSlow;
-  if (slow != (name.size() < given.size()) || (slow && !given.ends_with('s')))
-    throw_invalid_fault(text, "slow alone has seconds, as in kind=slow:2s");
-  if (slow) fault.seconds = parse_number<double>(text, given.substr(5, given.size() - 6), "slow", 0.0);
+  if (slow != (name.size() < value.size()) || (slow && !value.ends_with('s')))
+    throw_invalid_fault(text, "kind=slow requires a time in seconds, as in kind=slow:2s, and other kinds have none");
+  if (slow) fault.seconds = parse_number<double>(text, value.substr(5, value.size() - 6), "slow", 0.0);
 }
 
 void set_field(InjectedFault& fault, std::string_view text, std::string_view field) {
@@ -65,27 +67,28 @@ void set_field(InjectedFault& fault, std::string_view text, std::string_view fie
   } else if (name == "kind") {
     set_kind(fault, text, value);
   } else {
-    throw_invalid_fault(text, fmt::format("'{}' is none of rank, step, op, unit and kind", field));
+    throw_invalid_fault(
+        text, fmt::format("'{}' is not rank=NUMBER, step=NUMBER, op=OPERATION, unit=NAME or kind=KIND", field));
   }
 }
 
 InjectedFault parse(std::string_view text) {
   InjectedFault fault;
-  std::set<std::string_view> said;
+  std::set<std::string_view> given;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string_view field = text.substr(at, end - at);
     const std::string_view name = field.substr(0, field.find('='));
     set_field(fault, text, field);
-    if (!said.insert(name).second)
-      throw_invalid_fault(text, fmt::format("{} is said twice, and there is one fault", name));
+    if (!given.insert(name).second)
+      throw_invalid_fault(text, fmt::format("{} is given twice, but only one fault is possible", name));
     at = end + 1;
   }
-  if (!said.contains("kind")) throw_invalid_fault(text, "it has no kind");
+  if (!given.contains("kind")) throw_invalid_fault(text, "kind is missing");
   return fault;
 }
 
-/// Kinds that are of data need an operation that has the data.
+/// Checks that the operation exists and, for a kind that changes data, that it has such data.
 void check(const InjectedFault& fault, std::string_view text, std::span<const FaultPoint> points) {
   std::vector<std::string_view> all, with_data;
   const auto add = [&](const FaultPoint& point) {
@@ -95,12 +98,12 @@ void check(const InjectedFault& fault, std::string_view text, std::span<const Fa
   std::ranges::for_each(points, add);
   add({"save", FaultKind::kFullDisk});
   if (std::ranges::find(all, fault.operation) == all.end())
-    throw_invalid_fault(text, fmt::format("op is one of {}, not '{}'", fmt::join(all, ", "), fault.operation));
-  const bool of_data =
+    throw_invalid_fault(text, fmt::format("op '{}' is not one of {}", fault.operation, fmt::join(all, ", ")));
+  const bool needs_data =
       fault.kind == FaultKind::kNan || fault.kind == FaultKind::kFullDisk || fault.kind == FaultKind::kFlip;
-  if (!of_data || std::ranges::find(with_data, fault.operation) != with_data.end()) return;
+  if (!needs_data || std::ranges::find(with_data, fault.operation) != with_data.end()) return;
   const auto kind = std::ranges::find(kKinds, fault.kind, [](const auto& each) { return each.second; });
-  throw_invalid_fault(text, fmt::format("{} is for op={}", kind->first, fmt::join(with_data, " and op=")));
+  throw_invalid_fault(text, fmt::format("kind={} requires op={}", kind->first, fmt::join(with_data, " or op=")));
 }
 
 struct FaultText {
@@ -108,9 +111,9 @@ struct FaultText {
   InjectedFault fault;
 };
 
-/// The variable is read once.
+/// Reads the variable once. If it is invalid, every call parses it again and throws.
 const FaultText* fault_from_environment() {
-  static const std::optional<FaultText> fault = []() -> std::optional<FaultText> {  // what throws is tried again
+  static const std::optional<FaultText> fault = []() -> std::optional<FaultText> {
     const char* text = std::getenv("ALIQUOT_FAULT");
     if (text == nullptr || *text == '\0') return std::nullopt;
     return FaultText{text, parse(text)};

@@ -1,5 +1,6 @@
 #pragma once
-// A fault that is staged on purpose, to see that a run ends as promised: what the variable ALIQUOT_FAULT asks for.
+// Fault injection: the environment variable ALIQUOT_FAULT makes one rank fail at one operation, to test failure
+// handling.
 
 #include <cstdint>
 #include <optional>
@@ -10,43 +11,44 @@
 namespace aliquot {
 
 enum class FaultKind : uint8_t {
-  kKill,      // SIGKILL: the process is gone
-  kStop,      // SIGSTOP: it is there, and never comes
-  kThrow,     // a FaultError
-  kSlow,      // it comes later
-  kNan,       // a gradient that is not finite
-  kFullDisk,  // every write fails
-  kFlip,      // one bit of this rank's parameters is another
+  kKill,      // SIGKILL ends the process
+  kStop,      // SIGSTOP suspends the process
+  kThrow,     // throws a FaultError
+  kSlow,      // sleeps before the operation
+  kNan,       // makes a gradient NaN
+  kFullDisk,  // every write fails with ENOSPC
+  kFlip,      // flips one bit of this rank's parameters
 };
 
-/// Once, on one rank, when it comes to an operation of a step.
+/// A fault that happens once, on one rank, at one operation of one step.
 struct InjectedFault {
   int rank = 0;
-  int64_t step = 1;       // as steps count: from 1
-  std::string operation;  // a FaultPoint, or "save"
-  std::string unit = {};  // empty: the first that the operation is of
+  int64_t step = 1;       // counted from 1
+  std::string operation;  // the name of a FaultPoint, or "save"
+  std::string unit = {};  // empty: the first unit with the operation
   FaultKind kind = FaultKind::kThrow;
-  double seconds = 0;  // of kSlow
+  double seconds = 0;  // the delay of kSlow
 };
 
-/// An operation that a fault can be for, beside "save".
+/// An operation at which a fault can happen.
 struct FaultPoint {
   std::string_view name;
-  std::optional<FaultKind> data_kind = {};  // the kind that only operations with this data can have
+  std::optional<FaultKind> data_kind = {};  // kNan or kFlip if the operation has the data that this kind changes
 };
 
-/// "rank=1,step=3,op=reduce,kind=kill", with unit=NAME if one is meant; rank is 0 and step is 1 where nothing is said.
-/// Throws UsageError, one sentence, for anything else. `points` are the operations that it can be for, beside "save".
+/// Parses "rank=1,step=3,op=reduce,kind=kill", optionally with unit=NAME. The default rank is 0, the default step 1.
+/// `points` lists the possible operations; "save" is always possible. Throws UsageError for an invalid `text`.
 InjectedFault parse_injected_fault(std::string_view text, std::span<const FaultPoint> points);
 
-/// What ALIQUOT_FAULT asks of this process, read at the first call; null where it is not set. Throws UsageError as
-/// parse_injected_fault() does, at every call. Any thread.
+/// The fault in ALIQUOT_FAULT, which the first call reads. Null if the variable is not set. Every call with an invalid
+/// fault throws UsageError, like parse_injected_fault(). Thread-safe.
 const InjectedFault* injected_fault(std::span<const FaultPoint> points);
-/// The same, null unless it is for that rank, step and operation. Does not check other operations.
+/// The fault in ALIQUOT_FAULT if it is for this rank, step and operation; null otherwise. Does not check that the
+/// operation in the variable exists.
 const InjectedFault* injected_fault(int rank, int64_t step, std::string_view operation);
 
-/// Does on the calling thread what kill, stop, throw and slow ask for, and nothing for the other kinds, which are of data.
-/// `where` stands in the sentence that is thrown. Throws FaultError for throw.
+/// Performs kKill, kStop, kSlow and kThrow on the calling thread. Does nothing for the other kinds, which change data.
+/// kThrow throws FaultError with `where` in its message.
 void inject_fault(const InjectedFault& fault, std::string_view where);
 
 }  // namespace aliquot

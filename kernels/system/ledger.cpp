@@ -15,12 +15,15 @@ namespace {
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
 void require_non_negative(int64_t size_bytes, std::string_view owner) {
-  if (size_bytes < 0) throw std::logic_error(fmt::format("{} asks for {} bytes", owner, size_bytes));
+  if (size_bytes < 0) {
+    throw std::logic_error(fmt::format("invalid size {} bytes for {}: expected 0 or more", size_bytes, owner));
+  }
 }
 
-// The counts stay right and the run unharmed; but somebody else's memory may have been given back in the same way.
-void log_double_release(const char* what) noexcept {
-  log_message("memory was {} twice, or was never booked, which is a bug of the program", std::string_view(what));
+// The call is ignored, so the counts stay correct. But the caller may have freed the memory itself twice.
+void log_double_release(const char* function) noexcept {
+  log_message("Ledger::{}() was called twice for one entry, or for an entry that never existed: a bug in the caller",
+              std::string_view(function));
 }
 
 }  // namespace
@@ -35,8 +38,8 @@ Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::stri
   require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
   if (size_bytes > kMaxBytes - in_use_bytes_) {
-    throw UnavailableError(fmt::format("{} needs {} bytes, which no machine has besides the {} in use already", owner,
-                                       size_bytes, in_use_bytes_));
+    throw UnavailableError(fmt::format("cannot allocate {} bytes for {}: with the {} bytes in use they exceed 64 bits",
+                                       size_bytes, owner, in_use_bytes_));
   }
   const EntryId id = in_use_.add(category, size_bytes, owner);
   auto& current = current_[static_cast<std::size_t>(category)];
@@ -51,7 +54,7 @@ Ledger::EntryId Ledger::acquire(Category category, int64_t size_bytes, std::stri
 void Ledger::release(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
   const Entry* entry = in_use_.find(id);
-  if (entry == nullptr) return log_double_release("released");
+  if (entry == nullptr) return log_double_release("release");
   current_[static_cast<std::size_t>(entry->category)] -= entry->size_bytes;
   in_use_bytes_ -= entry->size_bytes;
   in_use_.remove(id);
@@ -61,9 +64,9 @@ Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_
   require_non_negative(size_bytes, owner);
   const std::lock_guard lock(mutex_);
   const int64_t limit_bytes = limit_bytes_ > 0 ? limit_bytes_ : kMaxBytes;
-  if (size_bytes > limit_bytes - held_bytes_) {  // their sum might be larger than any number
-    throw UnavailableError(fmt::format("{} needs {} bytes, but the limit is {} bytes and {} are held already", owner,
-                                       size_bytes, limit_bytes, held_bytes_));
+  if (size_bytes > limit_bytes - held_bytes_) {  // a sum could overflow
+    throw UnavailableError(fmt::format("cannot allocate {} bytes for {}: the limit is {} bytes, and {} are allocated",
+                                       size_bytes, owner, limit_bytes, held_bytes_));
   }
   const EntryId id = held_.add(category, size_bytes, owner);
   held_bytes_ += size_bytes;
@@ -74,21 +77,24 @@ Ledger::EntryId Ledger::hold(Category category, int64_t size_bytes, std::string_
 void Ledger::let_go(EntryId id) noexcept {
   const std::lock_guard lock(mutex_);
   const Entry* entry = held_.find(id);
-  if (entry == nullptr) return log_double_release("let go");
+  if (entry == nullptr) return log_double_release("let_go");
   held_bytes_ -= entry->size_bytes;
   held_.remove(id);
 }
 
 Ledger::~Ledger() {
-  // A failure may leave memory behind on purpose, to which messages still come; and its own sentence is the one to read.
+  // After a failure, memory that messages in flight may still access is leaked on purpose.
   if (std::uncaught_exceptions() > 0) return;
   held_.for_each([](const Entry& entry) {
-    log_message("still held at the end: {}, {} bytes, {}", entry.owner, entry.size_bytes, name(entry.category));
+    log_message("memory not released at the end: {}, {} bytes, category {}", entry.owner, entry.size_bytes,
+                name(entry.category));
   });
 }
 
 void Ledger::set_limit_bytes(int64_t limit_bytes) {
-  if (limit_bytes < 0) throw std::logic_error(fmt::format("a limit of {} bytes", limit_bytes));
+  if (limit_bytes < 0) {
+    throw std::logic_error(fmt::format("invalid memory limit {} bytes: expected 0 (no limit) or more", limit_bytes));
+  }
   const std::lock_guard lock(mutex_);
   limit_bytes_ = limit_bytes;
 }
@@ -141,12 +147,12 @@ std::vector<Ledger::Entry> Ledger::entries() const {
   return alive;
 }
 
-// An id is the slot's index and how often it has been used.
+// An id is the slot's index in the low 32 bits and the number of its uses in the high 32 bits.
 Ledger::EntryId Ledger::EntryTable::add(Category category, int64_t size_bytes, std::string_view owner) {
   if (free_slots_.empty()) add_free_slot();
   const uint32_t index = free_slots_.back();
   Slot& slot = slots_[index];
-  slot.entry.owner.assign(owner);  // the last that may throw: until here the slot is free
+  slot.entry.owner.assign(owner);  // may throw; the slot is still free
   slot.entry.category = category;
   slot.entry.size_bytes = size_bytes;
   slot.alive = true;

@@ -1,5 +1,5 @@
 #pragma once
-// Who holds how many bytes of what, counted as it happens.
+// Counts the memory of a device at run time, by category and owner.
 
 #include <array>
 #include <cstdint>
@@ -15,31 +15,31 @@ enum class Category : uint8_t {
   kParameters,
   kGradients,
   kOptimizer,
-  kSlots,          // where units take turns being whole
-  kCommunication,  // what moving bytes needs besides: boards, mailboxes, partial sums
-  kStaging,        // on the way to or from a file or another device
+  kSlots,          // full parameters and full gradients, which units use in turn
+  kCommunication,  // internal buffers of communicators, such as partial sums
+  kStaging,        // data on its way to or from a file or another device
   kActivations,
-  kArena,  // backing memory that other categories live in; counted as held, never as in use
+  kArena,  // contains buffers of the other categories; counted as held, never as in use
 };
 inline constexpr int kCategoryCount = 8;
 
 /// The name used in tables and metrics: "parameters", "gradients", ...
 std::string_view name(Category category);
 
-/// One figure a category, in bytes.
+/// A number of bytes for each category.
 using BytesByCategory = std::array<int64_t, kCategoryCount>;
 
-/// Counts one device's memory twice over: what was taken from the system (held), and what is in use by category, where
-/// an arena's buffers are acquired and released again and again within memory that is held once. Thread-safe. Sizes are
-/// never negative: std::logic_error, as what would be a bug; and a call that throws has counted nothing.
+/// Keeps two counts of one device's memory: memory that is allocated from the system (held), and memory that is in use,
+/// by category. An arena is held once, while the buffers in it are acquired and released many times. Thread-safe. A
+/// negative size throws std::logic_error. A call that throws counts nothing.
 class Ledger {
  public:
-  using EntryId = int64_t;  // never given out twice
+  using EntryId = int64_t;  // unique; never reused
 
   Ledger() = default;
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
-  /// Names on standard error what is still held, unless an exception is unwinding: the leaks.
+  /// Logs each entry that is still held, unless an exception is unwinding the stack.
   ~Ledger();
 
   struct Entry {
@@ -48,37 +48,38 @@ class Ledger {
     std::string owner;
   };
 
-  /// Counts `size_bytes` as in use by `owner` until release(). Allocates only when more entries are alive than ever before.
+  /// Counts `size_bytes` as in use by `owner` until release(). Allocates heap memory only if the number of entries
+  /// reaches a new maximum.
   EntryId acquire(Category category, int64_t size_bytes, std::string_view owner);
-  /// Once an entry; a second time is said on standard error and not counted.
+  /// Removes an entry of acquire(). A second call for the same entry is logged and ignored.
   void release(EntryId entry) noexcept;
 
-  /// Counts memory taken from the system, until let_go(). Throws UnavailableError, naming owner, limit and what is held,
-  /// if it would exceed the limit.
+  /// Counts `size_bytes` as held by `owner` until let_go(). Throws UnavailableError, with owner, limit and held bytes,
+  /// if the total would exceed the limit.
   EntryId hold(Category category, int64_t size_bytes, std::string_view owner);
-  /// As release().
+  /// Removes an entry of hold(). A second call for the same entry is logged and ignored.
   void let_go(EntryId entry) noexcept;
 
-  /// Bytes that may be held at most; 0 is no limit.
+  /// The maximum of held bytes. 0 means no limit.
   void set_limit_bytes(int64_t limit_bytes);
 
   int64_t held_bytes() const;
   int64_t held_peak_bytes() const;
-  int64_t in_use_bytes() const;       // the sum over categories, now
-  int64_t in_use_peak_bytes() const;  // the largest that sum has been; not the sum of the peaks
+  int64_t in_use_bytes() const;       // the current sum over categories
+  int64_t in_use_peak_bytes() const;  // the peak of that sum, which may be less than the sum of the peaks
   BytesByCategory current() const;
   BytesByCategory peak() const;
   void reset_peaks();
 
-  /// What is in use now, the largest first.
+  /// The entries that are in use, the largest first.
   std::vector<Entry> entries() const;
 
  private:
-  /// Entries, in places that are used again, under another id.
+  /// Entries in slots that are reused. Each use of a slot has another id.
   class EntryTable {
    public:
     EntryId add(Category category, int64_t size_bytes, std::string_view owner);
-    /// Null for one that is gone.
+    /// Null if the entry was removed.
     const Entry* find(EntryId id) const noexcept;
     void remove(EntryId id) noexcept;
     template <typename Visit>
@@ -89,7 +90,7 @@ class Ledger {
     }
 
    private:
-    static constexpr std::size_t kOwnerCapacity = 63;  // longer owners allocate
+    static constexpr std::size_t kOwnerCapacity = 63;  // longer names of owners need a heap allocation
     struct Slot {
       Entry entry;
       uint32_t uses;
@@ -98,7 +99,7 @@ class Ledger {
     void add_free_slot();
 
     std::vector<Slot> slots_;
-    std::vector<uint32_t> free_slots_;  // has room for all, so that giving one back never allocates
+    std::vector<uint32_t> free_slots_;  // has capacity for all slots, so that remove() never allocates
   };
 
   mutable std::mutex mutex_;

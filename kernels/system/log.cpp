@@ -14,12 +14,12 @@ std::atomic<LogSink> current_sink{nullptr};
 
 LogSink set_log_sink(LogSink sink) noexcept { return current_sink.exchange(sink); }
 
-void log_to_standard_error(std::string_view sentence) noexcept {
-  std::fprintf(stderr, "aliquot: %.*s\n", static_cast<int>(sentence.size()), sentence.data());
+void log_to_standard_error(std::string_view message) noexcept {
+  std::fprintf(stderr, "aliquot: %.*s\n", static_cast<int>(message.size()), message.data());
 }
 
-void log_message(std::string_view sentence) noexcept {
-  if (const LogSink sink = current_sink.load(); sink != nullptr) sink(sentence);
+void log_message(std::string_view message) noexcept {
+  if (const LogSink sink = current_sink.load(); sink != nullptr) sink(message);
 }
 
 }  // namespace aliquot

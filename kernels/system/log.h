@@ -1,22 +1,22 @@
 #pragma once
-// Where the library's few sentences go that no call is left to throw.
+// The sink for messages that the library cannot report with an exception.
 
 #include <string_view>
 
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Takes one sentence, without a name before it or a newline after it. Called from any thread, also while something
-/// fails: it must not throw, and not call the library.
-using LogSink = void (*)(std::string_view sentence) noexcept;
+/// Receives one message without prefix and newline. Called from any thread, also during failures. It must not call the
+/// library.
+using LogSink = void (*)(std::string_view message) noexcept;
 
-/// Where sentences go from now on: steps that were skipped, where a rank was when a collective failed, memory that was never
-/// given back, what CUDA and NCCL say while a failed group is left. Null, as it is until this is called: nowhere; the library itself prints
-/// nothing. Returns what was there before. Thread-safe.
+/// Sets the sink of the process and returns the previous one. Messages report skipped steps, the operation of a rank
+/// when a collective failed, memory that was never released, and errors of CUDA and NCCL while a failed group is
+/// destroyed. With null, the default, messages are dropped. Thread-safe.
 LogSink set_log_sink(LogSink sink) noexcept;
 
-/// A sink: "aliquot: SENTENCE" on standard error.
-void log_to_standard_error(std::string_view sentence) noexcept;
+/// A sink that prints "aliquot: MESSAGE" on standard error.
+void log_to_standard_error(std::string_view message) noexcept;
 
 }  // namespace aliquot
 #pragma GCC visibility pop

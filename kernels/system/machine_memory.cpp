@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// "MemTotal:   24000000 kB", in bytes.
+// The value in bytes of a line such as "MemTotal:   24000000 kB".
 int64_t meminfo_bytes(std::string_view field, int64_t fallback_bytes) {
   std::ifstream file("/proc/meminfo");
   for (std::string name, rest; file >> name && std::getline(file, rest);) {
@@ -25,7 +25,7 @@ struct ControlGroupMemory {
   int64_t limit_bytes = kUnknown, available_bytes = kUnknown;
 };
 
-// Pages of files can be dropped, so what is anonymous alone is spent.
+// Only anonymous memory counts as used, because the kernel can drop pages of files.
 int64_t anonymous_bytes(const std::filesystem::path& group) {
   std::ifstream file(group / "memory.stat");
   std::string name;
@@ -35,7 +35,7 @@ int64_t anonymous_bytes(const std::filesystem::path& group) {
   return 0;
 }
 
-// The tightest limit of this process's control group (version 2) and those around it; "max" is none.
+// The smallest limit of this process's control group (version 2) and its ancestors. "max" means no limit.
 ControlGroupMemory control_group_memory() {
   ControlGroupMemory tightest;
   std::ifstream own("/proc/self/cgroup");

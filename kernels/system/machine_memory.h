@@ -1,20 +1,20 @@
 #pragma once
-// How much memory this machine has, and has left.
+// The total and the available memory of this machine.
 
 #include <cstdint>
 
 namespace aliquot {
 
-/// What this machine's memory allows all processes, or the control group that this process is in, where that is less. The
-/// largest number where the system does not tell.
+/// The physical memory of the machine or, if smaller, the limit of this process's control group. INT64_MAX if unknown.
 int64_t machine_memory_bytes();
 
-/// What of it could still be handed out, swap included, as the system says itself: a page beyond it is somebody's death
-/// long after it was granted. The largest number where the system does not tell.
+/// The available memory, including swap, within the limit of the control group. If processes use more, the kernel kills
+/// one of them. INT64_MAX if unknown.
 int64_t available_memory_bytes();
 
 class Device;
-/// What of a GPU's memory is taken, by all processes, as its driver says; 0 for a host. Throws as the device's other calls.
+/// The memory of a GPU that all processes use, as its driver reports it. 0 for a host device. Throws like check() of
+/// kernels/device/enqueue_cuda.h.
 int64_t used_gpu_bytes(Device& device);
 
 }  // namespace aliquot

@@ -1,12 +1,12 @@
 #pragma once
-// Copying more than the caches hold; one source file a kind of processor, chosen by CMake.
+// Copies of more data than the caches hold. CMake chooses the source file for the processor architecture.
 
 #include <cstddef>
 
 namespace aliquot {
 
-/// memcpy of plain memory that will not be read again soon: where the processor can, it is written past the caches, which
-/// saves reading what is overwritten. memcpy itself does so for single large pieces alone.
+/// Like memcpy(), for data that is not read again soon. On x86-64 it uses non-temporal stores, which bypass the caches
+/// and avoid reading the destination. memcpy() uses them only for single large copies.
 void non_temporal_copy(std::byte* to, const std::byte* from, size_t count);
 
 }  // namespace aliquot

@@ -9,10 +9,10 @@ namespace aliquot {
 namespace {
 
 constexpr size_t kCacheLineBytes = 64, kPageBytes = 4096;
-// Pages taken in turns, a line each, keep several of the memory's banks at work.
+// The copy alternates between pages, one cache line each, which keeps several memory banks busy.
 constexpr size_t kPagesAtOnce = 4;
 constexpr size_t kPrefetchDistanceBytes = 8 * kCacheLineBytes;
-// Less than this is cheaper by way of the caches.
+// Copies of less than twice this size are faster through the caches.
 constexpr size_t kMinBytes = kPagesAtOnce * kPageBytes;
 
 void copy_cache_line(std::byte* to, const std::byte* from) {
@@ -33,21 +33,21 @@ void non_temporal_copy(std::byte* to, const std::byte* from, size_t count) {
     if (count > 0) std::memcpy(to, from, count);
     return;
   }
-  const size_t head = (kCacheLineBytes - reinterpret_cast<uintptr_t>(to) % kCacheLineBytes) %
-                      kCacheLineBytes;  // streamed stores are aligned
+  // Non-temporal stores need an aligned destination.
+  const size_t head = (kCacheLineBytes - reinterpret_cast<uintptr_t>(to) % kCacheLineBytes) % kCacheLineBytes;
   std::memcpy(to, from, head);
   size_t at = head;
   for (; at + kPagesAtOnce * kPageBytes <= count; at += kPagesAtOnce * kPageBytes) {
     for (size_t line = 0; line < kPageBytes; line += kCacheLineBytes) {
       for (size_t page = 0; page < kPagesAtOnce; ++page) {
-        const size_t place = at + page * kPageBytes + line;
-        _mm_prefetch(reinterpret_cast<const char*>(from + std::min(place + kPrefetchDistanceBytes, count - 1)),
+        const size_t offset = at + page * kPageBytes + line;
+        _mm_prefetch(reinterpret_cast<const char*>(from + std::min(offset + kPrefetchDistanceBytes, count - 1)),
                      _MM_HINT_T0);
-        copy_cache_line(to + place, from + place);
+        copy_cache_line(to + offset, from + offset);
       }
     }
   }
-  _mm_sfence();  // streamed stores pass later ones unless told
+  _mm_sfence();  // orders the non-temporal stores before later stores
   std::memcpy(to + at, from + at, count - at);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Sharing a model's work between the threads of a rank, in cuts that never change a result.
+// Distributes work to the threads of a rank. The number of threads does not change results.
 
 #include <cstdint>
 
@@ -7,11 +7,11 @@
 
 namespace aliquot {
 
-/// Calls body(part) once for each of the pool's thread_count() parts, at the same time where the pool is free.
+/// Calls body(part) once for each part in [0, pool.thread_count()), in parallel unless the pool is busy.
 template <typename Body>
 void for_parts(ThreadPool& pool, Body&& body) {
   const int64_t part_count = pool.thread_count();
-  // Far more elements than the pool takes for a small loop, so that a few large tasks are shared out too.
+  // The pool runs small loops on one thread. With this many elements it distributes even a few tasks.
   constexpr int64_t kElementsPerPart = 65536;
   pool.for_ranges(part_count * kElementsPerPart, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = 0; part < part_count; ++part) {
@@ -21,8 +21,8 @@ void for_parts(ThreadPool& pool, Body&& body) {
   });
 }
 
-/// Calls body(task, part) once for each task of [0, count). Tasks of one part run one after the other, so a part may
-/// own scratch memory. What a task computes must not depend on its part.
+/// Calls body(task, part) once for each task in [0, count). Tasks of one part run one after the other, so each part may
+/// have its own scratch memory. The result of a task must not depend on its part.
 template <typename Body>
 void for_tasks(ThreadPool& pool, int64_t count, Body&& body) {
   if (pool.thread_count() == 1) {

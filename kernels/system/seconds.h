@@ -1,5 +1,5 @@
 #pragma once
-// Seconds by the clock that never goes back: for spans within one process, since its zero is nobody's. Any thread.
+// Seconds of the monotonic clock, for intervals within one process: the zero point is unspecified. Thread-safe.
 
 #include <chrono>
 

@@ -36,14 +36,14 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
 void SharedCounter::set_spin_nanoseconds(int64_t nanoseconds) { spin_nanoseconds.store(nanoseconds); }
 
 void SharedCounter::raise_to(uint64_t value) {
-  // Store then look for sleepers; a sleeper says so then looks at the value. Sequential consistency on both sides makes it
-  // impossible for both to see the old state.
+  // This thread stores the value and then reads the flag. A sleeper sets the flag and then reads the value. Sequential
+  // consistency ensures that at least one of them sees the other's store.
   value_.store(value, std::memory_order_seq_cst);
   if (has_sleepers_.load(std::memory_order_seq_cst) != 0) wake();
 }
 
-// Whoever takes the word wakes all, so that a sleeper who is slow to come to costs one call and not one a step. They sleep on
-// the word itself: taken between their look at the value and their sleep, it does not let them sleep.
+// Clears the flag and wakes all sleepers, so that later calls make no system call while sleepers are still waking up.
+// Sleepers sleep on the flag itself: if it is cleared after they read the value, FUTEX_WAIT returns at once.
 void SharedCounter::wake() const {
   if (has_sleepers_.exchange(0, std::memory_order_seq_cst) != 0) futex(has_sleepers_, FUTEX_WAKE, INT_MAX, nullptr);
 }

@@ -1,35 +1,35 @@
 #pragma once
-// A number that threads or processes wait for.
+// A counter that threads or processes can wait for.
 
 #include <atomic>
 #include <cstdint>
 
 namespace aliquot {
 
-/// Only grows; lies in memory that threads, or processes, share; zeroed memory is a valid one. Waiters spin briefly, then
-/// sleep in the kernel, so more ranks than cores is not a problem.
+/// A counter that only grows, in memory that threads or processes share. Zeroed memory is a valid counter. Waiters spin
+/// briefly and then sleep in the kernel, so there may be more ranks than cores.
 class SharedCounter {
  public:
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
   bool reached(uint64_t value) const { return this->value() >= value; }
 
-  /// What was written before is seen by whoever sees the value. One writer at a time.
+  /// Sets the value, with release semantics: a thread that sees it also sees earlier writes. One writer at a time.
   void raise_to(uint64_t value);
 
-  /// Waits until it reached `value`, or `timeout_nanoseconds` are over, or somebody calls wake(). True if reached. A
-  /// raise_to() that reaches it always ends the wait.
+  /// Waits until the counter reaches `value`, the timeout expires or wake() is called. Returns true if it has reached
+  /// `value`. A raise_to() to at least `value` always ends the wait.
   bool wait(uint64_t value, int64_t timeout_nanoseconds) const;
 
-  /// Makes those who sleep look again. One who is just about to sleep may miss it, since the value says nothing new: who
-  /// waits for something besides the value, such as an abort, does so with a patience short enough to look by itself.
+  /// Wakes all sleeping waiters. A waiter that is about to sleep may miss the call. Therefore a waiter that also checks
+  /// another condition, such as an abort, needs a short timeout.
   void wake() const;
 
-  /// How long waiters spin before they sleep. 0 suits more threads than cores. For the whole process.
+  /// Sets how long the waiters of this process spin before they sleep. Use 0 if there are more threads than cores.
   static void set_spin_nanoseconds(int64_t nanoseconds);
 
  private:
   std::atomic<uint64_t> value_{0};
-  mutable std::atomic<uint32_t> has_sleepers_{0};  // who sets it may be awake again
+  mutable std::atomic<uint32_t> has_sleepers_{0};  // may stay 1 after a timeout, when nobody sleeps any more
 };
 
 }  // namespace aliquot

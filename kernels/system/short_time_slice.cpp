@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The system's sched_attr in its first version; its header and the C library's <sched.h> cannot be used together everywhere.
+/// The first version of the kernel's struct sched_attr. On some systems <linux/sched/types.h> conflicts with <sched.h>.
 struct SchedAttr {
   uint32_t size = sizeof(SchedAttr), policy = 0;
   uint64_t flags = 0;
@@ -21,12 +21,13 @@ struct SchedAttr {
 }  // namespace
 
 void request_short_time_slice() noexcept {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // naps of microseconds are else fifty longer
+  prctl(PR_SET_TIMERSLACK, 1UL);  // the default timer slack makes each sleep 50 microseconds longer
   constexpr uint64_t kTimeSliceNanoseconds = 100'000;
   SchedAttr scheduling;
   if (syscall(SYS_sched_getattr, 0, &scheduling, sizeof(scheduling), 0) != 0 || scheduling.policy != SCHED_OTHER)
     return;
-  // Linux 6.12 and later: who asks for shorter turns has them sooner. A priority would want permission; this wants none.
+  // Since Linux 6.12, a thread with a shorter time slice is scheduled sooner. Unlike a priority, this needs no
+  // privilege.
   scheduling.runtime = kTimeSliceNanoseconds;
   syscall(SYS_sched_setattr, 0, &scheduling, 0);
 }

@@ -1,6 +1,4 @@
 #pragma once
-// Threads that the system may refuse.
-
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -11,13 +9,13 @@
 
 namespace aliquot {
 
-/// A thread that does `work`. Throws UnavailableError, naming its `purpose`, when the system gives none.
+/// Starts a thread that runs `work`. If that fails, throws UnavailableError with `purpose` in its message.
 template <typename Work>
 std::thread start_thread(std::string_view purpose, Work&& work) {
   try {
     return std::thread(std::forward<Work>(work));
   } catch (const std::system_error& error) {
-    throw UnavailableError("the system gives no thread for " + std::string(purpose) + ": " + error.code().message() +
+    throw UnavailableError("cannot start a thread for " + std::string(purpose) + ": " + error.code().message() +
                            "; use fewer threads or ranks, or raise the limits on processes and memory (ulimit -u, -v)");
   }
 }

@@ -20,7 +20,7 @@ struct ThreadPool::Workers {
       for (int i = 1; i < thread_count; ++i)
         threads.push_back(start_thread("computing", [this, i] { worker_loop(i); }));
     } catch (...) {
-      stop();  // those that did start still run, and a constructor that throws is not followed by the destructor
+      stop();  // ends the threads that started; the destructor does not run after an exception in the constructor
       throw;
     }
   }
@@ -89,7 +89,7 @@ ThreadPool::~ThreadPool() = default;
 
 void ThreadPool::run(int64_t count, int64_t grain, void (*body)(void*, int64_t, int64_t), void* context) {
   const std::unique_lock lock(workers_->busy, std::try_to_lock);
-  if (!lock.owns_lock()) {  // another lane is using the threads: waiting for them would be slower than one thread
+  if (!lock.owns_lock()) {  // another lane uses the threads; waiting for them would take longer than one thread
     body(context, 0, count);
     return;
   }

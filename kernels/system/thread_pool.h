@@ -1,5 +1,5 @@
 #pragma once
-// The threads one rank computes with.
+// The compute threads of one rank.
 
 #include <cstdint>
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace aliquot {
 
-/// Splits loops over elements between a fixed number of threads. Cuts fall on multiples of a grain that the caller names
-/// and never change a result: loops either treat elements alone or sum within a grain.
+/// Splits loops over elements between a fixed number of threads. Boundaries are multiples of a grain that the caller
+/// chooses. The split does not change results if elements are independent, or sums stay within one grain.
 class ThreadPool {
  public:
-  /// `thread_count` includes the thread that calls; 1 makes no thread at all. Throws UnavailableError, having ended those
-  /// that it made, when the system gives fewer.
+  /// `thread_count` includes the calling thread; with 1 no thread is started. Throws UnavailableError if a thread
+  /// cannot be started.
   explicit ThreadPool(int thread_count);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -20,9 +20,9 @@ class ThreadPool {
 
   int thread_count() const { return thread_count_; }
 
-  /// Calls body(begin, end) for ranges that tile [0, count), their inner edges multiples of `grain`, on all threads and
-  /// returns when all are done. Runs on the caller alone when the loop is small or the pool is busy. Rethrows the first
-  /// exception of a body.
+  /// Calls body(begin, end) on all threads for ranges that cover [0, count), and returns when all have finished. Inner
+  /// boundaries are multiples of `grain`. If the loop is small or the pool is busy, the calling thread runs it alone.
+  /// Rethrows the first exception of a body.
   template <typename Body>
   void for_ranges(int64_t count, int64_t grain, Body&& body) {
     if (thread_count_ == 1 || count <= grain * kSmallGrains) {

@@ -1,18 +1,17 @@
 #pragma once
-// Muon (Jordan et al. 2024), with torch.optim.Muon's meaning: a matrix moves along its momentum made orthogonal.
+// Muon (Jordan et al. 2024), like torch.optim.Muon: each matrix moves along its orthogonalized momentum.
 //
-// Unlike every other rule it needs a whole matrix in one place, so a step over shards has three parts. Each is here; what
-// moves bytes between ranks is the engine's:
-//   1. On every rank, over its own shard: an update with muon_blend_rule(), whose "master" is a whole fp32 buffer of
-//      the shard's size (what it held does not matter) and whose one state is the momentum. It leaves in the buffer
-//      what is to be made orthogonal.
-//   2. The engine gathers each matrix's part of those buffers to the matrix's owner, row-major and without padding, by
-//      assign_matrices(). The owner makes it orthogonal (optim/muon/orthogonalize.h). The engine scatters the result back to
-//      where it came from.
-//   3. On every rank, over its own shard: an update with muon_apply_rule(), whose fp32 gradient is that result and whose
-//      gradient_factor is 1 (NaN when part 1 was skipped). It keeps no state.
-// Parts 1 and 3 work element by element, and part 2 on whole matrices, so no cut into shards and no choice of owners
-// changes a bit.
+// Unlike other rules, Muon needs full matrices, so a step over shards has three parts. This module computes them; the
+// engine moves data between ranks:
+//   1. Each rank updates its shard with muon_blend_rule(). Its "master" is an fp32 buffer of the shard's size, whose
+//      previous contents do not matter. Its only state is the momentum. The update writes the input of part 2 to the
+//      buffer.
+//   2. The engine gathers each matrix from these buffers to the owner of the matrix (assign_matrices()), row-major and
+//      without padding. The owner orthogonalizes it (optim/muon/orthogonalize.h). The engine scatters the result back.
+//   3. Each rank updates its shard with muon_apply_rule(). Its fp32 gradient is the result of part 2, and its
+//      gradient_factor is 1, or NaN if part 1 was skipped. It has no state.
+// Parts 1 and 3 process each element independently, and part 2 processes full matrices. So neither the sharding nor the
+// choice of owners changes results.
 
 #include <cstdint>
 #include <span>
@@ -23,26 +22,26 @@
 
 namespace aliquot {
 
-/// Whether Muon can take a tensor of that shape: two dimensions, neither empty.
+/// True if Muon can update a tensor of this shape: it has two dimensions, and neither is 0.
 bool is_matrix(std::span<const int64_t> shape);
 
-/// What a matrix keeps between steps: the state of part 1.
+/// The optimizer state of a matrix, which part 1 updates: the momentum.
 StateSpec muon_state(DType moments = DType::kFloat32);
 
-/// The rules of parts 1 and 3; `lr` is what the schedule gives for the step, the rest's. A segment's lr_scale and decay_scale
-/// count in part 3.
+/// The rules of parts 1 and 3. `lr` is the scheduled learning rate of the step, which is that of Muon::rest. Part 3
+/// applies the lr_scale and the decay_scale of segments.
 Rule muon_blend_rule(const Muon& muon);
 Rule muon_apply_rule(const Muon& muon, double lr);
 
-/// The rate of matrices where the rest's is `lr`.
+/// The learning rate of matrices if that of Muon::rest is `lr`.
 double matrix_learning_rate(const Muon& muon, double lr);
 
-/// Multiply-adds of making one orthogonal.
+/// The number of multiply-adds to orthogonalize one matrix.
 double orthogonalize_multiply_adds(const MatrixShape& shape, int iterations);
 
-/// Each matrix's owner in [0, owner_count): the largest first, each to the owner with the least work so far, ties to
-/// the lower index. No owner has more than 4/3 of the least possible greatest load (Graham 1969). Depends on the
-/// shapes and their order alone.
+/// Returns the owner, in [0, owner_count), of each matrix. Assigns matrices in order of decreasing work, each to the
+/// owner with the least work so far, or the lowest index among equals. The largest load is at most 4/3 of the optimum
+/// (Graham 1969). The result depends only on the shapes and their order.
 std::vector<int32_t> assign_matrices(std::span<const MatrixShape> shapes, int owner_count, int iterations = 5);
 
 }  // namespace aliquot

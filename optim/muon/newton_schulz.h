@@ -1,5 +1,5 @@
 #pragma once
-// The iteration itself, once for every device. For optim's own sources.
+// The Newton-Schulz iteration for all devices. Internal to optim/.
 
 #include <algorithm>
 #include <cmath>
@@ -9,13 +9,15 @@
 
 namespace aliquot {
 
-/// A row-major matrix whose rows lie one after the other.
+/// A row-major matrix without padding between rows.
 struct ConstMatrix {
   const float* data;
   int64_t rows, columns;
 };
 
-/// Places in the scratch. `wide` and `across` are as large as the matrix, `gram` and `product` squares of its shorter side.
+/// The layout of the scratch memory: sums of squares, `x` and `across` with the size of the matrix, and the square
+/// matrices
+/// `gram` and `product`, whose edge is the shorter side of the matrix.
 struct NewtonSchulzScratch {
   static constexpr int64_t kAlign = 64;
   static int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -38,8 +40,8 @@ inline double matrix_rate_factor(const MatrixShape& shape, MuonRate rate) {
                                      : 0.2 * std::sqrt(std::max(rows, columns));
 }
 
-/// `Loops` are what a device does: transpose, copy, multiply, blend (to = x * to + y * from), scale, round (to bf16) and
-/// normalize, each in the order of its calls. They give the same bits wherever they run.
+/// `Loops` has the operations of a device, which run in the order of the calls: transpose, copy, multiply, blend
+/// (to = x * to + y * from), scale, round (to bf16) and normalize. All devices give the same bits.
 template <typename Loops>
 void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;
@@ -49,7 +51,7 @@ void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   auto* across = x + layout.matrix_bytes / 4;
   auto* gram = across + layout.matrix_bytes / 4;
   auto* product = gram + layout.gram_bytes / 4;
-  // The square of the shorter side is what the iteration pays for.
+  // A tall matrix is transposed, because the iteration multiplies by square matrices with the number of rows as edge.
   const bool tall = args.shape.rows > args.shape.columns;
   const int64_t n = layout.small, length = std::max(args.shape.rows, args.shape.columns), count = n * length;
   const auto round_if_bf16 = [&](float* values, int64_t of) {
@@ -82,7 +84,7 @@ void newton_schulz(const OrthogonalizeArgs& args, const Loops& loops) {
   }
 }
 
-/// What normalize multiplies by, given the sum of squares.
+/// The factor with which normalize() multiplies each element: 1 / max(norm, eps).
 ALIQUOT_HOST_DEVICE float inverse_norm(double sum_of_squares, float eps) {
   const double norm = sqrt(sum_of_squares), least = static_cast<double>(eps);
   return static_cast<float>(1.0 / (norm > least ? norm : least));

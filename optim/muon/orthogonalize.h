@@ -1,5 +1,5 @@
 #pragma once
-// Making a matrix orthogonal, on a device.
+// Orthogonalizes a matrix on a device.
 
 #include "kernels/device/device.h"
 #include "kernels/device/stream.h"
@@ -8,8 +8,8 @@
 
 namespace aliquot {
 
-/// One matrix, row-major and without padding, in memory of the device, and where to work: orthogonalize_scratch_bytes() of
-/// it, aligned to 64 bytes.
+/// One matrix, row-major and without padding, and scratch memory of orthogonalize_scratch_bytes(), aligned to 64 bytes.
+/// Both are in memory of the device.
 struct OrthogonalizeArgs {
   OrthogonalizeArgs(const Muon& muon, float* at, const MatrixShape& of, std::byte* scratch_memory)
       : matrix(at),
@@ -32,19 +32,20 @@ struct OrthogonalizeArgs {
 int64_t orthogonalize_scratch_bytes(const MatrixShape& shape);
 
 struct MatrixKernels {
-  /// Enqueues: the matrix is replaced by U S' V^T with S' near 1 (by the quintic iteration of Newton and Schulz, 3.4445,
-  /// -4.7750, 2.0315, from the matrix divided by its Frobenius norm or eps), times what Muon::rate says. Every sum in fp32 in
-  /// one order: the same bits for any number of threads, any instruction set, and on GPUs. A matrix of zeros stays one.
+  /// Enqueues work that replaces the matrix U S V^T by U S' V^T, where the singular values S' are near 1, times the
+  /// factor of Muon::rate. It divides the matrix by max(Frobenius norm, eps) and runs the quintic Newton-Schulz
+  /// iteration with coefficients 3.4445, -4.7750 and 2.0315. Sums are in fp32 and in a fixed order, so any number of
+  /// threads, any instruction set and GPUs give the same bits. A zero matrix stays zero.
   void (*orthogonalize)(Stream&, const OrthogonalizeArgs&);
 };
 
-/// Throws UnavailableError in a build without CUDA.
+/// Throws UnavailableError for kCuda in a build without CUDA.
 const MatrixKernels& matrix_kernels(DeviceKind kind);
 
-/// The same at once, on the caller and the pool.
+/// Orthogonalizes the matrix before it returns, on the calling thread and the pool.
 void orthogonalize_on_host(const OrthogonalizeArgs& args, ThreadPool& pool);
 
-/// For matrix_kernels(), from the CUDA sources.
+/// For matrix_kernels() only. Throws UnavailableError in a build without CUDA.
 const MatrixKernels& cuda_matrix_kernels();
 
 }  // namespace aliquot

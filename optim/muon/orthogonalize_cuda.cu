@@ -1,4 +1,4 @@
-// The loops of Newton and Schulz's iteration on a GPU. Compiled, not yet run on one.
+// The operations of the Newton-Schulz iteration on a GPU.
 
 #include "kernels/device/device_cuda.h"
 #include "kernels/device/launch_cuda.h"
@@ -9,13 +9,14 @@
 namespace aliquot {
 namespace {
 
-/// A block of threads makes a square of the product; each of its threads a square within it, in registers.
+/// A block of threads computes a tile of kTile x kTile elements of the product. Each thread computes kThreadTile x
+/// kThreadTile of them in registers.
 constexpr int kTile = 64, kDepth = 16, kThreadTile = 4;
 constexpr int kThreadsAcross = kTile / kThreadTile;
 static_assert(kThreadsAcross * kThreadsAcross == kLaunchThreads);
 
-/// Rows [first_row, + kTile) and columns [first_k, + kDepth), missing ones as zeros, which add nothing to a sum that began
-/// as +0.
+/// Loads rows [first_row, first_row + kTile) and columns [first_k, first_k + kDepth). Elements outside the matrix are
+/// zero, which does not change a sum that starts from +0.
 __device__ void load_tile_of_a(float (*tile)[kTile], const ConstMatrix& a, int64_t first_row, int64_t first_k) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kLaunchThreads) {
     const int64_t row = first_row + i / kDepth, k = first_k + i % kDepth;
@@ -30,7 +31,7 @@ __device__ void load_tile_of_b(float (*tile)[kTile], const ConstMatrix& b, int64
   }
 }
 
-/// Each element's sum runs along K in order and is never cut, so it has the bits of the host's.
+/// One thread computes the sum of an element in ascending order of k, so GPU and host give the same bits.
 __global__ void __launch_bounds__(kLaunchThreads) multiply_tiles(float* to, const ConstMatrix a, const ConstMatrix b) {
   __shared__ float of_a[kDepth][kTile], of_b[kDepth][kTile];
   const int64_t tiles_across = (b.columns + kTile - 1) / kTile;
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kLaunchThreads) multiply_tiles(float* to, cons
   }
 }
 
-/// Through shared memory, so that rows are read and written along themselves.
+/// Transposes through shared memory, so that reads and writes are coalesced.
 constexpr int kTransposeTile = 32;
 __global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, const ConstMatrix from) {
   __shared__ float tile[kTransposeTile][kTransposeTile + 1];
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kLaunchThreads) transpose_tiles(float* to, con
   }
 }
 
-/// In one block: pairs, then pairs of pairs, as the host adds them.
+/// Pairwise summation in one block, in the same order as on the host: sums of pairs, then sums of pairs of them.
 __global__ void __launch_bounds__(kLaunchThreads) sum_pairwise(double* sums, int64_t count) {
   for (int64_t half = 1; half < count; half *= 2) {
     for (int64_t i = 2 * half * threadIdx.x; i + half < count; i += 2 * half * kLaunchThreads)
@@ -138,7 +139,7 @@ struct CudaMatrixLoops {
   }
   void normalize(float* values, int64_t count, double* sums, float eps) const {
     kernels.block_squares(stream, sums, values, count);
-    start_kernel(stream, "add pairs", {1, kLaunchThreads}, sum_pairwise, sums,
+    start_kernel(stream, "sum pairwise", {1, kLaunchThreads}, sum_pairwise, sums,
                  (count + kBlockElements - 1) / kBlockElements);
     launch_elements(stream, "normalize", count, ScaleByInverseNorm{values, sums, eps}, values);
   }

@@ -30,9 +30,10 @@ struct HostMatrixLoops {
   ThreadPool& pool;
 
   void transpose(float* to, const ConstMatrix& from) const { transpose_parallel(pool, to, from); }
-  /// Each operation is rounded on its own, as on every other device.
+  /// Rounds each operation separately, like the other devices.
   void multiply(float* to, const ConstMatrix& a, const ConstMatrix& b) const {
-    if (a.columns != b.rows) throw std::invalid_argument("orthogonalize: the factors of a product do not fit");
+    if (a.columns != b.rows)
+      throw std::invalid_argument("orthogonalize: the columns of a and the rows of b differ in number");
     aliquot::multiply(pool,
                       {.a = {a.data, a.columns},
                        .b = {b.data, b.columns},
@@ -64,7 +65,7 @@ struct HostMatrixLoops {
       for (int64_t i = begin; i < end; ++i) values[i] = bf16_to_float(float_to_bf16(values[i]));
     });
   }
-  /// The blocks' sums are added in pairs, then pairs of pairs: any number of threads can.
+  /// Adds the sums of blocks pairwise, in an order that does not depend on the number of threads.
   void normalize(float* values, int64_t count, double* sums, float eps) const {
     for_element_ranges(count, [&](int64_t begin, int64_t end) {
       host_loops(isa).block_squares(sums + begin / kBlockElements, values + begin, end - begin);

@@ -1,7 +1,8 @@
 #pragma once
-// Whole blocks of eight-bit codes in AVX-512. Of the lines that optim/update/dynamic_code.h takes the least or the greatest of,
-// only those are computed that can be it: chosen by the exponent, from tables of 16 that lie in registers. What is chosen
-// goes through the same operations, so the bits are the same. Part of update_avx512.cpp.
+// Encodes and decodes whole blocks of 8-bit codes with AVX-512. optim/update/dynamic_code.h computes the minimum or
+// maximum of all lines. This code computes only the lines that can be the result: the exponent selects them from tables
+// of 16 entries in registers. The operations on these lines are the same, so the bits are the same. Part of
+// update_avx512.cpp.
 
 #include <immintrin.h>
 
@@ -11,14 +12,15 @@
 namespace aliquot {
 namespace {
 
-/// Three lines for each pair of binades, [4^(k-64), 4^(k-63)) * 2 for k = 48 to 63: no pair holds more than two corners.
+/// For each pair of binades [2 * 4^(k-64), 2 * 4^(k-63)), with k = 48 to 63, the three lines that can be the minimum
+/// there. Three are enough, because no pair contains more than two corners of the function.
 template <typename Magnitudes>
 struct EncodeTables {
   static constexpr int kLines = 2 * Magnitudes::kDecades, kCandidateLines = 3;
   alignas(64) float slope[kCandidateLines][16] = {};
   alignas(64) float offset[kCandidateLines][16] = {};
 
-  /// In order of falling slope, but for the one to 1, which is taken the greater of.
+  /// All lines in order of decreasing slope. Only the last one, which ends at 1, is steeper than the line before it.
   static constexpr CodeLine line(int index) {
     if (index == 0) return Magnitudes::below_all();
     return index % 2 == 1 ? Magnitudes::within(index / 2) : Magnitudes::beyond(index / 2 - 1);
@@ -39,7 +41,8 @@ struct EncodeTables {
     for (int k = 0; k < 16; ++k) {
       const double begin = 2.0 * power_of_four(k - 16), end = k == 15 ? 1.0 : 8.0 * power_of_four(k - 16);
       const int first = lowest_line_at(begin), last = lowest_line_at(end);
-      if (last - first >= kCandidateLines) throw "more corners than lines";  // no constant then: does not compile
+      // In a constant expression a throw is a compile-time error.
+      if (last - first >= kCandidateLines) throw "a pair of binades has more corners than candidate lines";
       for (int i = 0; i < kCandidateLines; ++i) {
         const CodeLine near = line(first + i < kLines ? first + i : kLines - 1);
         slope[i][k] = near.slope, offset[i][k] = near.offset;
@@ -48,7 +51,8 @@ struct EncodeTables {
   }
 };
 
-/// The one line of each number, by the exponent of number + kCells - 1: 15 stands for 0, the others for one more.
+/// The line of each number. Within a decade, number + kCells - 1 has one exponent as a float. The table index is the
+/// low four bits of the biased exponent: 15 for an exponent of 0, and e - 1 for an exponent of e.
 template <typename Magnitudes, int kCells>
 struct DecodeTables {
   alignas(64) float slope[16] = {};
@@ -60,7 +64,7 @@ struct DecodeTables {
       const int k = (decade + kCells - 1 + 15) % 16;
       slope[k] = line.slope, offset[k] = line.offset;
     }
-    offset[(Magnitudes::kDecades + kCells - 1 + 15) % 16] = 1.0f;  // the last number stands for 1
+    offset[(Magnitudes::kDecades + kCells - 1 + 15) % 16] = 1.0f;  // the last number has the value 1
   }
 };
 
@@ -98,7 +102,7 @@ template <typename Code>
   return _mm512_cvttps_epi32(_mm512_add_ps(place, rise));
 }
 
-/// Sixteen codes of each kind.
+/// Decodes sixteen codes, either signed or unsigned.
 template <typename Code>
 [[gnu::always_inline]] inline __m512 decode(__m512i code) {
   if constexpr (kCellsOf<Code> == 2) {

@@ -1,15 +1,16 @@
 #pragma once
-// Eight-bit codes for a block's moments: the dynamic code with zero of block-wise quantisation (Dettmers, Lewis, Shleifer and
-// Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022), the same values in the same order as bitsandbytes
-// and torchao have them, so a checkpoint's codes mean what their tables say.
+// 8-bit codes for moments: the dynamic code with zero of block-wise quantisation (Dettmers, Lewis, Shleifer and
+// Zettlemoyer, "8-bit Optimizers via Block-wise Quantization", 2022). Codes have the same values in the same order as
+// in bitsandbytes and torchao, so their tables also decode the codes of a checkpoint.
 //
-// Magnitudes lie in seven decades, (10^(i-7), 10^(i-6)] for i = 0 .. 6, each cut into equal cells, twice as many as the
-// decade below, of which a code is the middle; beside them are 0 and 1. Signed: 1 cell in the least decade, code = number
-// + 127, and no -1. Unsigned: 2 cells, code = number.
+// Magnitudes are in seven decades, (10^(i-7), 10^(i-6)] for i = 0 to 6. Each decade is divided into equal cells, twice
+// as many as the decade below. The middles of all cells, and 0 and 1, are numbered in ascending order from 0. The
+// signed code has 1 cell in the lowest decade. Its code is 127 plus or minus the number, and -1 has no code. The
+// unsigned code has 2 cells in the lowest decade, and its code is the number.
 //
-// Nothing is looked up. The number as a function of the magnitude is a line within each decade, another between two, their
-// slopes falling: so it is the least of all lines. And the value of a number is the greatest of the inverse lines. Both
-// vectorise, with exactly rounded operations only.
+// The conversions use no tables. The number, as a function of the magnitude, is a line within each decade and another
+// line between two decades. The slopes decrease, so the function is the minimum of all lines. The value of a number is
+// the maximum of the inverse lines. Both functions vectorise and use only correctly rounded operations.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,8 +26,8 @@ struct CodeLine {
   float slope, offset;
 };
 
-/// The lesser and the greater of floats of which none is a NaN and not both are negative: as integers, which
-/// compilers vectorise.
+/// The minimum and maximum of two floats that are not NaN and not both negative. They compare integers, which compilers
+/// vectorise.
 ALIQUOT_HOST_DEVICE float lesser(float a, float b) {
   const auto x = static_cast<int32_t>(float_bits(a)), y = static_cast<int32_t>(float_bits(b));
   return float_from_bits(static_cast<uint32_t>(x < y ? x : y));
@@ -36,41 +37,44 @@ ALIQUOT_HOST_DEVICE float greater(float a, float b) {
   return float_from_bits(static_cast<uint32_t>(x > y ? x : y));
 }
 
-/// The magnitudes of a code whose least decade has kCells cells.
+/// The magnitudes of a code whose lowest decade has kCells cells.
 template <int kCells>
 struct CodeMagnitudes {
   static constexpr int kDecades = 7;
-  static constexpr int kTop = 127 * kCells + 1;  // the number of 1
+  static constexpr int kTop = 127 * kCells + 1;  // the number of magnitude 1
 
   static constexpr double power_of_ten(int power) {
     double value = 1.0;
     for (int i = 0; i < (power < 0 ? -power : power); ++i) value *= 10.0;
     return power < 0 ? 1.0 / value : value;
   }
-  /// Number of a decade's first cell; how many it has; how wide each is; the middle of its k-th.
+  /// The number of the first cell of a decade.
   static constexpr int first(int decade) { return kCells * ((1 << decade) - 1) + 1; }
+  /// How many cells a decade has, and their width.
   static constexpr int cells(int decade) { return kCells << decade; }
   static constexpr double width(int decade) { return 0.9 * power_of_ten(decade - 6) / cells(decade); }
+  /// The middle of cell k of a decade.
   static constexpr double middle(int decade, int k) { return power_of_ten(decade - 7) + (k + 0.5) * width(decade); }
 
-  /// Number as a function of magnitude through (x, y), and the inverse.
+  /// A line of the number as a function of the magnitude, through (x, y).
   static constexpr CodeLine number_line(double slope, double x, double y) {
     return {static_cast<float>(slope), static_cast<float>(y - slope * x)};
   }
   static constexpr CodeLine within(int decade) {
     return number_line(1.0 / width(decade), middle(decade, 0), first(decade));
   }
-  /// From the last cell of a decade to the first of the next, or to 1.
+  /// The line from the last cell of a decade to the first cell of the next decade, or to 1.
   static constexpr CodeLine beyond(int decade) {
     const double from = middle(decade, cells(decade) - 1), to = decade + 1 < kDecades ? middle(decade + 1, 0) : 1.0;
     return number_line(1.0 / (to - from), to, first(decade + 1));
   }
   static constexpr CodeLine below_all() { return number_line(1.0 / middle(0, 0), 0.0, 0.0); }
+  /// A line of the magnitude as a function of the number.
   static constexpr CodeLine value_line(int decade) {
     return {static_cast<float>(width(decade)), static_cast<float>(middle(decade, 0) - width(decade) * first(decade))};
   }
 
-  // As constants, so that a GPU's code calls none of the above.
+  // Constants, so that GPU code need not call the functions above.
   template <int kDecade>
   static constexpr CodeLine kWithin = within(kDecade);
   template <int kDecade>
@@ -85,7 +89,7 @@ struct CodeMagnitudes {
     if constexpr (kDecade < kDecades) {
       constexpr CodeLine in = kWithin<kDecade>, out = kBeyond<kDecade>;
       number = lesser(number, in.slope * magnitude + in.offset);
-      // Half a cell lies between the last middle and 1: the one line that is steeper than the line below it.
+      // The last middle is half a cell below 1, so only this line is steeper than the line before it.
       const float after = out.slope * magnitude + out.offset;
       number = kDecade + 1 < kDecades ? lesser(number, after) : greater(number, after);
       return least_of<kDecade + 1>(magnitude, number);
@@ -102,7 +106,8 @@ struct CodeMagnitudes {
     return value;
   }
 
-  /// Where `magnitude`, in [0, 1], lies among the numbers: k for the value of k, in proportion between two.
+  /// The number of `magnitude`, in [0, 1], as a float: k for the value of number k, and interpolated between two
+  /// values.
   ALIQUOT_HOST_DEVICE static float place_of(float magnitude) {
     constexpr CodeLine line = kBelowAll<0>;
     return lesser(least_of<0>(magnitude, line.slope * magnitude + line.offset), static_cast<float>(kTop));
@@ -111,8 +116,9 @@ struct CodeMagnitudes {
   ALIQUOT_HOST_DEVICE static float value_of(float number) { return lesser(greatest_of<0>(number, 0.0f), 1.0f); }
 };
 
-/// `rise` in [0, 1) is added to a place before it is cut to a number: 1/2 rounds to the nearest, uniform noise
-/// stochastically, right on average. Ratios are in [-1, 1]; what is not is taken as the nearer end, a NaN as the upper.
+/// The signed code. of() adds `rise`, in [0, 1), to the result of place_of() before truncation: 1/2 rounds to nearest,
+/// and uniform noise rounds stochastically without bias. Ratios beyond [-1, 1] are clamped, and the magnitude of a NaN
+/// is 1.
 struct SignedCode {
   using Magnitudes = CodeMagnitudes<1>;
 
@@ -130,8 +136,8 @@ struct SignedCode {
   }
 };
 
-/// For what is never negative. What is above 0 never becomes 0: a second moment that was rounded away beside a first that
-/// was not would divide it by eps alone, and the weight would leap.
+/// The code for values that are never negative. A value above 0 never becomes 0. If a second moment became 0 and its
+/// first moment did not, the update would divide by eps alone, and the weight would change by far too much.
 struct UnsignedCode {
   using Magnitudes = CodeMagnitudes<2>;
 
@@ -144,17 +150,20 @@ struct UnsignedCode {
   ALIQUOT_HOST_DEVICE static float value(uint8_t code) { return Magnitudes::value_of(static_cast<float>(code)); }
 };
 
-/// A block's scale is its greatest magnitude, found on bit patterns: in any order the same, and a NaN is the greatest.
+/// The scale of a block is its largest magnitude. Magnitudes are compared as bit patterns, so the result does not
+/// depend on the order, and NaN is the largest.
 ALIQUOT_HOST_DEVICE uint32_t magnitude_bits(float value) { return float_bits(value) & 0x7fffffffu; }
 
-/// A block whose greatest magnitude is below 2^-126 counts as zeros, so that the inverse is finite.
+/// If the largest magnitude is below 2^-126, the scale is 0 and the block counts as zeros, so that the inverse is
+/// finite.
 ALIQUOT_HOST_DEVICE float scale_of(uint32_t greatest_bits) {
   return greatest_bits < 0x00800000u ? 0.0f : float_from_bits(greatest_bits);
 }
-/// What values are multiplied by to become ratios.
+/// The factor that converts values to ratios.
 ALIQUOT_HOST_DEVICE float inverse_of(float scale) { return scale == 0.0f ? 0.0f : 1.0f / scale; }
 
-/// The rise of stochastic rounding: state k of an element takes bits 16 k to 16 k + 15 of the element's word.
+/// The rise for stochastic rounding of one state of an element: bits 16 * state to 16 * state + 15 of the element's
+/// word.
 ALIQUOT_HOST_DEVICE float rise_of(uint32_t word, int state) {
   return static_cast<float>(static_cast<int32_t>((word >> (16 * state)) & 0xffffu)) * 0x1p-16f;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// Whole blocks of the working copy and of eight-bit codes, in loops that any compiler vectorises. update_loop.h takes such a
-// struct as `Blocks`; a source for one instruction set may give it a better one.
+// Operations on whole blocks of the working copy and of 8-bit codes, as loops that compilers vectorise. This struct is
+// the default for the template parameter `Blocks` of update_loop.h. Sources for one instruction set may use a faster
+// one.
 
 #include <cstdint>
 
@@ -13,11 +14,11 @@ namespace aliquot {
 namespace {
 
 struct PlainBlocks {
-  /// Writes a block of the working copy, past the caches where an instruction does that.
+  /// Writes a block of the working copy. Versions for an instruction set use non-temporal stores.
   ALIQUOT_HOST_INLINE static void stream(uint16_t* to, const uint16_t* from) {
     __builtin_memcpy(to, from, kBlockElements * sizeof *to);
   }
-  /// After the last stream(): other threads see what was written only after this.
+  /// Call it after the last stream(). It orders the writes of stream() before later writes, for other threads.
   ALIQUOT_HOST_INLINE static void end_stream() {}
 
   template <typename Code>

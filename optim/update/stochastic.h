@@ -1,5 +1,5 @@
 #pragma once
-// Rounding moments to bf16 so that they are right on average: one that moves by less than half a unit still moves.
+// Stochastic rounding of moments to bf16. It is unbiased, so changes below half a unit in the last place are not lost.
 
 #include <cstdint>
 
@@ -10,13 +10,15 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What the words of a step's roundings are drawn for; an element's word is that of its place in the whole parameter.
+/// The key of the random words for the rounding of a parameter in a step. An element uses the word of its index in the
+/// full parameter.
 ALIQUOT_HOST_DEVICE RandomKey rounding_key(uint64_t seed, int64_t step, int32_t parameter) {
   return {seed, static_cast<uint32_t>(step), static_cast<uint32_t>(parameter), RandomUse::kStochasticRounding};
 }
 
-/// `value` truncated to bf16 after its low 16 bits of `noise` were added to its magnitude: up or down in proportion to the
-/// distances. Infinities and NaN are truncated. State k of an element takes bits 16 k to 16 k + 15 of the element's word.
+/// Adds the low 16 bits of `noise` to the magnitude of `value` and truncates to bf16. The probability of each neighbour
+/// is proportional to the distance from the other one. Infinities and NaN are only truncated. State k of an element
+/// uses bits 16 k to 16 k + 15 of the element's word.
 ALIQUOT_HOST_DEVICE uint16_t stochastic_bf16(float value, uint32_t noise) {
   const uint32_t bits = float_bits(value);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;

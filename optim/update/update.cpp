@@ -9,8 +9,8 @@
 namespace aliquot {
 namespace {
 
-void require(bool known, const char* what, DType dtype) {
-  if (!known) throw std::logic_error(fmt::format("update: {} cannot be {}", what, name(dtype)));
+void require(bool supported, const char* operand, DType dtype) {
+  if (!supported) throw std::logic_error(fmt::format("update: {} cannot have dtype {}", operand, name(dtype)));
 }
 
 bool is_fp32_or_bf16(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; }
@@ -21,13 +21,13 @@ void check_dtypes(const UpdateArgs& args, const Rule& rule) {
   require(is_fp32_or_bf16(args.gradient_dtype), "gradients", args.gradient_dtype);
   require(is_fp32_or_bf16(args.moments) || args.moments == DType::kUInt8, "moments", args.moments);
   const DType copy = args.master.copy_dtype;
-  require(copy == DType::kBFloat16 || copy == DType::kFloat16, "a working copy", copy);
+  require(copy == DType::kBFloat16 || copy == DType::kFloat16, "the working copy", copy);
   if (args.moments == DType::kUInt8 && !std::holds_alternative<AdamWRule>(rule)) {
-    throw std::logic_error("update: only AdamW's rule keeps its moments in eight bits");
+    throw std::logic_error("update: only the rule of AdamW supports 8-bit moments");
   }
   const auto* custom = std::get_if<CustomRule>(&rule);
   if (custom != nullptr && args.moments == DType::kBFloat16 && custom->loops->state_count > kMaxRoundedStates) {
-    throw std::logic_error("update: this rule keeps too many states for bfloat16");
+    throw std::logic_error("update: the custom rule has too many states for bfloat16 moments");
   }
 }
 

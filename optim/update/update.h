@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer step over one flat shard: one pass that reads every stream once and writes it once.
+// The optimizer update of one shard, in one pass that reads and writes each array once.
 
 #include <cstdint>
 
@@ -11,63 +11,64 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A run of elements of one parameter. Between segments lie padding and what is not trained; neither is read or
-/// written.
+/// Consecutive elements of one parameter in a shard. The update does not read or write padding and frozen parameters,
+/// which are between segments.
 struct Segment {
-  int64_t offset;         // in the shard, elements; a multiple of kBlockElements
-  int64_t count;          // elements; only a parameter's last segment may end within a block
-  int64_t global_offset;  // in the whole parameter; a multiple of kBlockElements. Keys random numbers
-  int32_t parameter;      // the same for every world and stage: the parameter's number in order of names
+  int64_t offset;         // in elements of the shard; a multiple of kBlockElements
+  int64_t count;          // in elements; only a parameter's last segment may end within a block
+  int64_t global_offset;  // in elements of the full parameter; a multiple of kBlockElements; keys random numbers
+  int32_t parameter;      // index in the order of parameter names, the same for every world and ZeRO stage
   float lr_scale = 1.0f;
-  float decay_scale = 1.0f;  // 0: not decayed
+  float decay_scale = 1.0f;  // 0 disables weight decay
 };
 
-/// Where the fp32 weights are, in one of two ways that give the same bits: whole, with a working copy or none; or
-/// split, the bf16 working copy being the high half. A bf16 copy is rounded half up in magnitude either way, an fp16
-/// copy to the nearest, ties to even.
+/// The fp32 weights: a full master with an optional working copy, or a split master, whose high half is the bf16
+/// working copy. Both give the same bits. A bf16 copy is rounded half up in magnitude, an fp16 copy to nearest, ties to
+/// even.
 struct Master {
-  float* whole = nullptr;
-  void* copy = nullptr;  // only written; null: none
+  float* whole = nullptr;  // the full master; null for a split master
+  void* copy = nullptr;    // written, never read; null if there is no working copy
   DType copy_dtype = DType::kBFloat16;
 
-  uint16_t* high = nullptr;  // split, when `whole` is null
+  uint16_t* high = nullptr;  // the split master
   int16_t* low = nullptr;
 };
 
-/// Where everything lies, in memory of the stream's device; on CUDA the segments too. Streams do not overlap. Aligned
-/// to their elements; at full speed where they start on 64 bytes.
+/// The arrays of an update, in memory of the stream's device. On CUDA the segments are there too. Arrays must not
+/// overlap and must be aligned to their elements. The update is fastest if they are aligned to 64 bytes.
 struct UpdateArgs {
   const void* gradient = nullptr;  // fp32 or bf16
   DType gradient_dtype = DType::kFloat32;
   Master master;
-  void* states[kMaxStates] = {};    // in the order of state_specs()
-  DType moments = DType::kFloat32;  // moment_dtype(): fp32, bf16 rounded stochastically, or uint8, codes and scales
-  Rounding rounding = Rounding::kNearest;  // of codes
-  const Segment* segments = nullptr;       // in order of offset, not overlapping
+  void* states[kMaxStates] = {};  // in the order of state_specs()
+  // moment_dtype(): fp32, bf16 with stochastic rounding, or uint8 for codes and scales
+  DType moments = DType::kFloat32;
+  Rounding rounding = Rounding::kNearest;  // of 8-bit codes
+  const Segment* segments = nullptr;       // in ascending order of offset, not overlapping
   int64_t segment_count = 0;
-  int64_t count = 0;  // elements of the shard: no segment ends beyond it
+  int64_t count = 0;  // elements of the shard; no segment ends beyond it
 };
 
-/// Bytes from the start of state tensor `state` to what it holds for the shard's element `offset`, a multiple of
-/// kBlockElements.
+/// The offset in bytes, within state tensor `state`, of the value for element `offset` of the shard, which is a
+/// multiple of kBlockElements.
 int64_t state_offset_bytes(DType moments, int state, int64_t offset);
 
-/// What differs from step to step.
+/// The arguments of an update that change from step to step.
 struct UpdateStep {
-  Rule rule;                     // rule_at()
-  float gradient_factor = 1.0f;  // gradient_factor() of optim/clip.h: unscales and clips, multiplied in once
-  uint64_t seed = 0;             // with `step`, parameter and global element: the key of stochastic rounding
-  int64_t step = 0;              // as given to rule_at()
+  Rule rule;                     // the result of rule_at()
+  float gradient_factor = 1.0f;  // the result of gradient_factor() of optim/clip.h, for unscaling and clipping
+  uint64_t seed = 0;             // for stochastic rounding, together with step, parameter and global element
+  int64_t step = 0;              // the step given to rule_at()
 };
 
 struct UpdateKernels {
-  /// Enqueues one step. A gradient_factor that is not finite skips it: nothing is read or written. `args` and all it
-  /// points at must stay alive and unchanged until the work has run; `step` is copied. Nothing allocates.
-  /// Cut at any block edge into any segments, on any device and instruction set, it gives the same bits.
+  /// Enqueues one update. If gradient_factor is not finite, it reads and writes nothing. `args` and the arrays must
+  /// stay valid and unchanged until the work has run; `step` is copied. Allocates nothing. Every division into shards
+  /// and segments, every device and every instruction set gives the same bits.
   void (*update)(Stream&, const UpdateArgs& args, const UpdateStep& step);
 };
 
-/// The loops for streams of that kind of device. Throws UnavailableError in a build without CUDA.
+/// The update for streams of this kind of device. Throws UnavailableError for kCuda in a build without CUDA.
 const UpdateKernels& update_kernels(DeviceKind kind);
 
 }  // namespace aliquot

@@ -6,7 +6,8 @@ namespace aliquot {
 
 namespace {
 [[noreturn]] void throw_no_cuda() {
-  throw UnavailableError("update: this build of Aliquot has no CUDA; configure it with -DALIQUOT_CUDA=ON");
+  throw UnavailableError(
+      "this build of aliquot has no CUDA support: use a host device, or rebuild with -DALIQUOT_CUDA=ON");
 }
 }  // namespace
 

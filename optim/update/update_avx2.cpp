@@ -1,4 +1,4 @@
-// The host's update for AVX2. Compiled with those flags, entered only after cpuid.
+// The host update for AVX2. Compiled with AVX2 flags, and called only if cpuid reports AVX2.
 
 #include <immintrin.h>
 

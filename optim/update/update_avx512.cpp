@@ -1,4 +1,4 @@
-// The host's update for AVX-512 (F, BW, VL, DQ). Compiled with those flags, entered only after cpuid.
+// The host update for AVX-512 (F, BW, VL, DQ). Compiled with these flags, and called only if cpuid reports these.
 
 #include <immintrin.h>
 

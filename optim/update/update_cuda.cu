@@ -1,4 +1,4 @@
-// The built-in rules on a GPU.
+// The update on a GPU: launches the kernels of built-in and custom rules.
 
 #include <cmath>
 
@@ -20,7 +20,8 @@ void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
       [&](const auto& rule) {
         if constexpr (std::is_same_v<std::decay_t<decltype(rule)>, CustomRule>) {
           if (rule.cuda == nullptr) {
-            throw UnavailableError("this custom rule is for hosts alone; hand custom_cuda() to custom_optimizer()");
+            throw UnavailableError(
+                "this custom rule supports only hosts: pass custom_cuda<Rule>() to custom_optimizer()");
           }
           rule.cuda(stream, args, step, rule.constants);
         } else {

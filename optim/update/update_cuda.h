@@ -1,6 +1,6 @@
 #pragma once
-// The update on a GPU: one launch for a flat shard. A warp takes a block of elements, so that it has one segment and one
-// rule; each thread takes neighbouring elements by packs where memory is aligned to them. For *.cu files.
+// The update on a GPU: one kernel launch for a shard. A warp processes one block, so it has one segment and one rule.
+// Each thread processes packs of adjacent elements if all arrays are aligned to packs. For *.cu files.
 
 #include <type_traits>
 
@@ -18,9 +18,9 @@ inline constexpr int kWarpThreads = 32;
 __device__ inline float widened(float value) { return value; }
 __device__ inline float widened(uint16_t value) { return bf16_to_float(value); }
 
-/// The segment that the block at `offset` belongs to, or null.
+/// The segment that contains the block at `offset`, or null.
 __device__ inline const Segment* segment_at(const UpdateArgs& args, int64_t offset) {
-  int64_t low = 0, high = args.segment_count;  // the first that starts beyond offset lies in [low, high]
+  int64_t low = 0, high = args.segment_count;  // the first segment that begins after offset is in [low, high]
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (args.segments[middle].offset <= offset) {
@@ -72,16 +72,16 @@ __device__ void store_master(const Master& master, int64_t i, const float* weigh
   }
 }
 
-/// One segment's constants. Gradient and Moment: float, or uint16_t for bf16.
+/// The update of the elements of one segment. Gradient and Moment are float, or uint16_t for bf16.
 template <typename R, typename Gradient, bool kSplit, typename Moment>
 struct SegmentUpdate {
   const UpdateArgs& args;
   R rule;
   float factor;
   RandomKey key;
-  int64_t to_global;  // from an offset in the shard to the element's place in its parameter
+  int64_t to_global;  // add it to an index in the shard to get the index in the full parameter
 
-  /// The elements [i, i + kCount): all loads, then all arithmetic, then all stores.
+  /// Updates elements [i, i + kCount): first all loads, then all arithmetic, then all stores.
   template <int kCount>
   __device__ void at(int64_t i) const {
     constexpr int kStates = R::kStateCount;
@@ -108,12 +108,12 @@ struct SegmentUpdate {
     for (int s = 0; s < kStates; ++s) store_pack(static_cast<Moment*>(args.states[s]) + i, moments[s]);
   }
 
-  /// Chosen, not indexed: an index that is known only at run time would put the words into memory.
+  /// Selects a word without an array index, because an index known only at run time would force the words into memory.
   template <int kCount>
   __device__ static uint32_t word_of(const RandomWords& words, int64_t i, int k) {
     if constexpr (kCount == kPackElements) return words.word[k];
-    const int64_t place = i % 4;
-    return place < 2 ? (place == 0 ? words.word[0] : words.word[1]) : (place == 2 ? words.word[2] : words.word[3]);
+    const int64_t index = i % 4;
+    return index < 2 ? (index == 0 ? words.word[0] : words.word[1]) : (index == 2 ? words.word[2] : words.word[3]);
   }
 
   __device__ static Moment narrowed(float value, uint32_t noise) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kLaunchThreads)
   }
 }
 
-/// Whether every stream starts where packs may: blocks then do too.
+/// True if every array is aligned to packs. Then the arrays are also aligned at the beginning of each block.
 inline bool packs_everywhere(const UpdateArgs& args) {
   const auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % (kPackElements * bytes) == 0;
@@ -180,7 +180,7 @@ void launch_by_master(Stream& stream, const UpdateArgs& args, const UpdateStep& 
   launch_by_moments<R, Gradient, false>(stream, args, step, rule);
 }
 
-/// One step of a rule whose moments are fp32 or bf16.
+/// Enqueues the update of a rule whose moments are fp32 or bf16.
 template <typename R>
 void launch_update(Stream& stream, const UpdateArgs& args, const UpdateStep& step, const R& rule) {
   if (args.gradient_dtype == DType::kBFloat16) return launch_by_master<R, uint16_t>(stream, args, step, rule);

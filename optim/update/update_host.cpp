@@ -5,12 +5,12 @@
 namespace aliquot {
 namespace {
 
-// A thread takes at least this much, and pages are not shared out between two of them.
+// Threads get multiples of this many elements (16 KiB of fp32), so that two threads do not write to the same page.
 constexpr int64_t kGrainElements = 16 * kBlockElements;
 
 void update(Stream& stream, const UpdateArgs& args, const UpdateStep& step) {
-  HostStream& on = as_host_stream(stream);
-  on.run([&args, step, &pool = on.pool()] {
+  HostStream& host_stream = as_host_stream(stream);
+  host_stream.run([&args, step, &pool = host_stream.pool()] {
     pool.for_ranges(args.count, kGrainElements,
                     [&](int64_t begin, int64_t end) { update_range(best_isa(), args, step, begin, end); });
   });

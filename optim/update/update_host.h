@@ -1,6 +1,5 @@
 #pragma once
-// The host's update: which loop serves which rule, dtype and instruction set. For optim's own sources, tests and
-// benches.
+// The host update: tables of the loops for each rule, dtype and instruction set. For optim/, tests and benchmarks.
 
 #include <array>
 #include <cstdint>
@@ -12,7 +11,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A run of elements of one segment; the pointers are at its first element.
+/// Consecutive elements of one segment. The pointers are to the first of them.
 struct UpdateRun {
   const void* gradient;
   Master master;
@@ -24,22 +23,23 @@ struct UpdateRun {
   int64_t global_offset;
 };
 
-/// Runs one. `rule` points at the rule's own type, for which the function was chosen.
+/// Updates one run. `rule` must point to an object of the rule type of the function.
 using RunFunction = void (*)(const void* rule, const UpdateRun&);
 
-using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, codes; null: the rule cannot
-using RunsByMaster = std::array<RunsByMoments, 4>;  // whole, whole and bf16 copy, whole and fp16 copy, split
-using RunsOfRule = std::array<RunsByMaster, 2>;     // by gradient: fp32, bf16
-/// By the index of the rule in Rule.
+using RunsByMoments = std::array<RunFunction, 3>;   // fp32, bf16, 8-bit codes; null if the rule does not support them
+using RunsByMaster = std::array<RunsByMoments, 4>;  // full, full with bf16 copy, full with fp16 copy, split
+using RunsOfRule = std::array<RunsByMaster, 2>;     // fp32 gradient, bf16 gradient
+/// Indexed like the alternatives of Rule.
 using UpdateRuns = std::array<RunsOfRule, kBuiltInRules>;
 
-/// The loops compiled for an instruction set, which must be one of available_isas().
+/// The loops for an instruction set, which must be one of available_isas().
 const UpdateRuns& update_runs(Isa isa);
 const UpdateRuns& update_runs_plain();
 const UpdateRuns& update_runs_avx2();
 const UpdateRuns& update_runs_avx512();
 
-/// The part [begin, end) of a step, both multiples of kBlockElements or the shard's end, on the calling thread.
+/// Updates elements [begin, end) of the shard on the calling thread. Both must be multiples of kBlockElements or the
+/// end of the shard.
 void update_range(Isa isa, const UpdateArgs& args, const UpdateStep& step, int64_t begin, int64_t end);
 
 }  // namespace aliquot

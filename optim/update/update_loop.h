@@ -1,7 +1,7 @@
 #pragma once
-// The host's loop over one run of elements. Each instruction set compiles it in a source of its own; <aliquot/rule.h> does so
-// in users' sources. Everything here has internal linkage or is always inlined: otherwise the linker could pick code for a
-// newer processor for all.
+// The host loop over one run of elements. A separate source file compiles it for each instruction set, and files that
+// include <aliquot/rule.h> compile it for custom rules. All functions have internal linkage or are always inlined.
+// Otherwise the linker could use code for a newer processor everywhere.
 
 #include "optim/update/plain_blocks.h"
 #include "optim/update/update_quantised.h"
@@ -45,7 +45,7 @@ ALIQUOT_HOST_INLINE void update_block(const R& rule, float factor, const Gradien
 
 template <typename Blocks, typename R, typename Gradient, typename Weights, typename States>
 ALIQUOT_HOST_INLINE void run_all(const void* rule_of_step, const UpdateRun& run) {
-  // Copies that nothing points at, so that the compiler keeps them in registers.
+  // Local copies without aliases, so that the compiler keeps them in registers.
   const R rule = static_cast<const R*>(rule_of_step)->at(run.lr_scale, run.decay_scale);
   const Gradient gradient(run);
   Weights weights(run);
@@ -59,10 +59,11 @@ ALIQUOT_HOST_INLINE void run_all(const void* rule_of_step, const UpdateRun& run)
   Blocks::end_stream();
 }
 
-/// A loop as a function, compiled for the instruction set of the file. An entry of another kind has the same two members.
-template <typename OfFile = PlainBlocks>
+/// An entry of the tables: a loop compiled for the instruction set of the including file. Other kinds of entries, such
+/// as those of custom_rule.h, have the same two members.
+template <typename FileBlocks = PlainBlocks>
 struct PlainEntry {
-  using Blocks = OfFile;
+  using Blocks = FileBlocks;
   template <typename R, typename Gradient, typename Weights, typename States>
   static void run(const void* rule, const UpdateRun& run) {
     run_all<Blocks, R, Gradient, Weights, States>(rule, run);
@@ -73,7 +74,7 @@ template <typename Entry, typename R, typename Gradient, typename Weights>
 consteval RunsByMoments runs_by_moments() {
   RunsByMoments runs = {Entry::template run<R, Gradient, Weights, Fp32States<R::kStateCount>>, nullptr, nullptr};
   if constexpr (R::kStateCount == 0) {
-    runs[1] = runs[0];  // nothing to keep in bf16
+    runs[1] = runs[0];  // the dtype does not matter without states
   } else if constexpr (R::kStateCount <= kMaxRoundedStates) {
     runs[1] = Entry::template run<R, Gradient, Weights, Bf16States<R::kStateCount>>;
   }

@@ -1,4 +1,4 @@
-// The host's update for any processor.
+// The host update for all processors.
 
 #include "optim/update/update_runs.h"
 

@@ -1,5 +1,5 @@
 #pragma once
-// Moments as eight-bit codes with a scale a block. Part of update_loop.h.
+// Moments as 8-bit codes with one scale for each block. Part of update_loop.h.
 
 #include "optim/update/dynamic_code.h"
 #include "optim/update/update_streams.h"
@@ -8,15 +8,15 @@
 namespace aliquot {
 namespace {
 
-/// Any count, element by element.
+/// Decodes any number of elements. Whole blocks use Blocks::decode() instead, which is faster.
 template <typename Code>
-ALIQUOT_HOST_INLINE void decode_some(float* values, const uint8_t* codes, float scale, int64_t count) {
+ALIQUOT_HOST_INLINE void decode_partial(float* values, const uint8_t* codes, float scale, int64_t count) {
   for (int64_t i = 0; i < count; ++i) values[i] = Code::value(codes[i]) * scale;
 }
 
 template <typename Code>
-ALIQUOT_HOST_INLINE void encode_some(uint8_t* codes, const float* values, const float* rises, float inverse,
-                                     int64_t count) {
+ALIQUOT_HOST_INLINE void encode_partial(uint8_t* codes, const float* values, const float* rises, float inverse,
+                                        int64_t count) {
   for (int64_t i = 0; i < count; ++i) codes[i] = Code::of(values[i] * inverse, rises[i]);
 }
 
@@ -29,7 +29,7 @@ ALIQUOT_HOST_INLINE float scale_of_block(const float* values, int64_t count) {
   return scale_of(greatest);
 }
 
-/// One moment of a run, and the block of it that is being worked on.
+/// One moment of a run, and the decoded values of the current block.
 template <typename Code, typename Blocks>
 struct QuantisedMoment {
   uint8_t* codes;
@@ -41,7 +41,7 @@ struct QuantisedMoment {
     if (count == kBlockElements) {
       Blocks::template decode<Code>(values, codes + block, scale);
     } else {
-      decode_some<Code>(values, codes + block, scale, count);
+      decode_partial<Code>(values, codes + block, scale, count);
     }
   }
   ALIQUOT_HOST_INLINE void encode(int64_t block, int64_t count, const float* rises) {
@@ -51,12 +51,12 @@ struct QuantisedMoment {
     if (is_whole) {
       Blocks::template encode<Code>(codes + block, values, rises, inverse_of(scale));
     } else {
-      encode_some<Code>(codes + block, values, rises, inverse_of(scale), count);
+      encode_partial<Code>(codes + block, values, rises, inverse_of(scale), count);
     }
   }
 };
 
-/// Adam's moments: a signed one and one that is never negative.
+/// The moments of Adam. The first has the signed code; the second is never negative and has the unsigned code.
 template <typename Blocks>
 struct QuantisedStates {
   QuantisedMoment<SignedCode, Blocks> first;
@@ -66,7 +66,7 @@ struct QuantisedStates {
   bool stochastic;
   alignas(64) float rises[2][kBlockElements];
 
-  // cppcheck-suppress uninitMemberVar ; filled when a block begins
+  // cppcheck-suppress uninitMemberVar ; end_block() or the constructor sets the rises
   explicit QuantisedStates(const UpdateRun& run)
       : key(run.key), global_offset(run.global_offset), stochastic(run.rounding == Rounding::kStochastic) {
     first.codes = static_cast<uint8_t*>(run.states[0]), first.scales = static_cast<float*>(run.states[1]);

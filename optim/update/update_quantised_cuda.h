@@ -1,6 +1,6 @@
 #pragma once
-// AdamW on a GPU with its moments in eight bits. A warp holds a block in registers, eight elements a thread, finds the
-// scales by shuffles and writes codes: one pass, as with moments in fp32. For *.cu files.
+// AdamW with 8-bit moments on a GPU. A warp holds a block in registers, with eight elements in each thread, computes
+// the scales with shuffles, and writes the codes. Like the update with fp32 moments, this is one pass. For *.cu files.
 
 #include "optim/update/dynamic_code.h"
 #include "optim/update/update_cuda.h"
@@ -14,7 +14,7 @@ __device__ inline uint32_t warp_max(uint32_t bits) {
   return bits;
 }
 
-/// One moment of the block that a warp works on; kPack neighbours at a time, kIterations times.
+/// One moment of a warp's block. Each thread has kIterations packs of kPack adjacent elements.
 template <typename Code, int kPack>
 struct WarpMoment {
   static constexpr int kIterations = static_cast<int>(kBlockElements) / kWarpThreads / kPack;
@@ -49,7 +49,7 @@ struct WarpMoment {
   }
 };
 
-/// The block [first, end) of one segment; kPack 4 needs all of its 256 elements.
+/// Updates the block [first, end) of one segment. With a kPack of 4 the block must be full: 256 elements.
 template <typename R, typename Gradient, bool kSplit, int kPack>
 __device__ void update_quantised_block(const SegmentUpdate<R, Gradient, kSplit, float>& update, int64_t first,
                                        int64_t end) {
@@ -72,7 +72,7 @@ __device__ void update_quantised_block(const SegmentUpdate<R, Gradient, kSplit, 
     }
     store_master<kSplit, kPack>(update.args.master, i, weights);
   }
-  __syncwarp();  // all have read the scales
+  __syncwarp();  // every thread has read the scales, which find_scale() overwrites
   mean.find_scale();
   square.find_scale();
 #pragma unroll
@@ -115,8 +115,8 @@ __global__ void __launch_bounds__(kLaunchThreads)
 template <typename R, typename Gradient, bool kSplit>
 void launch_quantised(Stream& stream, const UpdateArgs& args, const UpdateStep& step, const R& rule) {
   const int64_t thread_count = (args.count + kBlockElements - 1) / kBlockElements * kWarpThreads;
-  start_kernel(stream, "update in eight bits", launch_grid(thread_count), update_quantised_blocks<R, Gradient, kSplit>,
-               args, rule, step.gradient_factor, step.seed, step.step, packs_everywhere(args));
+  start_kernel(stream, "8-bit update", launch_grid(thread_count), update_quantised_blocks<R, Gradient, kSplit>, args,
+               rule, step.gradient_factor, step.seed, step.step, packs_everywhere(args));
 }
 
 template <typename R>

@@ -1,5 +1,5 @@
 #pragma once
-// The loops of every built-in rule, once for each instruction set.
+// The table of the loops of all built-in rules. One source file for each instruction set instantiates it.
 
 #include "optim/update/update_loop.h"
 

@@ -1,16 +1,16 @@
 #pragma once
-// What the devices' updates share. For optim's own sources.
+// Declarations shared by the updates of all devices. Internal to optim/.
 
 #include "optim/update/update.h"
 
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What update_kernels() gives for hosts and for GPUs.
+/// The results of update_kernels() for hosts and for GPUs.
 const UpdateKernels& host_update_kernels();
 const UpdateKernels& cuda_update_kernels();
 
-/// Throws std::logic_error for a dtype that no update takes, or not for this rule.
+/// Throws std::logic_error if a dtype is not supported, or not with this rule.
 void check_dtypes(const UpdateArgs& args, const Rule& rule);
 
 }  // namespace aliquot

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""compare_torch.py PROGRAM: ten steps of every rule beside torch.optim's, and how far they are apart.
+"""compare_torch.py PROGRAM: compares ten steps of every optimizer rule with torch.optim.
 
-PROGRAM is optim_trajectory, which prints our weights. A rule that torch.optim lacks is followed by its formula, in
-float64. Installs nothing. Exit 0: all within their limits. Exit 1: one is not. Exit 77: there is no torch here.
-A limit is a share of the way that a weight went: what rounding to fp32 in another order leaves, or bf16 where torch
-works in it.
+PROGRAM is optim_trajectory, which prints Aliquot's weights. A rule that torch.optim lacks is compared with its formula
+in float64. Installs nothing.
+Exit status: 0 if all deviations are within their limits, 1 if one is not, 77 if torch is not installed.
+A deviation is relative to the largest change of a weight. The limits allow for another order of fp32 roundings, or
+for bf16 where torch computes in bf16.
 """
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import sys
 try:
     import torch
 except ImportError:
-    print(f"compare_torch.py: {sys.executable} has no torch; make a virtual environment that has it and run this with its python")
+    print(f"compare_torch.py: {sys.executable} cannot import torch: run this script with a python that has it")
     sys.exit(77)
 
 SHAPE = (48, 16)
@@ -66,7 +67,7 @@ def follow_muon(values):
 
 
 def dynamic_code(signed):
-    """As bitsandbytes builds it."""
+    """The table of 8-bit codes, built like that of bitsandbytes."""
     code = [0.0, 1.0]
     for i in range(7):
         edges = torch.linspace(0.1, 1, (1 if signed else 2) * 2**i + 1, dtype=torch.float64)
@@ -76,7 +77,7 @@ def dynamic_code(signed):
 
 
 def quantize_and_decode(values, code):
-    """What blocks of 256 are after they were codes."""
+    """Quantizes the values in blocks of 256 and decodes them again."""
     blocks = values.reshape(-1, 256)
     scale = blocks.abs().amax(dim=1, keepdim=True)
     nearest = torch.bucketize(blocks / scale, (code[1:] + code[:-1]) / 2)
@@ -97,7 +98,7 @@ def follow_adamw8bit(values):
 
 
 def comparisons(values):
-    """The rule, what it is compared with, its weights step by step, the limit."""
+    """Yields (rule, name of the reference, weights of the reference after each step, limit of the deviation)."""
     optim = torch.optim
     adamw = dict(lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     adam = dict(lr=0.01, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.05)
@@ -108,7 +109,7 @@ def comparisons(values):
     yield "sgd-momentum", "torch.optim.SGD", follow_torch(values, lambda p: optim.SGD(p, momentum=0.9, dampening=0.2, **sgd)), 2e-5
     yield "sgd-nesterov", "torch.optim.SGD", follow_torch(values, lambda p: optim.SGD(p, momentum=0.9, nesterov=True, **sgd)), 2e-5
     yield "lion", "its formula", follow_lion(values), 2e-5
-    # A moment midway between two codes may go to either; a code of small moments is coarse.
+    # A moment midway between two codes may be rounded either way, and the code of small moments is coarse.
     yield "adamw8bit", "its formula", follow_adamw8bit(values), 2e-2
     yield "muon", "its formula", follow_muon(values), 1e-4
     if hasattr(optim, "Muon"):
@@ -119,19 +120,20 @@ def comparisons(values):
 
 def main():
     values = read(sys.argv[1])
-    print(f"torch {torch.__version__}, {STEPS} steps of {SHAPE[0]} x {SHAPE[1]} weights; deviations as shares of the farthest way gone")
-    print(f"{'rule':14} {'beside':24} {'after 1':>9} {'after 10':>9} {'largest':>9} {'limit':>7}")
-    too_far = []
-    for rule, beside, weights, limit in comparisons(values):
+    print(f"torch {torch.__version__}, {STEPS} steps of {SHAPE[0]} x {SHAPE[1]} weights")
+    print("deviations are relative to the largest change of a weight")
+    print(f"{'rule':14} {'reference':24} {'after 1':>9} {'after 10':>9} {'largest':>9} {'limit':>7}")
+    failed = []
+    for rule, reference, weights, limit in comparisons(values):
         deviations = []
         for step, theirs in enumerate(weights, start=1):
             ours, start = values[rule, step].double(), values["start", 0].double()
             deviations.append(((ours - theirs).abs().max() / (theirs - start).abs().max()).item())
-        print(f"{rule:14} {beside:24} {deviations[0]:9.1e} {deviations[-1]:9.1e} {max(deviations):9.1e} {limit:7.0e}")
+        print(f"{rule:14} {reference:24} {deviations[0]:9.1e} {deviations[-1]:9.1e} {max(deviations):9.1e} {limit:7.0e}")
         if not max(deviations) <= limit:
-            too_far.append(rule)
-    if too_far:
-        print("beyond its limit: " + ", ".join(too_far))
+            failed.append(rule)
+    if failed:
+        print("deviation above the limit: " + ", ".join(failed))
         sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-// A rule that optim/ knows nothing of.
+// Tests of optimizer rules that are defined outside optim/.
 
 #include "optim/custom_rule.h"
 
@@ -11,17 +11,17 @@
 namespace aliquot {
 namespace {
 
-/// AdamW, written as a user would.
+/// AdamW as a user would write it.
 struct MyAdamW {
   static constexpr int kStateCount = 2;
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"mean", "square"};
   float beta1, new1, beta2, new2, inverse_root, eps, step_size, decay;
 
   ALIQUOT_HOST_DEVICE MyAdamW at(float lr_scale, float decay_scale) const {
-    MyAdamW of_segment = *this;
-    of_segment.step_size = step_size * lr_scale;
-    of_segment.decay = decay * lr_scale * decay_scale;
-    return of_segment;
+    MyAdamW scaled = *this;
+    scaled.step_size = step_size * lr_scale;
+    scaled.decay = decay * lr_scale * decay_scale;
+    return scaled;
   }
   ALIQUOT_HOST_DEVICE float update(float weight, float gradient, float* state) const {
     state[0] = beta1 * state[0] + new1 * gradient;
@@ -48,7 +48,7 @@ MyAdamW my_adamw_at(double lr, int64_t step) {
 
 Optimizer my_adamw() { return custom_optimizer<MyAdamW>("my-adamw", 0.01, my_adamw_at); }
 
-/// Momentum whose every third state counts steps: three states, and none of them Adam's.
+/// A rule with three states, unlike any built-in rule: a sum of gradients, the last gradient, and a count of steps.
 struct Counting {
   static constexpr int kStateCount = 3;
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"sum", "last", "count"};
@@ -82,20 +82,20 @@ Optimizer make_custom(std::string name) {
   return custom_optimizer<R>(std::move(name), 0.01, [](double lr, int64_t) { return R{static_cast<float>(lr)}; });
 }
 
-TEST(CustomRule, ACopyOfAdamWGivesItsBits) {
+TEST(CustomRule, ACopyOfAdamWGivesTheBitsOfTheBuiltIn) {
   const auto segments = segments_of({1, 256, 255, 0, 257, 3000, 17, 20000});
   for (const Isa isa : available_isas()) {
     for (const MasterForm form : kMasterForms) {
       for (const DType gradient : {DType::kFloat32, DType::kBFloat16}) {
         for (const DType moments : {DType::kFloat32, DType::kBFloat16}) {
           Shard built_in(segments, count_of(segments), form, gradient, moments);
-          Shard mine(segments, count_of(segments), form, gradient, moments);
+          Shard custom(segments, count_of(segments), form, gradient, moments);
           for (int step = 1; step <= 3; ++step) {
             built_in.step(isa, kOptions, step);
-            mine.step(isa, my_adamw(), step);
+            custom.step(isa, my_adamw(), step);
           }
-          ASSERT_TRUE(same_bits(built_in, mine)) << name(isa) << " form " << static_cast<int>(form) << " gradients "
-                                                 << name(gradient) << " moments " << name(moments);
+          ASSERT_TRUE(same_bits(built_in, custom)) << name(isa) << " form " << static_cast<int>(form) << " gradients "
+                                                   << name(gradient) << " moments " << name(moments);
         }
       }
     }
@@ -103,7 +103,7 @@ TEST(CustomRule, ACopyOfAdamWGivesItsBits) {
 }
 
 template <typename R>
-void expect_every_path_alike(const char* name) {
+void expect_same_bits_on_every_path(const char* name) {
   const auto segments = segments_of({257, 3000});
   const Optimizer optimizer = make_custom<R>(name);
   Shard plain(segments, count_of(segments), MasterForm::kSplit, DType::kBFloat16);
@@ -113,31 +113,31 @@ void expect_every_path_alike(const char* name) {
     for (int step = 1; step <= 3; ++step) vector.step(isa, optimizer, step);
     EXPECT_TRUE(same_bits(plain, vector));
   }
-  // And each element as the rule says, one at a time.
-  Shard whole(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
+  // Compare with the rule applied to one element at a time.
+  Shard fused(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
   Shard by_hand(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
-  whole.step(best_isa(), optimizer, 1);
+  fused.step(best_isa(), optimizer, 1);
   by_hand.draw_gradient(1);
   const CustomRule rule = std::get<CustomRule>(rule_at(optimizer, 0.01, 1));
   for (const Segment& segment : segments) {
-    const CustomRule of_segment = rule.at(segment.lr_scale, segment.decay_scale);
+    const CustomRule scaled = rule.at(segment.lr_scale, segment.decay_scale);
     for (int64_t i = segment.offset; i < segment.offset + segment.count; ++i) {
       const auto at = static_cast<size_t>(i);
       float state[kMaxStates] = {};
-      by_hand.whole[at] = of_segment.update(by_hand.whole[at], by_hand.gradient[at] * 0.37f, state);
+      by_hand.whole[at] = scaled.update(by_hand.whole[at], by_hand.gradient[at] * 0.37f, state);
       for (int k = 0; k < R::kStateCount; ++k) by_hand.states[k][at] = state[k];
     }
   }
-  EXPECT_TRUE(same_bits(whole.whole, by_hand.whole));
-  for (int k = 0; k < R::kStateCount; ++k) EXPECT_TRUE(same_bits(whole.states[k], by_hand.states[k]));
+  EXPECT_TRUE(same_bits(fused.whole, by_hand.whole));
+  for (int k = 0; k < R::kStateCount; ++k) EXPECT_TRUE(same_bits(fused.states[k], by_hand.states[k]));
 }
 
-TEST(CustomRule, AnyNumberOfStates) {
-  expect_every_path_alike<Counting>("counting");
-  expect_every_path_alike<Stateless>("stateless");
+TEST(CustomRule, EveryNumberOfStatesGivesTheSameBitsOnEveryPath) {
+  expect_same_bits_on_every_path<Counting>("counting");
+  expect_same_bits_on_every_path<Stateless>("stateless");
 }
 
-TEST(CustomRule, SaysWhatItKeeps) {
+TEST(CustomRule, ReportsNameRateAndStates) {
   const Optimizer optimizer = my_adamw();
   EXPECT_EQ(name(optimizer), "my-adamw");
   EXPECT_EQ(learning_rate(optimizer), 0.01);
@@ -148,17 +148,17 @@ TEST(CustomRule, SaysWhatItKeeps) {
   EXPECT_NO_THROW(check(optimizer, DType::kBFloat16));
 }
 
-TEST(CustomRule, RefusesWhatWouldBeConfused) {
+TEST(CustomRule, RejectsInvalidNamesStatesAndRates) {
   EXPECT_THROW(check(CustomOptimizer{}), UsageError);
   EXPECT_THROW(make_custom<Stateless>(""), UsageError);
   EXPECT_THROW(make_custom<Stateless>("adamw"), UsageError);
-  EXPECT_THROW(custom_optimizer<Stateless>("nobody's", 0.1, nullptr), UsageError);
-  EXPECT_THROW(
-      custom_optimizer<DuplicateStateNames>("twice", 0.1, [](double, int64_t) { return DuplicateStateNames{}; }),
-      UsageError);
-  EXPECT_THROW(check(custom_optimizer<Stateless>("late", -1.0, [](double, int64_t) { return Stateless{}; })),
+  EXPECT_THROW(custom_optimizer<Stateless>("no-function", 0.1, nullptr), UsageError);
+  EXPECT_THROW(custom_optimizer<DuplicateStateNames>("duplicate-states", 0.1,
+                                                     [](double, int64_t) { return DuplicateStateNames{}; }),
                UsageError);
-  // Noise is drawn for two states an element.
+  EXPECT_THROW(check(custom_optimizer<Stateless>("negative-rate", -1.0, [](double, int64_t) { return Stateless{}; })),
+               UsageError);
+  // Stochastic rounding draws noise for at most two states of an element, so bf16 rejects three.
   EXPECT_NO_THROW(check(make_custom<Counting>("counting")));
   EXPECT_THROW(check(make_custom<Counting>("counting"), DType::kBFloat16), UsageError);
 }

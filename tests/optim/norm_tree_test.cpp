@@ -1,4 +1,4 @@
-// The norm has the same bits however the blocks are cut.
+// The norm has the same bits for every partition of the blocks.
 
 #include "optim/norm_tree.h"
 
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The definition, written as it reads: a node is its left child plus its right one, if that has blocks.
+/// The definition: a node is the sum of its left child and, if that has blocks, its right child.
 double node_sum(const std::vector<double>& leaves, int level, size_t index) {
   if (level == 0) return leaves[index];
   const double left = node_sum(leaves, level - 1, 2 * index);
@@ -49,39 +49,39 @@ struct Model {
   }
 };
 
-/// A holder: its spans, and the squares of its blocks in its own order.
-struct Holder {
+/// One owner of blocks: its spans, and the sums of squares of its blocks in its own order.
+struct Owner {
   std::vector<NormSpan> spans;
   std::vector<double> squares;
 
-  void take(const Model& model, int32_t tensor, int64_t begin, int64_t end) {
+  void add(const Model& model, int32_t tensor, int64_t begin, int64_t end) {
     spans.push_back({tensor, begin, end - begin, static_cast<int64_t>(squares.size())});
     const auto& leaves = model.leaves[static_cast<size_t>(tensor)];
     squares.insert(squares.end(), leaves.begin() + begin, leaves.begin() + end);
-    squares.push_back(-1.0);  // padding between tensors is not counted
+    squares.push_back(-1.0);  // padding between tensors, which must not be counted
   }
 };
 
-std::vector<Holder> cut(const Model& model, int holders, std::mt19937& random) {
-  std::vector<Holder> cut(static_cast<size_t>(holders));
+std::vector<Owner> cut(const Model& model, int owners, std::mt19937& random) {
+  std::vector<Owner> cut(static_cast<size_t>(owners));
   for (size_t i = 0; i < model.tensors.size(); ++i) {
     const int64_t blocks = model.tensors[i].block_count;
     std::vector<int64_t> edges{0, blocks};
-    for (int h = 1; h < holders; ++h) edges.push_back(std::uniform_int_distribution<int64_t>(0, blocks)(random));
+    for (int h = 1; h < owners; ++h) edges.push_back(std::uniform_int_distribution<int64_t>(0, blocks)(random));
     std::ranges::sort(edges);
-    for (size_t h = 0; h < cut.size(); ++h) cut[h].take(model, static_cast<int32_t>(i), edges[h], edges[h + 1]);
+    for (size_t h = 0; h < cut.size(); ++h) cut[h].add(model, static_cast<int32_t>(i), edges[h], edges[h + 1]);
   }
   return cut;
 }
 
-double norm_of(const NormTree& tree, const std::vector<Holder>& holders, std::vector<double>* tensor_sums = nullptr) {
+double norm_of(const NormTree& tree, const std::vector<Owner>& owners, std::vector<double>* tensor_sums = nullptr) {
   std::vector<NormNode> nodes;
   std::vector<double> values;
-  for (const Holder& holder : holders) {
-    const LocalNormSums parts(tree, holder.spans);
-    std::vector<double> own(parts.nodes().size());
-    parts.sums(holder.squares.data(), own);
-    nodes.insert(nodes.end(), parts.nodes().begin(), parts.nodes().end());
+  for (const Owner& owner : owners) {
+    const LocalNormSums local(tree, owner.spans);
+    std::vector<double> own(local.nodes().size());
+    local.sums(owner.squares.data(), own);
+    nodes.insert(nodes.end(), local.nodes().begin(), local.nodes().end());
     values.insert(values.end(), own.begin(), own.end());
   }
   const GlobalNormSum total(tree, nodes);
@@ -90,19 +90,19 @@ double norm_of(const NormTree& tree, const std::vector<Holder>& holders, std::ve
   return total.finish(values, *tensor_sums);
 }
 
-TEST(NormTree, AnyCutGivesTheBitsOfTheDefinition) {
+TEST(NormTree, EveryPartitionGivesTheBitsOfTheDefinition) {
   std::mt19937 random(1);
   for (int trial = 0; trial < 2000; ++trial) {
     const Model model(random);
     const NormTree tree(model.tensors);
-    const int holders = std::uniform_int_distribution<int>(1, 9)(random);
+    const int owners = std::uniform_int_distribution<int>(1, 9)(random);
     std::vector<double> sums;
-    ASSERT_EQ(norm_of(tree, cut(model, holders, random), &sums), model.norm_by_definition()) << "trial " << trial;
+    ASSERT_EQ(norm_of(tree, cut(model, owners, random), &sums), model.norm_by_definition()) << "trial " << trial;
     for (size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], tensor_sum(model.leaves[i]));
   }
 }
 
-TEST(NormTree, FewSubtreesASpan) {
+TEST(NormTree, ASpanHasFewSubtrees) {
   const NormTree tree({{"a", 1000000}});
   for (const auto& [begin, end] :
        std::vector<std::pair<int64_t, int64_t>>{{0, 1000000}, {1, 999999}, {333333, 777777}}) {
@@ -114,16 +114,16 @@ TEST(NormTree, FewSubtreesASpan) {
   EXPECT_EQ(tree.nodes({&tail, 1}), (std::vector<NormNode>{{0, 19, 1}}));
 }
 
-TEST(NormTree, NotFiniteStaysNotFinite) {
+TEST(NormTree, ANonfiniteSquareMakesTheNormNonfinite) {
   std::mt19937 random(2);
   const NormTree tree({{"b", 5}, {"a", 3}});
-  Holder holder;
-  holder.spans = {{0, 0, 5, 0}, {1, 0, 3, 5}};
-  holder.squares = {1, 2, 3, std::numeric_limits<double>::infinity(), 5, 6, 7, 8};
-  EXPECT_FALSE(std::isfinite(norm_of(tree, {holder})));
+  Owner owner;
+  owner.spans = {{0, 0, 5, 0}, {1, 0, 3, 5}};
+  owner.squares = {1, 2, 3, std::numeric_limits<double>::infinity(), 5, 6, 7, 8};
+  EXPECT_FALSE(std::isfinite(norm_of(tree, {owner})));
 }
 
-TEST(NormTree, RefusesWhatDoesNotTile) {
+TEST(NormTree, RejectsSpansThatDoNotCoverEachBlockOnce) {
   const NormTree tree({{"a", 8}, {"b", 3}});
   const std::vector<NormSpan> most{{0, 0, 7, 0}, {1, 0, 3, 8}};
   EXPECT_THROW(GlobalNormSum(tree, tree.nodes(most)), std::invalid_argument);
@@ -134,23 +134,23 @@ TEST(NormTree, RefusesWhatDoesNotTile) {
   EXPECT_THROW(NormTree({{"a", 1}, {"a", 2}}), std::invalid_argument);
 }
 
-TEST(NormTree, RefusesValuesOfAnotherNumber) {
+TEST(NormTree, RejectsAWrongNumberOfValues) {
   const NormTree tree({{"a", 3}, {"b", 1}});
   const std::vector<NormSpan> spans{{0, 0, 3, 0}, {1, 0, 1, 3}};
-  const LocalNormSums parts(tree, spans);
-  const GlobalNormSum total(tree, parts.nodes());
+  const LocalNormSums local(tree, spans);
+  const GlobalNormSum total(tree, local.nodes());
   const std::vector<double> squares(4, 1.0);
-  std::vector<double> values(parts.nodes().size()), too_many(values.size() + 1), of_tensors(3);
-  EXPECT_THROW(parts.sums(squares.data(), too_many), std::invalid_argument);
-  parts.sums(squares.data(), values);
+  std::vector<double> values(local.nodes().size()), too_many(values.size() + 1), of_tensors(3);
+  EXPECT_THROW(local.sums(squares.data(), too_many), std::invalid_argument);
+  local.sums(squares.data(), values);
   EXPECT_THROW(total.finish(too_many), std::invalid_argument);
   EXPECT_THROW(total.finish(values, of_tensors), std::invalid_argument);
   EXPECT_EQ(total.finish(values), 4.0);
 }
 
-TEST(NormTree, NothingIsZero) {
+TEST(NormTree, TheNormOfNothingIsZero) {
   EXPECT_EQ(norm_of(NormTree({}), {}), 0.0);
-  EXPECT_EQ(norm_of(NormTree({{"empty", 0}}), {Holder{}}), 0.0);
+  EXPECT_EQ(norm_of(NormTree({{"empty", 0}}), {Owner{}}), 0.0);
 }
 
 }  // namespace

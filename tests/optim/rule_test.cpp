@@ -1,4 +1,4 @@
-// Each rule against its published formula, computed in double.
+// Compares each rule with its published formula, computed in double.
 
 #include "optim/rule.h"
 
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// One weight as the papers and torch's documentation have it.
+/// One weight, updated by the formulas of the papers and of torch's documentation.
 struct Reference {
   double weight;
   double state[2] = {};
@@ -18,7 +18,7 @@ struct Reference {
     weight *= 1.0 - lr * decimal(o.weight_decay);
     weight -= lr * adam(decimal(o.beta1), decimal(o.beta2), decimal(o.eps), g, t);
   }
-  void step(const AdamW8bit& o, double lr, double g, int t) {  // where its moments are kept is not the rule's affair
+  void step(const AdamW8bit& o, double lr, double g, int t) {  // quantization is not part of the rule
     step(AdamW{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay}, lr, g, t);
   }
   void step(const Muon& o, double lr, double g, int t) { step(o.rest, lr, g, t); }
@@ -49,8 +49,8 @@ struct Reference {
   }
 };
 
-/// The float rule rounds some ten times a step, each by 2^-24 of what it rounds, which stays below 4 here: over 30
-/// steps that is at most 30 * 10 * 4 * 2^-24 = 7e-5 if all went one way, and about its root in truth.
+/// The fp32 rule rounds about ten times a step, each with an error of at most 2^-24 of a value below 4. Over 30 steps
+/// that is at most 30 * 10 * 4 * 2^-24 = 7e-5. Errors of random sign add up to far less.
 void expect_near_formula(const Optimizer& optimizer, double tolerance) {
   constexpr int kSteps = 30;
   std::mt19937 random(5);
@@ -77,7 +77,7 @@ TEST(Rule, AdamWFollowsItsFormula) {
   expect_near_formula(AdamW{.lr = 0.02f, .beta1 = 0.8f, .beta2 = 0.999f, .eps = 1e-3f, .weight_decay = 0.5f}, 3e-6);
 }
 
-TEST(Rule, MuonsRestFollowsAdamWs) { expect_near_formula(Muon{.rest = {.lr = 0.01f}}, 3e-6); }
+TEST(Rule, MuonUpdatesOtherParametersWithAdamW) { expect_near_formula(Muon{.rest = {.lr = 0.01f}}, 3e-6); }
 
 TEST(Rule, AdamFollowsItsFormula) {
   expect_near_formula(Adam{.lr = 0.01f}, 3e-6);
@@ -92,8 +92,8 @@ TEST(Rule, SgdFollowsItsFormula) {
 
 TEST(Rule, LionFollowsItsFormula) { expect_near_formula(Lion{.lr = 0.01f}, 3e-6); }
 
-// Hand-computed: g = 0.5, w = 1, lr = 0.1, no decay. The corrected moments of the first step are g and g^2.
-TEST(Rule, FirstStepsByHand) {
+// Computed by hand for g = 0.5, w = 1, lr = 0.1. The bias-corrected moments of the first step are g and g^2.
+TEST(Rule, FirstStepsMatchValuesComputedByHand) {
   float state[kMaxStates] = {};
   const auto adamw = std::get<AdamWRule>(rule_at(AdamW{.weight_decay = 0.1f}, 0.1, 1));
   EXPECT_NEAR(adamw.update(1.0f, 0.5f, state), 0.89f, 1e-6f);  // 1 * (1 - 0.01) - 0.1
@@ -102,7 +102,7 @@ TEST(Rule, FirstStepsByHand) {
   float buffer[kMaxStates] = {};
   const auto momentum = std::get<MomentumRule>(rule_at(Sgd{.dampening = 0.5f}, 0.1, 1));
   EXPECT_FLOAT_EQ(momentum.update(1.0f, 0.5f, buffer), 0.95f);
-  EXPECT_FLOAT_EQ(buffer[0], 0.5f);  // undamped
+  EXPECT_FLOAT_EQ(buffer[0], 0.5f);  // the first step ignores dampening
   const auto lion = std::get<LionRule>(rule_at(Lion{.weight_decay = 0.0f}, 0.1, 1));
   float average[kMaxStates] = {};
   EXPECT_FLOAT_EQ(lion.update(1.0f, -0.5f, average), 1.1f);
@@ -110,7 +110,7 @@ TEST(Rule, FirstStepsByHand) {
   EXPECT_EQ(lion.update(1.0f, 0.0f, buffer + 1), 1.0f);  // a gradient of zero has no sign
 }
 
-TEST(Rule, OptionsAreTheDecimalsThatWereWritten) {
+TEST(Rule, FloatOptionsMeanTheirShortestDecimals) {
   EXPECT_EQ(decimal(0.999f), 0.999);
   EXPECT_EQ(decimal(3e-4f), 3e-4);
   EXPECT_EQ(decimal(0.0f), 0.0);
@@ -118,7 +118,7 @@ TEST(Rule, OptionsAreTheDecimalsThatWereWritten) {
   EXPECT_EQ(std::get<AdamWRule>(rule_at(AdamW{.beta2 = 0.999f}, 0.1, 1)).moments.new2, 0.001f);
 }
 
-TEST(Rule, ScalesOfASegment) {
+TEST(Rule, AppliesTheScalesOfASegment) {
   const auto rule = std::get<AdamWRule>(rule_at(AdamW{.weight_decay = 0.1f}, 0.1, 1));
   float state[kMaxStates] = {};
   EXPECT_NEAR(rule.at(1.0f, 0.0f).update(1.0f, 0.5f, state), 0.9f, 1e-6f);

@@ -1,4 +1,4 @@
-// Rates, clipping and loss scales by hand-computed tables.
+// Compares learning rates, clipping and loss scales with tables computed by hand.
 
 #include "optim/schedule.h"
 
@@ -38,7 +38,7 @@ TEST(Schedule, WarmsUpThenFollowsItsShape) {
                                                    2 / std::sqrt(7.0), 2 / std::sqrt(8.0), 2.0 / 3});
 }
 
-TEST(Schedule, WarmsUpFromAndByTheLogarithm) {
+TEST(Schedule, WarmsUpFromAGivenRateAndLogarithmically) {
   RateSchedule s = schedule(RateShape::kConstant);
   s.warmup_from = 0.2;
   expect_rates(s, {.4, .6, .8, 1, 1});
@@ -50,7 +50,7 @@ TEST(Schedule, WarmsUpFromAndByTheLogarithm) {
   expect_rates(s, {1, 1});
 }
 
-TEST(Schedule, WsdFallsOverTheLastTenth) {
+TEST(Schedule, WsdDecaysOverTheLastTenth) {
   const RateSchedule wsd{.shape = RateShape::kWsd, .lr = 1.0, .min_lr = 0.0, .warmup_steps = 2, .steps = 40};
   expect_rates(wsd, {.5, 1, 1, 1});
   EXPECT_EQ(wsd.rate(36), 1.0);
@@ -64,7 +64,7 @@ TEST(Schedule, WsdFallsOverTheLastTenth) {
   EXPECT_DOUBLE_EQ(half.rate(30), 0.5);
 }
 
-TEST(Schedule, EndsAtTheLeastExactly) {
+TEST(Schedule, EndsExactlyAtTheMinimum) {
   for (const RateShape shape : {RateShape::kLinear, RateShape::kCosine, RateShape::kWsd}) {
     for (const int64_t warmup : {0, 1, 6}) {
       const RateSchedule s{.shape = shape, .lr = 3e-4, .min_lr = 1e-5, .warmup_steps = warmup, .steps = 7};
@@ -82,14 +82,14 @@ TEST(Schedule, EndsAtTheLeastExactly) {
   EXPECT_EQ(no_warmup.rate(9), 0.5);
 }
 
-TEST(Schedule, ScalesWithTheBatch) {
+TEST(Schedule, ScalesTheRateWithTheBatch) {
   EXPECT_EQ(scaled_learning_rate(0.1, RateScaling::kNone, 64, 0), 0.1);
   EXPECT_DOUBLE_EQ(scaled_learning_rate(0.1, RateScaling::kLinear, 64, 16), 0.4);
   EXPECT_DOUBLE_EQ(scaled_learning_rate(0.1, RateScaling::kSqrt, 64, 16), 0.2);
   EXPECT_THROW(scaled_learning_rate(0.1, RateScaling::kSqrt, 64, 0), UsageError);
 }
 
-TEST(Clip, Factor) {
+TEST(Clip, FactorLimitsTheNormAndKeepsNonfiniteVisible) {
   EXPECT_EQ(clip_factor(0.5, 1.0), 1.0);
   EXPECT_DOUBLE_EQ(clip_factor(4.0, 1.0), 1.0 / 4.000001);
   EXPECT_DOUBLE_EQ(clip_factor(1.0, 1.0), 1.0 / 1.000001);
@@ -102,7 +102,7 @@ TEST(Clip, Factor) {
   }
 }
 
-/// The scales after each step; 'o' is an overflow.
+/// Returns the scale after each step of `script`, in which 'o' is a step with an overflow.
 std::vector<double> scales(LossScaler scaler, std::string_view script) {
   std::vector<double> scales;
   for (const char step : script) {
@@ -112,48 +112,48 @@ std::vector<double> scales(LossScaler scaler, std::string_view script) {
   return scales;
 }
 
-TEST(LossScaler, ScriptedSequence) {
+TEST(LossScaler, HalvesAndDoublesAfterScriptedOverflows) {
   const LossScaling scaling{.initial_scale_power = 4, .loss_scale_window = 3, .hysteresis = 2, .min_loss_scale = 4.0};
   using Scales = std::vector<double>;
   EXPECT_EQ(LossScaler(scaling).scale(), 16.0);
-  // Doubles after the third good step; the first overflow spends a chance, the next two halve.
+  // Doubles after the third good step. The first overflow uses the extra chance, and the next two halve the scale.
   EXPECT_EQ(scales(LossScaler(scaling), "...ooo"), (Scales{16, 16, 32, 32, 16, 8}));
-  // The window begins anew at an overflow, and a full window gives the chances back.
+  // An overflow restarts the window. A full window restores the chances.
   EXPECT_EQ(scales(LossScaler(scaling), "..o...o...oo"), (Scales{16, 16, 16, 16, 16, 32, 32, 32, 32, 64, 64, 32}));
-  // A chance spent is not given back by a window that is not full.
+  // A window that is not full does not restore a chance.
   EXPECT_EQ(scales(LossScaler(scaling), "o..o..o"), (Scales{16, 16, 16, 8, 8, 8, 4}));
-  EXPECT_EQ(scales(LossScaler(scaling), "ooooo"), (Scales{16, 8, 4, 4, 4}));  // never below the least
+  EXPECT_EQ(scales(LossScaler(scaling), "ooooo"), (Scales{16, 8, 4, 4, 4}));  // never below min_loss_scale
   LossScaling consecutive = scaling;
   consecutive.consecutive_hysteresis = true;
   EXPECT_EQ(scales(LossScaler(consecutive), "o.o.oo"), (Scales{16, 16, 16, 16, 16, 8}));
 }
 
-TEST(LossScaler, FixedNeverMoves) {
+TEST(LossScaler, AFixedScaleNeverChanges) {
   EXPECT_EQ(LossScaler().scale(), 1.0);
   EXPECT_EQ(scales(LossScaler({.loss_scale = 128.0}), "oo..."), (std::vector<double>(5, 128.0)));
 }
 
-TEST(LossScaler, ResumesWhereItWas) {
+TEST(LossScaler, RestoredStateContinuesTheSequence) {
   const LossScaling scaling{.loss_scale_window = 2, .hysteresis = 3};
-  LossScaler whole(scaling), first(scaling);
+  LossScaler uninterrupted(scaling), first(scaling);
   for (const bool overflowed : {true, false, false, true, false})
-    whole.step_done(overflowed), first.step_done(overflowed);
+    uninterrupted.step_done(overflowed), first.step_done(overflowed);
   LossScaler second(scaling);
   second.restore(first.state());
   for (const bool overflowed : {false, true, true, true, false, false}) {
-    whole.step_done(overflowed), second.step_done(overflowed);
-    EXPECT_EQ(whole.state(), second.state());
+    uninterrupted.step_done(overflowed), second.step_done(overflowed);
+    EXPECT_EQ(uninterrupted.state(), second.state());
   }
 }
 
-TEST(LossScaler, RefusesWhatMakesNoSense) {
+TEST(LossScaler, RejectsOptionsOutOfRange) {
   EXPECT_THROW(LossScaler({.loss_scale = -1.0}), UsageError);
   EXPECT_THROW(LossScaler({.loss_scale_window = 0}), UsageError);
   EXPECT_THROW(LossScaler({.hysteresis = 0}), UsageError);
   EXPECT_THROW(LossScaler({.min_loss_scale = 0.0}), UsageError);
 }
 
-TEST(Optimizer, KnowsItsStates) {
+TEST(Optimizer, ReportsItsStatesAndTheirSizes) {
   using Specs = std::vector<StateSpec>;
   EXPECT_EQ(state_specs(AdamW{}), (Specs{{"exp_avg"}, {"exp_avg_sq"}}));
   EXPECT_EQ(state_specs(Adam{}, DType::kBFloat16),
@@ -166,7 +166,7 @@ TEST(Optimizer, KnowsItsStates) {
   EXPECT_EQ(state_bytes(StateSpec{"scale", DType::kFloat32, kBlockElements}, 512), 8);
 }
 
-TEST(Optimizer, DecaysMatricesAlone) {
+TEST(Optimizer, DecaysOnlyMatricesByDefault) {
   const std::vector<int64_t> matrix{3, 4}, bias{4}, scalar;
   EXPECT_TRUE(is_decayed(matrix));
   EXPECT_FALSE(is_decayed(bias));
@@ -174,7 +174,7 @@ TEST(Optimizer, DecaysMatricesAlone) {
   EXPECT_TRUE(is_decayed(bias, true));
 }
 
-TEST(Optimizer, RefusesOptionsOutOfRange) {
+TEST(Optimizer, RejectsOptionsOutOfRange) {
   EXPECT_NO_THROW(check(AdamW{}));
   EXPECT_THROW(check(AdamW{.lr = -1.0f}), UsageError);
   EXPECT_THROW(check(AdamW{.beta2 = 1.0f}), UsageError);

@@ -1,5 +1,5 @@
 #pragma once
-// A shard with everything an update touches, for tests.
+// For tests: a shard with its weights, gradient and optimizer state.
 
 #include <cstring>
 #include <vector>
@@ -14,7 +14,7 @@ enum class MasterForm { kWhole, kBf16Copy, kFp16Copy, kSplit };
 inline constexpr MasterForm kMasterForms[] = {MasterForm::kWhole, MasterForm::kBf16Copy, MasterForm::kFp16Copy,
                                               MasterForm::kSplit};
 
-/// Each option away from its default, so that none is left out unnoticed.
+/// Optimizers whose options differ from the defaults, so that a test detects an option that the code ignores.
 inline std::vector<Optimizer> every_optimizer() {
   return {AdamW{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f},
           Adam{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.05f},
@@ -26,7 +26,7 @@ inline std::vector<Optimizer> every_optimizer() {
           AdamW8bit{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .rounding = Rounding::kStochastic}};
 }
 
-/// Numbers in [-2, 2), quickly.
+/// A fast generator of numbers in [-2, 2).
 struct Noise {
   uint64_t state;
   float next() {
@@ -44,7 +44,7 @@ struct Shard {
   std::vector<int16_t> low;
   std::vector<float> gradient;
   DType moments;
-  std::vector<float> states[kMaxStates];  // the first half holds bf16 moments, the first quarter codes
+  std::vector<float> states[kMaxStates];  // bf16 moments use the first half, 8-bit codes the first quarter
   UpdateArgs args;
 
   Shard(std::vector<Segment> table, int64_t count, MasterForm master_form, DType dtype,
@@ -79,13 +79,14 @@ struct Shard {
     args.moments = moments;
   }
 
-  /// Says how `optimizer` keeps its moments.
+  /// Sets the element type and rounding of the moments of `optimizer`.
   void set_moment_format(const Optimizer& optimizer) {
     args.moments = moment_dtype(optimizer, moments);
     args.rounding = rounding(optimizer);
   }
 
-  /// The same gradient, by element, whatever the dtype: values that bf16 holds. Some are zero, tiny or large.
+  /// Sets the gradient of a step. Its values are exact in bf16, so they do not depend on the dtype. Some are zero, tiny
+  /// or large.
   void draw_gradient(unsigned step) {
     Noise noise{100 + step};
     for (size_t i = 0; i < gradient.size(); ++i) {
@@ -125,7 +126,7 @@ inline bool same_bits(const Shard& a, const Shard& b) {
 
 inline int64_t whole_blocks(int64_t count) { return (count + kBlockElements - 1) / kBlockElements * kBlockElements; }
 
-/// Tensors of these counts one after the other, from blocks' edges, rates and decays differing.
+/// Consecutive tensors of these element counts. Each starts on a block, and their rate and decay scales differ.
 inline std::vector<Segment> segments_of(const std::vector<int64_t>& counts) {
   std::vector<Segment> segments;
   int64_t offset = 0;

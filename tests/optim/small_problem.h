@@ -1,6 +1,5 @@
 #pragma once
-// A problem small enough for a test and hard enough to tell optimizers apart: a network of two layers learns another's
-// answers.
+// A small training problem on which optimizers differ: a two-layer network learns the outputs of another one.
 
 #include <cmath>
 #include <random>
@@ -8,11 +7,11 @@
 
 namespace aliquot {
 
-/// tanh(x W1) W2, W1 of kIn x kHidden, W2 of kHidden x kOut, the weights one after the other in `weights`.
+/// The network tanh(x W1) W2. `weights` holds W1 (kIn x kHidden) and then W2 (kHidden x kOut).
 class SmallProblem {
  public:
   static constexpr int kIn = 16, kHidden = 64, kOut = 8, kBatch = 32;
-  static constexpr int kFirst = kIn * kHidden, kWeights = kFirst + kHidden * kOut;  // both whole blocks
+  static constexpr int kFirst = kIn * kHidden, kWeights = kFirst + kHidden * kOut;  // both multiples of the block size
 
   SmallProblem() : teacher_(kWeights), weights(kWeights), gradient(kWeights) {
     std::mt19937 random(1);
@@ -21,7 +20,7 @@ class SmallProblem {
     for (float& w : weights) w = normal(random) * 0.2f;
   }
 
-  /// The loss of the step's own batch, and its gradient.
+  /// Returns the loss of the batch of `step`, and sets `gradient`.
   double loss(unsigned step) {
     std::mt19937 random(1000 + step);
     std::normal_distribution<float> normal;

@@ -1,5 +1,5 @@
-// Ten steps of every rule, as text, for comparison with other programs: tests/optim/compare_torch.py reads it.
-// A line each: what it is (start, gradient, or a rule's name), the step, then the values of a 48 x 16 matrix.
+// Prints ten steps of every rule, which tests/optim/compare_torch.py reads. A line has a name (start, gradient or a
+// rule), the step, and the values of a 48 x 16 matrix.
 
 #include <cstdio>
 #include <string>
@@ -16,8 +16,8 @@ constexpr MatrixShape kShape{48, 16};
 constexpr int64_t kCount = 48 * 16;
 constexpr int kSteps = 10;
 
-void print(const std::string& what, int step, const std::vector<float>& values) {
-  std::printf("%s %d", what.c_str(), step);
+void print(const std::string& name, int step, const std::vector<float>& values) {
+  std::printf("%s %d", name.c_str(), step);
   for (const float value : values) std::printf(" %.9g", double{value});
   std::printf("\n");
 }
@@ -31,18 +31,18 @@ std::vector<float> gradient_of(int step) {
   return gradient;
 }
 
-void follow(const std::string& what, const Optimizer& optimizer) {
+void print_steps(const std::string& name, const Optimizer& optimizer) {
   Shard shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   shard.set_moment_format(optimizer);
   for (int step = 1; step <= kSteps; ++step) {
     shard.gradient = gradient_of(step);
     shard.args.gradient = shard.gradient.data();
     update_range(best_isa(), shard.args, Shard::step_of(optimizer, step, 1.0f), 0, kCount);
-    print(what, step, shard.whole);
+    print(name, step, shard.whole);
   }
 }
 
-void follow_muon(const std::string& what, DType products) {
+void print_muon_steps(const std::string& name, DType products) {
   const Muon muon{.lr = 0.02f, .products = products};
   Shard blend(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
   Shard shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32);
@@ -56,7 +56,7 @@ void follow_muon(const std::string& what, DType products) {
     orthogonalize_on_host({muon, shard.gradient.data(), kShape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
     shard.args.gradient = shard.gradient.data();
     update_range(best_isa(), shard.args, {.rule = muon_apply_rule(muon, decimal(muon.rest.lr))}, 0, kCount);
-    print(what, step, shard.whole);
+    print(name, step, shard.whole);
   }
 }
 
@@ -65,14 +65,14 @@ void follow_muon(const std::string& what, DType products) {
 int main() {
   print("start", 0, Shard(whole_matrix(), kCount, MasterForm::kWhole, DType::kFloat32).whole);
   for (int step = 1; step <= kSteps; ++step) print("gradient", step, gradient_of(step));
-  follow("adamw", AdamW{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f});
-  follow("adam", Adam{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.05f});
-  follow("sgd", Sgd{.lr = 0.1f, .momentum = 0.0f, .weight_decay = 0.01f});
-  follow("sgd-momentum", Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.2f, .weight_decay = 0.01f});
-  follow("sgd-nesterov", Sgd{.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true});
-  follow("lion", Lion{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f});
-  follow("adamw8bit", AdamW8bit{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f});
-  follow_muon("muon", DType::kFloat32);
-  follow_muon("muon-bf16", DType::kBFloat16);
+  print_steps("adamw", AdamW{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f});
+  print_steps("adam", Adam{.lr = 0.01f, .beta1 = 0.8f, .beta2 = 0.99f, .eps = 1e-6f, .weight_decay = 0.05f});
+  print_steps("sgd", Sgd{.lr = 0.1f, .momentum = 0.0f, .weight_decay = 0.01f});
+  print_steps("sgd-momentum", Sgd{.lr = 0.1f, .momentum = 0.9f, .dampening = 0.2f, .weight_decay = 0.01f});
+  print_steps("sgd-nesterov", Sgd{.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true});
+  print_steps("lion", Lion{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f});
+  print_steps("adamw8bit", AdamW8bit{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f});
+  print_muon_steps("muon", DType::kFloat32);
+  print_muon_steps("muon-bf16", DType::kBFloat16);
   return 0;
 }

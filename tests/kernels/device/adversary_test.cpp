@@ -1,4 +1,4 @@
-// The adversary on one rank: what it may do, and that it does it.
+// Tests of AdversarialScheduler on one rank: it reorders work as far as waits allow, and no further.
 #include <gtest/gtest.h>
 #include <set>
 #include <vector>
@@ -19,7 +19,8 @@ struct Waits {
   bool by_consumer = true, by_producer = true;
 };
 
-/// One producer and one consumer over two slots, double-buffered as gathers are. The compute lane is queued as any other.
+/// Runs a producer and a consumer that alternate between two slots, like double-buffered gathers. The compute lane is
+/// queued like any other lane. Returns whether the consumer read the producer's value each time.
 bool consumer_reads_expected_values(uint64_t seed, Lanes lanes, Waits waits) {
   AdversarialScheduler adversary(seed, AdversarialScheduler::Compute::kQueued);
   const auto device = adversary.make_device();
@@ -41,7 +42,7 @@ bool consumer_reads_expected_values(uint64_t seed, Lanes lanes, Waits waits) {
   return wrong_count == 0;
 }
 
-class AdversaryBetween : public testing::TestWithParam<Lanes> {
+class AdversaryOnTwoLanes : public testing::TestWithParam<Lanes> {
  protected:
   int failing_seed_count(Waits waits) const {
     int found = 0;
@@ -50,15 +51,15 @@ class AdversaryBetween : public testing::TestWithParam<Lanes> {
   }
 };
 
-TEST_P(AdversaryBetween, FindsNothingWhereNothingIsMissing) { EXPECT_EQ(failing_seed_count({}), 0); }
-TEST_P(AdversaryBetween, FindsAConsumerThatDoesNotWait) {
+TEST_P(AdversaryOnTwoLanes, AllWaitsGiveTheExpectedValues) { EXPECT_EQ(failing_seed_count({}), 0); }
+TEST_P(AdversaryOnTwoLanes, ExposesAConsumerThatDoesNotWait) {
   EXPECT_GE(failing_seed_count({.by_consumer = false}), kSeeds / 4);
 }
-TEST_P(AdversaryBetween, FindsAProducerThatDoesNotWait) {
+TEST_P(AdversaryOnTwoLanes, ExposesAProducerThatDoesNotWait) {
   EXPECT_GE(failing_seed_count({.by_producer = false}), kSeeds / 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryBetween,
+INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryOnTwoLanes,
                          testing::Values(Lanes{Lane::kGather, Lane::kReduce}, Lanes{Lane::kGather, Lane::kCompute},
                                          Lanes{Lane::kCompute, Lane::kReduce}),
                          [](const auto& test) {
@@ -66,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Lanes, AdversaryBetween,
                                   std::string(name(test.param.consumer));
                          });
 
-TEST(AdversarialScheduler, RunsLateEarlyAndInBetween) {
-  std::set<int> amounts;  // how much has run by itself when nothing was asked for
+TEST(AdversarialScheduler, UnawaitedWorkRunsLateEarlyOrPartly) {
+  std::set<int> amounts;  // tasks that had run before anything waited for them
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();
@@ -83,7 +84,7 @@ TEST(AdversarialScheduler, RunsLateEarlyAndInBetween) {
   EXPECT_GT(amounts.size(), 2u);
 }
 
-TEST(AdversarialScheduler, AWaitMayOutliveTheStreamItWaitsFor) {
+TEST(AdversarialScheduler, AQueuedWaitMayOutliveTheRecordingStream) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     AdversarialScheduler adversary(seed);
     const auto device = adversary.make_device();
@@ -101,8 +102,8 @@ TEST(AdversarialScheduler, AWaitMayOutliveTheStreamItWaitsFor) {
   }
 }
 
-TEST(AdversarialScheduler, TheComputeLaneWaitsForNoMoreThanItAsks) {
-  AdversarialScheduler adversary(0);  // the late mood
+TEST(AdversarialScheduler, AComputeWaitRunsOnlyTheWorkBeforeTheEvent) {
+  AdversarialScheduler adversary(0);  // seed 0 runs all work as late as possible
   const auto device = adversary.make_device();
   const auto compute = device->make_stream(Lane::kCompute), gather = device->make_stream(Lane::kGather);
   const auto event = device->make_event();

@@ -17,7 +17,7 @@ namespace {
 class CudaDeviceTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "there is no GPU here";
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no usable GPU";
     device_ = std::make_unique<CudaDevice>(0);
   }
   CudaDevice& device() { return *device_; }
@@ -26,22 +26,22 @@ class CudaDeviceTest : public testing::Test {
   std::unique_ptr<CudaDevice> device_;
 };
 
-TEST(CudaDevices, AnAbsentOneIsNamed) {
+TEST(CudaDevices, TheErrorForAnAbsentDeviceNamesIt) {
   try {
     make_cuda_device(1000);
-    FAIL() << "there is no GPU 1000";
+    FAIL() << "made a device for GPU 1000";
   } catch (const UnavailableError& error) {
-    const std::string_view expected = cuda_device_count() > 0 ? "GPU 1000 was asked for" : "looking for GPUs failed";
+    const std::string_view expected = cuda_device_count() > 0 ? "GPU 1000 does not exist" : "counting GPUs failed";
     EXPECT_NE(std::string_view(error.what()).find(expected), std::string_view::npos) << error.what();
   }
 }
 
-TEST_F(CudaDeviceTest, SaysWhatItIs) {
+TEST_F(CudaDeviceTest, ReportsItsKindAndNumber) {
   EXPECT_EQ(device().kind(), DeviceKind::kCuda);
   EXPECT_NE(device().describe().find(" #0"), std::string::npos) << device().describe();
 }
 
-TEST_F(CudaDeviceTest, BooksWhatItAllocates) {
+TEST_F(CudaDeviceTest, CountsAllocationsInTheLedger) {
   {
     const Buffer shard = device().allocate(1000, Category::kParameters, "shard");
     const Buffer arena = device().allocate(1 << 20, Category::kArena, "arena");
@@ -53,25 +53,25 @@ TEST_F(CudaDeviceTest, BooksWhatItAllocates) {
   EXPECT_EQ(device().ledger().in_use_bytes(), 0);
 }
 
-TEST_F(CudaDeviceTest, NothingIsAllocatedForNoBytes) {
+TEST_F(CudaDeviceTest, AnEmptyAllocationIsNull) {
   const Buffer none = device().allocate(0, Category::kSlots, "none");
   EXPECT_EQ(none.data(), nullptr);
 }
 
-TEST_F(CudaDeviceTest, WhatDoesNotFitIsSaidAndNotBooked) {
+TEST_F(CudaDeviceTest, AFailedAllocationNamesOwnerAndSizeAndCountsNothing) {
   const int64_t too_many = device().memory().total_bytes + (int64_t{1} << 30);
   try {
     device().allocate(too_many, Category::kOptimizer, "the moments");
-    FAIL() << "more than the GPU has was allocated";
+    FAIL() << "allocated more memory than the GPU has";
   } catch (const UnavailableError& error) {
     EXPECT_NE(std::string(error.what()).find("the moments"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find(std::to_string(too_many)), std::string::npos) << error.what();
   }
   EXPECT_EQ(device().ledger().held_bytes(), 0);
-  EXPECT_NO_THROW(device().allocate(256, Category::kSlots, "small"));  // the failure left no error behind
+  EXPECT_NO_THROW(device().allocate(256, Category::kSlots, "small"));  // the failure left no pending CUDA error
 }
 
-TEST_F(CudaDeviceTest, CopiesThereAndBack) {
+TEST_F(CudaDeviceTest, CopiesToTheDeviceAndBack) {
   std::vector<int> numbers(100'003), back(100'003);
   std::iota(numbers.begin(), numbers.end(), 7);
   const auto size_bytes = static_cast<int64_t>(numbers.size() * sizeof(int));
@@ -83,7 +83,7 @@ TEST_F(CudaDeviceTest, CopiesThereAndBack) {
   EXPECT_EQ(back, numbers);
 }
 
-/// Holds a stream back until let go, so that an order between streams can be seen.
+/// Blocks a stream until release(), so that a test can observe the order of streams.
 class StreamBlocker {
  public:
   explicit StreamBlocker(Stream& stream) {
@@ -110,7 +110,7 @@ TEST_F(CudaDeviceTest, AnEventPassesWhenTheWorkBeforeItIsDone) {
   EXPECT_TRUE(event->passed());
 }
 
-TEST_F(CudaDeviceTest, AStreamWaitsForAnothersEvent) {
+TEST_F(CudaDeviceTest, AStreamWaitsForAnEventOfAnother) {
   const auto first = device().make_stream(Lane::kGather), second = device().make_stream(Lane::kCompute);
   const auto event = device().make_event(), end = device().make_event();
   std::atomic<int> seen{-1};
@@ -130,17 +130,18 @@ TEST_F(CudaDeviceTest, AStreamWaitsForAnothersEvent) {
   first->synchronize();
 }
 
-TEST_F(CudaDeviceTest, HostWorkKeepsTheStreamsOrder) {
+TEST_F(CudaDeviceTest, HostWorkRunsInTheOrderOfItsStream) {
   const auto stream = device().make_stream(Lane::kCompute);
   std::vector<int> order;
   order.reserve(2000);
-  for (int i = 0; i < 2000; ++i) stream->run([&order, i] { order.push_back(i); });  // more than are kept at once
+  for (int i = 0; i < 2000; ++i)
+    stream->run([&order, i] { order.push_back(i); });  // more than the stream's queue can hold
   stream->synchronize();
   ASSERT_EQ(order.size(), 2000u);
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST_F(CudaDeviceTest, WhatHostWorkThrowsIsThrownWhereTheRankWaits) {
+TEST_F(CudaDeviceTest, SynchronizeRethrowsExceptionsOfHostWork) {
   const auto stream = device().make_stream(Lane::kCompute), other = device().make_stream(Lane::kGather);
   stream->run([] { throw UsageError("wrong"); });
   EXPECT_THROW(stream->synchronize(), UsageError);
@@ -149,10 +150,10 @@ TEST_F(CudaDeviceTest, WhatHostWorkThrowsIsThrownWhereTheRankWaits) {
   other->run([&ran] { ran = true; });
   EXPECT_THROW(stream->synchronize(), UsageError);
   EXPECT_THROW(other->synchronize(), UsageError);
-  EXPECT_FALSE(ran) << "host work of a device that has failed";
+  EXPECT_FALSE(ran) << "host work ran on a failed device";
 }
 
-TEST_F(CudaDeviceTest, AUsersStreamIsUsedAndKept) {
+TEST_F(CudaDeviceTest, AWrappedStreamIsUsedAndNotDestroyed) {
   cudaStream_t own = nullptr;
   check(cudaStreamCreate(&own), "making a stream");
   {
@@ -167,24 +168,25 @@ TEST_F(CudaDeviceTest, AUsersStreamIsUsedAndKept) {
   check(cudaStreamDestroy(own), "destroying a stream");
 }
 
-TEST_F(CudaDeviceTest, PinnedMemoryIsHostMemory) {
+TEST_F(CudaDeviceTest, PinnedMemoryIsWritableByTheHost) {
   const Buffer pinned = allocate_pinned(device(), 4096, Category::kStaging, "staging");
   std::memset(pinned.data(), 1, 4096);
   EXPECT_EQ(device().ledger().current()[static_cast<std::size_t>(Category::kStaging)], 4096);
 }
 
-TEST_F(CudaDeviceTest, PinnedMemoryThatIsNotThereIsTheHosts) {
+TEST_F(CudaDeviceTest, TheErrorOfAPinnedAllocationBlamesHostMemory) {
   try {
     allocate_pinned(device(), int64_t{1} << 50, Category::kStaging, "the staging ring");
-    FAIL() << "1 PiB was pinned";
+    FAIL() << "pinned 1 PiB";
   } catch (const UnavailableError& error) {
     EXPECT_STREQ(error.what(),
-                 "the host has no 1125899906842624 bytes to pin for the staging ring; free some, or look at ulimit -l");
+                 "cannot allocate 1125899906842624 bytes of pinned host memory for the staging ring: free host memory "
+                 "or raise the limit of ulimit -l");
   }
   EXPECT_EQ(device().ledger().held_bytes(), 0);
 }
 
-TEST_F(CudaDeviceTest, SeveralDevicesMayStandForOneGpu) {
+TEST_F(CudaDeviceTest, SeveralDevicesMayShareOneGpu) {
   CudaDevice twin(0);
   const Buffer mine = device().allocate(512, Category::kSlots, "mine");
   EXPECT_EQ(twin.ledger().held_bytes(), 0);
@@ -201,14 +203,14 @@ TEST_F(CudaDeviceTest, SeveralDevicesMayStandForOneGpu) {
   for (auto& rank : ranks) rank.join();
 }
 
-/// Fails after a while, as if a collective hung.
+/// Throws at its third poll, as a watchdog does for a collective that hangs.
 class FailingWatchdog final : public Watchdog {
  public:
   explicit FailingWatchdog(StreamBlocker& blocker) : blocker_(blocker) {}
   void poll() override {
     if (++polls_ < 3) return;
-    blocker_.release();  // takes the work off the device
-    throw FaultError("given up");
+    blocker_.release();  // ends the blocking work
+    throw FaultError("timed out");
   }
   bool idle() override { return polls_ >= 3; }
 
@@ -217,13 +219,13 @@ class FailingWatchdog final : public Watchdog {
   int polls_ = 0;
 };
 
-TEST_F(CudaDeviceTest, AWatchEndsAWaitThatWouldNotEnd) {
+TEST_F(CudaDeviceTest, AWatchdogEndsASynchronizeThatHangs) {
   const auto stream = device().make_stream(Lane::kGather);
   StreamBlocker blocker(*stream);
-  FailingWatchdog watch(blocker);
-  device().add_watchdog(watch);
+  FailingWatchdog watchdog(blocker);
+  device().add_watchdog(watchdog);
   EXPECT_THROW(stream->synchronize(), FaultError);
-  device().remove_watchdog(watch);
+  device().remove_watchdog(watchdog);
   stream->synchronize();
 }
 

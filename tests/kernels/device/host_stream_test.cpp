@@ -1,4 +1,4 @@
-// Order, events, gates and failures of the host's streams.
+// Tests of order, events, gates and failures of host streams.
 #include "kernels/device/host_stream.h"
 
 #include <atomic>
@@ -39,7 +39,7 @@ TEST_F(HostStreams, WorkRunsInOrderOnAnotherThread) {
   EXPECT_NE(where, std::this_thread::get_id());
 }
 
-TEST_F(HostStreams, TheComputeLaneIsTheCaller) {
+TEST_F(HostStreams, TheComputeLaneRunsOnTheCallingThread) {
   const auto compute = stream(Lane::kCompute);
   std::thread::id where;
   as_host_stream(*compute).run([&where] { where = std::this_thread::get_id(); });
@@ -61,7 +61,7 @@ TEST_F(HostStreams, AStreamWaitsForAnEventOfAnother) {
   EXPECT_TRUE(done->passed());
 }
 
-TEST_F(HostStreams, WaitingSeesTheEventAsItWasRecordedThen) {
+TEST_F(HostStreams, AWaitCoversOnlyWorkBeforeTheRecord) {
   const auto gather = stream(Lane::kGather), compute = stream(Lane::kCompute);
   const auto mark = event();
   std::atomic<bool> let_go{false};
@@ -92,7 +92,7 @@ struct FlagIsSet {
   }
 };
 
-TEST_F(HostStreams, WorkWaitsForAGate) {
+TEST_F(HostStreams, WorkWaitsForItsGate) {
   const auto gather = stream(Lane::kGather);
   std::atomic<bool> flag{false}, ran{false};
   as_host_stream(*gather).wait_for(Gate(FlagIsSet{&flag}));
@@ -104,7 +104,7 @@ TEST_F(HostStreams, WorkWaitsForAGate) {
   EXPECT_TRUE(ran);
 }
 
-TEST_F(HostStreams, AFailurePoisonsItsStreamAndWhoWaitsForIt) {
+TEST_F(HostStreams, AFailureReachesEveryStreamThatWaitsForIt) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce), compute = stream(Lane::kCompute);
   const auto done = event(), after = event();
   std::atomic<int> ran{0};
@@ -121,7 +121,7 @@ TEST_F(HostStreams, AFailurePoisonsItsStreamAndWhoWaitsForIt) {
   EXPECT_TRUE(done->passed() && after->passed());
 }
 
-TEST_F(HostStreams, DestructionFinishesWhatIsQueued) {
+TEST_F(HostStreams, DestructionFinishesQueuedWork) {
   std::atomic<int> ran{0};
   {
     const auto gather = stream(Lane::kGather);
@@ -138,7 +138,7 @@ struct NeverOpens {
   }
 };
 
-TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
+TEST_F(HostStreams, UnwindingDropsQueuedWorkAndCancelsAGate) {
   std::atomic<int> ran{0};
   EXPECT_THROW(
       {
@@ -151,7 +151,8 @@ TEST_F(HostStreams, UnwindingDropsWhatIsQueuedAndCancelsAGate) {
   EXPECT_EQ(ran, 0);
 }
 
-/// Two streams, of which `waiter` has a wait for an event of `other` queued, destroyed in either order.
+/// Two streams. `waiter` has a queued wait for an event of `other`. `first` is destroyed first, and waiter_goes_first
+/// says whether that is the waiter.
 struct WaitingPair {
   explicit WaitingPair(Device& device, bool waiter_goes_first)
       : last(device.make_stream(Lane::kGather)), first(device.make_stream(Lane::kReduce)), event(device.make_event()) {
@@ -169,10 +170,10 @@ struct WaitingPair {
   std::unique_ptr<Stream>*waiter = &first, *other = &last;
 };
 
-TEST_F(HostStreams, AWaitMayOutliveTheStreamItWaitsFor) {
+TEST_F(HostStreams, StreamsMayBeDestroyedInEitherOrder) {
   for (const bool waiter_goes_first : {false, true}) {
     WaitingPair pair(*device_, waiter_goes_first);
-    as_host_stream(**pair.waiter).run([] { pause(30); });  // looks at the event when the other stream may be gone
+    as_host_stream(**pair.waiter).run([] { pause(30); });  // the other stream may be destroyed before this ends
     as_host_stream(**pair.other).run([] { pause(5); });
     pair.queue_the_wait();
     pair.first.reset();
@@ -190,7 +191,7 @@ TEST_F(HostStreams, UnwindingEndsAWaitForAnotherStream) {
           WaitingPair pair(*device_, waiter_goes_first);
           as_host_stream(**pair.other).wait_for(Gate(NeverOpens{}));
           pair.queue_the_wait();
-          pause(20);  // until both workers wait
+          pause(20);  // lets both workers start to wait
           throw std::runtime_error("unwinding");
         },
         std::runtime_error);
@@ -198,10 +199,10 @@ TEST_F(HostStreams, UnwindingEndsAWaitForAnotherStream) {
   }
 }
 
-TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
+TEST_F(HostStreams, EventsOrderManyRoundsOfTwoStreams) {
   const auto gather = stream(Lane::kGather), reduce = stream(Lane::kReduce);
   const auto ping = event(), pong = event();
-  int64_t value = 0;  // not atomic: the events alone order it
+  int64_t value = 0;  // not atomic: the events order all accesses
   constexpr int kRounds = 20'000;
   for (int i = 0; i < kRounds; ++i) {
     as_host_stream(*gather).run([&value] { ++value; });
@@ -216,7 +217,7 @@ TEST_F(HostStreams, ManyEventsBetweenTwoStreams) {
   EXPECT_EQ(value, 3 * kRounds);
 }
 
-// A lane works seldom and must do it at once, beside threads that compute without a pause.
+// Lanes run rarely but must start at once, even beside threads that compute without a pause.
 TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
   struct {
     uint32_t size = 48, policy = 0;
@@ -225,22 +226,22 @@ TEST_F(HostStreams, LanesHaveShortTimeSlicesAndTheNiceValueOfTheRank) {
     uint32_t priority = 0;
     uint64_t runtime = 0, deadline = 0, period = 0;
   } own, lanes;
-  int nap = 0;
+  int timer_slack = 0;
   std::thread rank([&] {
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()),
-                3);  // of this thread alone, on Linux; refused where it was lower
+                3);  // on Linux for this thread only; fails if the value is larger already
     const auto gather = stream(Lane::kGather);
     as_host_stream(*gather).run([&] {
-      nap = prctl(PR_GET_TIMERSLACK);
+      timer_slack = prctl(PR_GET_TIMERSLACK);
       syscall(SYS_sched_getattr, 0, &lanes, sizeof(lanes), 0);
     });
     gather->synchronize();
     syscall(SYS_sched_getattr, 0, &own, sizeof(own), 0);
   });
   rank.join();
-  EXPECT_EQ(nap, 1);
+  EXPECT_EQ(timer_slack, 1);
   EXPECT_EQ(lanes.nice, own.nice);
-  if (own.runtime == 0 || own.policy != SCHED_OTHER) GTEST_SKIP() << "this system has no turns of different length";
+  if (own.runtime == 0 || own.policy != SCHED_OTHER) GTEST_SKIP() << "this system has no per-thread time slices";
   EXPECT_EQ(lanes.runtime, 100'000u);
   EXPECT_GT(own.runtime, lanes.runtime);
 }

@@ -1,4 +1,4 @@
-// The simulated GPU that kernels are tested on: that it runs what CUDA would, and finds what is wrong.
+// Tests of the simulated GPU's grid: it runs what CUDA would run, and it detects errors in kernels.
 #include "tests/support/simulated/simulated_cuda_grid.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace aliquot::simulated {
 namespace {
 
-TEST(PretendedGrid, RunsEachThreadOfEachBlockOnce) {
+TEST(SimulatedGrid, RunsEachThreadOfEachBlockOnce) {
   std::vector<int> runs(3 * 70, 0);
   run_grid({"count", 3, 70}, [&] {
     ASSERT_EQ(gridDim.x, 3u);
@@ -18,35 +18,36 @@ TEST(PretendedGrid, RunsEachThreadOfEachBlockOnce) {
   EXPECT_EQ(runs, std::vector<int>(3 * 70, 1));
 }
 
-// Each thread reads what its neighbour wrote, and then writes where another may still have to read.
-int rotations_right(bool waits) {
+// Each thread reads the value of its neighbour and then overwrites its own, so it needs a barrier in between. Returns
+// in how many of 8 launches the result was correct, with or without that barrier.
+int correct_rotation_count(bool with_barrier) {
   constexpr unsigned kThreads = 96;
   std::vector<int> to(kThreads);
-  int right = 0;
+  int correct = 0;
   for (int launch = 0; launch < 8; ++launch) {
     run_grid({"rotate", 1, kThreads, kThreads * sizeof(int)}, [&] {
-      int* place = static_cast<int*>(shared_memory());
-      place[threadIdx.x] = static_cast<int>(threadIdx.x);
+      int* words = static_cast<int*>(shared_memory());
+      words[threadIdx.x] = static_cast<int>(threadIdx.x);
       __syncthreads();
-      const int next = place[(threadIdx.x + 1) % kThreads];
-      if (waits) __syncthreads();
-      place[threadIdx.x] = next;
+      const int next = words[(threadIdx.x + 1) % kThreads];
+      if (with_barrier) __syncthreads();
+      words[threadIdx.x] = next;
       __syncthreads();
-      to[threadIdx.x] = place[(threadIdx.x + 1) % kThreads];
+      to[threadIdx.x] = words[(threadIdx.x + 1) % kThreads];
     });
     std::vector<int> expected(kThreads);
     for (unsigned t = 0; t < kThreads; ++t) expected[t] = static_cast<int>((t + 2) % kThreads);
-    right += to == expected;
+    correct += to == expected;
   }
-  return right;
+  return correct;
 }
 
-TEST(PretendedGrid, BarriersHoldAndAMissingOneShows) {
-  EXPECT_EQ(rotations_right(true), 8);
-  EXPECT_EQ(rotations_right(false), 0);
+TEST(SimulatedGrid, BarriersWorkAndAMissingOneGivesWrongResults) {
+  EXPECT_EQ(correct_rotation_count(true), 8);
+  EXPECT_EQ(correct_rotation_count(false), 0);
 }
 
-TEST(PretendedGrid, WarpsExchange) {
+TEST(SimulatedGrid, ShufflesAndReductionsExchangeWithinAWarp) {
   std::vector<int> down(64), across(64), third(64);
   std::vector<unsigned> most(64);
   run_grid({"exchange", 1, 64}, [&] {
@@ -65,7 +66,7 @@ TEST(PretendedGrid, WarpsExchange) {
   }
 }
 
-TEST(PretendedGrid, ThreadsThatHaveEndedAreNotWaitedFor) {
+TEST(SimulatedGrid, BarriersIgnoreThreadsThatHaveReturned) {
   int sum = 0;
   run_grid({"leave", 1, 64}, [&] {
     if (threadIdx.x >= 40) return;
@@ -75,7 +76,7 @@ TEST(PretendedGrid, ThreadsThatHaveEndedAreNotWaitedFor) {
   EXPECT_EQ(sum, 40);
 }
 
-TEST(PretendedGridDeathTest, LanesThatPartBeforeAShuffleAreNamed) {
+TEST(SimulatedGridDeathTest, ADivergentWarpAbortsWithItsState) {
   EXPECT_DEATH(run_grid({"part", 1, 32},
                         [] {
                           if (threadIdx.x < 16)
@@ -86,12 +87,12 @@ TEST(PretendedGridDeathTest, LanesThatPartBeforeAShuffleAreNamed) {
                "kernel part, block 0 of 1: 32 of 32 threads live, 16 at the block's barrier");
 }
 
-TEST(PretendedGrid, SharedMemoryThatNobodyWroteIsNoNumber) {
+TEST(SimulatedGrid, UnwrittenSharedMemoryReadsAsNan) {
   float seen = 0;
   run_grid({"read", 2, 1, sizeof(float)}, [&] {
-    auto* place = static_cast<float*>(shared_memory());
-    seen = *place;
-    *place = 1.0f;
+    auto* words = static_cast<float*>(shared_memory());
+    seen = *words;
+    *words = 1.0f;
   });
   EXPECT_NE(seen, seen);
 }

@@ -1,4 +1,5 @@
-// Streams of a GPU that faults, which no test can make a real one do without harm to its other users.
+// Tests of streams of a faulty GPU. They use the simulated GPU, because a fault of a real one would harm its other
+// users.
 #include <gtest/gtest.h>
 
 #include "kernels/device/device_cuda.h"
@@ -8,13 +9,13 @@
 namespace aliquot {
 namespace {
 
-TEST(FaultyGpu, HostWorkThatWillNeverStartHoldsNobody) {
+TEST(FaultyGpu, HostWorkThrowsInsteadOfBlocking) {
   CudaDevice device(0);
   const auto stream = device.make_stream(Lane::kCompute);
   simulated::fault(cuda_stream(*stream));
   EXPECT_THROW(
       {
-        for (int i = 0; i < 1000; ++i) stream->run([] {});  // more than are kept at once
+        for (int i = 0; i < 1000; ++i) stream->run([] {});  // more than the stream's queue can hold
       },
       FaultError);
   EXPECT_THROW(stream->synchronize(), FaultError);

@@ -1,4 +1,4 @@
-// Every table against the plain one, and the plain one against what its words say.
+// Compares the table of every instruction set with the plain one, and the plain one with its documentation.
 #include "kernels/elementwise/host_loops.h"
 
 #include <cmath>
@@ -21,7 +21,8 @@ class EveryIsa : public testing::TestWithParam<Isa> {
   const HostLoops& loops() const { return host_loops(GetParam()); }
   const HostLoops& plain() const { return host_loops(Isa::kPlain); }
 
-  // Calls work(count, misaligned elements) for all counts, from a cache line and off it.
+  // Calls work(count, misaligned) for all counts. `misaligned` is the distance of the data from a cache line, in
+  // elements.
   template <typename Work>
   void for_shapes(Work work) {
     for (const int64_t count : kCounts) {
@@ -30,7 +31,7 @@ class EveryIsa : public testing::TestWithParam<Isa> {
   }
 };
 
-TEST_P(EveryIsa, Copy) {
+TEST_P(EveryIsa, CopiesExactly) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements from(DType::kUInt8, 5 * count, misaligned), to(DType::kUInt8, 5 * count, 3 - misaligned);
     for (int64_t i = 0; i < from.count(); ++i) from.data()[i] = std::byte(hash_bits(static_cast<uint64_t>(i)) & 0xff);
@@ -40,7 +41,7 @@ TEST_P(EveryIsa, Copy) {
   });
 }
 
-TEST_P(EveryIsa, FillsIntegersWithTheNearestTheyHold) {
+TEST_P(EveryIsa, FillsIntegersWithRoundedAndClampedValues) {
   struct Case {
     float value;
     int16_t as_int16;
@@ -58,7 +59,7 @@ TEST_P(EveryIsa, FillsIntegersWithTheNearestTheyHold) {
   }
 }
 
-TEST_P(EveryIsa, FillEveryType) {
+TEST_P(EveryIsa, FillsEveryType) {
   for (const DType dtype :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt16, DType::kUInt8}) {
     for_shapes([&](int64_t count, int64_t misaligned) {
@@ -81,7 +82,7 @@ TEST_P(EveryIsa, FillEveryType) {
   }
 }
 
-TEST_P(EveryIsa, ScaleAddAxpyRoundAfterEachOperation) {
+TEST_P(EveryIsa, ScaleAddAndAxpyRoundAfterEachOperation) {
   for (const ValueKind values : {ValueKind::kOrdinary, ValueKind::kSpecial}) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
@@ -90,7 +91,7 @@ TEST_P(EveryIsa, ScaleAddAxpyRoundAfterEachOperation) {
       Elements scaled = x, added = y, combined = y;
       const float factor = 1.1f;
       for (int64_t i = 0; i < count; ++i) {
-        volatile float product = x.value(i) * factor;  // stored, so rounded
+        volatile float product = x.value(i) * factor;  // volatile, so the product is rounded before it is used
         scaled.as<float>()[i] = product;
         added.as<float>()[i] = y.value(i) + x.value(i);
         combined.as<float>()[i] = y.value(i) + product;
@@ -111,7 +112,7 @@ TEST_P(EveryIsa, ScaleAddAxpyRoundAfterEachOperation) {
   }
 }
 
-TEST_P(EveryIsa, CastBetweenAllFloats) {
+TEST_P(EveryIsa, CastsBetweenAllFloatTypesLikePlain) {
   for (const DType from_dtype : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
@@ -126,8 +127,8 @@ TEST_P(EveryIsa, CastBetweenAllFloats) {
   }
 }
 
-// From 4 MiB on the result goes past the caches.
-TEST_P(EveryIsa, CastLarge) {
+// Results of 4 MiB or more are written with non-temporal stores.
+TEST_P(EveryIsa, CastsArraysAboveTheNonTemporalThreshold) {
   constexpr int64_t kCount = 2'200'001;
   for (const int64_t misaligned : {0, 5}) {
     for (const auto& [from_dtype, to_dtype] :
@@ -142,7 +143,7 @@ TEST_P(EveryIsa, CastLarge) {
   }
 }
 
-TEST_P(EveryIsa, SplitAndMergeLarge) {
+TEST_P(EveryIsa, SplitsAndMergesArraysAboveTheNonTemporalThreshold) {
   constexpr int64_t kCount = 2'200'001;
   Elements master(DType::kFloat32, kCount), high(DType::kBFloat16, kCount), low(DType::kInt16, kCount);
   Elements alone(DType::kBFloat16, kCount), merged(DType::kFloat32, kCount);
@@ -156,8 +157,8 @@ TEST_P(EveryIsa, SplitAndMergeLarge) {
   EXPECT_TRUE(high.guards_intact() && low.guards_intact() && merged.guards_intact() && alone.guards_intact());
 }
 
-// The vector conversions over all of fp32, in steps that meet every exponent, tie and kind of NaN.
-TEST_P(EveryIsa, CastRoundsAsTheScalarFunctions) {
+// Samples all of fp32 such that every exponent, ties and every kind of NaN occur.
+TEST_P(EveryIsa, CastRoundsLikeTheScalarFunctions) {
   constexpr int64_t kCount = 1 << 16;
   Elements from(DType::kFloat32, kCount), bf16(DType::kBFloat16, kCount), fp16(DType::kFloat16, kCount);
   for (uint64_t start = 0; start < (uint64_t{1} << 32); start += uint64_t{4099} * kCount) {
@@ -175,7 +176,7 @@ TEST_P(EveryIsa, CastRoundsAsTheScalarFunctions) {
   }
 }
 
-TEST_P(EveryIsa, SplitAndMerge) {
+TEST_P(EveryIsa, MergeInvertsSplit) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements master(DType::kFloat32, count, misaligned), high(DType::kBFloat16, count, 1 + misaligned);
     Elements low(DType::kInt16, count, misaligned), merged(DType::kFloat32, count, 2);
@@ -194,13 +195,13 @@ TEST_P(EveryIsa, SplitAndMerge) {
   });
 }
 
-TEST_P(EveryIsa, FindsTheFirstNonfinite) {
+TEST_P(EveryIsa, FindsTheFirstNonfiniteElement) {
   for (const DType dtype : kFloatTypes) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(dtype, count, misaligned);
       fill_values(x, ValueKind::kOrdinary, 5);
       EXPECT_EQ(loops().find_nonfinite(x.data(), dtype, count), count);
-      for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {  // each is before the last, so it is the first
+      for (int64_t at = count - 1; at >= 0; at -= 1 + at / 3) {  // descending, so each new one is the first
         const uint32_t infinity = dtype == DType::kFloat16    ? 0x7c00u
                                   : dtype == DType::kBFloat16 ? 0x7f80u
                                                               : 0x7f800000u;
@@ -212,7 +213,7 @@ TEST_P(EveryIsa, FindsTheFirstNonfinite) {
   }
 }
 
-TEST_P(EveryIsa, LargestNumbersAreFinite) {
+TEST_P(EveryIsa, LargestFiniteNumbersAreFinite) {
   Elements fp32(DType::kFloat32, 100), bf16(DType::kBFloat16, 100), fp16(DType::kFloat16, 100);
   for (int64_t i = 0; i < 100; ++i) {
     fp32.as<float>()[i] = float_from_bits(0xff7fffffu);
@@ -222,7 +223,7 @@ TEST_P(EveryIsa, LargestNumbersAreFinite) {
   for (const Elements* x : {&fp32, &bf16, &fp16}) EXPECT_EQ(loops().find_nonfinite(x->data(), x->dtype(), 100), 100);
 }
 
-TEST_P(EveryIsa, RefusesWhatIsNoFloat) {
+TEST_P(EveryIsa, RejectsIntegerTypes) {
   uint8_t bytes[64] = {};
   EXPECT_THROW(loops().cast(bytes, DType::kFloat32, bytes, DType::kInt16, 4), std::logic_error);
   EXPECT_THROW(loops().cast(bytes, DType::kUInt8, bytes, DType::kFloat32, 4), std::logic_error);
@@ -232,13 +233,13 @@ TEST_P(EveryIsa, RefusesWhatIsNoFloat) {
 INSTANTIATE_TEST_SUITE_P(HostLoops, EveryIsa, testing::ValuesIn(available_isas().begin(), available_isas().end()),
                          [](const auto& isa) { return std::string(name(isa.param)); });
 
-TEST(HostIsa, PlainIsAlwaysThereAndBestIsAvailable) {
+TEST(HostIsa, PlainIsAlwaysAvailableAndBestHasATable) {
   ASSERT_FALSE(available_isas().empty());
   EXPECT_EQ(available_isas().front(), Isa::kPlain);
   EXPECT_NO_THROW(host_loops(best_isa()));
 }
 
-TEST(HostLoops, TheEnvironmentChoosesNoMoreThanTheProcessorRuns) {
+TEST(HostLoops, TheEnvironmentCannotChooseMoreThanTheProcessorSupports) {
   EXPECT_EQ(choose_isa(nullptr, Isa::kAvx2), Isa::kAvx2);
   EXPECT_EQ(choose_isa("", Isa::kAvx2), Isa::kAvx2);
   EXPECT_EQ(choose_isa("plain", Isa::kAvx2), Isa::kPlain);
@@ -247,13 +248,14 @@ TEST(HostLoops, TheEnvironmentChoosesNoMoreThanTheProcessorRuns) {
   EXPECT_EQ(choose_isa("avx512", Isa::kPlain), Isa::kPlain);
 }
 
-TEST(HostLoops, AnInstructionSetThatNobodyHasIsNamed) {
+TEST(HostLoops, TheErrorForAnUnknownInstructionSetNamesIt) {
   for (const char* wanted : {"sse9", "AVX2", "avx512 "}) {
     try {
       choose_isa(wanted, Isa::kAvx512);
-      FAIL() << wanted;
+      FAIL() << "accepted ALIQUOT_ISA=" << wanted;
     } catch (const UsageError& error) {
-      EXPECT_EQ(error.what(), "ALIQUOT_ISA is \"" + std::string(wanted) + "\"; it takes plain, avx2 or avx512");
+      EXPECT_EQ(error.what(),
+                "invalid value '" + std::string(wanted) + "' for ALIQUOT_ISA: expected plain, avx2 or avx512");
     }
   }
 }

@@ -1,4 +1,5 @@
-// A device's table against the plain loops on the host: the same bits, whatever the device, its threads and the stream.
+// Compares every device's table with the plain loops on the host. The bits must not depend on the device, its threads
+// or the stream.
 #include "kernels/elementwise/kernels.h"
 
 #include <functional>
@@ -24,7 +25,7 @@ class EveryDevice : public testing::TestWithParam<DeviceFactory> {
  protected:
   void SetUp() override {
     if (GetParam().name == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU that this build can use: CUDA's loops were compiled, not run";
+      GTEST_SKIP() << "no usable GPU: the CUDA kernels are compiled but not run";
     }
     device_ = GetParam().make();
     stream_ = device_->make_stream(GetParam().lane);
@@ -45,7 +46,8 @@ class EveryDevice : public testing::TestWithParam<DeviceFactory> {
   std::unique_ptr<Stream> stream_;
 };
 
-// An array of the host as it lies on the device: as misaligned, with its guards.
+// A copy of a host array on the device, with the same misalignment and guards. fetch() copies it back and checks the
+// guards.
 class DeviceArray {
  public:
   DeviceArray(Device& device, Stream& stream, Elements& host)
@@ -80,7 +82,7 @@ class DeviceArray {
   std::byte* start_ = nullptr;
 };
 
-TEST_P(EveryDevice, FillAndCopy) {
+TEST_P(EveryDevice, FillsAndCopiesLikePlain) {
   for (const DType dtype :
        {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64, DType::kInt16, DType::kUInt8}) {
     for_shapes([&](int64_t count, int64_t misaligned) {
@@ -97,7 +99,7 @@ TEST_P(EveryDevice, FillAndCopy) {
   }
 }
 
-TEST_P(EveryDevice, ScaleAddAxpy) {
+TEST_P(EveryDevice, ScaleAddAndAxpyLikePlain) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements x(DType::kFloat32, count, misaligned), y(DType::kFloat32, count, 2 * misaligned);
     fill_values(x, ValueKind::kSpecial, 1);
@@ -115,7 +117,7 @@ TEST_P(EveryDevice, ScaleAddAxpy) {
   });
 }
 
-TEST_P(EveryDevice, CastBetweenAllFloats) {
+TEST_P(EveryDevice, CastsBetweenAllFloatTypesLikePlain) {
   for (const DType from_dtype : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for_shapes([&](int64_t count, int64_t misaligned) {
@@ -131,7 +133,7 @@ TEST_P(EveryDevice, CastBetweenAllFloats) {
   }
 }
 
-TEST_P(EveryDevice, SplitAndMerge) {
+TEST_P(EveryDevice, SplitsAndMergesLikePlain) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     Elements master(DType::kFloat32, count, misaligned), merged(DType::kFloat32, count, 1);
     Elements high(DType::kBFloat16, count, misaligned), alone(DType::kBFloat16, count, misaligned);
@@ -152,7 +154,7 @@ TEST_P(EveryDevice, SplitAndMerge) {
 
 class EveryDeviceSum : public EveryDevice {
  protected:
-  // `own`: the source that the sum lands on, or -1.
+  // `own` is the index of the source that the sum overwrites, or -1 for a separate target.
   void check(int64_t source_count, DType from_dtype, DType to_dtype, int64_t count, int64_t misaligned, int64_t own) {
     std::vector<Elements> sources;
     std::vector<std::unique_ptr<DeviceArray>> arrays;
@@ -194,7 +196,7 @@ class EveryDeviceSum : public EveryDevice {
   }
 };
 
-TEST_P(EveryDeviceSum, EveryNumberOfSources) {
+TEST_P(EveryDeviceSum, SumsEveryNumberOfSourcesLikePlain) {
   for (int64_t k = 1; k <= 17; ++k) {
     SCOPED_TRACE(k);
     check(k, DType::kFloat32, DType::kFloat32, 1025, k % 2, -1);
@@ -202,7 +204,7 @@ TEST_P(EveryDeviceSum, EveryNumberOfSources) {
   for (const int64_t k : {64, 100, 256}) check(k, DType::kBFloat16, DType::kFloat32, 600, 0, -1);
 }
 
-TEST_P(EveryDeviceSum, EveryPairOfTypes) {
+TEST_P(EveryDeviceSum, SumsEveryPairOfTypesLikePlain) {
   for (const DType from : kFloatTypes) {
     for (const DType to : kFloatTypes) {
       for (const int64_t k : {2, 3, 4, 8}) check(k, from, to, 1999, 0, -1);
@@ -210,18 +212,18 @@ TEST_P(EveryDeviceSum, EveryPairOfTypes) {
   }
 }
 
-TEST_P(EveryDeviceSum, EveryCount) {
+TEST_P(EveryDeviceSum, SumsEveryCountLikePlain) {
   for_shapes(
       [&](int64_t count, int64_t misaligned) { check(2, DType::kFloat32, DType::kFloat32, count, misaligned, -1); });
 }
 
-TEST_P(EveryDeviceSum, LandsOnASource) {
+TEST_P(EveryDeviceSum, MayOverwriteASource) {
   for (const DType dtype : kFloatTypes) {
     for (const int64_t k : {1, 2, 3, 8, 20}) check(k, dtype, dtype, 5000, 0, k / 2);
   }
 }
 
-TEST_P(EveryDevice, BlockSquares) {
+TEST_P(EveryDevice, BlockSquaresLikePlain) {
   for_shapes([&](int64_t count, int64_t misaligned) {
     const int64_t blocks = (count + kBlockElements - 1) / kBlockElements;
     Elements x(DType::kFloat32, count, misaligned), got(DType::kFloat64, blocks), expected(DType::kFloat64, blocks);
@@ -234,7 +236,7 @@ TEST_P(EveryDevice, BlockSquares) {
   });
 }
 
-TEST_P(EveryDevice, FindsTheFirstNonfinite) {
+TEST_P(EveryDevice, FindsTheFirstNonfiniteElement) {
   for (const DType dtype : kFloatTypes) {
     for_shapes([&](int64_t count, int64_t misaligned) {
       Elements x(dtype, count, misaligned), found(DType::kFloat64, 1);

@@ -1,6 +1,5 @@
 #pragma once
-// What the tests of loops share: values that find mistakes, arrays that start where alignment ends, comparisons by
-// bits.
+// Shared by the tests of loops: values that expose errors, misaligned arrays with guards, and bitwise comparisons.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,12 +14,12 @@
 
 namespace aliquot {
 
-/// Counts around every edge the loops have, and one that is large.
+/// Counts around the sizes of vectors and blocks, and one that is large.
 inline constexpr int64_t kCounts[] = {0, 1, 15, 16, 17, 255, 256, 257, 1023, 1025, 5000, 1'000'003};
 
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
-/// An array of elements that starts `misaligned_elements` after a cache line, with guards that show a write outside.
+/// An array that starts `misaligned_elements` after a cache line. Guards on both sides detect writes outside.
 class Elements {
  public:
   Elements(DType dtype, int64_t count, int64_t misaligned_elements = 0)
@@ -40,7 +39,7 @@ class Elements {
     return reinterpret_cast<T*>(data());
   }
 
-  /// fp32 bits of element i, whatever it is stored as.
+  /// Element i, converted to fp32.
   float value(int64_t i) const {
     const std::byte* at = data() + i * element_bytes(dtype_);
     if (dtype_ == DType::kFloat32) {
@@ -70,10 +69,10 @@ class Elements {
   std::size_t start_;
 };
 
-/// Which values an array is filled with.
+/// Kinds of values with which fill_values() fills an array.
 enum class ValueKind {
-  kOrdinary,  // both signs, many magnitudes, sums that round
-  kSpecial,   // besides, infinities, NaN, subnormals, both zeros, the largest numbers
+  kOrdinary,  // both signs, many magnitudes; sums of them are inexact
+  kSpecial,   // also infinities, NaN, subnormals, both zeros and the largest numbers
 };
 
 inline uint32_t hash_bits(uint64_t x) {
@@ -82,7 +81,7 @@ inline uint32_t hash_bits(uint64_t x) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-/// fp32 bits for element i: the exponent spans 2^-20 to 2^11.
+/// Bits of an fp32 number with magnitude from 2^-20 to 2^12.
 inline uint32_t ordinary_bits(uint32_t random) {
   return (random & 0x807fffffu) | ((107u + (random >> 23) % 32u) << 23);
 }
@@ -113,7 +112,7 @@ inline bool same_bytes(const Elements& a, const Elements& b) {
          (a.size_bytes() == 0 || std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size_bytes())) == 0);
 }
 
-/// The same bits, or both NaN: for loops that compute, which promise no payload.
+/// Checks that elements have equal bits or are both NaN, because loops that compute do not define the payload of a NaN.
 inline void expect_same_values(const Elements& got, const Elements& expected) {
   ASSERT_EQ(got.count(), expected.count());
   for (int64_t i = 0; i < got.count(); ++i) {

@@ -10,8 +10,8 @@
 namespace aliquot {
 namespace {
 
-TEST(PhiloxCuda, DrawsTheHostsNormalsToTheBit) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU that this build can use: the draw was compiled, not run";
+TEST(PhiloxCuda, DrawsTheSameBitsAsTheHost) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no usable GPU: the kernel is compiled but not run";
   constexpr int64_t kCount = 1'000'000;
   const RandomKey key{.seed = 0x0123456789abcdefu, .step = 7, .parameter = 11};
   const std::unique_ptr<Device> device = make_cuda_device(0);

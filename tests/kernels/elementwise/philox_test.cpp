@@ -14,8 +14,8 @@ void expect_words(const RandomWords& got, const RandomWords& expected) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(got.word[i], expected.word[i]) << i;
 }
 
-// The vectors published with Random123 (kat_vectors, philox4x32 with 10 rounds).
-TEST(Philox, PublishedVectors) {
+// Known-answer vectors published with Random123 (kat_vectors, philox4x32 with 10 rounds).
+TEST(Philox, MatchesThePublishedVectors) {
   expect_words(philox4x32_10({{0, 0, 0, 0}}, 0, 0), {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}});
   expect_words(philox4x32_10({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}}, 0xffffffff, 0xffffffff),
                {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}});
@@ -23,7 +23,7 @@ TEST(Philox, PublishedVectors) {
                {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}});
 }
 
-TEST(Philox, EveryPartOfTheKeyMatters) {
+TEST(Philox, EveryFieldOfTheKeyChangesTheWords) {
   const RandomKey key{.seed = 1, .step = 2, .parameter = 3, .use = RandomUse::kInitialValue};
   const std::set<uint32_t> words{
       random_words(key, 7).word[0],
@@ -37,7 +37,7 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
   EXPECT_EQ(words.size(), 8u);
 }
 
-TEST(Philox, ElementsTakeTheWordsOfTheirQuad) {
+TEST(Philox, FourConsecutiveElementsUseTheFourWordsOfOneDraw) {
   const RandomKey key{.seed = 5};
   for (int64_t element = 0; element < 64; ++element) {
     const uint32_t word = random_words(key, element / 4).word[element % 4];
@@ -46,17 +46,17 @@ TEST(Philox, ElementsTakeTheWordsOfTheirQuad) {
   }
 }
 
-TEST(Philox, UniformStaysInItsRange) {
+TEST(Philox, UniformIsAtLeastZeroAndBelowOne) {
   EXPECT_EQ(uniform_from_word(0), 0.0f);
   EXPECT_EQ(uniform_from_word(0xffffffffu), 1.0f - 0x1p-24f);
 }
 
-TEST(Philox, PortableLogIsALogarithm) {
+TEST(Philox, PortableLogApproximatesLog) {
   for (double x = 1e-10; x < 1e10; x *= 1.0009)
     ASSERT_NEAR(portable_log(x), std::log(x), 2e-11 * (1 + std::fabs(std::log(x))));
 }
 
-// The distribution function of what the inverse gave must be the point it was asked for.
+// The normal distribution function of the result must give back the argument of its inverse.
 TEST(Philox, NormalInvertsTheDistributionFunction) {
   for (uint64_t word = 0; word < 0x80000000u; word += word / 64 + 1) {
     const double point = (static_cast<double>(word) + 0.5) * 0x1p-32;
@@ -77,7 +77,7 @@ TEST(Philox, NormalIsMonotone) {
   }
 }
 
-TEST(Philox, NormalHasItsMoments) {
+TEST(Philox, NormalHasTheMomentsOfItsDistribution) {
   const RandomKey key{.seed = 42, .step = 0, .parameter = 17};
   constexpr int64_t kCount = 1 << 20;
   double sum = 0, squares = 0, fourths = 0;
@@ -87,13 +87,14 @@ TEST(Philox, NormalHasItsMoments) {
     squares += z * z;
     fourths += z * z * z * z;
   }
-  // Five standard errors each.
+  // Each tolerance is five standard errors.
   EXPECT_NEAR(sum / kCount, 0.0, 5 * 0.00098);
   EXPECT_NEAR(squares / kCount, 1.0, 5 * 0.00139);
   EXPECT_NEAR(fourths / kCount, 3.0, 5 * 0.0096);
 }
 
-// Pinned: every machine, and the GPU, must draw these very bits, or a resumed run would leave its path.
+// Every machine, and the GPU, must draw exactly these bits. Otherwise a run that resumes on another machine would
+// diverge.
 TEST(Philox, NormalsArePinnedToTheBit) {
   const RandomKey key{.seed = 0x0123456789abcdefu, .step = 7, .parameter = 11};
   uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a

@@ -1,4 +1,4 @@
-// What CUDA's sum does in registers, run on the host.
+// Tests on the host the tree that the CUDA sum keeps in registers.
 #include "kernels/elementwise/register_tree.h"
 
 #include <bit>
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// A value that remembers how it was added.
+// Records, as text, the additions that produced it.
 struct SumExpression {
   std::string text;
   friend SumExpression operator+(const SumExpression& a, const SumExpression& b) {
@@ -24,7 +24,7 @@ std::string tree(int begin, int width, int count) {
   return "(" + left + "+" + tree(begin + width / 2, width / 2, count) + ")";
 }
 
-TEST(RegisterTree, AddsInTheAlignedTreeForEveryCount) {
+TEST(RegisterTree, AddsInTheOrderOfTheAlignedTree) {
   for (int count = 1; count <= 256; ++count) {
     const auto leaf = [](int r) { return SumExpression{std::to_string(r)}; };
     const std::string expected = tree(0, static_cast<int>(std::bit_ceil(static_cast<unsigned>(count))), count);

@@ -1,5 +1,5 @@
 #pragma once
-// Functions that host and GPU share, called on the GPU for a test of the host.
+// Kernels that call functions shared by host and GPU, so that tests can compare both.
 
 #include <cstdint>
 
@@ -8,7 +8,7 @@
 
 namespace aliquot {
 
-/// to[i] = random_normal(key, i), on the GPU of `stream`.
+/// Sets to[i] = random_normal(key, i) for i in [0, count), on the stream's GPU.
 void draw_normals_cuda(Stream& stream, float* to, RandomKey key, int64_t count);
 
 }  // namespace aliquot

@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-// The aligned tree as its definition has it: node [begin, begin + width) is the sum of its halves; what lies past the
-// sources is not there.
+// The aligned tree by its definition. Node [begin, begin + width) is the sum of its halves. A right half without
+// sources does not exist.
 float tree(const std::vector<float>& leaves, std::size_t begin, std::size_t width) {
   if (width == 1) return leaves[begin];
   const float left = tree(leaves, begin, width / 2);
@@ -31,7 +31,8 @@ double naive_block_squares(const float* x, int64_t count) {
   return static_cast<double>(v[0]);
 }
 
-// Sources of one sum, each at its own misalignment when asked for, and the bases that TreeSum takes.
+// The sources of one sum, with the bases for TreeSum. If `misaligned` is not 0, each source has a different
+// misalignment.
 struct Sources {
   Sources(DType dtype, int64_t source_count, int64_t count, ValueKind values, int64_t misaligned) {
     for (int64_t r = 0; r < source_count; ++r) {
@@ -50,7 +51,7 @@ struct Sources {
   static constexpr int64_t kOffsetBytes = 64;
   std::vector<Elements> arrays;
   std::vector<const std::byte*> bases;
-  mutable std::vector<float> leaves;  // of the sum in hand; kept, since there are millions
+  mutable std::vector<float> leaves;  // scratch of sum(), kept because millions of calls would allocate it
 };
 
 class SumTree : public testing::TestWithParam<Isa> {
@@ -85,7 +86,7 @@ class SumTree : public testing::TestWithParam<Isa> {
   }
 };
 
-TEST_P(SumTree, IsTheAlignedTreeForEveryNumberOfSources) {
+TEST_P(SumTree, AddsInTheAlignedTreeForEveryNumberOfSources) {
   for (int64_t k = 1; k <= 17; ++k) {
     for (const int64_t count : {0, 1, 15, 16, 17, 255, 256, 257, 1023, 1025, 3000}) {
       const Sources sources(DType::kFloat32, k, count, ValueKind::kOrdinary, k % 3);
@@ -96,7 +97,7 @@ TEST_P(SumTree, IsTheAlignedTreeForEveryNumberOfSources) {
   }
 }
 
-TEST_P(SumTree, TakesManySources) {
+TEST_P(SumTree, SumsManySources) {
   for (const int64_t k : {31, 64, 100, 1000, 1024, 4096}) {
     const Sources sources(DType::kFloat32, k, 300, ValueKind::kOrdinary, 0);
     Elements to(DType::kFloat32, 300);
@@ -105,29 +106,29 @@ TEST_P(SumTree, TakesManySources) {
   }
 }
 
-TEST_P(SumTree, LargeAndPrime) {
+TEST_P(SumTree, SumsALargePrimeCount) {
   const Sources sources(DType::kFloat32, 3, 1'000'003, ValueKind::kOrdinary, 1);
   Elements to(DType::kFloat32, 1'000'003, 1);
   check(sources, to, 0.5f, true);
 }
 
-// From 4 MiB on the sum goes past the caches in whole lines, where it is no source: wherever it starts.
-TEST_P(SumTree, LargeAndElsewhere) {
+// Results of 4 MiB or more that are not a source are written with non-temporal stores of full cache lines.
+TEST_P(SumTree, SumsAboveTheNonTemporalThreshold) {
   const Sources sources(DType::kBFloat16, 3, 2'500'000, ValueKind::kOrdinary, 0);
   for (const int64_t misaligned : {0, 1, 15}) {
     SCOPED_TRACE(misaligned);
     Elements narrow(DType::kFloat16, 2'500'000, misaligned);
     check(sources, narrow, 0.5f, true);
   }
-  const Sources fewer(DType::kBFloat16, 3, 1'200'000, ValueKind::kOrdinary, 0);
+  const Sources wide_sources(DType::kBFloat16, 3, 1'200'000, ValueKind::kOrdinary, 0);
   for (const int64_t misaligned : {0, 1, 4, 15}) {
     SCOPED_TRACE(misaligned);
     Elements wide(DType::kFloat32, 1'200'000, misaligned);
-    check(fewer, wide, 0.5f, true);
+    check(wide_sources, wide, 0.5f, true);
   }
 }
 
-TEST_P(SumTree, LargeOntoASource) {
+TEST_P(SumTree, MayOverwriteALargeSource) {
   constexpr int64_t kCount = 1'100'000;
   const Sources sources(DType::kFloat32, 2, kCount, ValueKind::kOrdinary, 0);
   Sources aliased(DType::kFloat32, 2, kCount, ValueKind::kOrdinary, 0);
@@ -137,7 +138,7 @@ TEST_P(SumTree, LargeOntoASource) {
   for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(aliased.arrays[1].value(i), sources.sum(i));
 }
 
-TEST_P(SumTree, EveryPairOfTypes) {
+TEST_P(SumTree, SumsEveryPairOfTypes) {
   for (const DType from : kFloatTypes) {
     for (const DType to_dtype : kFloatTypes) {
       for (const int64_t k : {1, 2, 3, 4, 5, 8, 11}) {
@@ -150,7 +151,7 @@ TEST_P(SumTree, EveryPairOfTypes) {
   }
 }
 
-TEST_P(SumTree, StrangeValues) {
+TEST_P(SumTree, SumsInfinitiesNanAndSubnormals) {
   for (const DType from : kFloatTypes) {
     for (const int64_t k : {1, 2, 3, 8, 9}) {
       SCOPED_TRACE(testing::Message() << k << " " << name(from));
@@ -162,8 +163,8 @@ TEST_P(SumTree, StrangeValues) {
   }
 }
 
-// The sum may land on one of its sources, as a reduce in place does.
-TEST_P(SumTree, LandsOnASource) {
+// The sum may overwrite one of its sources, as an in-place reduce does.
+TEST_P(SumTree, MayOverwriteASource) {
   for (const DType dtype : kFloatTypes) {
     for (const int64_t k : {1, 2, 3, 8, 16, 20}) {
       for (const int64_t own : {int64_t{0}, k / 2, k - 1}) {
@@ -190,26 +191,26 @@ TEST_P(SumTree, LandsOnASource) {
   }
 }
 
-TEST_P(SumTree, RangesOfBlocksGiveWhatTheWholeGives) {
+TEST_P(SumTree, RangesOfBlocksGiveTheBitsOfOneCall) {
   const Sources sources(DType::kBFloat16, 6, 10'000, ValueKind::kOrdinary, 0);
-  Elements whole(DType::kFloat32, 10'000), parts(DType::kFloat32, 10'000);
-  std::vector<double> whole_sums(40), part_sums(40);
+  Elements full(DType::kFloat32, 10'000), parts(DType::kFloat32, 10'000);
+  std::vector<double> full_sums(40), part_sums(40);
   TreeSum sum{.bases = sources.bases,
               .offset_bytes = Sources::kOffsetBytes,
               .from_dtype = DType::kBFloat16,
-              .to = whole.data(),
+              .to = full.data(),
               .count = 10'000,
-              .block_squares = whole_sums.data()};
+              .block_squares = full_sums.data()};
   loops().sum_tree(sum, 0, 10'000);
   sum.to = parts.data();
   sum.block_squares = part_sums.data();
   for (int64_t begin = 0; begin < 10'000; begin += 768)
     loops().sum_tree(sum, begin, std::min<int64_t>(10'000, begin + 768));
-  EXPECT_TRUE(same_bytes(parts, whole));
-  EXPECT_EQ(part_sums, whole_sums);
+  EXPECT_TRUE(same_bytes(parts, full));
+  EXPECT_EQ(part_sums, full_sums);
 }
 
-TEST_P(SumTree, BlockSquaresAlone) {
+TEST_P(SumTree, BlockSquaresMatchTheNaiveSum) {
   for (const int64_t count : kCounts) {
     Elements x(DType::kFloat32, count, 1);
     fill_values(x, ValueKind::kOrdinary, 6);
@@ -225,7 +226,7 @@ TEST_P(SumTree, BlockSquaresAlone) {
   }
 }
 
-TEST_P(SumTree, BlockSquaresShowWhatIsNotFinite) {
+TEST_P(SumTree, BlockSquaresOfANonfiniteElementAreNotFinite) {
   for (int64_t at = 0; at < 512; at += 5) {
     for (const uint32_t bits : {0x7f800000u, 0xff800000u, 0x7fc00000u, 0x7f800001u}) {
       Elements x(DType::kFloat32, 512);
@@ -239,7 +240,7 @@ TEST_P(SumTree, BlockSquaresShowWhatIsNotFinite) {
   }
 }
 
-TEST_P(SumTree, RefusesWhatItCannotSum) {
+TEST_P(SumTree, RejectsAnInvalidNumberOrTypeOfSources) {
   float to[4];
   const std::vector<const std::byte*> many(4097, reinterpret_cast<const std::byte*>(to));
   const TreeSum none{.bases = {}, .to = to, .count = 4};

@@ -1,4 +1,4 @@
-// The processor's own conversions, where it has them, say the same as ours.
+// Compares the software conversions with the processor's instructions, where it has them.
 #include <cpuid.h>
 #include <cstdint>
 #include <gtest/gtest.h>
@@ -32,11 +32,11 @@ __attribute__((target("avx512bf16,avx512vl"))) uint16_t hardware_bf16(float x) {
   return static_cast<uint16_t>(_mm_cvtsi128_si32(narrow));
 }
 
-// A step prime to the exponents' periods, so that all ties, signs and NaN come up.
+// A step that is coprime to 2^32, so that ties, both signs and NaN all occur.
 constexpr uint64_t kStep = 251;
 constexpr uint64_t kPatterns = uint64_t{1} << 32;
 
-TEST(Float16Hardware, Fp16RoundsAsF16C) {
+TEST(Float16Hardware, Fp16RoundsLikeF16C) {
   if (!has_f16c()) GTEST_SKIP() << "this processor has no F16C";
   for (uint64_t pattern = 0; pattern < kPatterns; pattern += kStep) {
     const float x = float_from_bits(static_cast<uint32_t>(pattern));
@@ -44,7 +44,7 @@ TEST(Float16Hardware, Fp16RoundsAsF16C) {
   }
 }
 
-TEST(Float16Hardware, Fp16WidensAsF16C) {
+TEST(Float16Hardware, Fp16WidensLikeF16C) {
   if (!has_f16c()) GTEST_SKIP() << "this processor has no F16C";
   for (uint32_t pattern = 0; pattern < 0x10000u; ++pattern) {
     const auto x = static_cast<uint16_t>(pattern);
@@ -52,8 +52,8 @@ TEST(Float16Hardware, Fp16WidensAsF16C) {
   }
 }
 
-// The instruction takes subnormals for zero; everywhere else it must agree.
-TEST(Float16Hardware, Bf16RoundsAsAvx512Bf16ButForSubnormals) {
+// The instruction treats subnormals as zero, so they are skipped.
+TEST(Float16Hardware, Bf16RoundsLikeAvx512Bf16ExceptForSubnormals) {
   if (!has_avx512_bf16()) GTEST_SKIP() << "this processor has no AVX512_BF16";
   for (uint64_t pattern = 0; pattern < kPatterns; pattern += kStep) {
     const auto bits = static_cast<uint32_t>(pattern);

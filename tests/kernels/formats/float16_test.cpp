@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// A 16-bit format seen from its definition alone.
+// A 16-bit format: the parameters that define it, and the functions under test.
 struct Format {
   const char* name;
   int mantissa_bits;
@@ -27,7 +27,8 @@ class EveryFormat : public testing::TestWithParam<Format> {
  protected:
   uint32_t infinity() const { return ((1u << (15 - GetParam().mantissa_bits)) - 1) << GetParam().mantissa_bits; }
 
-  // The magnitude of a finite pattern; of infinity's pattern, the number that would follow the largest finite one.
+  // The magnitude of a finite bit pattern. For the pattern of infinity, the number that would follow the largest finite
+  // one.
   double magnitude(uint32_t pattern) const {
     const Format& format = GetParam();
     const int exponent = static_cast<int>(pattern >> format.mantissa_bits);
@@ -57,7 +58,7 @@ TEST_P(EveryFormat, WideningAndRoundingBackIsTheIdentity) {
   }
 }
 
-TEST_P(EveryFormat, RoundsToTheNearestAndTiesToEven) {
+TEST_P(EveryFormat, RoundsToNearestWithTiesToEven) {
   const Format& format = GetParam();
   for (uint32_t below = 0; below < infinity(); ++below) {
     const uint32_t above = below + 1;
@@ -72,7 +73,7 @@ TEST_P(EveryFormat, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST_P(EveryFormat, EveryNanStaysAQuietNanOfItsSign) {
+TEST_P(EveryFormat, NanBecomesAQuietNanWithTheSameSign) {
   const uint32_t quiet_bit = 1u << (GetParam().mantissa_bits - 1);
   for (uint32_t payload = 1; payload < 0x800000u; payload = payload * 3 + 1) {
     for (const uint32_t sign : {0u, 0x80000000u}) {

@@ -12,13 +12,14 @@ namespace aliquot {
 namespace {
 
 #if defined(ALIQUOT_SAMPLED) || !defined(NDEBUG)
-constexpr uint64_t kStep = 257;  // a sample where every pattern would take minutes
+constexpr uint64_t kStep = 257;  // samples the patterns, because all of them would take minutes
 #else
 constexpr uint64_t kStep = 1;
 #endif
 constexpr uint64_t kPatterns = uint64_t{1} << 32;
 
-// How many patterns in [begin, end) do not come back, or whose halves are not what the definition says.
+// The number of bit patterns in [begin, end) for which merge does not restore the master, or a half differs from its
+// definition.
 uint64_t wrong_count(uint64_t begin, uint64_t end) {
   uint64_t wrong = 0;
   for (uint64_t pattern = begin; pattern < end; pattern += kStep) {
@@ -33,30 +34,31 @@ uint64_t wrong_count(uint64_t begin, uint64_t end) {
   return wrong;
 }
 
-TEST(SplitMaster, EveryPatternComesBack) {
+TEST(SplitMaster, MergeRestoresEveryBitPattern) {
   std::atomic<uint64_t> wrong{0};
   std::vector<std::thread> threads;
-  const uint64_t share = kPatterns / 4 / kStep * kStep;
+  const uint64_t patterns_per_thread = kPatterns / 4 / kStep * kStep;
   for (uint64_t part = 0; part < 4; ++part) {
-    const uint64_t end = part == 3 ? kPatterns : (part + 1) * share;
-    threads.emplace_back([&wrong, part, share, end] { wrong += wrong_count(part * share, end); });
+    const uint64_t end = part == 3 ? kPatterns : (part + 1) * patterns_per_thread;
+    threads.emplace_back(
+        [&wrong, part, patterns_per_thread, end] { wrong += wrong_count(part * patterns_per_thread, end); });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0u);
 }
 
-TEST(SplitMaster, WorkingCopyIsNearestButForTies) {
+TEST(SplitMaster, WorkingCopyIsRoundedToNearestExceptForTies) {
   for (uint64_t pattern = 0; pattern < kPatterns; pattern += 253) {
     const auto bits = static_cast<uint32_t>(pattern);
     if ((bits & 0x7f800000u) == 0x7f800000u) continue;
     const uint32_t nearest_even = float_to_bf16(float_from_bits(bits));
-    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // nearest-even goes down there
+    const bool tie_upwards = (bits & 0x1ffffu) == 0x8000u;  // round to nearest even rounds these down
     ASSERT_EQ(master_high(float_from_bits(bits)), nearest_even + (tie_upwards ? 1u : 0u)) << std::hex << bits;
   }
 }
 
-// The table in the header, so that who changes the rounding sees what it does to what is not a number.
-TEST(SplitMaster, WorkingCopyWhereTheCarryLeavesTheNumbers) {
+// The table in split_master.h. A change of the rounding that affects infinity or NaN fails here.
+TEST(SplitMaster, WorkingCopyBeyondTheFiniteNumbersFollowsTheTable) {
   EXPECT_EQ(master_high(float_from_bits(0x7f7f7fffu)), 0x7f7fu);
   EXPECT_EQ(master_high(float_from_bits(0x7f7f8000u)), 0x7f80u);
   EXPECT_EQ(master_high(std::numeric_limits<float>::max()), 0x7f80u);

@@ -1,4 +1,4 @@
-// The loops of matrix products beside the same sums one element at a time.
+// Compares the loops of matrix products with sums computed one element at a time.
 #include <cmath>
 #include <gtest/gtest.h>
 #include <tuple>
@@ -10,7 +10,7 @@
 namespace aliquot::test {
 namespace {
 
-constexpr float kFactor = 0.3f;  // whose products are rounded
+constexpr float kFactor = 0.3f;  // inexact in binary, so products with it are rounded
 
 struct Operands {
   int64_t rows, columns, depth;
@@ -33,17 +33,18 @@ struct Operands {
 };
 
 std::vector<float> multiply_with_loops(const ProductLoops& loops, const Operands& o, bool add) {
-  const auto room = [&o](int64_t count, int64_t width) {
+  const auto packed_buffer = [&o](int64_t count, int64_t width) {
     return std::vector<float>(static_cast<size_t>((count + width - 1) / width * width * o.depth), NAN);
   };
-  std::vector<float> a = room(o.rows, loops.a_width), b = room(o.columns, loops.b_width), to = o.before;
+  std::vector<float> a = packed_buffer(o.rows, loops.a_width), b = packed_buffer(o.columns, loops.b_width),
+                     to = o.before;
   loops.pack_a({o.a.data(), o.a_depth_major ? o.rows : o.depth, o.a_depth_major, o.rows, o.depth}, a.data());
   loops.pack_b({o.b.data(), o.b_depth_major ? o.columns : o.depth, o.b_depth_major, o.columns, o.depth}, b.data());
   loops.multiply({a.data(), b.data(), o.rows, o.columns, o.depth, to.data(), o.columns, kFactor, add});
   return to;
 }
 
-/// Each multiplication and addition rounded once, together, up along the depth.
+/// Sums along the depth in ascending order with fused multiply-adds.
 std::vector<float> reference_product(const Operands& o, bool add) {
   std::vector<float> to = o.before;
   for (int64_t row = 0; row < o.rows; ++row) {
@@ -69,20 +70,20 @@ INSTANTIATE_TEST_SUITE_P(Isas, ProductLoopsTest,
                          testing::Combine(testing::Values(Isa::kPlain, Isa::kAvx2, Isa::kAvx512), testing::Bool(),
                                           testing::Bool()));
 
-TEST_P(ProductLoopsTest, SumUpAlongTheDepth) {
+TEST_P(ProductLoopsTest, SumInAscendingOrderOfTheDepth) {
   const auto [isa, a_depth_major, b_depth_major] = GetParam();
-  if (!runs_here(isa)) GTEST_SKIP() << "this processor has no such instructions";
+  if (!runs_here(isa)) GTEST_SKIP() << "this processor does not support the instruction set";
   const ProductLoops& loops = product_loops(isa);
   for (const auto& [rows, columns, depth] :
        {std::tuple{1, 1, 1}, {8, 48, 16}, {9, 49, 17}, {7, 47, 0}, {64, 200, 40}, {3, 96, 250}}) {
     const Operands o(rows, columns, depth, a_depth_major, b_depth_major);
     for (const bool add : {false, true}) {
-      const std::vector<float> made = multiply_with_loops(loops, o, add), expected = reference_product(o, add);
+      const std::vector<float> product = multiply_with_loops(loops, o, add), expected = reference_product(o, add);
       const std::vector<double> wanted(expected.begin(), expected.end());
-      EXPECT_TRUE(all_close(made, wanted, 2e-6)) << rows << " x " << columns << " x " << depth;
+      EXPECT_TRUE(all_close(product, wanted, 2e-6)) << rows << " x " << columns << " x " << depth;
 #ifdef __x86_64__
       if (isa == Isa::kPlain) continue;
-      EXPECT_TRUE(same_bits(made, expected)) << rows << " x " << columns << " x " << depth;
+      EXPECT_TRUE(same_bits(product, expected)) << rows << " x " << columns << " x " << depth;
 #endif
     }
   }

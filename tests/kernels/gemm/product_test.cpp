@@ -22,8 +22,8 @@ std::vector<float> product(ThreadPool& pool, const Extents& e, bool transpose_a,
   RandomValues random(3);
   const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
   auto to = random.floats(e.rows * e.columns);
-  const int64_t each = product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened);
-  std::vector<float> scratch(static_cast<size_t>(each * pool.thread_count()), NAN);
+  const int64_t per_thread = product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened);
+  std::vector<float> scratch(static_cast<size_t>(per_thread * pool.thread_count()), NAN);
   multiply(pool, {.a = {a.data(), transpose_a ? e.rows : e.depth, transpose_a},
                   .b = {b.data(), transpose_b ? e.depth : e.columns, transpose_b},
                   .to = to.data(),
@@ -55,7 +55,7 @@ std::vector<double> expected(const Extents& e, bool transpose_a, bool transpose_
   return to;
 }
 
-TEST(Product, IsRightAndDoesNotDependOnThreads) {
+TEST(Product, IsCorrectAndIndependentOfTheThreadCount) {
   ThreadPool one(1), two(2), five(5);
   for (const Extents e :
        {Extents{1, 1, 1}, {3, 700, 5}, {1100, 17, 40}, {64, 400, 129}, {2, 3, 1000}, {300, 420, 390}, {600, 384, 70}}) {
@@ -70,7 +70,8 @@ TEST(Product, IsRightAndDoesNotDependOnThreads) {
   }
 }
 
-// The same product by multiply_on_calling_thread(), every row `gap` elements farther from the next than it must, with NaN between.
+// The same product by multiply_on_calling_thread(). `gap` NaN elements lie between the rows of each matrix. Checks that
+// those of `to` are not written.
 std::vector<float> small_product(const Extents& e, bool transpose_a, bool transpose_b, int64_t gap,
                                  const SmallLoops& loops, bool add = true) {
   const auto spread = [gap](const std::vector<float>& rows, int64_t width) {
@@ -86,7 +87,7 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
   const auto a = spread(random.floats(e.rows * e.depth), std::max<int64_t>(a_row, 1));
   const auto b = spread(random.floats(e.depth * e.columns), std::max<int64_t>(b_row, 1));
   auto before = random.floats(e.rows * e.columns);
-  if (!add) std::ranges::fill(before, NAN);  // it must not be read
+  if (!add) std::ranges::fill(before, NAN);  // must not be read
   auto to = spread(before, e.columns);
   multiply_on_calling_thread({.a = {a.data(), a_row + gap, transpose_a},
                               .b = {b.data(), b_row + gap, transpose_b},
@@ -98,19 +99,19 @@ std::vector<float> small_product(const Extents& e, bool transpose_a, bool transp
                               .factor = 0.5f,
                               .add = add},
                              loops);
-  std::vector<float> made;
+  std::vector<float> product;
   for (size_t i = 0; i < to.size(); ++i) {
-    const bool between = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
-    if (between) {
+    const bool in_gap = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
+    if (in_gap) {
       EXPECT_TRUE(std::isnan(to[i])) << i;
     } else {
-      made.push_back(to[i]);
+      product.push_back(to[i]);
     }
   }
-  return made;
+  return product;
 }
 
-// The definition of SumRounding::kSeparate.
+// The product by the definition of SumRounding::kSeparate.
 std::vector<float> reference_separate_rounding(const Extents& e, const std::vector<float>& a,
                                                const std::vector<float>& b, std::vector<float> to) {
   for (int64_t r = 0; r < e.rows; ++r) {
@@ -123,17 +124,18 @@ std::vector<float> reference_separate_rounding(const Extents& e, const std::vect
   return to;
 }
 
-// Every instruction set, number of threads and way of packing gives the bits of the definition. Depths cross the blocks.
-TEST(Product, SumsRoundedSeparatelyHaveTheBitsOfTheirDefinition) {
+// Every instruction set, thread count and way of packing must give the bits of the definition.
+// Some depths exceed a block.
+TEST(Product, SeparateRoundingGivesTheBitsOfItsDefinition) {
   ThreadPool one(1), three(3);
   for (const Extents e :
        {Extents{1, 1, 1}, {6, 32, 512}, {7, 33, 513}, {5, 17, 1100}, {64, 129, 3}, {270, 200, 40}, {3, 4, 0}}) {
     RandomValues random(5);
     const auto a = random.floats(e.rows * e.depth), b = random.floats(e.depth * e.columns);
     const auto before = random.floats(e.rows * e.columns);
-    const auto each =
+    const auto per_thread =
         static_cast<size_t>(product_scratch_elements(DType::kFloat32, DType::kFloat32, Bf16ProductMethod::kWidened));
-    std::vector<float> scratch(3 * each);
+    std::vector<float> scratch(3 * per_thread);
     for (const bool add : {false, true}) {
       const auto expected = reference_separate_rounding(e, a, b, add ? before : std::vector<float>(before.size()));
       for (const Isa isa : available_isas()) {
@@ -159,9 +161,8 @@ TEST(Product, SumsRoundedSeparatelyHaveTheBitsOfTheirDefinition) {
   }
 }
 
-// Small products, of every instruction set, beside sums in double. What lies between the rows of `to` is not touched, and
-// strides change no bit.
-TEST(SmallProduct, IsRightForEveryShapeAndStride) {
+// Compares small products of every instruction set with sums in double. Strides must not change a bit.
+TEST(SmallProduct, IsCorrectForEveryShapeAndStride) {
   ThreadPool one(1);
   for (const Isa isa : available_isas()) {
 #ifdef __x86_64__
@@ -180,10 +181,10 @@ TEST(SmallProduct, IsRightForEveryShapeAndStride) {
   }
 }
 
-// AVX2 and AVX-512 both fuse: the same bits on either.
-TEST(SmallProduct, HasTheSameBitsOnEveryFusingProcessor) {
+// AVX2 and AVX-512 both use fused multiply-adds, so they must give the same bits.
+TEST(SmallProduct, HasTheSameBitsOnAvx2AndAvx512) {
 #ifdef __x86_64__
-  if (best_isa() != Isa::kAvx512) GTEST_SKIP() << "this processor has one of them at most";
+  if (best_isa() != Isa::kAvx512) GTEST_SKIP() << "AVX-512 is not the selected instruction set";
   for (const Extents e : {Extents{64, 64, 32}, {13, 47, 130}, {7, 130, 300}, {64, 64, 1000}}) {
     for (const bool b : {false, true}) {
       EXPECT_TRUE(same_bits(small_product(e, false, b, 0, small_loops(Isa::kAvx2)),
@@ -191,12 +192,13 @@ TEST(SmallProduct, HasTheSameBitsOnEveryFusingProcessor) {
     }
   }
 #else
-  GTEST_SKIP() << "there is one kind of vectors here";
+  GTEST_SKIP() << "not an x86-64 processor";
 #endif
 }
 
-// Sums that are rounded step by step begin at `to`, which leaves no place for a factor; and scratch is planned for a type.
-TEST(Product, WithGivenLoopsRefusesFactorsAnd16Bits) {
+// With kSeparate the sum starts at `to`, so a factor cannot apply. Given loops are for fp32, so 16-bit operands are
+// rejected.
+TEST(Product, WithGivenLoopsRejectsFactorsAnd16BitOperands) {
   ThreadPool one(1);
   const std::vector<float> a(1);
   const std::vector<uint16_t> narrow(1);
@@ -210,8 +212,8 @@ TEST(Product, WithGivenLoopsRefusesFactorsAnd16Bits) {
   EXPECT_THROW(multiply(one, product, product_loops(SumRounding::kFused)), FaultError);
 }
 
-// Only fp32 can be packed on the stack.
-TEST(Product, Of16BitsWithoutScratchIsRefused) {
+// Only fp32 operands can be packed on the stack.
+TEST(Product, Of16BitOperandsWithoutScratchIsRejected) {
   ThreadPool one(1);
   const std::vector<uint16_t> a(1);
   std::vector<float> to(1);
@@ -219,8 +221,8 @@ TEST(Product, Of16BitsWithoutScratchIsRefused) {
   EXPECT_THROW(multiply(one, product), FaultError);
 }
 
-// Scratch is planned for operands of one type: others would be widened into another thread's.
-TEST(Product, OfTwoTypesIsRefused) {
+// Scratch is sized for operands of one type. Widening a second type would overwrite the scratch of another thread.
+TEST(Product, OfTwoTypesIsRejected) {
   ThreadPool one(1);
   const std::vector<float> a(1);
   const std::vector<uint16_t> b(1);
@@ -228,20 +230,21 @@ TEST(Product, OfTwoTypesIsRefused) {
   const Product product{.a = {a.data(), 1}, .b = {b.data(), 1}, .to = to.data(), .rows = 1, .columns = 1, .depth = 1};
   try {
     multiply(one, product);
-    FAIL() << "two types were taken";
+    FAIL() << "accepted operands of two types";
   } catch (const FaultError& error) {
-    EXPECT_STREQ(error.what(), "A matrix product of float32 by bfloat16: convert one of them first.");
+    EXPECT_STREQ(error.what(), "cannot multiply a float32 matrix by a bfloat16 matrix: convert one of them first");
   }
 }
 
-// Products of bf16, all ways that there are, into fp32 and bf16.
+// Products of bf16 operands into fp32 and bf16, with every method.
 class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
  protected:
   void SetUp() override {
-    if (!supports_bf16_product_method(GetParam())) GTEST_SKIP() << "no such instructions here";
+    if (!supports_bf16_product_method(GetParam())) GTEST_SKIP() << "this processor does not support the method";
   }
 
-  // Operands lie `gap` elements farther apart than they must, with NaN between; what lies between results is not touched.
+  // Computes the product twice, the second time with `add`. `gap` elements lie between rows: NaN in the operands, and
+  // zeros in the result, which must not be written.
   template <typename Real>
   std::vector<Real> product_of(ThreadPool& pool, const Extents& e, bool transpose_a, bool transpose_b,
                                int64_t gap = 0) {
@@ -250,8 +253,8 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
     const auto a = spread(random_bf16(random, e.rows * e.depth), a_row, gap);
     const auto b = spread(random_bf16(random, e.depth * e.columns), b_row, gap);
     std::vector<Real> to(static_cast<size_t>(e.rows * (e.columns + gap)), Real{});
-    const int64_t each = product_scratch_elements(DType::kBFloat16, DType::kBFloat16, GetParam());
-    std::vector<float> scratch(static_cast<size_t>(each * pool.thread_count()), NAN);
+    const int64_t per_thread = product_scratch_elements(DType::kBFloat16, DType::kBFloat16, GetParam());
+    std::vector<float> scratch(static_cast<size_t>(per_thread * pool.thread_count()), NAN);
     Product product{.a = {a.data(), a_row + gap, transpose_a},
                     .b = {b.data(), b_row + gap, transpose_b},
                     .to = to.data(),
@@ -262,7 +265,7 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
                     .factor = 0.5f,
                     .scratch = scratch.data()};
     multiply(pool, product, GetParam());
-    product.add = true;  // as much again
+    product.add = true;  // doubles the result of factor 0.5
     multiply(pool, product, GetParam());
     return gathered(to, e, gap);
   }
@@ -281,8 +284,8 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
   static std::vector<Real> gathered(const std::vector<Real>& spread, const Extents& e, int64_t gap) {
     std::vector<Real> to;
     for (size_t i = 0; i < spread.size(); ++i) {
-      const bool between = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
-      if (between) {
+      const bool in_gap = static_cast<int64_t>(i) % (e.columns + gap) >= e.columns;
+      if (in_gap) {
         EXPECT_EQ(spread[i], Real{}) << i;
       } else {
         to.push_back(spread[i]);
@@ -307,13 +310,13 @@ class ProductInBf16 : public testing::TestWithParam<Bf16ProductMethod> {
     return to;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, ProductInBf16,
+INSTANTIATE_TEST_SUITE_P(Methods, ProductInBf16,
                          testing::Values(Bf16ProductMethod::kWidened, Bf16ProductMethod::kPairs,
                                          Bf16ProductMethod::kTiles),
                          [](const auto& how) { return std::string(name(how.param)); });
 
-// Depths with every kind of remainder.
-TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
+// The depths leave every kind of remainder of the vector and tile sizes.
+TEST_P(ProductInBf16, IsCorrectAndIndependentOfThreadsAndStrides) {
   ThreadPool one(1), five(5);
   for (const Extents e : {Extents{1, 1, 1},
                           {3, 700, 5},
@@ -332,7 +335,7 @@ TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b), wide));
         EXPECT_TRUE(same_bits(product_of<float>(five, e, a, b, 7), wide));
         const auto narrow = product_of<uint16_t>(one, e, a, b);
-        // Half of it was rounded, and then all.
+        // The first product, half of the result, was rounded to bf16, and then the sum.
         EXPECT_TRUE(all_close(widened(narrow), expected_of(e, a, b), 1.5 * kHalfUlp + 2e-6));
         EXPECT_EQ(product_of<uint16_t>(five, e, a, b), narrow);
         EXPECT_EQ(product_of<uint16_t>(one, e, a, b, 3), narrow);
@@ -341,7 +344,7 @@ TEST_P(ProductInBf16, IsRightAndDependsOnNeitherThreadsNorStrides) {
   }
 }
 
-// An element is its row of a by its column of b, however many others there are: its bits do not change with the extents.
+// An element depends only on its row of a and its column of b, so its bits must not change with the extents.
 TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
   constexpr int64_t kDepth = 500;
   ThreadPool pool(2);
@@ -354,8 +357,8 @@ TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
       b.insert(b.end(), column.begin(), column.end());
     }
     std::vector<float> to(static_cast<size_t>(edge * edge), 0.7f);
-    const int64_t each = product_scratch_elements(DType::kBFloat16, DType::kFloat32, GetParam());
-    std::vector<float> scratch(static_cast<size_t>(2 * each), NAN);
+    const int64_t per_thread = product_scratch_elements(DType::kBFloat16, DType::kFloat32, GetParam());
+    std::vector<float> scratch(static_cast<size_t>(2 * per_thread), NAN);
     multiply(pool,
              {.a = {a.data(), kDepth},
               .b = {b.data(), kDepth, true},
@@ -364,7 +367,7 @@ TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
               .rows = edge,
               .columns = edge,
               .depth = kDepth,
-              .factor = 0.3f,  // whose products are rounded
+              .factor = 0.3f,  // inexact in binary, so products with it are rounded
               .add = true,
               .scratch = scratch.data()},
              GetParam());
@@ -377,7 +380,7 @@ TEST_P(ProductInBf16, ElementsDoNotDependOnTheExtents) {
   }
 }
 
-TEST(Bf16Ways, WideningIsAlwaysThere) {
+TEST(Bf16ProductMethods, WideningIsAlwaysSupported) {
   EXPECT_TRUE(supports_bf16_product_method(Bf16ProductMethod::kWidened));
   EXPECT_TRUE(supports_bf16_product_method(selected_bf16_product_method()));
 }

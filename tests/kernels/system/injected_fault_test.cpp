@@ -1,4 +1,4 @@
-// What ALIQUOT_FAULT may say, and what is said of the rest.
+// Tests of valid and invalid values of ALIQUOT_FAULT, and of the faults.
 #include "kernels/system/injected_fault.h"
 
 #include <array>
@@ -19,16 +19,16 @@ constexpr std::array kPoints = {FaultPoint{"gather"},
 
 InjectedFault parsed(std::string_view text) { return parse_injected_fault(text, kPoints); }
 
-std::string refused(std::string_view text) {
+std::string parse_error(std::string_view text) {
   try {
     parsed(text);
   } catch (const UsageError& error) {
     return error.what();
   }
-  return "taken";
+  return "accepted";
 }
 
-TEST(InjectedFault, SaysWhoWhenWhereAndWhat) {
+TEST(InjectedFault, ParsesEveryField) {
   const InjectedFault fault = parsed("rank=2,step=30,op=copy-in,unit=h.1,kind=slow:2.5s");
   EXPECT_EQ(fault.rank, 2);
   EXPECT_EQ(fault.step, 30);
@@ -38,7 +38,7 @@ TEST(InjectedFault, SaysWhoWhenWhereAndWhat) {
   EXPECT_EQ(fault.seconds, 2.5);
 }
 
-TEST(InjectedFault, IsOfTheFirstRankAndStepUnlessTold) {
+TEST(InjectedFault, DefaultsToTheFirstRankAndStep) {
   const InjectedFault fault = parsed("kind=enospc,op=save");
   EXPECT_EQ(fault.rank, 0);
   EXPECT_EQ(fault.step, 1);
@@ -46,46 +46,46 @@ TEST(InjectedFault, IsOfTheFirstRankAndStepUnlessTold) {
   EXPECT_EQ(fault.kind, FaultKind::kFullDisk);
 }
 
-TEST(InjectedFault, RefusesTheRestWithASentence) {
+TEST(InjectedFault, RejectsInvalidTextWithReasonAndExample) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "is none of rank"},
-      {"rank=1", "no kind"},
-      {"op=reduce", "no kind"},
-      {"kind=kill", "op is one of gather, "},
-      {"op=reduce,kind=kill,", "'' is none of"},
-      {"op=redcue,kind=kill", "op is one of gather, backward, reduce, update, publish, copy-in, save, not 'redcue'"},
-      {"op=reduce,kind=die", "not 'die'"},
-      {"op=reduce,kind=kill:2s", "slow alone has seconds"},
-      {"op=reduce,kind=slow", "slow alone has seconds"},
-      {"op=reduce,kind=slow:2", "slow alone has seconds"},
-      {"op=reduce,kind=slow:s", "slow is a number from 0"},
-      {"op=reduce,kind=slow:nans", "slow is a number from 0"},
-      {"op=reduce,kind=slow:-1s", "slow is a number from 0"},
-      {"rank=-1,op=reduce,kind=kill", "rank is a number from 0"},
-      {"rank=1x,op=reduce,kind=kill", "rank is a number from 0"},
-      {"step=0,op=reduce,kind=kill", "step is a number from 1"},
-      {"unit=,op=reduce,kind=kill", "'unit=' is none of"},
-      {"op=gather,kind=nan", "nan is for op=backward and op=reduce"},
-      {"op=reduce,kind=enospc", "enospc is for op=save"},
-      {"rank=1,rank=1,op=reduce,kind=kill", "rank is said twice"},
-      {"step=1,op=reduce,step=2,kind=kill", "step is said twice"},
-      {"op=reduce,op=gather,kind=kill", "op is said twice"},
-      {"unit=h.1,op=reduce,unit=h.2,kind=kill", "unit is said twice"},
-      {"kind=kill,op=reduce,kind=throw", "kind is said twice"},
-      {"op=save,kind=flip", "flip is for op=update and op=publish"},
+      {"", "'' is not rank=NUMBER"},
+      {"rank=1", "kind is missing"},
+      {"op=reduce", "kind is missing"},
+      {"kind=kill", "op '' is not one of gather, "},
+      {"op=reduce,kind=kill,", "'' is not rank=NUMBER"},
+      {"op=redcue,kind=kill", "op 'redcue' is not one of gather, backward, reduce, update, publish, copy-in, save"},
+      {"op=reduce,kind=die", "kind 'die' is not one of"},
+      {"op=reduce,kind=kill:2s", "kind=slow requires a time in seconds"},
+      {"op=reduce,kind=slow", "kind=slow requires a time in seconds"},
+      {"op=reduce,kind=slow:2", "kind=slow requires a time in seconds"},
+      {"op=reduce,kind=slow:s", "slow '' is not a number in [0, 1000000000)"},
+      {"op=reduce,kind=slow:nans", "slow 'nan' is not a number in [0, 1000000000)"},
+      {"op=reduce,kind=slow:-1s", "slow '-1' is not a number in [0, 1000000000)"},
+      {"rank=-1,op=reduce,kind=kill", "rank '-1' is not a number in [0, 1000000000)"},
+      {"rank=1x,op=reduce,kind=kill", "rank '1x' is not a number in [0, 1000000000)"},
+      {"step=0,op=reduce,kind=kill", "step '0' is not a number in [1, 1000000000)"},
+      {"unit=,op=reduce,kind=kill", "'unit=' is not rank=NUMBER"},
+      {"op=gather,kind=nan", "kind=nan requires op=backward or op=reduce"},
+      {"op=reduce,kind=enospc", "kind=enospc requires op=save"},
+      {"rank=1,rank=1,op=reduce,kind=kill", "rank is given twice"},
+      {"step=1,op=reduce,step=2,kind=kill", "step is given twice"},
+      {"op=reduce,op=gather,kind=kill", "op is given twice"},
+      {"unit=h.1,op=reduce,unit=h.2,kind=kill", "unit is given twice"},
+      {"kind=kill,op=reduce,kind=throw", "kind is given twice"},
+      {"op=save,kind=flip", "kind=flip requires op=update or op=publish"},
   };
-  for (const auto& [text, why] : cases) {
-    const std::string sentence = refused(text);
-    EXPECT_NE(sentence.find(why), std::string::npos) << text << ": " << sentence;
-    EXPECT_NE(sentence.find("write it as rank=1,step=3,op=reduce,kind=kill."), std::string::npos) << sentence;
+  for (const auto& [text, expected] : cases) {
+    const std::string message = parse_error(text);
+    EXPECT_NE(message.find(expected), std::string::npos) << text << ": " << message;
+    EXPECT_NE(message.find("write it as rank=1,step=3,op=reduce,kind=kill."), std::string::npos) << message;
   }
 }
 
-TEST(InjectedFault, StrikesAsItIsAsked) {
+TEST(InjectedFault, ThrowsOrSleepsAsConfigured) {
   EXPECT_NO_THROW(inject_fault(parsed("op=reduce,kind=nan"), "here"));
   try {
     inject_fault(parsed("rank=3,op=reduce,kind=throw"), "reduce h.1 (step 1)");
-    FAIL() << "nothing was thrown";
+    FAIL() << "kind=throw did not throw";
   } catch (const FaultError& error) {
     EXPECT_STREQ(error.what(), "ALIQUOT_FAULT asked rank 3 to fail in reduce h.1 (step 1)");
   }
@@ -94,7 +94,7 @@ TEST(InjectedFault, StrikesAsItIsAsked) {
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(50));
 }
 
-TEST(InjectedFaultDeathTest, KillsTheProcess) {
+TEST(InjectedFaultDeathTest, KindKillKillsTheProcess) {
   EXPECT_EXIT(inject_fault(parsed("op=reduce,kind=kill"), "here"), testing::KilledBySignal(9), "");
 }
 

@@ -12,11 +12,11 @@
 namespace aliquot {
 namespace {
 
-// The tests below read what is told from standard error.
-const LogSink kBefore = set_log_sink(log_to_standard_error);
+// Tests below read log messages from standard error.
+const LogSink kInitialLogSink = set_log_sink(log_to_standard_error);
 
-TEST(Log, PrintsNothingUntilThereIsASink) {
-  EXPECT_EQ(kBefore, nullptr);
+TEST(Log, PrintsNothingUntilASinkIsSet) {
+  EXPECT_EQ(kInitialLogSink, nullptr);
   set_log_sink(nullptr);
   testing::internal::CaptureStderr();
   {
@@ -24,19 +24,19 @@ TEST(Log, PrintsNothingUntilThereIsASink) {
     ledger.hold(Category::kArena, 10, "arena");
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  static std::string heard;
-  EXPECT_EQ(set_log_sink([](std::string_view sentence) noexcept { heard = sentence; }), nullptr);
+  static std::string logged;
+  EXPECT_EQ(set_log_sink([](std::string_view message) noexcept { logged = message; }), nullptr);
   {
     Ledger ledger;
     ledger.hold(Category::kArena, 10, "arena");
   }
   set_log_sink(log_to_standard_error);
-  EXPECT_EQ(heard, "still held at the end: arena, 10 bytes, arena");
+  EXPECT_EQ(logged, "memory not released at the end: arena, 10 bytes, category arena");
 }
 
 int64_t of(const BytesByCategory& bytes, Category category) { return bytes[static_cast<std::size_t>(category)]; }
 
-TEST(Ledger, CountsByCategoryNowAndAtThePeak) {
+TEST(Ledger, CountsCurrentAndPeakBytesByCategory) {
   Ledger ledger;
   const auto a = ledger.acquire(Category::kSlots, 100, "h.0");
   const auto b = ledger.acquire(Category::kGradients, 50, "h.0");
@@ -54,12 +54,12 @@ TEST(Ledger, CountsByCategoryNowAndAtThePeak) {
   EXPECT_EQ(ledger.in_use_peak_bytes(), 0);
 }
 
-TEST(Ledger, NamesWhatIsLeftTheLargestFirst) {
+TEST(Ledger, ListsRemainingEntriesTheLargestFirst) {
   Ledger ledger;
   ledger.acquire(Category::kSlots, 10, "small");
-  const auto gone = ledger.acquire(Category::kSlots, 99, "gone");
+  const auto released = ledger.acquire(Category::kSlots, 99, "released");
   ledger.acquire(Category::kOptimizer, 20, "large");
-  ledger.release(gone);
+  ledger.release(released);
   const auto left = ledger.entries();
   ASSERT_EQ(left.size(), 2u);
   EXPECT_EQ(left[0].owner, "large");
@@ -67,15 +67,15 @@ TEST(Ledger, NamesWhatIsLeftTheLargestFirst) {
   EXPECT_EQ(left[1].owner, "small");
 }
 
-TEST(Ledger, HoldsNoMoreThanItsLimitAndSaysWhoAsked) {
+TEST(Ledger, HoldAboveTheLimitThrowsWithTheOwner) {
   Ledger ledger;
   ledger.set_limit_bytes(100);
   const auto first = ledger.hold(Category::kSlots, 60, "first");
   try {
     ledger.hold(Category::kArena, 41, "the arena");
-    FAIL() << "the limit was passed";
+    FAIL() << "hold() exceeded the limit";
   } catch (const UnavailableError& error) {
-    EXPECT_STREQ(error.what(), "the arena needs 41 bytes, but the limit is 100 bytes and 60 are held already");
+    EXPECT_STREQ(error.what(), "cannot allocate 41 bytes for the arena: the limit is 100 bytes, and 60 are allocated");
   }
   EXPECT_EQ(ledger.held_bytes(), 60);
   const auto fits = ledger.hold(Category::kArena, 40, "just fits");
@@ -87,7 +87,7 @@ TEST(Ledger, HoldsNoMoreThanItsLimitAndSaysWhoAsked) {
 
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
-TEST(Ledger, NoSizeIsTooLargeToBeRefused) {
+TEST(Ledger, HugeSizesAreRejectedWithoutOverflow) {
   for (const int64_t limit_bytes : {int64_t{0}, int64_t{100}, kMaxBytes}) {
     Ledger ledger;
     ledger.set_limit_bytes(limit_bytes);
@@ -104,7 +104,7 @@ TEST(Ledger, NoSizeIsTooLargeToBeRefused) {
   }
 }
 
-TEST(Ledger, ANegativeSizeIsABug) {
+TEST(Ledger, ANegativeSizeThrowsLogicError) {
   Ledger ledger;
   EXPECT_THROW(ledger.hold(Category::kArena, -1, "negative"), std::logic_error);
   EXPECT_THROW(ledger.acquire(Category::kSlots, -1, "negative"), std::logic_error);
@@ -113,9 +113,10 @@ TEST(Ledger, ANegativeSizeIsABug) {
   EXPECT_EQ(ledger.in_use_bytes(), 0);
 }
 
-TEST(Ledger, WhatThrowsHasCountedNothing) {
+TEST(Ledger, ACallThatThrowsCountsNothing) {
   Ledger ledger;
-  const std::string_view endless("x", std::numeric_limits<std::size_t>::max());  // no string is so long; never read
+  const std::string_view endless("x",
+                                 std::numeric_limits<std::size_t>::max());  // too long for a std::string; never read
   EXPECT_THROW(ledger.acquire(Category::kSlots, 10, endless), std::length_error);
   EXPECT_THROW(ledger.hold(Category::kSlots, 10, endless), std::length_error);
   EXPECT_TRUE(ledger.entries().empty());
@@ -129,22 +130,22 @@ TEST(Ledger, WhatThrowsHasCountedNothing) {
   ledger.release(second);
 }
 
-TEST(Ledger, ABookingThatThrowsHoldsNothing) {
+TEST(Ledger, ABookingThatThrowsCountsNothing) {
   Ledger ledger;
   const auto most = ledger.acquire(Category::kSlots, kMaxBytes - 5, "most");
-  EXPECT_THROW(Booking(ledger, 10, Category::kSlots, "no room to count it"), UnavailableError);
+  EXPECT_THROW(Booking(ledger, 10, Category::kSlots, "too large to count"), UnavailableError);
   EXPECT_EQ(ledger.held_bytes(), 0);
   ledger.release(most);
 }
 
-TEST(Ledger, WhatIsGivenBackTwiceCountsOnce) {
+TEST(Ledger, ASecondReleaseIsLoggedAndIgnored) {
   Ledger ledger;
   const auto first = ledger.acquire(Category::kSlots, 10, "first");
   ledger.release(first);
-  const auto second = ledger.acquire(Category::kSlots, 20, "second");  // in the same place
+  const auto second = ledger.acquire(Category::kSlots, 20, "second");  // reuses the slot of the first
   testing::internal::CaptureStderr();
   ledger.release(first);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("released twice"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("Ledger::release() was called twice"), std::string::npos);
   EXPECT_EQ(ledger.in_use_bytes(), 20);
   ledger.release(second);
   const auto held = ledger.hold(Category::kArena, 10, "arena");
@@ -152,11 +153,11 @@ TEST(Ledger, WhatIsGivenBackTwiceCountsOnce) {
   testing::internal::CaptureStderr();
   ledger.let_go(held);
   ledger.let_go(-1);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("let go twice"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("Ledger::let_go() was called twice"), std::string::npos);
   EXPECT_EQ(ledger.held_bytes(), 0);
 }
 
-TEST(HostDevice, BooksWhatItAllocates) {
+TEST(HostDevice, CountsAllocationsInItsLedger) {
   const auto device = make_host_device(1);
   {
     const Buffer buffer = device->allocate(1000, Category::kOptimizer, "moments");
@@ -170,32 +171,32 @@ TEST(HostDevice, BooksWhatItAllocates) {
   EXPECT_EQ(device->ledger().in_use_bytes(), 0);
 }
 
-TEST(HostDevice, NamesWhatIsStillHeldAtItsEnd) {
+TEST(HostDevice, LogsWhatIsStillHeldAtItsDestruction) {
   auto device = make_host_device(1);
-  (void)device->allocate(77, Category::kSlots, "given back");
+  (void)device->allocate(77, Category::kSlots, "released at once");
   Ledger& ledger = device->ledger();
   ledger.hold(Category::kArena, 5000, "arena");
   ledger.hold(Category::kOptimizer, 1000, "moments");
   testing::internal::CaptureStderr();
   device.reset();
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "aliquot: still held at the end: arena, 5000 bytes, arena\n"
-            "aliquot: still held at the end: moments, 1000 bytes, optimizer\n");
+            "aliquot: memory not released at the end: arena, 5000 bytes, category arena\n"
+            "aliquot: memory not released at the end: moments, 1000 bytes, category optimizer\n");
 }
 
-TEST(HostDevice, LeavesTheLastWordToAFailure) {
+TEST(HostDevice, LogsNothingWhileAnExceptionUnwinds) {
   testing::internal::CaptureStderr();
   EXPECT_THROW(
       {
         const auto device = make_host_device(1);
-        device->ledger().hold(Category::kCommunication, 64, "what a message may still come into");
-        throw std::runtime_error("a rank is gone");
+        device->ledger().hold(Category::kCommunication, 64, "receive buffer");
+        throw std::runtime_error("a rank failed");
       },
       std::runtime_error);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(HostDevice, NoSizeIsTooLargeToBeRefused) {
+TEST(HostDevice, HugeSizesAreRejectedWithoutOverflow) {
   const auto device = make_host_device(1);
   for (const int64_t limit_bytes : {0, 1000}) {
     device->ledger().set_limit_bytes(limit_bytes);
@@ -215,7 +216,7 @@ TEST(HostDevice, AMovedBufferIsFreedOnce) {
   EXPECT_EQ(device->ledger().held_bytes(), 50);
 }
 
-TEST(HostDevice, AllocationsStopAtTheLimit) {
+TEST(HostDevice, AnAllocationAboveTheLimitThrows) {
   const auto device = make_host_device(1);
   device->ledger().set_limit_bytes(1 << 20);
   EXPECT_THROW(device->allocate((1 << 20) + 1, Category::kSlots, "slots"), UnavailableError);

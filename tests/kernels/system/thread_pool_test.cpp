@@ -15,7 +15,7 @@
 namespace aliquot {
 namespace {
 
-TEST(ThreadPool, RangesTileTheCountAndCutOnGrains) {
+TEST(ThreadPool, RangesCoverTheCountOnceAndStartOnGrains) {
   for (const int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
     for (const int64_t count : {0, 1, 255, 256, 4096, 4097, 100'003}) {
@@ -43,7 +43,7 @@ TEST(ThreadPool, UsesAllItsThreads) {
   EXPECT_EQ(seen.size(), 3u);
 }
 
-TEST(ThreadPool, ManyRoundsInARow) {
+TEST(ThreadPool, RunsManyRoundsInARow) {
   ThreadPool pool(2);
   std::atomic<int64_t> sum{0};
   for (int round = 0; round < 5000; ++round) {
@@ -52,7 +52,7 @@ TEST(ThreadPool, ManyRoundsInARow) {
   EXPECT_EQ(sum, 500'000);
 }
 
-TEST(ThreadPool, RethrowsWhatABodyThrowsAndGoesOn) {
+TEST(ThreadPool, RethrowsAnExceptionOfABodyAndStaysUsable) {
   ThreadPool pool(2);
   EXPECT_THROW(pool.for_ranges(1000, 1,
                                [](int64_t begin, int64_t) {
@@ -64,7 +64,7 @@ TEST(ThreadPool, RethrowsWhatABodyThrowsAndGoesOn) {
   EXPECT_EQ(sum, 1000);
 }
 
-TEST(ThreadPool, SeveralLanesMayUseItAtOnce) {
+TEST(ThreadPool, SeveralThreadsMayUseItAtOnce) {
   ThreadPool pool(2);
   std::atomic<int64_t> sum{0};
   const auto work = [&] {
@@ -78,11 +78,11 @@ TEST(ThreadPool, SeveralLanesMayUseItAtOnce) {
   EXPECT_EQ(sum, 2 * 2000 * 64);
 }
 
-TEST(ThreadPoolDeathTest, SaysThatAThreadIsNotToBeHad) {
-  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
-  // It ends the threads it got.
+TEST(ThreadPoolDeathTest, AThreadThatCannotStartThrows) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "the memory of a process cannot be limited under this sanitizer";
+  // The constructor must join the threads that did start.
   EXPECT_EXIT(exit_after_running_in_limited_memory(int64_t{200} << 20, [] { ThreadPool pool(1000); }),
-              testing::ExitedWithCode(2), "the system gives no thread for computing: .*; use fewer");
+              testing::ExitedWithCode(2), "cannot start a thread for computing: .*; use fewer");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Muon against its formula in double, its pieces put together as over ranks, and who owns which matrix.
+// Compares Muon with its formula in double, and sharded steps with unsharded ones, and tests the assignment of matrices
+// to ranks.
 
 #include "optim/muon/muon.h"
 
@@ -30,7 +31,7 @@ void orthogonalize(std::vector<float>& matrix, const MatrixShape& shape, const M
   orthogonalize_on_host({muon, matrix.data(), shape, reinterpret_cast<std::byte*>(scratch.data())}, pool);
 }
 
-/// rows x columns, in double.
+/// A row-major matrix in double.
 struct DoubleMatrix {
   int64_t rows, columns;
   std::vector<double> data;
@@ -53,7 +54,7 @@ struct DoubleMatrix {
     }
     return to;
   }
-  /// x * this + y * b
+  /// Returns x * this + y * b.
   DoubleMatrix linear_combination(double x, double y, const DoubleMatrix& b) const {
     DoubleMatrix to = *this;
     for (size_t i = 0; i < data.size(); ++i) to.data[i] = x * data[i] + y * b.data[i];
@@ -61,7 +62,7 @@ struct DoubleMatrix {
   }
 };
 
-/// As published, on the matrix as it lies: (a I + b X X^T + c (X X^T)^2) X.
+/// The published iteration, without transposing first: (a I + b X X^T + c (X X^T)^2) X.
 DoubleMatrix orthogonal_by_formula(DoubleMatrix x, const Muon& muon) {
   double norm = 0.0;
   for (const double value : x.data) norm += value * value;
@@ -78,7 +79,7 @@ DoubleMatrix orthogonal_by_formula(DoubleMatrix x, const Muon& muon) {
   return x;
 }
 
-TEST(Muon, OrthogonalizesAsItsFormulaSays) {
+TEST(Muon, OrthogonalizationFollowsItsFormula) {
   ThreadPool pool(2);
   for (const MatrixShape& shape :
        std::vector<MatrixShape>{{1, 1}, {1, 300}, {300, 1}, {48, 48}, {40, 200}, {200, 40}, {97, 131}}) {
@@ -88,18 +89,18 @@ TEST(Muon, OrthogonalizesAsItsFormulaSays) {
       const DoubleMatrix expected =
           orthogonal_by_formula({shape.rows, shape.columns, {matrix.begin(), matrix.end()}}, muon);
       orthogonalize(matrix, shape, muon, pool);
-      double off = 0.0, size = 0.0;
+      double error_squares = 0.0, squares = 0.0;
       for (size_t i = 0; i < matrix.size(); ++i) {
-        off += std::pow(double{matrix[i]} - expected.data[i], 2), size += std::pow(expected.data[i], 2);
+        error_squares += std::pow(double{matrix[i]} - expected.data[i], 2), squares += std::pow(expected.data[i], 2);
       }
-      // Errors of 2^-24 a rounding, grown at most 3.45-fold by each of five iterations.
-      EXPECT_LT(std::sqrt(off / size), 1e-4) << shape.rows << " x " << shape.columns;
+      // Each rounding has a relative error of 2^-24. Each of five iterations increases it at most 3.45-fold.
+      EXPECT_LT(std::sqrt(error_squares / squares), 1e-4) << shape.rows << " x " << shape.columns;
     }
   }
 }
 
-/// What is stored between products has eight bits; what is left of that after five steps is far below what the iteration
-/// itself leaves of singular values.
+/// Results between products are stored with 8 significant bits. Their error must stay far below the deviation of the
+/// singular values from one that the iteration itself leaves.
 TEST(Muon, ProductsInBf16StayNearTheFormula) {
   const MatrixShape shape{64, 200};
   const Muon muon{.products = DType::kBFloat16};
@@ -113,21 +114,22 @@ TEST(Muon, ProductsInBf16StayNearTheFormula) {
   orthogonalize(exact, shape, Muon{}, one);
   EXPECT_TRUE(same_bits(matrix, again));
   EXPECT_FALSE(same_bits(matrix, exact));
-  double off = 0.0, size = 0.0;
+  double error_squares = 0.0, squares = 0.0;
   for (size_t i = 0; i < matrix.size(); ++i) {
-    off += std::pow(double{matrix[i]} - expected.data[i], 2), size += std::pow(expected.data[i], 2);
+    error_squares += std::pow(double{matrix[i]} - expected.data[i], 2), squares += std::pow(expected.data[i], 2);
   }
-  std::cout << "bf16 products are off by " << std::sqrt(off / size) << " of the result\n";
-  EXPECT_LT(std::sqrt(off / size), 0.03);
+  std::cout << "relative error with bf16 products: " << std::sqrt(error_squares / squares) << "\n";
+  EXPECT_LT(std::sqrt(error_squares / squares), 0.03);
   for (const float value : matrix) ASSERT_EQ(bf16_to_float(float_to_bf16(value)), value);
 }
 
-TEST(Muon, SingularValuesComeNearOne) {
+TEST(Muon, SingularValuesEndNearOne) {
   const MatrixShape shape{64, 160};
   auto matrix = normals(shape.rows * shape.columns, 4);
   ThreadPool pool(1);
   orthogonalize(matrix, shape, Muon{}, pool);
-  // |X^T v| for unit vectors lies between the least and the greatest singular value: 0.68 to 1.13 for this iteration.
+  // |X^T v| of a unit vector v is between the least and the greatest singular value, which are 0.68 to 1.13 after this
+  // iteration.
   const DoubleMatrix x{shape.rows, shape.columns, {matrix.begin(), matrix.end()}};
   for (unsigned trial = 0; trial < 20; ++trial) {
     const auto direction = normals(shape.rows, 100 + trial);
@@ -141,23 +143,23 @@ TEST(Muon, SingularValuesComeNearOne) {
   }
 }
 
-TEST(Muon, ZerosStayZerosAndThreadsChangeNothing) {
+TEST(Muon, ZerosStayZeroAndThreadsDoNotChangeBits) {
   const MatrixShape shape{70, 300};
-  std::vector<float> zeros(70 * 300), one = normals(70 * 300, 5), many = one;
-  ThreadPool alone(1), crowd(4);
-  orthogonalize(zeros, shape, Muon{}, alone);
+  std::vector<float> zeros(70 * 300), with_one_thread = normals(70 * 300, 5), with_four_threads = with_one_thread;
+  ThreadPool one_thread(1), four_threads(4);
+  orthogonalize(zeros, shape, Muon{}, one_thread);
   EXPECT_EQ(std::ranges::count(zeros, 0.0f), 70 * 300);
-  orthogonalize(one, shape, Muon{}, alone);
-  orthogonalize(many, shape, Muon{}, crowd);
-  EXPECT_TRUE(same_bits(one, many));
+  orthogonalize(with_one_thread, shape, Muon{}, one_thread);
+  orthogonalize(with_four_threads, shape, Muon{}, four_threads);
+  EXPECT_TRUE(same_bits(with_one_thread, with_four_threads));
 }
 
-/// Two matrices one after the other on blocks, cut into `ranks` shards; the moving between ranks done by copying.
+/// Trains matrices with Muon. They are packed on block boundaries into `ranks` simulated shards in one process.
 class Trainer {
  public:
   Trainer(std::vector<MatrixShape> shapes, std::vector<float> weights, const Muon& muon, int ranks)
       : shapes_(std::move(shapes)), muon_(muon), ranks_(ranks), weights_(std::move(weights)) {
-    muon_.lr = muon_.rest.lr;  // the rate that step() is given is the matrices' own
+    muon_.lr = muon_.rest.lr;  // so that the rate given to step() applies to the matrices unscaled
     for (const MatrixShape& shape : shapes_) counts_.push_back(shape.rows * shape.columns);
     segments_ = segments_of(counts_);
     momentum_.resize(weights_.size()), blended_.resize(weights_.size());
@@ -170,9 +172,9 @@ class Trainer {
       for (size_t m = 0; m < shapes_.size(); ++m) {
         if (owners[m] != owner) continue;
         const auto first = blended_.begin() + segments_[m].offset;
-        std::vector<float> whole(first, first + counts_[m]);
-        orthogonalize(whole, shapes_[m], muon_, pool_);
-        std::ranges::copy(whole, first);
+        std::vector<float> full(first, first + counts_[m]);
+        orthogonalize(full, shapes_[m], muon_, pool_);
+        std::ranges::copy(full, first);
       }
     }
     for (int r = 0; r < ranks_; ++r) on_shard(r, muon_apply_rule(muon_, lr), blended_, weights_, momentum_);
@@ -201,18 +203,18 @@ class Trainer {
   std::vector<Segment> segments_;
 };
 
-TEST(Muon, ShardedGivesTheBitsOfTheWhole) {
+TEST(Muon, ShardingDoesNotChangeBits) {
   const std::vector<MatrixShape> shapes = {{40, 70}, {17, 16}, {90, 33}};
   int64_t count = 0;
   for (const MatrixShape& shape : shapes) count += whole_blocks(shape.rows * shape.columns);
   const auto weights = normals(count, 6);
-  Trainer whole(shapes, weights, Muon{}, 1);
-  for (int step = 1; step <= 3; ++step) whole.step(normals(count, 50u + static_cast<unsigned>(step)), 0.02);
-  EXPECT_FALSE(same_bits(whole.weights(), weights));
+  Trainer unsharded(shapes, weights, Muon{}, 1);
+  for (int step = 1; step <= 3; ++step) unsharded.step(normals(count, 50u + static_cast<unsigned>(step)), 0.02);
+  EXPECT_FALSE(same_bits(unsharded.weights(), weights));
   for (const int ranks : {2, 3, 4, 8}) {
-    Trainer cut(shapes, weights, Muon{}, ranks);
-    for (int step = 1; step <= 3; ++step) cut.step(normals(count, 50u + static_cast<unsigned>(step)), 0.02);
-    EXPECT_TRUE(same_bits(whole.weights(), cut.weights())) << ranks;
+    Trainer sharded(shapes, weights, Muon{}, ranks);
+    for (int step = 1; step <= 3; ++step) sharded.step(normals(count, 50u + static_cast<unsigned>(step)), 0.02);
+    EXPECT_TRUE(same_bits(unsharded.weights(), sharded.weights())) << ranks;
   }
 }
 
@@ -233,7 +235,7 @@ TEST(Muon, StepFollowsItsFormula) {
   }
 }
 
-TEST(Muon, Converges) {
+TEST(Muon, ReducesTheLossOfASmallProblem) {
   SmallProblem problem;
   Trainer trainer({{SmallProblem::kIn, SmallProblem::kHidden}, {SmallProblem::kHidden, SmallProblem::kOut}},
                   problem.weights, Muon{}, 2);
@@ -245,12 +247,12 @@ TEST(Muon, Converges) {
     trainer.step(problem.gradient, 0.05);
     problem.weights = trainer.weights();
   }
-  std::cout << "loss " << first << " at first; after 200 steps " << last << " with muon\n";
+  std::cout << "loss " << first << " in step 1 and " << last << " after 200 steps with muon\n";
   EXPECT_LT(last, first / 10);
 }
 
-TEST(Muon, OwnersShareTheWork) {
-  // GPT-2 124M's blocks: 12 of four matrices.
+TEST(Muon, AssignmentBalancesTheWorkOfOwners) {
+  // The matrices of GPT-2 124M: 12 blocks of four.
   std::vector<MatrixShape> shapes;
   for (int layer = 0; layer < 12; ++layer) {
     for (const MatrixShape& shape : std::vector<MatrixShape>{{768, 2304}, {768, 768}, {768, 3072}, {3072, 768}}) {
@@ -275,16 +277,16 @@ TEST(Muon, OwnersShareTheWork) {
   EXPECT_EQ(orthogonalize_multiply_adds({10, 20}, 2), orthogonalize_multiply_adds({20, 10}, 2));
 }
 
-TEST(Muon, SaysWhatItTakes) {
-  const int64_t matrix[] = {3, 4}, vector[] = {5}, cube[] = {2, 2, 2}, nothing[] = {0, 4};
+TEST(Muon, AcceptsMatricesAndRejectsInvalidOptions) {
+  const int64_t matrix[] = {3, 4}, vector[] = {5}, cube[] = {2, 2, 2}, empty[] = {0, 4};
   EXPECT_TRUE(is_matrix(matrix));
   EXPECT_FALSE(is_matrix(vector));
   EXPECT_FALSE(is_matrix(cube));
-  EXPECT_FALSE(is_matrix(nothing));
+  EXPECT_FALSE(is_matrix(empty));
   EXPECT_NO_THROW(check(Optimizer(Muon{})));
-  for (const Muon& wrong : {Muon{.momentum = 1.0f}, Muon{.iterations = 0}, Muon{.products = DType::kFloat16},
-                            Muon{.rest = {.lr = 0.0f}}, Muon{.rest = {.beta1 = 2.0f}}}) {
-    EXPECT_THROW(check(Optimizer(wrong)), UsageError);
+  for (const Muon& invalid : {Muon{.momentum = 1.0f}, Muon{.iterations = 0}, Muon{.products = DType::kFloat16},
+                              Muon{.rest = {.lr = 0.0f}}, Muon{.rest = {.beta1 = 2.0f}}}) {
+    EXPECT_THROW(check(Optimizer(invalid)), UsageError);
   }
   EXPECT_DOUBLE_EQ(matrix_learning_rate(Muon{.lr = 0.02f, .rest = {.lr = 3e-4f}}, 1.5e-4), 0.01);
   EXPECT_EQ(muon_state(DType::kBFloat16), (StateSpec{"momentum_buffer", DType::kBFloat16}));

@@ -1,4 +1,4 @@
-// Matrices made orthogonal as a device launches it: the bits of the host's, at once or queued, on a GPU too.
+// Orthogonalization gives the same bits on host streams, on worker streams and on GPUs.
 
 #include <cmath>
 #include <functional>
@@ -39,18 +39,18 @@ std::vector<float> on_host(std::vector<float> matrix, const MatrixShape& shape, 
 std::vector<float> on_device(Device& device, Stream& stream, std::vector<float> matrix, const MatrixShape& shape,
                              const Muon& muon) {
   const auto size_bytes = static_cast<int64_t>(matrix.size() * sizeof(float));
-  const Buffer there = device.allocate(size_bytes, Category::kStaging, "matrix");
+  const Buffer on_device_buffer = device.allocate(size_bytes, Category::kStaging, "matrix");
   const Buffer scratch = device.allocate(orthogonalize_scratch_bytes(shape), Category::kStaging, "scratch");
-  device.kernels().copy(stream, there.data(), matrix.data(), size_bytes);
-  matrix_kernels(device.kind()).orthogonalize(stream, {muon, there.as<float>(), shape, scratch.data()});
-  device.kernels().copy(stream, matrix.data(), there.data(), size_bytes);
+  device.kernels().copy(stream, on_device_buffer.data(), matrix.data(), size_bytes);
+  matrix_kernels(device.kind()).orthogonalize(stream, {muon, on_device_buffer.as<float>(), shape, scratch.data()});
+  device.kernels().copy(stream, matrix.data(), on_device_buffer.data(), size_bytes);
   stream.synchronize();
   return matrix;
 }
 
 TEST_P(OrthogonalizeOnDevice, GivesTheBitsOfTheHost) {
   if (GetParam().name == std::string("cuda") && cuda_device_count() == 0)
-    GTEST_SKIP() << "no GPU that this build can use: it was compiled, not run";
+    GTEST_SKIP() << "no usable GPU: the kernel is compiled but not run";
   const auto device = GetParam().make();
   const auto stream = device->make_stream(GetParam().lane);
   for (const MatrixShape& shape :

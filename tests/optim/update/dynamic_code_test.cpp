@@ -1,4 +1,4 @@
-// Eight-bit codes against the published table.
+// Compares the 8-bit codes with the published table.
 
 #include "optim/update/dynamic_code.h"
 
@@ -17,7 +17,8 @@ void expect_published_values(bool is_signed) {
   ASSERT_EQ(code.size(), 256u);
   for (int c = 0; c < 256; ++c) {
     const double value = double{Code::value(static_cast<uint8_t>(c))}, published = code[static_cast<size_t>(c)];
-    // The line of a decade cancels nine tenths of its greatest term: 9 roundings of 2^-24.
+    // The line of a decade is a difference that cancels nine tenths of its larger term, so 9 roundings of 2^-24 may
+    // show.
     ASSERT_NEAR(value, published, std::abs(published) * 9 * 0x1p-23) << c;
     ASSERT_EQ(Code::of(static_cast<float>(published), kNearestRise), c);
     ASSERT_EQ(Code::of(static_cast<float>(value), kNearestRise), c);
@@ -29,7 +30,7 @@ TEST(DynamicCode, HasThePublishedValues) {
   expect_published_values<UnsignedCode>(false);
 }
 
-/// Ratios of every magnitude, and those about midway between two values.
+/// Ratios of all magnitudes, and ratios about midway between two values of the code.
 std::vector<float> ratios(const std::vector<double>& code, bool is_signed) {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> exponent(-24.0f, 0.0f), nudge(-1e-5f, 1e-5f);
@@ -46,7 +47,8 @@ std::vector<float> ratios(const std::vector<double>& code, bool is_signed) {
   return all;
 }
 
-/// The nearest, or where the two are nearly as near (a place is known to some 2^-15 of a gap), either of them.
+/// Expects the nearest code. Near the middle of two values either is accepted, because the position between them is
+/// exact only to about 2^-15 of their distance.
 template <typename Code>
 void expect_nearest(bool is_signed) {
   const auto code = published_code(is_signed);
@@ -54,19 +56,20 @@ void expect_nearest(bool is_signed) {
     double tie = 0.0;
     int nearest = nearest_code(code, double{ratio}, &tie);
     if (!is_signed && ratio > 0.0f) nearest = std::max(nearest, 1);
-    const int is = Code::of(ratio, kNearestRise);
-    ASSERT_LE(std::abs(is - nearest), tie < 0x1p-13 ? 1 : 0) << ratio << " tie " << tie;
+    const int actual = Code::of(ratio, kNearestRise);
+    ASSERT_LE(std::abs(actual - nearest), tie < 0x1p-13 ? 1 : 0) << ratio << " tie " << tie;
   }
 }
 
-TEST(DynamicCode, TakesTheNearestValue) {
+TEST(DynamicCode, RoundsToTheNearestValue) {
   expect_nearest<SignedCode>(true);
   expect_nearest<UnsignedCode>(false);
 }
 
-/// Over all rises, the mean is the ratio itself, but for what a place is off (2^-14 of a gap) and the grid of rises.
+/// The mean over all values of `rise` must be the ratio. The tolerance allows for the error of the position between two
+/// values (2^-14 of their distance) and for the grid of rises.
 template <typename Code>
-void expect_right_on_average(bool is_signed) {
+void expect_unbiased(bool is_signed) {
   const auto code = published_code(is_signed);
   std::mt19937 random(4);
   std::uniform_real_distribution<float> exponent(-20.0f, 0.0f);
@@ -83,13 +86,13 @@ void expect_right_on_average(bool is_signed) {
   }
 }
 
-TEST(DynamicCode, StochasticRoundingIsRightOnAverage) {
-  expect_right_on_average<SignedCode>(true);
-  expect_right_on_average<UnsignedCode>(false);
+TEST(DynamicCode, StochasticRoundingIsUnbiased) {
+  expect_unbiased<SignedCode>(true);
+  expect_unbiased<UnsignedCode>(false);
 }
 
-TEST(DynamicCode, WhatIsOnACodeStaysThere) {
-  for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {  // a place may be off by a little
+TEST(DynamicCode, ValuesOfTheCodeRoundToThemselves) {
+  for (const uint32_t word : {0x0800u, 0x8000u, 0xf000u}) {  // not the extremes, because positions have small errors
     for (int c = 0; c < 256; ++c) {
       const auto code = static_cast<uint8_t>(c);
       ASSERT_EQ(SignedCode::of(SignedCode::value(code), rise_of(word, 0)), code);
@@ -98,7 +101,7 @@ TEST(DynamicCode, WhatIsOnACodeStaysThere) {
   }
 }
 
-TEST(DynamicCode, EndsHold) {
+TEST(DynamicCode, RatiosAtAndBeyondTheEndsGiveTheEndCodes) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float most = rise_of(0xffffu, 0);
   for (const float beyond : {1.0f, 1.0000001f, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
@@ -111,10 +114,10 @@ TEST(DynamicCode, EndsHold) {
   EXPECT_EQ(SignedCode::of(0.0f, most), 127);
   EXPECT_EQ(SignedCode::of(-0.0f, kNearestRise), 127);
   EXPECT_EQ(UnsignedCode::of(0.0f, most), 0);
-  EXPECT_EQ(UnsignedCode::of(0x1p-149f, 0.0f), 1);  // above 0 stays above 0
+  EXPECT_EQ(UnsignedCode::of(0x1p-149f, 0.0f), 1);  // a positive ratio never becomes 0
 }
 
-TEST(DynamicCode, ScalesOfABlock) {
+TEST(DynamicCode, ScaleOfATinyBlockIsZeroAndOfNanIsNan) {
   EXPECT_EQ(scale_of(magnitude_bits(-3.0f)), 3.0f);
   EXPECT_EQ(scale_of(magnitude_bits(0x1p-127f)), 0.0f);
   EXPECT_EQ(inverse_of(0.0f), 0.0f);

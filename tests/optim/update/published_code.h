@@ -1,6 +1,6 @@
 #pragma once
-// The dynamic code as it was published: the middles of 10^(i-6) * linspace(0.1, 1), in double, and the search for the
-// nearest. Shares nothing with optim/update/dynamic_code.h.
+// The dynamic code by its published definition, the middles of 10^(i-6) * linspace(0.1, 1) in double, and a search for
+// the nearest value. Shares no code with optim/update/dynamic_code.h.
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,8 @@ inline std::vector<double> published_code(bool is_signed) {
   return values;
 }
 
-/// The index of the value nearest to x; `tie`, if given, becomes how near x is to lying midway, relative to the gap.
+/// Returns the index of the value nearest to x. If `tie` is not null, sets it to the distance of x from the middle of
+/// its two neighbours, relative to their distance.
 inline int nearest_code(const std::vector<double>& code, double x, double* tie = nullptr) {
   const auto above = std::ranges::lower_bound(code, x) - code.begin();
   if (above == 0 || above == static_cast<std::ptrdiff_t>(code.size())) {

@@ -1,4 +1,4 @@
-// AdamW with moments in eight bits: against its published formulas in double, and against AdamW in fp32.
+// Compares AdamW with 8-bit moments with its published formulas in double, and with AdamW in fp32.
 
 #include <gtest/gtest.h>
 #include <iostream>
@@ -12,7 +12,7 @@
 namespace aliquot {
 namespace {
 
-/// One block's step as published: decode, Adam, the greatest magnitude as scale, the nearest code.
+/// One step of a block by the published formulas, without quantization.
 struct Block {
   std::vector<double> weights, means, squares;
 
@@ -28,13 +28,13 @@ struct Block {
   }
 };
 
-double greatest(const std::vector<double>& values) {
+double largest_magnitude(const std::vector<double>& values) {
   double most = 0.0;
   for (const double value : values) most = std::max(most, std::abs(value));
   return most;
 }
 
-/// What a shard of one tensor keeps, read as a checkpoint's reader would.
+/// Reads the stored codes and scales of a shard with one tensor, as a reader of a checkpoint does.
 class StoredMoments {
  public:
   explicit StoredMoments(const Shard& shard) : shard_(shard) {}
@@ -49,16 +49,16 @@ class StoredMoments {
   const std::vector<double> table_[2] = {published_code(true), published_code(false)};
 };
 
-void expect_codes(const StoredMoments& kept, int moment, size_t first, const std::vector<double>& values) {
+void expect_codes(const StoredMoments& stored, int moment, size_t first, const std::vector<double>& values) {
   static const std::vector<double> table[2] = {published_code(true), published_code(false)};
-  const double scale = greatest(values);
-  ASSERT_NEAR(kept.scale(moment, first), scale, scale * 1e-6);
+  const double scale = largest_magnitude(values);
+  ASSERT_NEAR(stored.scale(moment, first), scale, scale * 1e-6);
   for (size_t i = 0; i < values.size(); ++i) {
-    if (moment == 1 && values[i] < 1e-40) continue;  // fp32 has other zeros than double
+    if (moment == 1 && values[i] < 1e-40) continue;  // fp32 underflows where double does not
     double tie = 0.0;
     int code = nearest_code(table[moment], scale == 0.0 ? 0.0 : values[i] / scale, &tie);
     if (moment == 1 && values[i] > 0.0) code = std::max(code, 1);
-    ASSERT_LE(std::abs(kept.code(moment, first + i) - code), tie < 1e-3 ? 1 : 0)
+    ASSERT_LE(std::abs(stored.code(moment, first + i) - code), tie < 1e-3 ? 1 : 0)
         << "moment " << moment << " element " << first + i << " tie " << tie;
   }
 }
@@ -67,7 +67,7 @@ TEST(AdamW8bit, FollowsItsFormula) {
   const AdamW8bit options{.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-6f, .weight_decay = 0.1f};
   const auto segments = segments_of({600});
   Shard shard(segments, 768, MasterForm::kWhole, DType::kFloat32);
-  const StoredMoments kept(shard);
+  const StoredMoments stored(shard);
   for (int t = 1; t <= 30; ++t) {
     std::vector<Block> blocks;
     std::vector<std::vector<double>> gradients;
@@ -76,12 +76,12 @@ TEST(AdamW8bit, FollowsItsFormula) {
       Block& block = blocks.emplace_back();
       gradients.emplace_back();
       for (size_t i = first; i < std::min<size_t>(600, first + kBlockElements); ++i) {
-        // Of the magnitudes that draw_gradient makes: a large one in each block would leave nothing else to see.
+        // Drop the large magnitudes of draw_gradient(). One in each block would make all other codes zero.
         shard.gradient[i] = std::abs(shard.gradient[i]) > 4.0f ? 0.0f : shard.gradient[i];
         block.weights.push_back(double{shard.whole[i]});
-        // From a state of zeros every code has the scale 0.
-        block.means.push_back(kept.value(0, i));
-        block.squares.push_back(kept.value(1, i));
+        // Before the first step every scale is 0.
+        block.means.push_back(stored.value(0, i));
+        block.squares.push_back(stored.value(1, i));
         gradients.back().push_back(double{shard.gradient[i]});
       }
     }
@@ -92,13 +92,13 @@ TEST(AdamW8bit, FollowsItsFormula) {
       for (size_t i = 0; i < blocks[b].weights.size(); ++i) {
         ASSERT_NEAR(double{shard.whole[b * kBlockElements + i]}, blocks[b].weights[i], 3e-6) << "step " << t;
       }
-      expect_codes(kept, 0, b * kBlockElements, blocks[b].means);
-      expect_codes(kept, 1, b * kBlockElements, blocks[b].squares);
+      expect_codes(stored, 0, b * kBlockElements, blocks[b].means);
+      expect_codes(stored, 1, b * kBlockElements, blocks[b].squares);
     }
   }
 }
 
-TEST(AdamW8bit, KeepsCodesAndScales) {
+TEST(AdamW8bit, StatesAreCodesAndScales) {
   const auto specs = state_specs(AdamW8bit{});
   ASSERT_EQ(specs.size(), 4u);
   EXPECT_EQ(specs[0], (StateSpec{"exp_avg", DType::kUInt8, 1}));
@@ -111,7 +111,7 @@ TEST(AdamW8bit, KeepsCodesAndScales) {
   EXPECT_EQ(state_offset_bytes(DType::kUInt8, 3, 512), 8);
 }
 
-TEST(AdamW8bit, StochasticRoundingDiffersByStepAndNotByCut) {
+TEST(AdamW8bit, StochasticRoundingDependsOnTheSeed) {
   const auto segments = segments_of({4096});
   const AdamW8bit options{.rounding = Rounding::kStochastic};
   Shard one(segments, 4096, MasterForm::kWhole, DType::kFloat32),
@@ -123,12 +123,12 @@ TEST(AdamW8bit, StochasticRoundingDiffersByStepAndNotByCut) {
   step.seed = 4;
   update_range(Isa::kPlain, two.args, step, 0, 4096);
   EXPECT_FALSE(same_bits(one.states[0], two.states[0]));
-  EXPECT_TRUE(same_bits(one.states[1], two.states[1]));  // scales are not rounded
-  EXPECT_TRUE(same_bits(one.whole, two.whole));          // nor the step that is being taken
+  EXPECT_TRUE(same_bits(one.states[1], two.states[1]));  // scales are not rounded stochastically
+  EXPECT_TRUE(same_bits(one.whole, two.whole));          // rounded moments affect only later steps
 }
 
-/// Magnitudes of all sizes below each block's greatest, so that every line of the code is used.
-void draw_widely(Shard& shard, unsigned seed) {
+/// Sets the gradient to magnitudes from 2^-30 to 1, so that every decade of the code is used.
+void draw_wide_range(Shard& shard, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> exponent(-30.0f, 0.0f);
   for (size_t i = 0; i < shard.gradient.size(); ++i) {
@@ -141,7 +141,7 @@ TEST(AdamW8bit, EveryInstructionSetGivesTheSameCodes) {
   for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
     const AdamW8bit options{.rounding = rounding};
     const auto step_on = [&](Isa isa, Shard& shard, int number) {
-      draw_widely(shard, static_cast<unsigned>(number));
+      draw_wide_range(shard, static_cast<unsigned>(number));
       shard.set_moment_format(options);
       update_range(isa, shard.args, Shard::step_of(options, number, 1.0f), 0, kCount);
     };
@@ -155,7 +155,7 @@ TEST(AdamW8bit, EveryInstructionSetGivesTheSameCodes) {
   }
 }
 
-/// The mean loss of the last ten of 200 steps.
+/// Trains for 200 steps and returns the mean loss of the last ten.
 double trained_loss(const Optimizer& optimizer, double* first = nullptr) {
   SmallProblem problem;
   Shard shard(segments_of({SmallProblem::kFirst, SmallProblem::kWeights - SmallProblem::kFirst}),
@@ -176,15 +176,16 @@ double trained_loss(const Optimizer& optimizer, double* first = nullptr) {
   return last;
 }
 
-TEST(AdamW8bit, ConvergesAsAdamWDoes) {
+TEST(AdamW8bit, ConvergesLikeAdamW) {
   double first = 0.0;
-  const double wide = trained_loss(AdamW{.lr = 0.02f}, &first);
-  std::cout << "loss " << first << " at first; after 200 steps " << wide << " with adamw";
+  const double adamw_loss = trained_loss(AdamW{.lr = 0.02f}, &first);
+  std::cout << "loss " << first << " in step 1; after 200 steps " << adamw_loss << " with adamw";
   for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
-    const double narrow = trained_loss(AdamW8bit{.lr = 0.02f, .rounding = rounding});
-    std::cout << ", " << narrow << " with adamw8bit" << (rounding == Rounding::kNearest ? "" : ", stochastic\n");
-    EXPECT_LT(wide, first / 10);
-    EXPECT_NEAR(narrow, wide, wide * 0.1);
+    const double quantized_loss = trained_loss(AdamW8bit{.lr = 0.02f, .rounding = rounding});
+    std::cout << ", " << quantized_loss << " with adamw8bit"
+              << (rounding == Rounding::kNearest ? "" : ", stochastic\n");
+    EXPECT_LT(adamw_loss, first / 10);
+    EXPECT_NEAR(quantized_loss, adamw_loss, adamw_loss * 0.1);
   }
 }
 

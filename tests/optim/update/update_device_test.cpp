@@ -1,4 +1,4 @@
-// The update as a device launches it, against the plain loop: the same bits on host threads and on a GPU.
+// The update gives the same bits on every device as the plain loop: on host threads and on a GPU.
 
 #include <functional>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct DeviceFactory {
   Lane lane;
 };
 
-/// An array of the host, and its like on a device.
+/// A host array and its copy on a device. The constructor copies to the device, fetch() back.
 class DeviceCopy {
  public:
   template <typename T>
@@ -49,13 +49,13 @@ class UpdateOnDevice : public testing::TestWithParam<DeviceFactory> {
  protected:
   void SetUp() override {
     if (GetParam().name == std::string("cuda") && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU that this build can use: the update was compiled, not run";
+      GTEST_SKIP() << "no usable GPU: the kernel is compiled but not run";
     }
     device_ = GetParam().make();
     stream_ = device_->make_stream(GetParam().lane);
   }
 
-  /// One step of `shard` there and back.
+  /// Copies `shard` to the device, performs one step there, and copies it back.
   void step(Shard& shard, const UpdateStep& of) {
     DeviceCopy whole(*device_, *stream_, shard.whole), copy(*device_, *stream_, shard.copy);
     DeviceCopy high(*device_, *stream_, shard.high), low(*device_, *stream_, shard.low);
@@ -88,22 +88,22 @@ TEST_P(UpdateOnDevice, GivesTheBitsOfThePlainLoop) {
       for (const DType gradient : {DType::kFloat32, DType::kBFloat16}) {
         for (const DType moments : {DType::kFloat32, DType::kBFloat16}) {
           Shard plain(segments, count_of(segments), form, gradient, moments);
-          Shard there(segments, count_of(segments), form, gradient, moments);
+          Shard on_device(segments, count_of(segments), form, gradient, moments);
           for (int number = 1; number <= 2; ++number) {
             plain.step(Isa::kPlain, optimizer, number);
-            there.draw_gradient(static_cast<unsigned>(number));
-            there.set_moment_format(optimizer);
-            step(there, Shard::step_of(optimizer, number));
+            on_device.draw_gradient(static_cast<unsigned>(number));
+            on_device.set_moment_format(optimizer);
+            step(on_device, Shard::step_of(optimizer, number));
           }
-          ASSERT_TRUE(same_bits(plain, there)) << name(optimizer) << " form " << static_cast<int>(form) << " gradients "
-                                               << name(gradient) << " moments " << name(moments);
+          ASSERT_TRUE(same_bits(plain, on_device)) << name(optimizer) << " form " << static_cast<int>(form)
+                                                   << " gradients " << name(gradient) << " moments " << name(moments);
         }
       }
     }
   }
 }
 
-TEST_P(UpdateOnDevice, SkipsAndTakesNothing) {
+TEST_P(UpdateOnDevice, SkipsANonfiniteFactorAndAcceptsAnEmptyShard) {
   const auto segments = segments_of({300});
   Shard before(segments, 512, MasterForm::kBf16Copy, DType::kFloat32),
       after(segments, 512, MasterForm::kBf16Copy, DType::kFloat32);

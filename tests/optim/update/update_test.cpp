@@ -1,4 +1,4 @@
-// The fused update: every path gives the same bits, however weights are kept and shards are cut.
+// The fused update gives the same bits for every instruction set, form of master and partition into shards.
 
 #include "optim/update/update.h"
 
@@ -17,7 +17,7 @@ namespace {
 const std::vector<std::vector<int64_t>> kTensorSizes = {
     {}, {0}, {1}, {255}, {256}, {257}, {100003}, {1, 256, 255, 0, 257, 3000, 17}, {40000, 5, 768, 60000}};
 
-/// Gradients and moments.
+/// Element types of gradients and moments.
 const std::vector<std::pair<DType, DType>> kDTypes = {{DType::kFloat32, DType::kFloat32},
                                                       {DType::kBFloat16, DType::kFloat32},
                                                       {DType::kFloat32, DType::kBFloat16},
@@ -25,9 +25,9 @@ const std::vector<std::pair<DType, DType>> kDTypes = {{DType::kFloat32, DType::k
 
 Isa highest_isa() { return available_isas().back(); }
 
-void expect_every_isa_alike(const Optimizer& optimizer, MasterForm form, DType gradient, DType moments,
-                            const std::vector<int64_t>& mix) {
-  const auto segments = segments_of(mix);
+void expect_same_bits_on_every_isa(const Optimizer& optimizer, MasterForm form, DType gradient, DType moments,
+                                   const std::vector<int64_t>& counts) {
+  const auto segments = segments_of(counts);
   Shard plain(segments, count_of(segments), form, gradient, moments);
   for (int step = 1; step <= 3; ++step) plain.step(Isa::kPlain, optimizer, step);
   for (const Isa isa : available_isas().subspan(1)) {
@@ -43,13 +43,14 @@ TEST(Update, EveryInstructionSetGivesTheSameBits) {
   for (const Optimizer& optimizer : every_optimizer()) {
     for (const MasterForm form : kMasterForms) {
       for (const auto& [gradient, moments] : kDTypes) {
-        for (const auto& mix : kTensorSizes) expect_every_isa_alike(optimizer, form, gradient, moments, mix);
+        for (const auto& counts : kTensorSizes)
+          expect_same_bits_on_every_isa(optimizer, form, gradient, moments, counts);
       }
     }
   }
 }
 
-TEST(Update, GradientsOfEitherDtypeGiveTheSameBits) {
+TEST(Update, Fp32AndBf16GradientsGiveTheSameBits) {
   const auto segments = segments_of({3000, 17});
   Shard a(segments, count_of(segments), MasterForm::kWhole, DType::kFloat32);
   Shard b(segments, count_of(segments), MasterForm::kWhole, DType::kBFloat16);
@@ -60,7 +61,7 @@ TEST(Update, GradientsOfEitherDtypeGiveTheSameBits) {
   EXPECT_TRUE(same_bits(a, b));
 }
 
-TEST(Update, SplitMasterGivesTheBitsOfAWholeOne) {
+TEST(Update, SplitMasterGivesTheBitsOfAFullOne) {
   const auto segments = segments_of({5000, 300, 1});
   for (const Optimizer& optimizer : every_optimizer()) {
     Shard whole(segments, count_of(segments), MasterForm::kBf16Copy, DType::kBFloat16);
@@ -81,7 +82,7 @@ TEST(Update, SplitMasterGivesTheBitsOfAWholeOne) {
   }
 }
 
-TEST(Update, SkipsOnAFactorThatIsNotFinite) {
+TEST(Update, ANonfiniteFactorSkipsTheStep) {
   const auto segments = segments_of({3000, 17});
   for (const float factor : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const MasterForm form : kMasterForms) {
@@ -95,7 +96,7 @@ TEST(Update, SkipsOnAFactorThatIsNotFinite) {
   }
 }
 
-TEST(Update, TouchesNothingBetweenSegments) {
+TEST(Update, WritesNothingBetweenSegments) {
   const auto segments = segments_of({1, 257, 100});
   for (const MasterForm form : kMasterForms) {
     Shard shard(segments, count_of(segments) + 512, form, DType::kFloat32);
@@ -117,7 +118,7 @@ TEST(Update, TouchesNothingBetweenSegments) {
   }
 }
 
-/// What a rank that owns the blocks [begin, end) of `whole` has, its elements lying from its own start.
+/// The segments and arguments of a rank that owns elements [begin, end) of `whole`.
 struct Part {
   std::vector<Segment> segments;
   UpdateArgs args;
@@ -144,8 +145,9 @@ struct Part {
   }
 };
 
-/// Four steps of the whole, and of parts that it is cut into anew at each step.
-void expect_cuts_do_not_matter(const Optimizer& optimizer, MasterForm form, DType moments, std::mt19937& random) {
+/// Performs four steps on one shard, and on the same data cut into different random parts at each step.
+void expect_same_bits_for_every_partition(const Optimizer& optimizer, MasterForm form, DType moments,
+                                          std::mt19937& random) {
   const auto segments = segments_of({1, 256, 255, 257, 3000, 17, 20000, 5, 768});
   const int64_t blocks = count_of(segments) / kBlockElements;
   Shard whole(segments, count_of(segments), form, DType::kBFloat16, moments);
@@ -164,20 +166,20 @@ void expect_cuts_do_not_matter(const Optimizer& optimizer, MasterForm form, DTyp
   EXPECT_TRUE(same_bits(whole, cut)) << name(optimizer);
 }
 
-TEST(Update, CutAtAnyBlocksGivesTheBitsOfTheWhole) {
+TEST(Update, EveryPartitionIntoBlocksGivesTheSameBits) {
   std::mt19937 random(11);
   for (const Optimizer& optimizer : every_optimizer()) {
     for (const MasterForm form : kMasterForms) {
       for (const DType moments : {DType::kFloat32, DType::kBFloat16}) {
-        expect_cuts_do_not_matter(optimizer, form, moments, random);
+        expect_same_bits_for_every_partition(optimizer, form, moments, random);
       }
     }
   }
 }
 
-TEST(Update, Bf16MomentsAreRightOnAverage) {
-  // One step from zero: exp_avg should be 0.1 g, which lies between two bf16 values; the mean over many elements has an
-  // error of at most 4 standard deviations of a coin, each worth one unit in the last place (2^-8 of the value).
+TEST(Update, RoundingOfBf16MomentsIsUnbiased) {
+  // One step from zero: exp_avg should be 0.1 g, which lies between two bf16 values. The tolerance of the mean is four
+  // standard deviations of fair coins worth one unit in the last place (2^-8 of the value).
   constexpr int64_t kCount = 1 << 16;
   const auto segments = segments_of({kCount});
   Shard shard(segments, kCount, MasterForm::kWhole, DType::kFloat32, DType::kBFloat16);
@@ -194,19 +196,20 @@ TEST(Update, Bf16MomentsAreRightOnAverage) {
   EXPECT_GT(up, 0);
 }
 
-TEST(Update, StochasticRoundingKeepsWhatIsExact) {
+TEST(Update, StochasticRoundingKeepsExactValuesInfinityAndNan) {
   for (const uint32_t noise : {0u, 1u, 0x8000u, 0xffffu, 0xffffffffu}) {
     EXPECT_EQ(stochastic_bf16(1.0f, noise), 0x3f80);
     EXPECT_EQ(stochastic_bf16(-0.0f, noise), 0x8000);
     EXPECT_EQ(stochastic_bf16(std::numeric_limits<float>::infinity(), noise), 0x7f80);
     EXPECT_EQ(stochastic_bf16(std::numeric_limits<float>::quiet_NaN(), noise), 0x7fc0);
   }
-  EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xbfffu), 0x3f80);  // a quarter of the way: up from 0xc000 on
+  EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xbfffu),
+            0x3f80);  // a quarter above a bf16 value: rounds up for noise of 0xc000 or more
   EXPECT_EQ(stochastic_bf16(float_from_bits(0x3f804000u), 0xc000u), 0x3f81);
   EXPECT_EQ(stochastic_bf16(float_from_bits(0xbf804000u), 0xc000u), 0xbf81);
 }
 
-TEST(Update, RefusesDtypesItDoesNotKnow) {
+TEST(Update, RejectsUnsupportedDtypes) {
   const auto segments = segments_of({10});
   Shard shard(segments, count_of(segments), MasterForm::kBf16Copy, DType::kFloat32);
   shard.args.gradient_dtype = DType::kFloat16;
