@@ -1,5 +1,5 @@
 #pragma once
-// What the handles of <aliquot/c.h> point at.
+// Definitions of the handle types of <aliquot/c.h>.
 
 #include <aliquot/c.h>
 #include <memory>
@@ -10,7 +10,7 @@
 
 struct aliquot_world {
   aliquot::World* world;
-  std::unique_ptr<aliquot::World> owned;  // null: a callback's, gone when that returns
+  std::unique_ptr<aliquot::World> owned;  // null if aliquot_world_threads() or aliquot_world_run() owns the world
 };
 
 namespace aliquot::capi {
@@ -25,8 +25,8 @@ struct aliquot_engine {
 
   aliquot::Engine engine;
   std::optional<aliquot::Scope> open_scope;  // destroyed before the engine
-  aliquot::StepReport report;
+  aliquot::StepReport report;                // of the last step; owns the string that the C report points to
 
-  /// Throws UsageError for a number that no unit has.
+  /// Throws UsageError if no unit has this number.
   aliquot::Unit& unit(int number);
 };

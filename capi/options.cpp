@@ -11,7 +11,7 @@ void Options::set(std::string_view name, std::string_view value) {
   const OptionTable table = common_option_table(*this);
   const Option* option = table.find(name);
   if (option == nullptr)
-    throw UsageError(fmt::format("there is no option \"{}\"; there are {}", name, fmt::join(table.names(), ", ")));
+    throw UsageError(fmt::format("unknown option \"{}\": valid are {}", name, fmt::join(table.names(), ", ")));
   try {
     option->set(value);
   } catch (const UsageError& error) {
@@ -30,13 +30,13 @@ using aliquot::capi::catch_as_status;
 using aliquot::capi::require_not_null;
 
 int aliquot_options_create(aliquot_options** options) {
-  return catch_as_status([&] { require_not_null(options, "where the options go") = new aliquot_options; });
+  return catch_as_status([&] { require_not_null(options, "options") = new aliquot_options; });
 }
 
 int aliquot_options_set(aliquot_options* options, const char* name, const char* value) {
   return catch_as_status([&] {
     require_not_null(options, "options")
-        .options.set(&require_not_null(name, "an option's name"), &require_not_null(value, "an option's value"));
+        .options.set(&require_not_null(name, "name"), &require_not_null(value, "value"));
   });
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Names and values of text as the options of worlds and engines.
+// Options of worlds and engines, set by name and value as text.
 
 #include <string_view>
 
@@ -8,9 +8,9 @@
 namespace aliquot::capi {
 
 struct Options : CommonOptions {
-  /// Throws UsageError for a name that is not known, listing those that are, and for a value that is not accepted.
+  /// Throws UsageError for an unknown name, listing the valid ones, and for an invalid value.
   void set(std::string_view name, std::string_view value);
-  /// Throws UsageError for a number that the optimizer does not have.
+  /// Throws UsageError if an option was set that the chosen optimizer does not use.
   EngineOptions engine_options() const;
 };
 

@@ -1,4 +1,4 @@
-// The steps of a training, and the scopes in them.
+// Functions that run training steps: micro-batches, scopes, and the step itself.
 #include <fmt/format.h>
 #include <vector>
 
@@ -11,29 +11,30 @@ using aliquot::capi::require_not_null;
 
 namespace {
 
-/// As the engine has it, which takes lists that are written out.
 aliquot::Scope open(aliquot_engine& handle, int use, int unit_count, const int* units) {
   std::vector<aliquot::UnitId> ids;
-  for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "the units"))[i]).index());
+  for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "units"))[i]).index());
   switch (use) {
     case ALIQUOT_FORWARD: return handle.engine.forward(ids);
     case ALIQUOT_BACKWARD: return handle.engine.backward(ids);
     case ALIQUOT_EVALUATE: return handle.engine.evaluate(ids);
-    default: throw UsageError(fmt::format("there is no use {}", use));
+    default:
+      throw UsageError(fmt::format(
+          "invalid use {}: expected ALIQUOT_FORWARD (0), ALIQUOT_BACKWARD (1) or ALIQUOT_EVALUATE (2)", use));
   }
 }
 
 }  // namespace
 
 int aliquot_micro_batch(aliquot_engine* engine) {
-  // The pass ends by itself: in C no exception leaves it.
-  return catch_as_status([&] { require_not_null(engine, "the engine").engine.micro_batch(); });
+  // The returned Pass only serves to detect exceptions, which C code does not throw.
+  return catch_as_status([&] { require_not_null(engine, "engine").engine.micro_batch(); });
 }
 
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
-    aliquot::Scope scope = open(handle, use, unit_count, units);  // throws where one is open already
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    aliquot::Scope scope = open(handle, use, unit_count, units);  // throws if a scope is open already
     handle.open_scope.emplace(std::move(scope));
   });
 }
@@ -44,32 +45,33 @@ int aliquot_evaluate(aliquot_engine* engine, int unit) { return aliquot_open(eng
 
 int aliquot_close(aliquot_engine* engine) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
-    if (!handle.open_scope) throw UsageError("no unit is open, so none can be closed");
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    if (!handle.open_scope) throw UsageError("aliquot_close() was called while no unit is open");
     handle.open_scope.reset();
   });
 }
 
 int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
-    if (!handle.open_scope) throw UsageError("no unit is open, so nothing of it has a place");
-    require_not_null(memory, "where the places go") = aliquot::capi::use_memory(handle.open_scope->memory());
+    aliquot_engine& handle = require_not_null(engine, "engine");
+    if (!handle.open_scope)
+      throw UsageError("aliquot_memory_of_use() was called while no unit is open: open a unit first");
+    require_not_null(memory, "memory") = aliquot::capi::use_memory(handle.open_scope->memory());
   });
 }
 
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
+    aliquot_engine& handle = require_not_null(engine, "engine");
     std::vector<aliquot::UnitId> ids;
-    for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "the units"))[i]).index());
+    for (int i = 0; i < unit_count; ++i) ids.push_back(handle.unit((&require_not_null(units, "units"))[i]).index());
     handle.engine.skip(ids);
   });
 }
 
 int aliquot_abandon(aliquot_engine* engine) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
+    aliquot_engine& handle = require_not_null(engine, "engine");
     handle.open_scope.reset();
     handle.engine.abandon();
   });
@@ -77,7 +79,7 @@ int aliquot_abandon(aliquot_engine* engine) {
 
 int aliquot_step(aliquot_engine* engine, aliquot_step_report* report) {
   return catch_as_status([&] {
-    aliquot_engine& handle = require_not_null(engine, "the engine");
+    aliquot_engine& handle = require_not_null(engine, "engine");
     handle.report = handle.engine.step();
     if (report == nullptr) return;
     *report = {handle.report.step,
@@ -91,24 +93,21 @@ int aliquot_step(aliquot_engine* engine, aliquot_step_report* report) {
 }
 
 int aliquot_set_learning_rate(aliquot_engine* engine, double rate) {
-  return catch_as_status([&] { require_not_null(engine, "the engine").engine.set_learning_rate(rate); });
+  return catch_as_status([&] { require_not_null(engine, "engine").engine.set_learning_rate(rate); });
 }
 
 int aliquot_loss_scale(aliquot_engine* engine, double* scale) {
-  return catch_as_status([&] {
-    require_not_null(scale, "where the scale goes") = require_not_null(engine, "the engine").engine.loss_scale();
-  });
+  return catch_as_status(
+      [&] { require_not_null(scale, "scale") = require_not_null(engine, "engine").engine.loss_scale(); });
 }
 
 int aliquot_step_count(aliquot_engine* engine, int64_t* steps) {
-  return catch_as_status([&] {
-    require_not_null(steps, "where the count goes") = require_not_null(engine, "the engine").engine.step_count();
-  });
+  return catch_as_status(
+      [&] { require_not_null(steps, "steps") = require_not_null(engine, "engine").engine.step_count(); });
 }
 
 int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int trainable) {
   return catch_as_status([&] {
-    require_not_null(engine, "the engine")
-        .engine.set_trainable(&require_not_null(prefix, "the names' beginning"), trainable != 0);
+    require_not_null(engine, "engine").engine.set_trainable(&require_not_null(prefix, "prefix"), trainable != 0);
   });
 }

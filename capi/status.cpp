@@ -10,7 +10,7 @@
 namespace aliquot::capi {
 namespace {
 
-/// Ready before anything fails, so that telling of missing memory takes none.
+/// Reserves memory before any error, so that the message of an allocation failure can be stored.
 struct LastError {
   LastError() { text.reserve(1024); }
   std::string text;
@@ -39,11 +39,11 @@ int store_current_exception() noexcept {
   } catch (const Error& error) {
     return store_error(static_cast<int>(error.exit_code()), error.what());
   } catch (const std::bad_alloc&) {
-    return store_error(ALIQUOT_UNAVAILABLE, "the system gives no more memory");
+    return store_error(ALIQUOT_UNAVAILABLE, "out of memory: the system refused an allocation");
   } catch (const std::exception& error) {
     return store_error(ALIQUOT_FAULT, error.what());
   } catch (...) {
-    return store_error(ALIQUOT_FAULT, "an exception of no known kind was thrown");
+    return store_error(ALIQUOT_FAULT, "an exception was thrown that is not a std::exception");
   }
 }
 
@@ -51,9 +51,9 @@ const std::string& last_message() { return last_error().text; }
 
 void check_callback_status(int status, const std::string& callback_name) {
   if (status == ALIQUOT_DONE) return;
-  const bool ours = status == last_error().status && !last_error().text.empty();
+  const bool from_library = status == last_error().status && !last_error().text.empty();
   throw Error(static_cast<ExitCode>(status),
-              ours ? last_error().text : fmt::format("{} returned {}", callback_name, status));
+              from_library ? last_error().text : fmt::format("{} returned {}", callback_name, status));
 }
 
 }  // namespace aliquot::capi

@@ -1,5 +1,5 @@
 #pragma once
-// Between exceptions and statuses.
+// Conversion between C++ exceptions and C statuses.
 
 #include <aliquot/c.h>
 #include <functional>
@@ -9,10 +9,10 @@
 
 namespace aliquot::capi {
 
-/// Keeps the exception that is being handled as this thread's message, and returns its status.
+/// Stores the message of the exception that is being handled for aliquot_message(), and returns its status.
 int store_current_exception() noexcept;
 
-/// Runs `body`; no exception leaves.
+/// Runs `body` and converts an exception to a status.
 template <typename Body>
 int catch_as_status(Body body) noexcept {
   try {
@@ -23,17 +23,18 @@ int catch_as_status(Body body) noexcept {
   }
 }
 
-/// The message of this thread.
+/// The stored message of this thread.
 const std::string& last_message();
 
-/// Throws UsageError for a null that a call cannot do without.
+/// Throws UsageError if `pointer`, the argument `name` of a C function, is null.
 template <typename T>
-T& require_not_null(T* pointer, const char* what) {
-  if (pointer == nullptr) throw UsageError(std::string(what) + " is null");
+T& require_not_null(T* pointer, const char* name) {
+  if (pointer == nullptr) throw UsageError(std::string("the argument ") + name + " must not be null");
   return *pointer;
 }
 
-/// Throws what a callback's status says, with this thread's message if it is that of the call which failed.
+/// Throws an Error with `status`, unless it is ALIQUOT_DONE. If the callback returned the status of a failed call of
+/// this thread, the error has the message of that call.
 void check_callback_status(int status, const std::string& callback_name);
 
 }  // namespace aliquot::capi

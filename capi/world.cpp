@@ -16,9 +16,9 @@ WorldOptions world_options(const aliquot_options* options) {
   return options == nullptr ? WorldOptions{} : options->options.world;
 }
 
-/// The user's body, as C++ has it: what it returns is thrown, so that the other ranks leave too.
+/// Wraps the user's C function. A status other than ALIQUOT_DONE becomes an exception, and the other ranks stop.
 auto make_rank_body(aliquot_body body, void* context) {
-  return [body = &require_not_null(body, "the body of the ranks"), context](World& world) {
+  return [body = &require_not_null(body, "body"), context](World& world) {
     aliquot_world handle{&world, nullptr};
     aliquot::capi::check_callback_status(body(&handle, context), fmt::format("the body of rank {}", world.rank()));
   };
@@ -28,10 +28,10 @@ auto make_rank_body(aliquot_body body, void* context) {
 
 int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world) {
   return catch_as_status([&] {
-    auto& place = require_not_null(world, "where the world goes");
-    auto made = std::make_unique<World>(World::from_environment(world_options(options)));
-    World* const whole = made.get();
-    place = new aliquot_world{whole, std::move(made)};
+    auto& handle = require_not_null(world, "world");
+    auto owned = std::make_unique<World>(World::from_environment(world_options(options)));
+    World* const pointer = owned.get();
+    handle = new aliquot_world{pointer, std::move(owned)};
   });
 }
 
@@ -52,7 +52,8 @@ int aliquot_rank_count(const aliquot_world* world) { return world->world->rank_c
 
 int aliquot_sum(aliquot_world* world, double* values, int count) {
   return catch_as_status([&] {
-    if (count < 0 || (values == nullptr && count > 0)) throw aliquot::UsageError("there are no values to sum");
-    require_not_null(world, "the world").world->sum({values, static_cast<std::size_t>(count)});
+    if (count < 0) throw aliquot::UsageError(fmt::format("count is {}: expected 0 or more", count));
+    if (count > 0) require_not_null(values, "values");
+    require_not_null(world, "world").world->sum({values, static_cast<std::size_t>(count)});
   });
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Calling the submodules of a LibTorch module that may be sharded.
+// Functions that shard a LibTorch module and call its submodules.
 
 #include <concepts>
 #include <memory>
@@ -14,10 +14,10 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Has `engine` shard the module's parameters, in the manner of FSDP2: declares its submodules as units, makes every
-/// rank's shards of the values that the module has, the same on every rank, and gives its own memory back. From then on
-/// the module is used through call(), its loss.backward() adds to the engine's gradients, and engine.step() takes the place
-/// of an optimizer's. Collective; nothing else is declared to the engine. Buffers stay each rank's own.
+/// Shards the module's parameters with `engine`, as fully_shard() of FSDP2 does. Declares submodules as units, copies
+/// the module's values, which must be equal on all ranks, to shards, and frees the module's own parameter memory.
+/// Afterwards, call submodules through call(), and call engine.step() instead of an optimizer; loss.backward() adds to
+/// the engine's gradients. Collective. The engine must have no other units. Module buffers are not sharded.
 inline std::unique_ptr<ShardedModule> fully_shard(torch::nn::Module& module, Engine& engine,
                                                   const ShardOptions& options = {}) {
   return std::make_unique<ShardedModule>(module, engine, options);
@@ -25,7 +25,7 @@ inline std::unique_ptr<ShardedModule> fully_shard(torch::nn::Module& module, Eng
 
 namespace libtorch {
 
-/// Hands on every tensor that a forward may return: one, or several in tuples, pairs and vectors.
+/// Calls `each` for every tensor in the result of a forward: a tensor, or tuples, pairs and vectors of tensors.
 template <typename Output, typename Each>
 void for_each_tensor(const Output& output, const Each& each) {
   if constexpr (std::is_same_v<Output, at::Tensor>) {
@@ -35,7 +35,8 @@ void for_each_tensor(const Output& output, const Each& each) {
   } else if constexpr (requires { output.begin(); }) {
     for (const auto& part : output) for_each_tensor(part, each);
   } else {
-    static_assert(!sizeof(Output), "a forward that is called through aliquot::call returns tensors, or tuples of them");
+    static_assert(!sizeof(Output),
+                  "aliquot::call() requires a forward that returns tensors, or tuples or vectors of them");
   }
 }
 
@@ -49,9 +50,9 @@ auto run_at(const torch::nn::Module& module, const Forward& forward) {
 
 }  // namespace libtorch
 
-/// module.forward(inputs...), with the parameters whole where the module is sharded, and no more than that where it is not:
-/// C++ modules have no hooks, so a forward calls its submodules through this. Takes modules, their holders and pointers;
-/// of a Sequential it calls one after the other.
+/// Returns module.forward(inputs...). If the module is a unit of a ShardedModule, its full parameters are available
+/// during the call. C++ modules have no hooks, so the forward of the parent must call its submodules with this
+/// function. Accepts modules, module holders and pointers. The children of a Sequential are called one after the other.
 template <typename M, typename... Inputs>
 auto call(M&& module, Inputs&&... inputs) {
   using Plain = std::remove_cvref_t<M>;

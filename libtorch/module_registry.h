@@ -1,5 +1,5 @@
 #pragma once
-// Which submodules of this program belong to which ShardedModule.
+// Maps submodules to the ShardedModule that they belong to.
 
 #include <cstddef>
 #include <map>
@@ -11,13 +11,12 @@ namespace aliquot {
 
 class ShardedModule;
 
-/// A submodule's place; no owner: it is not gathered as one.
 struct ModulePlace {
-  ShardedModule* owner = nullptr;
-  size_t called = 0;  // in ModuleUnits::called
+  ShardedModule* owner = nullptr;  // null: the submodule is not gathered as a unit
+  size_t called = 0;               // index in ModuleUnits::called
 };
 
-/// Thread-safe: ranks that are threads share it.
+/// Shared by all ranks of the process. Thread-safe.
 class ModuleRegistry {
  public:
   static ModuleRegistry& instance() {

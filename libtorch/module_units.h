@@ -1,5 +1,5 @@
 #pragma once
-// Which submodules of a LibTorch module are gathered as one, and which parameters each has.
+// Divides the parameters of a LibTorch module into units.
 
 #include <algorithm>
 #include <map>
@@ -15,30 +15,30 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What is gathered as one: the parameters of a submodule, or one that several submodules share.
+/// The parameters of a submodule, or one parameter that several submodules share. They are gathered together.
 struct ModuleUnit {
-  std::string name;                                         // "h.0", or the shared parameter's
-  std::vector<std::pair<std::string, at::Tensor>> members;  // by full name, "h.0.attn.weight"
+  std::string name;                                         // "h.0", or the name of the shared parameter
+  std::vector<std::pair<std::string, at::Tensor>> members;  // with full names, such as "h.0.attn.weight"
 };
 
-/// A submodule whose forward is one use, and the units that are whole in it.
+/// A submodule whose forward is one use.
 struct CalledModule {
   std::string name;
   const torch::nn::Module* module = nullptr;
-  std::vector<int32_t> units;
+  std::vector<int32_t> units;  // gathered during the forward
 };
 
-/// How a module is cut.
 struct ModuleUnits {
   std::vector<ModuleUnit> units;
   std::vector<CalledModule> called;
-  std::vector<size_t> order;               // of calls, by place in `called`; a module may come again
-  std::set<const at::TensorImpl*> tables;  // weights of Embeddings
+  std::vector<size_t> order;               // the calls of forward, as indices in `called`; may contain an index twice
+  std::set<const at::TensorImpl*> tables;  // weights of Embedding and EmbeddingBag
 };
 
 namespace libtorch {
 
-/// Every child that has parameters, those of containers one by one, in order of registration.
+/// Appends the names of all children that have parameters, in order of registration. Sequential and ModuleList are
+/// replaced by their children.
 inline void add_children(const torch::nn::Module& module, const std::string& prefix, std::vector<std::string>& names) {
   for (const auto& child : module.named_children()) {
     const torch::nn::Module& inner = *child.value();
@@ -51,7 +51,8 @@ inline void add_children(const torch::nn::Module& module, const std::string& pre
   }
 }
 
-/// The submodules of those names, once each. Throws UsageError for a name that is none's, and for one within another.
+/// Finds the submodules by name and sets `called` and `order`. Throws UsageError if a name does not exist, or if one
+/// submodule contains another.
 inline ModuleUnits find_called(const torch::nn::Module& module, const std::vector<std::string>& names) {
   const auto modules = module.named_modules(std::string(), false);
   ModuleUnits cut;
@@ -61,19 +62,20 @@ inline ModuleUnits find_called(const torch::nn::Module& module, const std::vecto
     cut.order.push_back(static_cast<size_t>(known - cut.called.begin()));
     if (known != cut.called.end()) continue;
     const auto* found = modules.find(name);
-    if (found == nullptr) throw UsageError("the module has no submodule " + name + " that forward could call");
+    if (found == nullptr) throw UsageError("ShardOptions::calls: the module has no submodule " + name);
     cut.called.push_back({name, found->get(), {}});
   }
   for (const CalledModule& outer : cut.called) {
     for (const CalledModule& inner : cut.called) {
       if (inner.name.rfind(outer.name + ".", 0) == 0)
-        throw UsageError("submodule " + inner.name + " lies in " + outer.name + ", and only one of them can be a unit");
+        throw UsageError("ShardOptions::calls: submodule " + outer.name + " contains " + inner.name +
+                         ": only one of them can be a unit");
     }
   }
   return cut;
 }
 
-/// Which called modules hold a tensor, by place.
+/// Maps a parameter to the called modules that contain it, as indices in ModuleUnits::called.
 using Holders = std::map<const at::TensorImpl*, std::vector<size_t>>;
 
 inline Holders find_holders(const torch::nn::Module& module, const ModuleUnits& cut) {
@@ -87,12 +89,12 @@ inline Holders find_holders(const torch::nn::Module& module, const ModuleUnits& 
   for (const auto& each : module.named_parameters()) {
     if (holders.count(each.value().unsafeGetTensorImpl()) == 0)
       throw UsageError("parameter " + each.key() +
-                       " is in no unit: make it a submodule's, whose forward is called, or name the one that has it");
+                       " belongs to no unit: move it to a submodule, or add its submodule to ShardOptions::calls");
   }
   return holders;
 }
 
-/// Adds a called module's own parameters as a unit, and those that it shares as one each.
+/// Adds one unit with the parameters that only this module uses, and one unit for each parameter that it shares.
 inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits& cut) {
   ModuleUnit own{called.name, {}};
   for (const auto& each : called.module->named_parameters()) {
@@ -118,15 +120,16 @@ inline void add_units(CalledModule& called, const Holders& holders, ModuleUnits&
 
 }  // namespace libtorch
 
-/// `calls`: the names of submodules in the order in which forward calls them; empty: every child with parameters, those of
-/// containers one by one. A parameter that several of them share is a unit of its own, whole in every call of one of them.
-/// Throws UsageError, naming it, for a parameter of the module that is in none.
+/// `calls` lists submodules in the order in which forward calls them. If it is empty, all children with parameters are
+/// used, and containers are replaced by their children. A parameter that several submodules share is a separate unit,
+/// which is gathered in each of their calls. Throws UsageError, naming the parameter, if one belongs to no listed
+/// submodule.
 inline ModuleUnits module_units(const torch::nn::Module& module, std::vector<std::string> calls) {
   if (calls.empty()) libtorch::add_children(module, std::string(), calls);
   ModuleUnits cut = libtorch::find_called(module, calls);
   const libtorch::Holders holders = libtorch::find_holders(module, cut);
   for (CalledModule& each : cut.called) libtorch::add_units(each, holders, cut);
-  // Without the module itself, which LibTorch hands out only where a shared_ptr holds it: it may well be a local variable.
+  // Excludes the module itself: modules() can return it only if a shared_ptr owns it, and it may be a local variable.
   for (const auto& each : module.modules(/*include_self=*/false)) {
     if (const auto* embedding = each->as<torch::nn::Embedding>(); embedding != nullptr)
       cut.tables.insert(embedding->weight.unsafeGetTensorImpl());

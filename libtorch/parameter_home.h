@@ -1,5 +1,5 @@
 #pragma once
-// A LibTorch parameter whose memory is the engine's.
+// A LibTorch parameter whose memory belongs to the engine.
 
 #include <string>
 #include <torch/torch.h>
@@ -11,19 +11,22 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// LibTorch's name of a dtype that models compute in. Throws UsageError for any other.
+/// Converts a dtype to LibTorch's type. Throws UsageError for types in which LibTorch modules cannot compute.
 inline at::ScalarType torch_dtype(DType dtype) {
   switch (dtype) {
     case DType::kFloat32: return at::kFloat;
     case DType::kBFloat16: return at::kBFloat16;
     case DType::kFloat16: return at::kHalf;
-    default: throw UsageError("LibTorch's modules do not compute in " + std::string(name(dtype)));
+    default:
+      throw UsageError("LibTorch modules cannot compute in " + std::string(name(dtype)) +
+                       ": expected float32, bfloat16 or float16");
   }
 }
 
-/// A parameter and its gradient, as tensors over storages whose address is changed: to where the engine has the unit while
-/// it is live, and to where a touch faults (engine/run/memory/guard_range.h) when it is not. Autograd's saved tensors share these
-/// storages, so they follow. Stays where it is: the engine writes to its slots. One thread.
+/// A parameter and its gradient, as tensors whose storages change their address. While the unit is gathered, they point
+/// to the engine's memory; otherwise to addresses that fault (engine/run/memory/guard_range.h). Tensors that autograd
+/// saved share these storages and therefore follow. Not movable, because the engine writes to its slots. For one
+/// thread.
 class ParameterHome {
  public:
   ParameterHome(std::string full_name, at::Tensor parameter)
@@ -33,38 +36,40 @@ class ParameterHome {
 
   const std::string& name() const { return name_; }
   const at::Tensor& parameter() const { return parameter_; }
-  /// Where the engine is to write its pointers.
+  /// The pointers that the engine sets: see Unit::add().
   void** value_slot() { return &value_; }
   void** gradient_slot() { return &gradient_; }
 
-  /// Throws UsageError for a parameter that cannot live in an engine's memory.
+  /// Throws UsageError unless the parameter is on the host and has type `dtype`.
   void check(at::ScalarType dtype) const {
     if (!parameter_.device().is_cpu())
-      throw UsageError("parameter " + name_ + " is not on the host, and LibTorch's modules are sharded there alone");
+      throw UsageError("parameter " + name_ + " is on " + parameter_.device().str() +
+                       ": only modules on the CPU can be sharded");
     if (parameter_.scalar_type() != dtype) {
-      throw UsageError("parameter " + name_ + " is in " + toString(parameter_.scalar_type()) +
-                       " and the engine computes in " + toString(dtype) +
-                       ": convert the module with to(), or set .precision");
+      throw UsageError("parameter " + name_ + " is " + toString(parameter_.scalar_type()) +
+                       " but the engine computes in " + toString(dtype) +
+                       ": convert the module with to(), or set EngineOptions::precision");
     }
   }
 
-  /// Gives the parameter's own memory back and has it live in the engine's; of one that is trained the gradient too.
+  /// Frees the parameter's own memory and makes its storage point to the engine's memory. A trainable parameter also
+  /// gets a gradient tensor of type `gradients`.
   void move_in(at::ScalarType gradients) {
     const at::ScalarType dtype = parameter_.scalar_type();
     parameter_.set_data(tensor_over(value_, dtype));
     if (parameter_.requires_grad()) gradient_tensor_ = tensor_over(gradient_, gradients);
   }
 
-  /// Follows what the engine wrote to the slots.
+  /// Updates the storages to the pointers that the engine wrote to the slots.
   void follow() {
     set_data_pointer(parameter_, value_);
     if (gradient_tensor_.defined()) set_data_pointer(gradient_tensor_, gradient_);
   }
-  /// Autograd adds to the engine's gradient from now on ...
+  /// Makes autograd add to the engine's gradient, until end_gradient().
   void begin_gradient() const {
     if (gradient_tensor_.defined()) parameter_.mutable_grad() = gradient_tensor_;
   }
-  /// ... until here. False if it was put elsewhere.
+  /// Returns false if grad() was replaced by another tensor in between.
   bool end_gradient() const {
     if (!gradient_tensor_.defined()) return true;
     const bool stayed = parameter_.grad().is_same(gradient_tensor_);
@@ -79,7 +84,7 @@ class ParameterHome {
     tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(non_owning(to));
   }
 
-  /// Of the parameter's shape, contiguous.
+  /// A contiguous tensor of the parameter's shape at `at`, which it does not own.
   at::Tensor tensor_over(void* at, at::ScalarType dtype) const {
     const auto size_bytes = static_cast<size_t>(parameter_.numel()) * at::elementSize(dtype);
     const at::Storage storage(at::Storage::use_byte_size_t(), size_bytes, non_owning(at), nullptr, false);

@@ -21,16 +21,18 @@
 namespace aliquot {
 
 struct ShardOptions {
-  /// The submodules that forward calls, by name, in that order, one name a call; each is gathered as one. Empty: every
-  /// child that has parameters, those of Sequential and ModuleList one by one, in order of registration.
+  /// Names of the submodules that forward calls, in order, one entry per call. Each is gathered as one unit. Empty: all
+  /// children with parameters, in order of registration; Sequential and ModuleList are replaced by their children.
   std::vector<std::string> calls = {};
-  /// How a parameter is trained; unset: if it requires a gradient, decayed, and Muon takes no Embedding's as a matrix.
+  /// Options of each parameter. By default, only weights of embeddings differ: Muon does not orthogonalize them.
+  /// Whether a parameter is trained always depends on its requires_grad().
   std::function<ParameterOptions(const std::string& name, const at::Tensor& parameter)> parameter = {};
 };
 
-/// Lends a module's parameters the engine's memory, and brackets the forward and the backward of its submodules. Made by
-/// fully_shard(). Belongs to one rank and its thread. The module and the engine must outlive it, and no graph that came of
-/// the module may be used after it. Throws the engine's errors, and UsageError for a module that cannot be sharded.
+/// Stores a module's parameters in the engine's memory, and opens scopes around the forward and backward of its
+/// submodules. Made by fully_shard(). Used by one rank's thread. The module and the engine must outlive it. Autograd
+/// graphs of the module must not be used after its destruction. Throws errors of the engine, and UsageError for a
+/// module that cannot be sharded.
 class ShardedModule {
  public:
   ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options);
@@ -40,12 +42,13 @@ class ShardedModule {
   ShardedModule(const ShardedModule&) = delete;
   ShardedModule& operator=(const ShardedModule&) = delete;
 
-  /// loss.backward(), which will do too; but an exception that leaves this one abandons the step, so the next is clean.
+  /// Calls loss.backward(), and abandons the step if it throws, so that the next step starts normally. Programs may
+  /// also call loss.backward() directly, but then an exception does not abandon the step.
   void backward(const at::Tensor& loss);
 
-  /// Runs `forward` with the parameters of a called submodule whole. `outputs` hands every tensor of the result to a
-  /// function: autograd makes the parameters whole again when the backward of one of them begins. Without gradients
-  /// (NoGradGuard) it is an evaluation, for between steps.
+  /// Runs `forward` while the full parameters of a called submodule are available. `outputs(result, f)` calls f for
+  /// every tensor of the result. A hook on these tensors gathers the parameters again when backward reaches them. In
+  /// NoGradGuard mode the call is an evaluation, which is allowed only between steps.
   template <typename Forward, typename Outputs>
   auto run(size_t called, const Forward& forward, const Outputs& outputs) {
     const bool trains = torch::GradMode::is_enabled();
@@ -65,7 +68,7 @@ class ShardedModule {
   }
 
  private:
-  /// A called submodule's parameters, whole while it lives.
+  /// While this object exists, the full parameters of a called submodule are available.
   class CallScope {
    public:
     CallScope(ShardedModule& owner, size_t called, Scope scope, bool backward);
@@ -92,12 +95,12 @@ class ShardedModule {
 
   Engine& engine_;
   ModuleUnits module_units_;
-  std::vector<std::vector<std::unique_ptr<ParameterHome>>> parameters_by_unit_;  // by unit
-  std::vector<size_t> pending_calls_;        // of this micro-batch, those whose backward has not begun
-  int64_t pending_calls_step_ = 0;           // the steps that the engine had taken then
-  std::optional<CallScope> backward_scope_;  // of the one whose backward has
+  std::vector<std::vector<std::unique_ptr<ParameterHome>>> parameters_by_unit_;
+  std::vector<size_t> pending_calls_;        // calls of this micro-batch whose backward has not begun
+  int64_t pending_calls_step_ = 0;           // Engine::step_count() when these calls were made
+  std::optional<CallScope> backward_scope_;  // scope of the call whose backward runs
   bool in_backward_ = false;
-  std::string replaced_gradient_;
+  std::string replaced_gradient_;  // a parameter whose gradient the model replaced during backward; or empty
 };
 
 template <typename Each>
@@ -122,7 +125,7 @@ inline ShardedModule::CallScope::~CallScope() {
     });
   }
   scope_.reset();
-  for_each_parameter([](ParameterHome& home) { home.follow(); });  // to where a touch faults
+  for_each_parameter([](ParameterHome& home) { home.follow(); });  // to addresses that fault
 }
 
 inline ShardedModule::ShardedModule(torch::nn::Module& module, Engine& engine, const ShardOptions& options)
@@ -151,7 +154,7 @@ inline void ShardedModule::declare(const ShardOptions& options) {
   engine_.declare_order(std::move(uses));
 }
 
-/// The parameters begin as the module has them: on every rank the same.
+/// Initializes the shards with the module's values, which are the same on every rank.
 inline void ShardedModule::materialize() {
   const Precision& precision = engine_.plan().policy.precision;
   std::map<std::string, at::Tensor> values;
@@ -182,16 +185,17 @@ inline void ShardedModule::backward(const at::Tensor& loss) {
   }
 }
 
-/// A step that was abandoned between its calls leaves them behind, and nothing runs backward for them.
+/// Discards calls of a step that was abandoned after forward, because their backward never runs.
 inline void ShardedModule::discard_calls_of_previous_step() {
   if (std::exchange(pending_calls_step_, engine_.step_count()) == engine_.step_count()) return;
   pending_calls_.clear();
   in_backward_ = false;
 }
 
-/// Autograd runs what was recorded last first, so when this call's backward begins, all of the later ones' has ended.
+/// Autograd runs backward in reverse order, so all later calls have finished their backward, or have none and are
+/// skipped.
 inline void ShardedModule::begin_backward(size_t call) {
-  if (call >= pending_calls_.size()) return;  // another of its outputs was first
+  if (call >= pending_calls_.size()) return;  // already begun by another output of the same call
   if (!std::exchange(in_backward_, true)) {
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }
@@ -214,7 +218,7 @@ inline void ShardedModule::close_backward() {
   backward_scope_.reset();
   if (replaced_gradient_.empty()) return;
   throw UsageError("the gradient of " + std::exchange(replaced_gradient_, {}) +
-                   " was replaced while backward ran: leave .grad alone, and create no graph of it");
+                   " was replaced during backward: do not assign .grad, and do not use create_graph");
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// The processor's cores that a rank may run on, and where they are.
+// The CPU cores on which a rank may run, and their NUMA node.
 
 #include <string>
 #include <string_view>
@@ -7,14 +7,15 @@
 
 namespace aliquot {
 
-/// By core, whether the calling thread may run on it. Throws FaultError if the system does not say.
+/// Element c of the result tells whether the calling thread may run on core c. Throws FaultError if the system call
+/// fails.
 std::vector<bool> allowed_cores();
 
-/// The number of the NUMA node that all of `cores` belong to; -1 if they are spread over several, or if the system does
-/// not say: each `folder`/node<number>/cpulist names a node's cores.
+/// The number of the NUMA node that contains all of `cores`. -1 if there is none, or if it is unknown. The cores of
+/// each node are read from `folder`/node<number>/cpulist.
 int numa_node_of(const std::vector<bool>& cores, const std::string& folder = "/sys/devices/system/node");
 
-/// "0-3,8" is 0, 1, 2, 3, 8. What cannot be read as such is left out.
+/// Parses a list such as "0-3,8" to 0, 1, 2, 3, 8. Stops at the first character that does not fit the format.
 std::vector<int> parse_core_list(std::string_view text);
 
 }  // namespace aliquot

@@ -14,7 +14,7 @@ bool use_gpus(const WorldOptions& options) {
   if (options.device == DeviceChoice::kHost || options.kind == WorldChoice::kMpi) return false;
   const bool required = options.device == DeviceChoice::kCuda || options.kind == WorldChoice::kNccl;
   if (cuda_device_count() > 0) return true;
-  if (required) make_cuda_device(0);  // throws, saying what is missing
+  if (required) make_cuda_device(0);  // throws UnavailableError with the reason
   return false;
 }
 
@@ -25,8 +25,8 @@ bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus) 
     (answers[r] == "with" ? with : without).push_back(bootstrap.global_rank(r));
   if (!with.empty() && !without.empty()) {
     throw UsageError(fmt::format(
-        "a world computes on GPUs or on hosts, but there is a GPU for rank {} and none for rank {}: start the "
-        "ranks on nodes that are alike, or choose --device host",
+        "all ranks must compute on the same kind of device, but there is a GPU for rank {} and none for rank {}: start "
+        "the ranks on nodes that all have GPUs, or set WorldOptions::device to kHost",
         fmt::join(with, ", "), fmt::join(without, ", ")));
   }
   return !with.empty();

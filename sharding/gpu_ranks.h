@@ -1,5 +1,5 @@
 #pragma once
-// Thread-ranks on GPUs: who gets which, and what moves their bytes. In a build without CUDA there are none.
+// Assignment of GPUs to ranks, and the communicator of ranks that are threads with GPUs.
 
 #include <functional>
 #include <memory>
@@ -9,20 +9,20 @@
 
 namespace aliquot {
 
-/// Whether ranks compute on GPUs: what the options say, or, if they leave it open, whether there is one. Throws
-/// UnavailableError when GPUs are asked for and there are none, and UsageError when NCCL is asked for on hosts or MPI on
-/// GPUs.
+/// Whether this rank computes on a GPU. With DeviceChoice::kAuto and WorldChoice::kAuto, true if this machine has one.
+/// Throws UnavailableError if the options require GPUs and there are none.
 bool use_gpus(const WorldOptions& options);
 
-/// What all ranks say, each asked by `use_gpus`: a world computes on GPUs or on hosts, not on both. Collective and
-/// blocking. Throws as run_on_all_or_throw() where `use_gpus` threw; UsageError, naming the ranks on either side, if nodes differ.
+/// Calls `use_gpus` on every rank and returns the common result. Collective; blocks. Throws UsageError, naming the
+/// ranks, if the results differ. If `use_gpus` throws on a rank, all ranks throw, as in run_on_all_or_throw().
 bool agree_on_gpus(Bootstrap& bootstrap, const std::function<bool()>& use_gpus);
 
-/// The number of the GPU for the `index`-th rank of a node: one after the other, and again from the first.
+/// The number of the GPU for a rank, by the rank's index on its node. Round-robin if there are fewer GPUs than ranks.
 int gpu_ordinal_for(int index_on_node);
 
-/// For thread-ranks with devices made by gpu_ordinal_for(): NCCL if asked for, or if left open and several ranks have a GPU each;
-/// else kernels that read the peers' memory, on one GPU or on several that reach each other. Collective.
+/// Returns the communicator for ranks that are threads and whose GPUs follow gpu_ordinal_for(). It uses NCCL if the
+/// options require it, or if the choice is automatic and each of several ranks has its own GPU. Otherwise kernels read
+/// the peers' memory. Collective.
 std::unique_ptr<Communicator> make_gpu_threads_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
                                                             const WorldOptions& options);
 

@@ -9,7 +9,7 @@
 namespace aliquot {
 
 std::vector<std::shared_ptr<void>> Bootstrap::all_gather_objects(std::shared_ptr<void>) {
-  throw std::logic_error("ranks that are processes cannot hold one another's objects");
+  throw std::logic_error("all_gather_objects() requires ranks that are threads of one process");
 }
 
 std::vector<int> global_ranks_of(const Bootstrap& bootstrap) {
@@ -29,10 +29,10 @@ RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key) {
     int key, rank;
   };
   std::vector<Member> found;
-  const auto said = bootstrap.all_gather(fmt::format("{} {}", color, key));
+  const auto messages = bootstrap.all_gather(fmt::format("{} {}", color, key));
   for (int r = 0; r < bootstrap.rank_count(); ++r) {
     int their_color = 0, their_key = 0;
-    std::sscanf(said[r].c_str(), "%d %d", &their_color, &their_key);
+    std::sscanf(messages[r].c_str(), "%d %d", &their_color, &their_key);
     if (their_color == color) found.push_back({their_key, r});
   }
   std::stable_sort(found.begin(), found.end(), [](const Member& a, const Member& b) { return a.key < b.key; });

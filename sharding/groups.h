@@ -1,5 +1,5 @@
 #pragma once
-// Agreeing on who belongs to which group.
+// Splitting ranks into groups.
 
 #include <vector>
 
@@ -8,19 +8,19 @@
 
 namespace aliquot {
 
-/// One rank's group: its members, as ranks of the parent, in the group's order, and this rank's place among them.
+/// The group of one rank.
 struct RankGroup {
-  int rank = 0;
-  std::vector<int> members;
+  int rank = 0;              // this rank's number in the group
+  std::vector<int> members;  // ranks of the parent, by their number in the group
 
-  /// What the members are called in messages.
+  /// The members' numbers in the world, for messages.
   std::vector<int> global_ranks(const Bootstrap& parent) const;
 };
 
-/// Ranks of one color, ordered by key, then by rank. Collective and blocking.
+/// Returns the group of ranks with the same color, ordered by key, then by rank. Collective; blocks.
 RankGroup agree_on_group(Bootstrap& bootstrap, int color, int key);
 
-/// The topology of a group of `parent`'s ranks; nodes are numbered anew.
+/// The topology of a group of ranks of `parent`. Nodes are renumbered from 0.
 Topology topology_of_group(const Topology& parent, const std::vector<int>& members);
 
 }  // namespace aliquot

@@ -1,15 +1,15 @@
 #pragma once
-// Who started this process, as far as it matters how it is ended.
+// The launcher of this process, which determines how much time a rank has to exit.
 
 #include <cstdint>
 
 namespace aliquot {
 
-/// mpirun kills its ranks two seconds after SIGTERM and SIGINT; srun leaves them half a minute, which is time to save where
-/// nobody died, and not to wait for a rank that did.
+/// mpirun kills its ranks two seconds after it forwards SIGTERM or SIGINT. srun waits 30 seconds: enough to save if all
+/// ranks are alive, but not enough to wait for the timeout of a failed rank.
 enum class StartedBy : uint8_t { kItself, kMpirun, kSrun };
 
-/// By the environment's variables. One process alone was started by itself.
+/// Determined from environment variables. A launcher with a single process counts as kItself.
 StartedBy started_by();
 
 }  // namespace aliquot

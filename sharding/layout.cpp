@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// What can be counted, padding and all.
+// Limit on the elements of a flat buffer including padding, so that no offset overflows.
 constexpr int64_t kMaxElements = int64_t{1} << 62;
 
 int64_t blocks(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
@@ -18,13 +18,11 @@ void check_uniform_tensors(const std::vector<TensorSpec>& tensors) {
   std::unordered_set<std::string_view> names;
   for (const TensorSpec& tensor : tensors) {
     if (!names.insert(tensor.name).second) {
-      throw UsageError(
-          fmt::format("two tensors of one unit are both named {}; give each a name of its own", tensor.name));
+      throw UsageError(fmt::format("two tensors of one unit are named {}: give each a unique name", tensor.name));
     }
     if (tensor.dtype != tensors.front().dtype || tensor.trainable != tensors.front().trainable) {
-      throw UsageError(
-          fmt::format("tensors {} and {} differ in element type or in being trainable and cannot share a flat buffer",
-                      tensors.front().name, tensor.name));
+      throw UsageError(fmt::format("tensors {} and {} cannot share a flat buffer: their dtype or trainability differs",
+                                   tensors.front().name, tensor.name));
     }
   }
 }
@@ -34,13 +32,13 @@ void check_uniform_tensors(const std::vector<TensorSpec>& tensors) {
 int64_t TensorSpec::element_count() const {
   bool empty = false;
   for (const int64_t extent : shape) {
-    if (extent < 0) throw UsageError(fmt::format("tensor {} has the negative extent {}", name, extent));
+    if (extent < 0) throw UsageError(fmt::format("tensor {} has the extent {}: expected 0 or more", name, extent));
     empty = empty || extent == 0;
   }
-  if (empty) return 0;  // however large the others are
+  if (empty) return 0;  // even if the product of the other extents is too large
   int64_t count = 1;
   for (const int64_t extent : shape) {
-    if (count > kMaxElements / extent) throw UsageError(fmt::format("tensor {} has too many elements", name));
+    if (count > kMaxElements / extent) throw UsageError(fmt::format("tensor {} has more than 2^62 elements", name));
     count *= extent;
   }
   return count;
@@ -48,7 +46,7 @@ int64_t TensorSpec::element_count() const {
 
 FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard, int64_t red_zone_blocks)
     : tensors_(std::move(tensors)), rank_count_(rank_count) {
-  if (rank_count < 1) throw UsageError(fmt::format("a layout needs at least one rank, not {}", rank_count));
+  if (rank_count < 1) throw UsageError(fmt::format("rank_count is {}: expected at least 1", rank_count));
   check_uniform_tensors(tensors_);
   int64_t block_count = 0;
   for (const TensorSpec& tensor : tensors_) {
@@ -56,7 +54,7 @@ FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int part
     tensor_offsets_.push_back(block_count * kBlockElements);
     block_count += blocks(tensor.element_count());
     if (block_count > kMaxElements / kBlockElements - int64_t{rank_count} * parts_per_shard)
-      throw UsageError(fmt::format("with tensor {}, a unit has too many elements", tensor.name));
+      throw UsageError(fmt::format("the unit of tensor {} has more than 2^62 elements", tensor.name));
     element_count_ += tensor.element_count();
   }
   block_count += red_zone_blocks;
@@ -67,7 +65,7 @@ FlatLayout::FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int part
 std::vector<Piece> FlatLayout::pieces(int rank) const {
   const int64_t begin = rank * shard_count_, end = begin + shard_count_;
   std::vector<Piece> pieces;
-  // The first tensor that can reach into the shard is the last that starts at or before it.
+  // The first tensor that can overlap the shard is the last one that starts at or before the shard.
   auto first = std::upper_bound(tensor_offsets_.begin(), tensor_offsets_.end(), begin);
   if (first != tensor_offsets_.begin()) --first;
   for (auto t = static_cast<int32_t>(first - tensor_offsets_.begin()); t < static_cast<int32_t>(tensors_.size()); ++t) {
@@ -83,7 +81,7 @@ std::vector<Piece> FlatLayout::pieces(int rank) const {
 
 std::vector<Gap> FlatLayout::gaps() const {
   std::vector<Gap> gaps;
-  int64_t end = 0;  // of the tensor before
+  int64_t end = 0;  // end of the previous tensor
   const auto add = [&](int32_t after, int64_t next) {
     if (next > end) gaps.push_back({after, end, next});
   };

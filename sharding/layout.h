@@ -1,5 +1,5 @@
 #pragma once
-// Who owns which elements.
+// The layout of flat buffers, and which rank owns which elements.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +10,7 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// One tensor of a flat buffer. It starts on a block, so no block holds two tensors.
+/// One tensor of a flat buffer. It starts at a block boundary, so no block contains elements of two tensors.
 struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
@@ -21,7 +21,8 @@ struct TensorSpec {
   int64_t element_count() const;
 };
 
-/// `count` elements of tensor `tensor`, from its element `tensor_offset`, lying at `shard_offset` of a shard.
+/// `count` elements of tensor number `tensor`. They start at element `tensor_offset` of the tensor and are stored at
+/// element `shard_offset` of the shard.
 struct Piece {
   int32_t tensor;
   int64_t tensor_offset, shard_offset, count;
@@ -29,7 +30,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// Elements [begin, end) of a flat buffer, which hold no tensor. `after`: the tensor before them, or -1.
+/// Padding: elements [begin, end) of a flat buffer belong to no tensor. `after` is the preceding tensor, or -1.
 struct Gap {
   int32_t after;
   int64_t begin, end;
@@ -37,7 +38,7 @@ struct Gap {
   friend bool operator==(const Gap&, const Gap&) = default;
 };
 
-/// Where one element of a tensor lies.
+/// The position of one element of a tensor.
 struct Place {
   int rank;
   int64_t shard_offset;
@@ -45,30 +46,30 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// How tensors lie in one flat buffer and which part each rank owns: tensor after tensor in the order given, each from a
-/// block's edge, padded with empty blocks until the shards are equal; rank r owns [r, r + 1) * shard_count(). The same on
-/// every rank; never changes. Everything that shards, loads, quantises, decays or draws random numbers asks pieces();
-/// nothing else in the house divides by the number of ranks.
+/// Assigns the tensors of a unit to positions in a flat buffer, and the flat buffer's elements to ranks. Tensors are
+/// stored in the given order, each from a block boundary. Padding at the end makes all shards equal. Rank r owns
+/// elements [r * shard_count(), (r + 1) * shard_count()). Immutable, and the same on every rank. All other code uses
+/// pieces() or place() to find owners, instead of dividing by the number of ranks.
 class FlatLayout {
  public:
-  /// Throws UsageError when tensors differ in dtype or trainability (those want a flat buffer each) or share a name, and for
-  /// more than 2^62 elements in all. Every shard is `parts_per_shard` equal parts of whole blocks. `red_zone_blocks` blocks
-  /// before each tensor and after the last are left empty.
+  /// Each shard consists of `parts_per_shard` equal parts, each a multiple of the block size. `red_zone_blocks` empty
+  /// blocks precede each tensor and follow the last one. Throws UsageError if tensors differ in dtype or trainability,
+  /// if two have the same name, or if there are more than 2^62 elements.
   FlatLayout(std::vector<TensorSpec> tensors, int rank_count, int parts_per_shard = 1, int64_t red_zone_blocks = 0);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int rank_count() const { return rank_count_; }
 
-  int64_t shard_count() const { return shard_count_; }  // elements, whole blocks, equal on all ranks
+  int64_t shard_count() const { return shard_count_; }  // elements per shard, a multiple of the block size
   int64_t flat_count() const { return shard_count_ * rank_count_; }
-  int64_t element_count() const { return element_count_; }                         // of the tensors, without padding
+  int64_t element_count() const { return element_count_; }                         // without padding
   int64_t tensor_offset(int32_t tensor) const { return tensor_offsets_[tensor]; }  // in the flat buffer
 
-  /// What `rank` owns, in order of shard_offset. Over all ranks the pieces tile every tensor exactly once.
+  /// The pieces that `rank` owns, in order of shard_offset. The pieces of all ranks contain every element exactly once.
   std::vector<Piece> pieces(int rank) const;
-  /// What pads tensors and shards, red zones among it, in order. Together with the tensors the gaps tile the flat buffer.
+  /// All padding, including red zones, in order.
   std::vector<Gap> gaps() const;
-  /// Who owns element `element` of `tensor`, and where in its shard.
+  /// The rank that owns element `element` of `tensor`, and the element's position in the rank's shard.
   Place place(int32_t tensor, int64_t element) const;
 
  private:

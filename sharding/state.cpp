@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kCountLimit = int64_t{1} << 58;  // times eight bytes is below 2^62
+constexpr int64_t kCountLimit = int64_t{1} << 58;  // with 8-byte elements, sizes stay below 2^62 bytes
 
 }  // namespace
 
@@ -30,7 +30,9 @@ std::optional<int64_t> checked_element_count(std::span<const int64_t> shape) {
 
 int64_t StateTensor::element_count() const {
   if (const auto count = checked_element_count(shape)) return *count;
-  throw UsageError(fmt::format("tensor {} has a shape that no state can hold: {}", path, fmt::join(shape, "x")));
+  throw UsageError(fmt::format(
+      "tensor {} has the invalid shape {}: expected at most 32 extents, none negative, and at most 2^58 elements", path,
+      fmt::join(shape, "x")));
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// What a checkpoint holds, as one rank sees it: tensors in pieces, and named scalars.
+// The state that a checkpoint contains, as stored on one rank: pieces of tensors, and named scalars.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,26 +16,26 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-inline constexpr int kShapeRankLimit = 32;  // HDF5's own
+inline constexpr int kShapeRankLimit = 32;  // limit of HDF5
 inline constexpr std::string_view kScaleSuffix = "_scale";
 
-/// The product of the shape; nothing for a negative extent, more than kShapeRankLimit of them, or when an extent or the
-/// product of those that are not zero passes 2^58.
+/// The product of the extents. Nothing if an extent is negative, if there are more than kShapeRankLimit extents, or if
+/// an extent or the product of the nonzero extents exceeds 2^58.
 std::optional<int64_t> checked_element_count(std::span<const int64_t> shape);
 
-/// `count` elements of a tensor, from its element `offset`, lying at `bytes` in the tensor's dtype (or wherever the
-/// tensor's PieceAccess finds them). Memory is the caller's and outlives the call it is handed to.
+/// `count` elements of a tensor from element `offset`. They are stored at `bytes` in the tensor's dtype, or where the
+/// tensor's PieceAccess reads and writes them. The caller owns the memory, which must outlive calls that use the piece.
 struct StatePiece {
   int64_t offset = 0;
   int64_t count = 0;
   std::byte* bytes = nullptr;
-  /// Another rank (a replica, a rank at stage 0) holds these elements too and saves them: filled by a load, skipped by
-  /// a save. Over all ranks the pieces that are no copies tile the tensor exactly once.
+  /// True if another rank stores the same elements and saves them. A load fills copies; a save skips them. The pieces
+  /// of all ranks that are not copies must contain every element of the tensor exactly once.
   bool copy = false;
 };
 
-/// Reaches pieces that do not lie in host memory in their tensor's dtype: device memory, a split master, packed state.
-/// Called from the thread that called save() or load(), with at most kStagingChunkBytes at a time.
+/// Reads and writes pieces that are not stored in host memory in the tensor's dtype: device memory, split masters,
+/// packed state. Called on the thread that called save() or load(), for at most kStagingChunkBytes at a time.
 class PieceAccess {
  public:
   PieceAccess() = default;
@@ -43,42 +43,44 @@ class PieceAccess {
   PieceAccess& operator=(const PieceAccess&) = delete;
   virtual ~PieceAccess() = default;
 
-  /// Leaves elements [first, first + count) of the piece at `to`, in host memory, in the tensor's dtype.
+  /// Copies elements [first, first + count) of the piece to `to`, in host memory, in the tensor's dtype.
   virtual void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const = 0;
-  /// The other way round.
+  /// Overwrites elements [first, first + count) of the piece with the elements at `from`.
   virtual void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const = 0;
 };
 
-/// The most bytes a PieceAccess moves at once.
+/// The most bytes in one call of a PieceAccess.
 inline constexpr int64_t kStagingChunkBytes = int64_t{4} << 20;
 
 class BlockCode;
 
-/// One tensor, whole in the file, in pieces here. Every rank lists every tensor, with no pieces where it holds none;
-/// the order may differ from rank to rank.
+/// One tensor of the checkpoint, and the pieces of it that this rank stores. Every rank lists every tensor, also if it
+/// stores no piece of it. The order may differ between ranks.
 struct StateTensor {
   std::string path;  // "parameters/h.0.attn.c_attn.weight", "optimizer/h.0.attn.c_attn.weight/exp_avg"
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
   std::vector<StatePiece> pieces;
-  const PieceAccess* access = nullptr;  // null: plain host memory
-  /// Floats that a checkpoint may hold as eight-bit codes, or codes that it may hold as floats: a load goes from one to the
-  /// other. The codes have the tensor's own path, their scales, one a block, that path with kScaleSuffix. Null: neither.
+  const PieceAccess* access = nullptr;  // null: host memory in the tensor's dtype
+  /// The 8-bit code between whose codes and floats a load converts, if this state stores one form and the checkpoint
+  /// the other. Codes are stored under `path`, and their scales, one per block, under `path` + kScaleSuffix. Null: no
+  /// conversion.
   const BlockCode* code = nullptr;
 
-  /// The product of the shape, 1 for a scalar. Throws UsageError, naming the tensor, for a negative extent or a product
-  /// that passes 2^58.
+  /// The product of the extents; 1 for a scalar. Throws UsageError, naming the tensor, where checked_element_count()
+  /// returns nothing.
   int64_t element_count() const;
   int64_t size_bytes() const { return element_count() * element_bytes(dtype); }
 };
 
-/// A named value beside the tensors. Small: names and values together stay below kScalarBytesLimit.
+/// A named value. All names and values of a state together must be smaller than kScalarBytesLimit.
 using Scalar = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 inline constexpr int64_t kScalarBytesLimit = 32 << 10;
 
-/// Everything a run needs to go on as if it had never stopped. `step` names the checkpoint; `scalars` are the seed, the
-/// schedule, the loader's position, the loss scale and whatever the caller adds, the same on every rank. They become
-/// attributes on the file's root under their own names ("step" and "format_version" are taken).
+/// Everything that a run needs to continue bit for bit. `step` becomes part of the checkpoint's name. `scalars`
+/// contains the seed, the schedule, the position of the loader, the loss scale and values of the caller, and must be
+/// the same on every rank. Each scalar becomes an attribute of the file's root group. The names "step" and
+/// "format_version" are reserved.
 struct State {
   int64_t step = 0;
   std::vector<StateTensor> tensors;

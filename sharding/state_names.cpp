@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// The bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
+/// The length in bytes of the first UTF-8 character of `text`; 0 if it is not valid UTF-8.
 size_t utf8_length(std::string_view text) {
   const auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   const auto follows = [&](size_t i) { return (at(i) & 0xc0u) == 0x80u; };
@@ -40,7 +40,7 @@ std::string path_defect(std::string_view path) {
   if (path.empty()) return "is empty";
   if (path.size() > kPathBytesLimit) return fmt::format("is longer than {} bytes", kPathBytesLimit);
   if (!is_plain_text(path)) return "is not UTF-8";
-  if (std::any_of(path.begin(), path.end(), is_control)) return "holds a control character";
+  if (std::any_of(path.begin(), path.end(), is_control)) return "contains a control character";
   for (size_t begin = 0; begin <= path.size();) {
     const size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view component = path.substr(begin, end - begin);

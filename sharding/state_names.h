@@ -1,5 +1,5 @@
 #pragma once
-// What tensors and scalars of a state may be called, wherever they come from, and how a message says it.
+// Rules for names of tensors and scalars, which also apply to names read from files.
 
 #include <cstddef>
 #include <string>
@@ -9,14 +9,15 @@ namespace aliquot {
 
 inline constexpr std::size_t kPathBytesLimit = 1024;
 
-/// Why `path` cannot name a tensor in a file: too long, an empty, "." or ".." component, a control character, not
-/// UTF-8. Empty: it can.
+/// The reason why `path` is not a valid tensor name, to follow the name in a message, such as "is not UTF-8". Empty if
+/// it is valid. Invalid: too long; not UTF-8; a control character; an empty, "." or ".." component.
 std::string path_defect(std::string_view path);
 
-/// UTF-8 without a NUL, as attributes and JSON can hold it.
+/// Whether `text` is UTF-8 without NUL characters, as attributes and JSON require.
 bool is_plain_text(std::string_view text);
 
-/// s with the quotes and control characters that a message must not carry replaced, and cut where it is longer than a path.
+/// Returns `text` for use in a message: control and non-ASCII characters become '?', and the text is truncated to
+/// kPathBytesLimit bytes.
 std::string printable(std::string_view text);
 
 }  // namespace aliquot

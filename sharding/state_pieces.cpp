@@ -8,7 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Part of one element, where a page's edge cuts it: an element that does not lie at a multiple of its size.
+/// Reads part of one element, for ranges of bytes that begin or end inside an element. Returns the number of bytes
+/// read.
 int64_t read_cut_element(const StateTensor& tensor, const StatePiece& piece, int64_t first_byte,
                          std::span<std::byte> to) {
   std::byte element[8];

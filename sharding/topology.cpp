@@ -56,7 +56,7 @@ int said_ranks_per_node() {
   int ranks = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
   if (error != std::errc() || end != text.data() + text.size() || ranks < 1)
-    throw UsageError(fmt::format("ALIQUOT_RANKS_PER_NODE is '{}': it must be a number of ranks, 1 or more", text));
+    throw UsageError(fmt::format("invalid ALIQUOT_RANKS_PER_NODE '{}': expected a number of ranks, 1 or more", text));
   return ranks;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks share a node, a part of its memory, or a GPU.
+// The nodes, NUMA nodes and GPUs on which the ranks of a group run.
 
 #include <algorithm>
 #include <string>
@@ -8,14 +8,14 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Where the ranks of one group run, as a value: the planner takes it, the communicators choose their paths by it.
-/// node_of_rank[r] numbers nodes from 0 in order of their first rank.
+/// Describes where the ranks of one group run. The planner and the communicators depend on it. All vectors are indexed
+/// by rank.
 struct Topology {
-  std::vector<int> node_of_rank;
-  std::vector<int> gpu_of_rank;     // the GPU's number on its node, or -1: computes on the host
-  std::vector<int> numa_of_rank{};  // the NUMA node, on its node, of all its cores, or -1: several, or not known
+  std::vector<int> node_of_rank;    // from 0, in order of the lowest rank of each node
+  std::vector<int> gpu_of_rank;     // number of the GPU on its node; -1: computes on the host
+  std::vector<int> numa_of_rank{};  // NUMA node of all cores of the rank; -1: several, or unknown
 
-  /// `rank_count` ranks on one host, none with a GPU, nothing known of its memory.
+  /// A topology of `rank_count` ranks on one host without GPUs. The NUMA nodes are unknown.
   static Topology one_host(int rank_count);
 
   int rank_count() const { return static_cast<int>(node_of_rank.size()); }
@@ -25,10 +25,10 @@ struct Topology {
     return std::ranges::any_of(gpu_of_rank, [](int gpu) { return gpu >= 0; });
   }
   std::vector<int> ranks_of_node(int node) const;
-  /// True if every node holds the same power of two of contiguous ranks (the last may hold fewer): a node is then one
-  /// subtree of the tree over ranks, and may add its own ranks first without changing a bit.
+  /// True if every node has the same number of consecutive ranks, a power of two (the last node may have fewer). Each
+  /// node is then a subtree of the tree over ranks, so adding its ranks first gives the same bits.
   bool nodes_are_aligned() const;
-  /// Whether a node's ranks add their own parts before anything crosses, which saves traffic where nodes hold several.
+  /// Whether the ranks of a node add their data before they send it to other nodes, which saves traffic.
   bool nodes_add_first() const { return nodes_are_aligned() && ranks_of_node(0).size() > 1; }
   /// "4 ranks on 2 nodes (2 each)".
   std::string describe() const;
@@ -36,8 +36,8 @@ struct Topology {
   friend bool operator==(const Topology&, const Topology&) = default;
 };
 
-/// What the environment variable ALIQUOT_RANKS_PER_NODE says: every so many ranks are taken for a node, wherever they run; 0 if
-/// it is not set. Throws UsageError for what is no number from 1.
+/// The value of the environment variable ALIQUOT_RANKS_PER_NODE, or 0 if it is not set. It divides the ranks into nodes
+/// of that many ranks, wherever they run. Throws UsageError if the value is not a positive integer.
 int said_ranks_per_node();
 
 }  // namespace aliquot

@@ -46,13 +46,13 @@ World make_threads_world(const std::shared_ptr<ThreadsBootstrapStore>& store, in
   return finish_world_setup(make_unrecorded_threads_world(store, rank, rank_count, options), options);
 }
 
-/// How the ranks of a world of threads end. The first failure of any is kept; the others only report that they were told to
-/// leave.
+/// Collects how the ranks of a world of threads end. Keeps the first failure; failures of other ranks are consequences
+/// of it.
 class ThreadRankResults {
  public:
   explicit ThreadRankResults(int rank_count) : returned_(static_cast<std::size_t>(rank_count), false) {}
 
-  /// Whether it is the first.
+  /// Returns whether this is the first failure.
   bool record_failure(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     if (failure_) return false;
@@ -64,7 +64,8 @@ class ThreadRankResults {
     returned_[static_cast<std::size_t>(rank)] = true;
     changed_.notify_all();
   }
-  /// By the rank that failed first: leaves when all others are back, or tells who is not.
+  /// Called by the rank that failed first. Waits until all others have returned; after a time limit, calls on_stuck
+  /// with the ranks that have not.
   void wait_for_other_ranks(int own_rank, const WorldOptions& options) {
     constexpr double kMaxSeconds = 10;
     const std::chrono::duration<double> wait_limit(std::min(options.timeout_seconds + 1, kMaxSeconds));
@@ -72,12 +73,12 @@ class ThreadRankResults {
     returned_[static_cast<std::size_t>(own_rank)] = true;
     const auto all_returned = [this] { return std::ranges::find(returned_, false) == returned_.end(); };
     if (changed_.wait_for(lock, wait_limit, all_returned)) return;
-    std::string who;
+    std::string missing;
     for (std::size_t r = 0; r < returned_.size(); ++r) {
-      if (!returned_[r]) who += fmt::format("{}rank {}", who.empty() ? "" : ", ", r);
+      if (!returned_[r]) missing += fmt::format("{}rank {}", missing.empty() ? "" : ", ", r);
     }
     lock.unlock();
-    options.on_stuck(failure_, who);
+    options.on_stuck(failure_, missing);
   }
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
@@ -100,13 +101,12 @@ std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, 
 WorldOptions validated_options(WorldOptions options) {
   constexpr double kMaxSeconds = 1e9;
   if (!(options.timeout_seconds > 0.0))
-    throw UsageError(fmt::format("timeout_seconds is {}; it must be above 0", options.timeout_seconds));
+    throw UsageError(fmt::format("timeout_seconds is {}: expected more than 0", options.timeout_seconds));
   options.timeout_seconds = std::min(options.timeout_seconds, kMaxSeconds);
   if (options.kind == WorldChoice::kNccl && options.device == DeviceChoice::kHost)
-    throw UsageError("NCCL moves bytes between GPUs: leave out the choice of hosts");
+    throw UsageError("WorldChoice::kNccl requires GPUs: set WorldOptions::device to kCuda or kAuto");
   if (options.kind == WorldChoice::kMpi && options.device == DeviceChoice::kCuda)
-    throw UsageError(
-        "MPI moves bytes between hosts here: with GPUs, leave out the choice of the world, or choose nccl");
+    throw UsageError("WorldChoice::kMpi supports hosts only: with GPUs, set WorldOptions::kind to kNccl or kAuto");
   return options;
 }
 
@@ -128,9 +128,9 @@ World World::noted(World made, std::shared_ptr<FlightRecorder> flight) {
   return made;
 }
 
-// The others are told before anything is written: they wait for this rank, and a file system may hang. What the record says is
-// fixed before that, so that it is of this failure whoever comes to write it: ranks that were told end soon, and over MPI they end
-// this one too if it has not come to its end kExitGracePeriod later, by a signal that lets the command finish its file.
+// Captures the record first, so that it describes this failure even if a signal handler writes it. Then aborts the
+// other ranks, which wait for this one, and writes the file last, because the file system may hang. With MPI, other
+// ranks end this process kExitGracePeriod after they exit, with a signal whose handler completes the file.
 void abort_and_write_flight_record(World& world) noexcept {
   const std::string why = failure_text(world.rank());
   if (world.flight() != nullptr) world.flight()->capture(why);
@@ -140,7 +140,7 @@ void abort_and_write_flight_record(World& world) noexcept {
 
 Topology threads_topology(int rank_count) {
   Topology topology = Topology::one_host(rank_count);
-  // The ranks are threads that may run wherever their process may.
+  // The ranks are threads and run on any core of the process.
   topology.numa_of_rank.assign(static_cast<std::size_t>(rank_count), numa_node_of(allowed_cores()));
   if (const int on_each = said_ranks_per_node(); on_each > 0) {
     for (int r = 0; r < rank_count; ++r) topology.node_of_rank[r] = r / on_each;
@@ -156,7 +156,7 @@ std::string failure_text(int rank) {
   try {
     throw;
   } catch (const CommunicationError& error) {
-    return error.what();  // of others, or known to all
+    return error.what();  // already names the rank
   } catch (const std::exception& error) {
     return fmt::format("rank {} failed: {}", rank, error.what());
   } catch (...) {
@@ -167,16 +167,16 @@ std::string failure_text(int rank) {
 void World::sum(std::span<double> values) {
   if (values.size() > static_cast<std::size_t>(Communicator::kSmallCount)) {
     throw UsageError(
-        fmt::format("{} values are too many to sum at once: at most {}", values.size(), Communicator::kSmallCount));
+        fmt::format("World::sum() of {} values: expected at most {}", values.size(), Communicator::kSmallCount));
   }
   const auto stream = device_->make_stream(Lane::kCompute);
-  communicator_->all_reduce(*stream, values, Reduction::kSum, {"a sum of the program's"});
+  communicator_->all_reduce(*stream, values, Reduction::kSum, {"World::sum"});
   stream->synchronize();
 }
 
 void World::threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& given) {
   const WorldOptions options = validated_options(given);
-  if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank, not {}", rank_count));
+  if (rank_count < 1) throw UsageError(fmt::format("a world needs at least one rank: rank_count is {}", rank_count));
   if (!body) throw UsageError("a world needs a function for its ranks to run");
   if (rank_count > static_cast<int>(std::thread::hardware_concurrency())) SharedCounter::set_spin_nanoseconds(0);
   const auto store = make_threads_bootstrap_store(rank_count, options.timeout_seconds);
@@ -201,7 +201,7 @@ void World::threads(int rank_count, const std::function<void(World&)>& body, con
     for (int r = 1; r < rank_count; ++r)
       ranks.push_back(start_thread(fmt::format("rank {} of {}", r, rank_count), [&run_rank, r] { run_rank(r); }));
     run_rank(0);
-  } catch (...) {  // a thread was refused; the ranks that did start wait for those that never will
+  } catch (...) {  // a thread could not be started: abort the ranks that wait for it
     results.record_failure(std::current_exception());
     abort(*store, failure_text(0));
   }

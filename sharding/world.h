@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of one program, and how they came to be.
+// The ranks of a program: as threads, or as processes that a launcher started.
 
 #include <exception>
 #include <functional>
@@ -20,22 +20,23 @@ enum class DeviceChoice : uint8_t { kAuto, kHost, kCuda };
 enum class WorldChoice : uint8_t { kAuto, kThreads, kMpi, kNccl };
 
 struct WorldOptions {
-  DeviceChoice device = DeviceChoice::kAuto;  // auto: a GPU where there is one
-  WorldChoice kind =
-      WorldChoice::kAuto;        // auto: MPI under a launcher, else threads; NCCL where each rank has a GPU of its own
-  int threads_per_rank = 0;      // 0: the node's cores divided by the ranks on it, at least 1
-  double timeout_seconds = 600;  // deadline of every collective; INFINITY: none
-  /// Where a rank that fails leaves a record of its last collectives, a folder that is there, unless ALIQUOT_FLIGHT_DIR names
-  /// another; empty: nowhere.
+  DeviceChoice device = DeviceChoice::kAuto;  // kAuto: a GPU if the machine has one
+  /// kAuto: processes if a launcher started this one, otherwise threads. NCCL if each rank has its own GPU.
+  WorldChoice kind = WorldChoice::kAuto;
+  int threads_per_rank = 0;      // 0: the cores of the node divided by its ranks, at least 1
+  double timeout_seconds = 600;  // deadline of every collective; INFINITY: no deadline
+  /// An existing directory in which a rank that fails writes its flight record. Empty: none is written. The environment
+  /// variable ALIQUOT_FLIGHT_DIR overrides it.
   std::string flight_directory = {};
-  /// Ranks that are threads: called from one of them, with the first failure, when others have not come back some seconds
-  /// after it (as long as collectives may wait, at most 10): no thread can be ended alone. Without it the wait goes on.
+  /// For ranks that are threads. Called on the thread that failed first, with its exception, if others have not
+  /// returned one second after the timeout, or after 10 seconds; `who` lists them. It should end the process, because a
+  /// single thread cannot be ended. If not set, World::threads() continues to wait.
   std::function<void(std::exception_ptr first, const std::string& who)> on_stuck = nullptr;
-  std::function<std::unique_ptr<Device>(int rank)> make_device =
-      nullptr;  // tests: a device of their own; ranks then are threads
+  /// For tests: creates each rank's device. Ranks are then threads.
+  std::function<std::unique_ptr<Device>(int rank)> make_device = nullptr;
 };
 
-/// One rank's place in the world: its device and the communicator of all ranks. Move-only; destroyed by its own thread.
+/// One rank of the world: its device, and the communicator of all ranks. Move-only. The rank's thread must destroy it.
 class World {
  public:
   World(std::unique_ptr<Device> device, std::unique_ptr<Communicator> communicator)
@@ -43,7 +44,7 @@ class World {
   World(World&&) = default;
   World& operator=(World&& other) noexcept {
     if (this == &other) return *this;
-    communicator_.reset();  // it refers to the device
+    communicator_.reset();  // refers to the device
     device_ = std::move(other.device_);
     flight_ = std::move(other.flight_);
     communicator_ = std::move(other.communicator_);
@@ -52,17 +53,18 @@ class World {
   }
   ~World() = default;
 
-  /// The world that a launcher (mpirun, srun) started this process into, or this process alone. Throws UnavailableError,
-  /// with what to type, when a launcher started several of us without a common world.
+  /// Joins the world of the processes that a launcher (mpirun, srun) started. Without a launcher, a world of one rank.
+  /// Throws UnavailableError, with advice, if MPI did not connect the processes.
   static World from_environment(const WorldOptions& options = {});
 
-  /// Runs `body` on `rank_count` ranks, each a thread of its own, and returns when all are done. If a rank throws, the
-  /// others leave their collectives, and the first failure is rethrown here; so do those who wait for a rank that has returned.
+  /// Runs `body` on `rank_count` threads, one per rank, and returns when all have returned. If a rank throws, the
+  /// collectives of the others throw CommunicationError, and this function rethrows the first failure. Collectives also
+  /// throw if they wait for a rank whose `body` has returned.
   static void threads(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
-  /// Runs `body` on this program's ranks: the one that this process is in the world a launcher started it into, or else
-  /// `rank_count` threads. If a rank throws, the others leave their collectives, told which rank failed and why, and
-  /// throw CommunicationError here; the rank's own failure is rethrown here. What a program's main() calls.
+  /// Runs `body` on all ranks; intended for main(). Under a launcher this process is one rank, and `rank_count` has no
+  /// effect. Otherwise the same as threads(). If a rank throws, its process rethrows the failure, and the other
+  /// processes throw CommunicationError with the failed rank and the reason.
   static void run(int rank_count, const std::function<void(World&)>& body, const WorldOptions& options = {});
 
   int rank() const { return communicator_->rank(); }
@@ -70,21 +72,23 @@ class World {
   const Topology& topology() const { return communicator_->topology(); }
   Device& device() { return *device_; }
   Communicator& communicator() { return *communicator_; }
-  /// Adds up small things in host memory over all ranks (losses, say), at most Communicator::kSmallCount. Collective; blocks.
+  /// Replaces each value by its sum over all ranks, for example losses. At most Communicator::kSmallCount values in
+  /// host memory. Collective; blocks.
   void sum(std::span<double> values);
 
-  /// Progress only grows while the communicator lives, so those who publish take turns, on all ranks alike: whoever is not
-  /// the holder lets it finish, meets all ranks, and begins above where it ended.
+  /// The progress that ranks publish must increase as long as the communicator exists, so executors use it one after
+  /// the other. A new one calls `finish`, waits for all ranks, and starts at `base`. The order is the same on all
+  /// ranks.
   struct Turns {
-    const void* holder = nullptr;
-    std::function<uint64_t()> finish = nullptr;  // the holder comes to rest, and says what it published less than
-    uint64_t base = 0;                           // above all that was published
+    const void* holder = nullptr;                // the executor that currently publishes
+    std::function<uint64_t()> finish = nullptr;  // makes the holder idle, and returns a bound above its progress
+    uint64_t base = 0;                           // greater than all published progress
   };
   Turns& turns() { return turns_; }
 
-  /// `made`, with its collectives noted from now on. Collective.
+  /// Returns `made` with a flight recorder, which records its collectives from now on. Collective.
   static World noted(World made, std::shared_ptr<FlightRecorder> flight);
-  /// What notes them; null in a world that was put together by hand.
+  /// The flight recorder. Null if the World was made by its constructor.
   FlightRecorder* flight() { return flight_.get(); }
 
  private:
@@ -94,7 +98,8 @@ class World {
   Turns turns_;
 };
 
-/// How many processes a launcher started together with this one, by its environment variables; 1 without a launcher.
+/// The number of processes that the launcher started, from its environment variables. 1 without a launcher, or if
+/// unknown.
 int launched_process_count();
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// Which world a launcher started this process into, from what it left in the environment.
+// Detection of the launcher from environment variables, and worlds that depend on it.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-// 0 if it is not set or no number.
+// Returns 0 if the variable is not set or not a number.
 int environment_int(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;
@@ -29,16 +29,16 @@ LauncherInfo find_launcher() {
   constexpr std::array kSizes = {std::pair{"mpirun", "OMPI_COMM_WORLD_SIZE"},
                                  std::pair{"mpirun", "MV2_COMM_WORLD_SIZE"}, std::pair{"mpiexec", "PMI_SIZE"},
                                  std::pair{"srun", "SLURM_STEP_NUM_TASKS"}};
-  // srun may speak as an mpiexec would; one that started its daemons with srun counts more than those.
+  // srun also sets PMI_SIZE. If mpiexec started its daemons with srun, PMI_SIZE differs from the number of daemons.
   if (const int count = environment_int("PMI_SIZE"); count > 0 && count == environment_int("SLURM_STEP_NUM_TASKS"))
     return {"srun", count};
   for (const auto& [name, variable] : kSizes) {
     if (const int count = environment_int(variable); count > 0) return {std::string(name), count};
   }
-  // A batch script and the shell of an allocation know their job's tasks as well, but are not one of them.
+  // Batch scripts and shells of an allocation also have SLURM_NTASKS, but srun did not start them.
   const bool only_a_job = is_set("SLURM_JOB_ID") && !is_set("SLURM_STEP_ID") && !is_set("SLURM_STEPID");
   if (const int count = environment_int("SLURM_NTASKS"); count > 0 && !only_a_job) return {"srun", count};
-  // A launcher that says which of its processes this is, but not how many there are: MPI knows.
+  // Some launchers set the rank but not the number of processes, which only MPI knows.
   if (is_set("PMIX_RANK") || is_set("PMI_RANK"))
     return {"the launcher", 0, std::max(environment_int("PMIX_RANK"), environment_int("PMI_RANK")) + 1};
   return {};
@@ -48,7 +48,7 @@ LauncherInfo find_launcher() {
 
 std::string LauncherInfo::text() const {
   if (process_count > 0) return fmt::format("{} started {} processes", by, process_count);
-  return by + " started this process as one of a number that it does not say";
+  return by + " started this process and possibly others";
 }
 
 StartedBy started_by() {
@@ -65,8 +65,9 @@ World World::from_environment(const WorldOptions& given) {
   const bool launched = launcher.process_count != 1;
   if (options.kind == WorldChoice::kThreads || options.make_device) {
     if (!launched) return make_single_rank_world(options);
-    throw UsageError(fmt::format("{}, and a world of threads is one process: leave out {}, or the choice of threads",
-                                 launcher.text(), launcher.by));
+    throw UsageError(
+        fmt::format("{}, but a world of threads is one process: start the program without {}, or do not select threads",
+                    launcher.text(), launcher.by));
   }
   if (!launched && options.kind == WorldChoice::kAuto) return make_single_rank_world(options);
   if (!launched && options.kind == WorldChoice::kNccl) return make_single_rank_world(options);

@@ -1,5 +1,5 @@
 #pragma once
-// What worlds are made of, for the files that make them.
+// Shared parts of the functions that create worlds.
 
 #include <memory>
 #include <string>
@@ -8,40 +8,40 @@
 
 namespace aliquot {
 
-/// A host device of options.threads_per_rank threads, or, if that is 0, of `share` of them, or the one the options make.
+/// Returns the device of options.make_device, if set. Otherwise a host device with options.threads_per_rank threads, or
+/// with `share` threads if that is 0.
 std::unique_ptr<Device> make_rank_device(const WorldOptions& options, int rank, int share);
 
-/// The options as worlds take them: what is for ever to a clock is no longer deadline than a lifetime. Throws UsageError for a
-/// deadline that is no time, and for a world that does not fit the device.
+/// Checks the options, and limits the timeout to 1e9 seconds, which clocks can represent. Throws UsageError if the
+/// timeout is not positive, or if the kind of world does not support the device.
 WorldOptions validated_options(WorldOptions options);
 
-/// The last step of making a world: a rank that failed before it leaves nobody in a first collective until the deadline. From
-/// then on collectives are noted, and work that fails on a lane is told to all. Collective.
+/// The last step in creating a world. Waits for all ranks, so that a rank that failed earlier is reported here. Adds
+/// the flight recorder, and makes failures of work on a stream abort all ranks. Collective.
 World finish_world_setup(World made, const WorldOptions& options);
 
-/// Of the exception that is being handled: makes all ranks leave, and leaves the record of this one's last collectives.
+/// Call while an exception is handled. Aborts all ranks with its message, and writes the flight record of this rank.
 void abort_and_write_flight_record(World& world) noexcept;
 
-/// Of ranks that are threads of this process, none with a GPU.
+/// The topology of ranks that are threads of this process, without GPUs.
 Topology threads_topology(int rank_count);
 
-/// "rank 2 failed: why", of the exception that is being handled.
+/// "rank 2 failed: REASON", for the exception that is being handled.
 std::string failure_text(int rank);
 
-/// A world of one rank, this thread.
+/// A world with this thread as its only rank.
 World make_single_rank_world(const WorldOptions& options);
 
-/// Who started this process, and as one of how many: 0 if the launcher does not say, and then one of `least_count` or more.
 struct LauncherInfo {
-  std::string by;
-  int process_count = 1;
-  int least_count = 1;
+  std::string by;         // "mpirun", "srun", ...
+  int process_count = 1;  // 0: unknown
+  int least_count = 1;    // lower bound if process_count is unknown
 
   std::string text() const;  // "srun started 4 processes"
 };
 
-/// The world that MPI makes of the processes started together. Throws UnavailableError if MPI knows fewer than were
-/// started, or in a build without MPI, with what to type.
+/// The world of the processes that MPI connects. Throws UnavailableError, with advice, if MPI connects fewer processes
+/// than the launcher started, or if this build has no MPI.
 World make_mpi_world(const WorldOptions& options, const LauncherInfo& launch);
 
 }  // namespace aliquot

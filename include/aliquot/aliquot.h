@@ -1,5 +1,5 @@
 #pragma once
-// Everything an engine's user needs: the world, the engine, its options and errors.
+// The main header: worlds, engines, options, optimizers and errors.
 
 #include "engine/engine.h"
 #include "engine/plan/plan_line.h"

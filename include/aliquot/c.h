@@ -1,10 +1,12 @@
 #pragma once
-/* Aliquot for C, and for whatever calls C: worlds, an engine, units and their parameters, a scope that is opened and closed.
+/* The C interface of Aliquot, for C and for languages that can call C.
  *
- * What can fail returns a status: ALIQUOT_DONE, or why not, and aliquot_message() then has the sentence. Handles belong to
- * one rank and are used from its own thread. Calls on an engine are collective: every rank makes the same ones in the same
- * order. Text is copied; a null `options` means all defaults. What a call does, and when it fails, is told at length where
- * C++ has it (aliquot/engine/engine.h); the names differ by their prefix alone.
+ * Status: Functions that can fail return ALIQUOT_DONE or an error status. aliquot_message() then describes the error.
+ * Threads: A world and its engine belong to one rank. Only that rank's thread may use them.
+ * Collective calls: Every rank must make the same calls on its engine in the same order.
+ * Arguments: Strings and arrays are copied; a null `options` selects the defaults.
+ * Functions of an engine behave as the C++ functions of the same name in aliquot/engine/engine.h, which documents them
+ * in full.
  */
 
 #include <stdint.h>
@@ -14,188 +16,211 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/** What a call ends with: the exit code that a program should end with too. */
+/** Status of a call. A program should exit with the same number. */
 enum {
   ALIQUOT_DONE = 0,
-  ALIQUOT_USAGE = 1,       /* a call or a value is wrong */
-  ALIQUOT_UNAVAILABLE = 2, /* cannot be done here: no such device, does not fit */
-  ALIQUOT_FAULT = 3,       /* a rank died, a collective timed out, a call of the system failed */
-  ALIQUOT_NOT_FINITE = 4,
-  ALIQUOT_CHECKPOINT = 5 /* absent, damaged or hostile */
+  ALIQUOT_USAGE = 1,       /* invalid argument, or a call that is not allowed at this point */
+  ALIQUOT_UNAVAILABLE = 2, /* not possible on this machine: device missing, or not enough memory */
+  ALIQUOT_FAULT = 3,       /* a rank failed, a collective timed out, or a system call failed */
+  ALIQUOT_NOT_FINITE = 4,  /* gradients with infinity or NaN: see the option "max-skipped" */
+  ALIQUOT_CHECKPOINT = 5   /* checkpoint missing, corrupt or invalid */
 };
 
-/** One sentence about the last call of this thread that failed; valid until the thread's next call. */
+/** Message of the last call of this thread that failed, or "". Valid until the thread's next call. */
 const char* aliquot_message(void);
-/** "0.1.0" */
+/** Version of the library, such as "0.1.0". */
 const char* aliquot_version(void);
-/** A fault at a parameter that is not whole prints its name before the process dies. For programs: it sets handlers. */
+/** Installs a handler for SIGSEGV and SIGBUS. If the model accesses a parameter outside of a scope, the handler prints
+ * the parameter's name before the process ends. Intended for programs, not for libraries. */
 int aliquot_install_fault_names(void);
-/** From then on what no call is left to tell goes to standard error, a line each; until then the library prints nothing. */
+/** Prints warnings to standard error, one per line. By default the library prints nothing. */
 int aliquot_log_to_standard_error(void);
 
-/* Options ------------------------------------------------------------------------------------------------------------- */
+/* Options ---------------------------------------------------------------------------------------------------------- */
 
-/** Names and values, spelled as the flags of `aliquot train`: "zero-stage" "3", "memory-budget" "2GiB". Differences from the
- * command: "check" is no flag. "memory-budget" "0" and "max-skipped" "0" mean no limit here, and the command refuses them.
- * An engine refuses a setting that its optimizer does not use, such as "eps" with lion; the command ignores it.
- * Any number of worlds and engines may read the options, on any thread, once they are set. */
+/** Options by name and value, spelled as the flags of `aliquot train`: "zero-stage" "3", "memory-budget" "2GiB".
+ * Differences from the command: "check" exists only here. "memory-budget" "0" and "max-skipped" "0" mean no limit here;
+ * the command rejects them. An engine rejects options that its optimizer does not use, such as "eps" with lion; the
+ * command ignores them. Several worlds and engines, on any threads, may read the same options once all values are
+ * set. */
 typedef struct aliquot_options aliquot_options;
 
 int aliquot_options_create(aliquot_options** options);
-/** ALIQUOT_USAGE for a name that is not known, and the message lists those that are. Switches take "on" and "off", or
+/** Returns ALIQUOT_USAGE for an unknown name, and the message lists the valid ones. Switches accept "on" and "off",
  * "true" and "false", "yes" and "no", "1" and "0". */
 int aliquot_options_set(aliquot_options* options, const char* name, const char* value);
 void aliquot_options_free(aliquot_options* options);
 
-/* Worlds -------------------------------------------------------------------------------------------------------------- */
+/* Worlds ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct aliquot_world aliquot_world;
 
-/** What a rank does. It returns ALIQUOT_DONE or, to have all ranks leave, a status, as it got it from a call that failed. */
+/** Program of one rank. `world` is valid during the call. Return ALIQUOT_DONE, or the status of a call that failed; the
+ * other ranks then stop too. */
 typedef int (*aliquot_body)(aliquot_world* world, void* context);
 
-/** The world that mpirun or srun started this process into, or this process alone. */
+/** Joins the world of the processes that mpirun or srun started. Without a launcher the world has one rank. */
 int aliquot_world_from_environment(const aliquot_options* options, aliquot_world** world);
-/** Runs `body` on ranks that are threads of this process; returns when all are done, with the first failure. */
+/** Runs `body` on `rank_count` threads of this process, one per rank. Waits for all and returns the first error. */
 int aliquot_world_threads(int rank_count, aliquot_body body, void* context, const aliquot_options* options);
-/** The same, but under mpirun or srun this process is the one rank that it was started as. What a main() calls. */
+/** Runs `body` on all ranks. Under mpirun or srun this process is one rank, and `rank_count` has no effect. Otherwise
+ * the ranks are threads, as in aliquot_world_threads(). Intended for main(). */
 int aliquot_world_run(int rank_count, aliquot_body body, void* context, const aliquot_options* options);
-/** For a world from the environment, after its engines. */
+/** Frees a world from aliquot_world_from_environment(). Free its engines first. */
 void aliquot_world_free(aliquot_world* world);
 
 int aliquot_rank(const aliquot_world* world);
 int aliquot_rank_count(const aliquot_world* world);
-/** Adds up `count` values, at most 512, over all ranks: losses, say. Collective. */
+/** Replaces each of `count` values by its sum over all ranks, for example losses. At most 512 values. Collective. */
 int aliquot_sum(aliquot_world* world, double* values, int count);
 
-/* The model ----------------------------------------------------------------------------------------------------------- */
+/* The model -------------------------------------------------------------------------------------------------------- */
 
 typedef struct aliquot_engine aliquot_engine;
 
-/** The world must outlive it. */
+/** Creates an engine. The world must outlive it. */
 int aliquot_engine_create(aliquot_world* world, const aliquot_options* options, aliquot_engine** engine);
 void aliquot_engine_free(aliquot_engine* engine);
 
-/** Numbered from 0, in the order of these calls, which is the order of use. */
+/** Adds a unit: parameters that are gathered, reduced and updated together. Units are numbered from 0 in the order of
+ * these calls. Forward uses them in that order, unless aliquot_declare_order() sets another. */
 int aliquot_add_unit(aliquot_engine* engine, const char* name, int* unit);
-/** The unit's gradient kernels write what they are handed instead of adding to zeros. */
+/** Declares that the unit's gradient kernels overwrite the gradient memory. By default they add to it, and the engine
+ * clears it first. */
 int aliquot_assigns_gradients(aliquot_engine* engine, int unit);
 
-/** What is zero takes its default. */
+/** Declaration of a parameter. Optional fields that are 0 select their default. */
 typedef struct aliquot_parameter {
-  const char* name; /* "UNIT." is put before it */
+  const char* name; /* the full name is "UNIT.NAME" */
   int dimensions;
   const int64_t* shape;
-  void* value; /* the address of the model's pointer (a float**, say), which is set while the unit is live; not null */
-  void* gradient; /* likewise, live in backward; null only where it is frozen */
-  int frozen;
-  int not_decayed;
-  float lr_scale;                  /* 0: 1 */
-  int value_bytes, gradient_bytes; /* of one element that the pointers lead to: 4, or 2 for 16-bit types; 0: 4 */
-  float decay_scale;               /* of the weight decay; 0: 1 */
-  int no_matrix; /* muon does not take it whole though it has two dimensions: embeddings, a last layer */
+  /* Address of the model's pointer to the values, such as a float**. Required. Set while the unit is open. */
+  void* value;
+  /* Address of the model's pointer to the gradient. The engine sets it in backward. May be null if frozen. */
+  void* gradient;
+  int frozen;      /* 1: no gradient and no update */
+  int not_decayed; /* 1: no weight decay */
+  float lr_scale;  /* multiplies the learning rate; default 1 */
+  /* Size of one element of the values and of the gradient: 4 (default), or 2 for 16-bit types. */
+  int value_bytes, gradient_bytes;
+  float decay_scale; /* multiplies the weight decay; default 1 */
+  int no_matrix;     /* 1: Muon does not orthogonalize it although it is a matrix; for embeddings and the last layer */
 } aliquot_parameter;
 int aliquot_add_parameter(aliquot_engine* engine, int unit, const aliquot_parameter* parameter);
 
-/** Use u is of unit_counts[u] units together, whose numbers stand one after the other in `units`. */
+/** Sets the order of forward. Use u gathers unit_counts[u] units together. `units` lists the units of use 0, then those
+ * of use 1, and so on. */
 int aliquot_declare_order(aliquot_engine* engine, int use_count, const int* unit_counts, const int* units);
 
-/** Of one use, for one micro-batch, in bytes; 0: none. */
+/** Activation memory of one use, for one micro-batch. Sizes in bytes; 0 means no buffer. */
 typedef struct aliquot_activations {
-  int64_t output;   /* its result, the next use's input: until the end of its own backward, and so of the next's */
-  int64_t kept;     /* what its forward leaves for its backward alone */
-  int64_t scratch;  /* while its code runs */
-  int recomputable; /* what it keeps can be made again from its input */
-  int input_not_read, output_not_read; /* by its backward: then they are gone by then, if nobody else reads them */
+  int64_t output;                      /* output of the use, which is the input of the next use */
+  int64_t kept;                        /* activations that forward saves and only the backward of this use reads */
+  int64_t scratch;                     /* temporary memory while forward or backward of this use runs */
+  int recomputable;                    /* 1: the kept activations can be recomputed from the input */
+  int input_not_read, output_not_read; /* 1: backward of this use does not read its input, or its output */
 } aliquot_activations;
 
-/** Where they lie while a use is open; null for what was declared to take nothing. Nothing is ever cleared. */
+/** Addresses of the buffers of the open use. Null if the declared size is 0 or the buffer has been freed. The engine
+ * never clears these buffers. */
 typedef struct aliquot_use_memory {
   int use;
-  void *input, *output, *kept, *scratch; /* input is the output of the use before */
-  void* backward;                        /* in backward alone */
-  int recomputed;                        /* what forward leaves in `kept` is gone before backward, and made again */
+  void *input, *output, *kept, *scratch; /* input is the output of the previous use */
+  void* backward;                        /* gradients of activations; only in backward */
+  int recomputed;                        /* 1: `kept` is freed after forward, and recomputed before backward */
 } aliquot_use_memory;
 
-/** Runs forward of memory->use once more, called from within the call that opens its backward; ALIQUOT_DONE, or another
- * status to give the step up. */
+/** Repeats the forward of memory->use and thereby restores memory->kept. The engine calls it within the call that opens
+ * the use's backward. Return ALIQUOT_DONE, or another status to abandon the step. */
 typedef int (*aliquot_recompute)(void* context, const aliquot_use_memory* memory);
 
-/** As many as there are uses. The engine gives the memory; backward_bytes are there from a micro-batch's first backward to its
- * last. Of those that are recomputable, as many as the option "recompute" says are; `recompute` may be null if none is, and
- * must, as `context`, outlive the engine. */
+/** Declares the activation memory of all uses. The engine allocates it. `backward_bytes` is the size of one more
+ * buffer, which exists from the first backward of a micro-batch to the last. The option "recompute" sets how many of
+ * the recomputable uses are recomputed. `recompute` may be null if none is. `recompute` and `context` must outlive the
+ * engine. */
 int aliquot_declare_activations(aliquot_engine* engine, int use_count, const aliquot_activations* uses,
                                 int64_t backward_bytes, aliquot_recompute recompute, void* context);
 
-/** Bytes of this rank, by category. */
+/** Peak memory of this rank in bytes, by category. */
 typedef struct aliquot_memory {
   int64_t parameters, gradients, optimizer, slots, communication, staging, activations;
-  int64_t peak; /* of the sum, not the sum of the peaks */
+  int64_t peak; /* peak of the total; less than the sum of the categories if these peak at different times */
 } aliquot_memory;
-/** What the engine will take, before anything is allocated; and what the rank's ledger has counted so far. */
+/** The memory that the plan needs. Callable before aliquot_materialize(). */
 int aliquot_planned_memory(aliquot_engine* engine, aliquot_memory* memory);
+/** The memory that the rank has allocated so far. */
 int aliquot_measured_memory(aliquot_engine* engine, aliquot_memory* memory);
 
-/** Fills values[0 .. count) with elements [offset, offset + count) of the parameter, whose full name is given; the same for
- * an element on every rank. Returns ALIQUOT_DONE, or another status to give up. */
+/** Writes the initial values of elements [offset, offset + count) of the parameter to `values`. `parameter` is its full
+ * name. An element must have the same value on every rank. Return ALIQUOT_DONE, or another status to stop. */
 typedef int (*aliquot_initialize)(void* context, const char* parameter, int64_t offset, int64_t count, float* values);
+/** Allocates memory and initializes the shards of this rank. Ends the declarations. */
 int aliquot_materialize(aliquot_engine* engine, aliquot_initialize initialize, void* context);
-/** On a GPU: the model's kernels run on this cudaStream_t. Before materialize. */
+/** Makes the engine use this cudaStream_t for the model's kernels. Only on GPUs. Call before aliquot_materialize(). */
 int aliquot_compute_on(aliquot_engine* engine, void* stream);
 
-/* A step -------------------------------------------------------------------------------------------------------------- */
+/* A step ----------------------------------------------------------------------------------------------------------- */
 
+/** Begins a micro-batch. A step has one or more. */
 int aliquot_micro_batch(aliquot_engine* engine);
 
-/** Open a unit: it is whole, at the model's own pointers, until aliquot_close(). One is open at a time. */
+/** Open the next use, which must consist of this unit. Until aliquot_close(), the model's pointers point to the unit's
+ * full parameters. One use can be open at a time. */
 int aliquot_forward(aliquot_engine* engine, int unit);
 int aliquot_backward(aliquot_engine* engine, int unit);
 int aliquot_evaluate(aliquot_engine* engine, int unit);
 int aliquot_close(aliquot_engine* engine);
-/** Of what is open. */
+/** Returns the addresses of the open use's buffers. */
 int aliquot_memory_of_use(aliquot_engine* engine, aliquot_use_memory* memory);
 
 enum { ALIQUOT_FORWARD = 0, ALIQUOT_BACKWARD = 1, ALIQUOT_EVALUATE = 2 };
-/** Opens units that are used together. */
+/** Opens the next use, which must consist of these units. `use` is ALIQUOT_FORWARD, ALIQUOT_BACKWARD or
+ * ALIQUOT_EVALUATE. */
 int aliquot_open(aliquot_engine* engine, int use, int unit_count, const int* units);
-/** This rank does not run the next use, forward or backward. */
+/** Skips the next use, forward or backward, on this rank. The same as Engine::skip() in C++. */
 int aliquot_pass_over(aliquot_engine* engine, int unit_count, const int* units);
-/** Closes what is open and gives the step up: the rank's next aliquot_step(), without further micro-batches, skips it on
- * all ranks. */
+/** Closes the open use and abandons the step. This rank must next call aliquot_step(), without further micro-batches.
+ * All ranks then skip the update. */
 int aliquot_abandon(aliquot_engine* engine);
 
 typedef struct aliquot_step_report {
-  int64_t step;         /* from 1, skipped ones counted */
-  double gradient_norm; /* before clipping, of the mean over ranks and micro-batches */
+  int64_t step;         /* from 1; skipped steps count */
+  double gradient_norm; /* of the mean gradient over ranks and micro-batches, before clipping */
   double learning_rate;
-  double loss_scale;
-  int skipped;                  /* nothing was changed */
-  int abandoned_by;             /* the first rank that did, or -1 */
-  const char* first_not_finite; /* a parameter's name, "" for none; valid until the engine's next step */
+  double loss_scale;            /* the scale that this step used */
+  int skipped;                  /* 1: no update, because a gradient was not finite or a rank abandoned the step */
+  int abandoned_by;             /* lowest rank that abandoned the step, or -1 */
+  const char* first_not_finite; /* first parameter whose gradient was not finite, or ""; valid until the next step */
 } aliquot_step_report;
-/** After the last micro-batch: norm, clip, update, publish. `report` may be null. A skipped step is ALIQUOT_DONE all the same: look at
- * the report, or let the option "max-skipped" make it ALIQUOT_NOT_FINITE, or ALIQUOT_FAULT where ranks abandoned it. */
+/** Ends the step: computes the gradient norm, clips, updates, and makes the new parameters available. `report` may be
+ * null. A skipped step also returns ALIQUOT_DONE: check report->skipped. If the option "max-skipped" is set and that
+ * many steps in a row were skipped, returns ALIQUOT_NOT_FINITE, or ALIQUOT_FAULT if ranks abandoned the last one. */
 int aliquot_step(aliquot_engine* engine, aliquot_step_report* report);
 
+/** Sets the learning rate from the next step on. Must be the same on every rank. */
 int aliquot_set_learning_rate(aliquot_engine* engine, double rate);
-/** 1 but for fp16. */
+/** Returns the factor by which the model must multiply the loss of this step. 1 unless the model computes in fp16. */
 int aliquot_loss_scale(aliquot_engine* engine, double* scale);
+/** Returns the number of finished steps. Skipped steps count. */
 int aliquot_step_count(aliquot_engine* engine, int64_t* steps);
+/** Unfreezes or freezes the parameters whose full names begin with `prefix`. Call between steps. */
 int aliquot_set_trainable(aliquot_engine* engine, const char* prefix, int trainable);
 
-/* State --------------------------------------------------------------------------------------------------------------- */
+/* State: call these functions between steps ------------------------------------------------------------------------ */
 
-/** A whole parameter in fp32, on every rank; `count` is its number of elements. Between steps, as all below. */
+/** Reads a full parameter as fp32 values, on every rank. `count` must be its number of elements. */
 int aliquot_read(aliquot_engine* engine, const char* parameter, int64_t count, float* values);
-/** Compares what several ranks hold of the same. ALIQUOT_FAULT, the same on all, with the unit and the rank that differs. */
+/** Compares data that several ranks hold. If copies differ, returns ALIQUOT_FAULT on all ranks, and the message names
+ * the unit and the ranks. */
 int aliquot_check_copies(aliquot_engine* engine);
-/** To directory/step-STEP; the newest `keep` checkpoints stay, all if it is 0. */
+/** Saves a checkpoint to directory/step-STEP, then deletes all but the newest `keep` checkpoints. 0 keeps all. */
 int aliquot_save(aliquot_engine* engine, const char* directory, int keep);
-/** A checkpoint, by its own path. */
+/** Loads the checkpoint at `path`, such as directory/step-STEP. */
 int aliquot_load(aliquot_engine* engine, const char* path);
-/** The newest valid one of a directory; *found is 0 where it holds none. */
+/** Loads the newest valid checkpoint in `directory`. Sets *found to 0 and loads nothing if the directory has no
+ * checkpoint. Returns ALIQUOT_CHECKPOINT if none of its checkpoints is valid. `found` may be null. */
 int aliquot_load_newest(aliquot_engine* engine, const char* directory, int* found);
-/** Weights of another program: a safetensors file, or a folder of them. */
+/** Loads weights of another program, from a safetensors file or a directory of such files. */
 int aliquot_load_weights(aliquot_engine* engine, const char* path);
 
 #pragma GCC visibility pop

@@ -1,6 +1,6 @@
 #pragma once
-// Saving and loading an engine's state: aliquot::save(engine.state(), ...), aliquot::load(...); BackgroundSaver saves while
-// training goes on, load_weights() takes the weights of other programs.
+// Checkpoints. save() and load() save and load the state of an engine. BackgroundSaver saves while training continues.
+// load_weights() loads weights of other programs.
 
 #include "checkpoint/background_saver.h"
 #include "checkpoint/load.h"

@@ -1,4 +1,4 @@
 #pragma once
-// An optimizer of the user's own: a struct with its update of one element, handed to aliquot::custom_optimizer().
+// User-defined optimizers: pass a struct that updates one element to aliquot::custom_optimizer().
 
 #include "optim/custom_rule.h"

@@ -1,4 +1,4 @@
 #pragma once
-// <aliquot/rule.h> for *.cu files: custom_cuda<Rule>() makes a user's optimizer run on GPUs too.
+// <aliquot/rule.h> for *.cu files. custom_cuda<Rule>() compiles a user-defined optimizer for GPUs.
 
 #include "optim/custom_rule_cuda.h"

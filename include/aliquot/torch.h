@@ -1,5 +1,5 @@
 #pragma once
-// LibTorch modules, sharded: fully_shard(module, engine), and call(submodule, inputs...) in the module's forward. Headers
-// alone, for whatever LibTorch a program uses, from 1.13 on; models on hosts.
+// Sharding of LibTorch modules: fully_shard(module, engine), and call(submodule, inputs...) in the module's forward.
+// Header-only, for LibTorch 1.13 or later. Models must be on the CPU.
 
 #include "libtorch/call.h"

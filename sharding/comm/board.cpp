@@ -12,7 +12,8 @@ namespace aliquot {
 
 namespace {
 
-// Longer than a reason takes to write, for who still lives.
+// Waits until another rank has written its reason. The timeout is far longer than the write takes, so if it expires,
+// the writer has died.
 bool wait_until_posted(const AbortNotice& notice) {
   constexpr std::chrono::milliseconds kWriteTimeout{50};
   const auto deadline = std::chrono::steady_clock::now() + kWriteTimeout;
@@ -27,7 +28,7 @@ void write_shared(std::span<std::atomic<uint64_t>> words, std::string_view text)
     uint64_t word = 0;
     const std::size_t begin = std::min(i * sizeof(word), text.size());
     const std::size_t length = std::min(sizeof(word), text.size() - begin);
-    if (length > 0) std::memcpy(&word, text.data() + begin, length);  // an empty label has no address
+    if (length > 0) std::memcpy(&word, text.data() + begin, length);  // data() of an empty label may be null
     words[i].store(word, std::memory_order_relaxed);
   }
 }
@@ -45,7 +46,7 @@ void AbortNotice::post(std::string_view why) noexcept {
   uint32_t expected = kNone;
   if (!state.compare_exchange_strong(expected, kBeingWritten)) {
     if (expected == kPosted || wait_until_posted(*this)) return;
-    // A process can be killed in the middle of it; then the reason is written once more.
+    // The process that was writing the reason has been killed: overwrite it.
   }
   write_shared(reason, why);
   state.store(kPosted, std::memory_order_release);

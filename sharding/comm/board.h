@@ -1,5 +1,5 @@
 #pragma once
-// What the ranks of one node tell each other through shared memory. Plain layout, zeroed memory is valid.
+// Shared memory in which the ranks of one node signal progress and failures. Standard layout; zeroed memory is valid.
 
 #include <array>
 #include <atomic>
@@ -14,19 +14,20 @@
 
 namespace aliquot {
 
-/// The words of a text that one rank writes and others may read at any time: torn at worst, never a race. What is longer
-/// is cut off.
+/// Writes and reads text that other ranks may access at the same time. There is no data race, but a reader may see
+/// parts of the old and of the new text. Text longer than `words` is truncated.
 void write_shared(std::span<std::atomic<uint64_t>> words, std::string_view text) noexcept;
 std::string read_shared(std::span<const std::atomic<uint64_t>> words);
 using SharedText = std::array<std::atomic<uint64_t>, 5>;
 
-/// One rank's latest on one lane. A rank that has arrived at n has passed n - 1, so a peer still looking at n - 1 finds
-/// that description in its place: a depth of two would do.
+/// State of one rank on one lane. A rank arrives at collective n only after it has passed n - 1, so a peer may still
+/// compare the description of n - 1: at least two descriptions must be kept.
 struct alignas(64) LaneBoard {
   static constexpr uint64_t kDescriptionDepth = 4;
-  SharedCounter arrived;   // sequence number of the last collective it came to
-  SharedCounter progress;  // what it published
-  /// The collective that it has come to but has first to find ranks of other nodes for; 0 where there are none.
+  SharedCounter arrived;   // sequence number of the last collective at which the rank arrived
+  SharedCounter progress;  // highest value passed to publish()
+  /// Sequence number of the collective in which the rank waits for ranks of other nodes before it arrives; 0 means
+  /// none.
   std::atomic<uint64_t> waiting_for_other_nodes{0};
   std::array<std::atomic<uint64_t>, kDescriptionDepth> descriptions{}, fingerprints{};
   std::atomic<int64_t> step{0};
@@ -38,7 +39,7 @@ struct alignas(64) RankBoard {
   std::atomic<uint32_t> last_lane{0};
 };
 
-/// Why everybody should leave; the first reason stays, unless its writer died over it.
+/// The reason for an abort of the group. The first reason is kept, unless its writer died while writing it.
 struct alignas(64) AbortNotice {
   enum : uint32_t { kNone, kBeingWritten, kPosted };
   std::atomic<uint32_t> state{kNone};
@@ -49,7 +50,8 @@ struct alignas(64) AbortNotice {
   std::string why() const { return read_shared(reason); }
 };
 
-/// The whole board of a group: one notice, then a RankBoard a rank.
+/// Access to the board of a group, which is one AbortNotice followed by one RankBoard per rank. Does not own the
+/// memory.
 class Board {
  public:
   Board(std::byte* memory, int rank_count) : memory_(memory), rank_count_(rank_count) {}
@@ -62,10 +64,10 @@ class Board {
   RankBoard& rank(int rank) const { return reinterpret_cast<RankBoard*>(memory_ + sizeof(AbortNotice))[rank]; }
   LaneBoard& lane(int rank, Lane lane) const { return this->rank(rank).lanes[static_cast<std::size_t>(lane)]; }
 
-  /// Posts the notice and wakes every sleeper.
+  /// Posts the reason and wakes all waiting threads.
   void abort(std::string_view why) const noexcept;
 
-  /// "all-gather of 4096 bytes #12 (h.3, step 118)": the last thing `rank` came to on any lane.
+  /// The last collective at which `rank` arrived on any lane: "all-gather of 4096 bytes #12 (h.3, step 118)".
   std::string last_operation(int rank) const;
 
  private:

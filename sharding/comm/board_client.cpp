@@ -67,7 +67,7 @@ const SharedCounter& AllRanksArrived::counter(int rank) const {
   return is_arrival ? board.arrived : board.progress;
 }
 
-/// `rank` has arrived: with the same operation?
+/// Throws if `rank`, which has arrived, arrived with a different operation.
 void AllRanksArrived::check_same_operation(int rank) const {
   const SignalsOptions& options = client->options();
   if (!is_arrival || rank == options.rank) return;
@@ -75,7 +75,7 @@ void AllRanksArrived::check_same_operation(int rank) const {
   const uint64_t place = value % LaneBoard::kDescriptionDepth;
   const uint64_t packed = theirs.descriptions[place].load(std::memory_order_relaxed);
   if (packed == what.packed() && theirs.fingerprints[place].load(std::memory_order_relaxed) == what.fingerprint) return;
-  // It cannot get past this one either, so its label is that of this one.
+  // The other rank cannot pass this collective, so its current label belongs to it.
   const std::string why =
       mismatch_text(lane, value, {options.global_rank(options.rank), what, label_text(label.what, label.step)},
                     {options.global_rank(rank), OperationDescription::unpack(packed),
@@ -84,9 +84,9 @@ void AllRanksArrived::check_same_operation(int rank) const {
   throw CommunicationError(why);
 }
 
-/// Somebody is missing: must this rank leave?
+/// Called while a rank is missing. Throws if an abort was posted, a missing rank cannot arrive, or the deadline passed.
 void AllRanksArrived::check_failures_and_timeout() const {
-  constexpr double kSecondsBeforeSlowChecks = 0.01;  // asking there costs more than looking at the board
+  constexpr double kSecondsBeforeSlowChecks = 0.01;  // the checks below cost more than a look at the board
   client->throw_if_aborted();
   const double waited_seconds = static_cast<double>(now_nanoseconds() - started_nanoseconds) * 1e-9;
   if (waited_seconds > kSecondsBeforeSlowChecks) {
@@ -96,16 +96,17 @@ void AllRanksArrived::check_failures_and_timeout() const {
     }
     check_ranks_in_bootstrap();
   }
-  // What a lane does not publish it waits for itself, most often in a collective, of another group perhaps: that knows who
-  // is missing, and speaks first.
+  // A lane that does not publish usually waits in a collective itself, perhaps of another group. That collective knows
+  // which rank is missing, so give it time to report first.
   constexpr double kGraceSeconds = 0.5;
   const double limit_seconds = client->options().timeout_seconds + (is_arrival ? 0 : kGraceSeconds);
   if (waited_seconds <= limit_seconds) return;
-  // Who waits for another node itself knows who is missing there, and says so at its own deadline.
+  // A rank that waits for another node knows which rank is missing there, and reports it at its own deadline.
   if (any_rank_missing() || waited_seconds > 2 * limit_seconds) throw_timeout(client->options().timeout_seconds);
 }
 
-/// Of whom this rank may complain: not while a lane of its own is behind.
+/// Whether this rank can blame another one: its own counter is at `value`, and a missing rank is not waiting for
+/// another node.
 bool AllRanksArrived::any_rank_missing() const {
   if (!counter(client->options().rank).reached(value)) return false;
   for (int r = 0; r < client->board().rank_count(); ++r) {
@@ -119,26 +120,27 @@ bool AllRanksArrived::waits_for_other_node(int rank) const {
          client->board().lane(rank, lane).waiting_for_other_nodes.load(std::memory_order_relaxed) >= value;
 }
 
-/// It returned before it came to this. The counter is read last, since a rank returns after all that it came to; and first, since
-/// most ranks are there.
+/// Whether the rank's function returned before it arrived here. The counter is read again after has_returned(), because
+/// the rank may have arrived and returned in between. The first read is a shortcut: most ranks have arrived.
 bool AllRanksArrived::returned_before_arriving(int rank) const {
   const SignalsOptions& options = client->options();
   if (!options.has_returned || counter(rank).reached(value)) return false;
   return options.has_returned(rank) && !counter(rank).reached(value);
 }
 
-/// A host's compute lane is the rank's own thread. Where it waits for the own thread of another rank, which waits for this rank in
-/// a bootstrap, neither ever goes on.
+/// Detects a deadlock. On hosts, the compute lane is the rank's own thread. If it waits here for a rank whose own
+/// thread waits for this rank in a rendezvous, neither can continue.
 void AllRanksArrived::check_ranks_in_bootstrap() const {
   const SignalsOptions& options = client->options();
   if (!is_arrival || lane != Lane::kCompute || !options.awaited_by || !client->on_rank_thread()) return;
   for (int r = 0; r < client->board().rank_count(); ++r) {
     if (counter(r).reached(value)) continue;
     const std::string purpose = options.awaited_by(r);
-    // Read again, last: a rank that came to this meanwhile may be in the bootstrap after it.
+    // Read the counter again: a rank that has arrived meanwhile may already be in a later rendezvous.
     if (purpose.empty() || counter(r).reached(value)) continue;
     const std::string why = fmt::format(
-        "rank {} is in {} #{}{}, and rank {} is there to {}: all ranks are to make the same calls in the same order",
+        "rank {} is in {} #{}{}, but rank {} is at a rendezvous to {}: all ranks must make the same calls in the same "
+        "order",
         options.global_rank(options.rank), what.text(), value, label_text(label.what, label.step),
         options.global_rank(r), purpose);
     client->abort(why);

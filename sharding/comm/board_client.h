@@ -1,5 +1,5 @@
 #pragma once
-// One rank's hand on the board: it says where it is, and waits for the others.
+// One rank's access to the board: posts its own arrivals and progress, and waits for other ranks.
 
 #include <cstdint>
 #include <memory>
@@ -13,10 +13,11 @@
 
 namespace aliquot {
 
-/// Says things on the calling thread, at once. One thread a lane at a time; abort() from any.
+/// Writes to the board immediately, on the calling thread. Each lane must be used by one thread at a time. abort() may
+/// be called from any thread.
 class BoardClient {
  public:
-  /// `memory` is zeroed memory of Board::size_bytes() that all ranks share; taken over.
+  /// `memory` has Board::size_bytes() zeroed bytes that all ranks share.
   BoardClient(std::unique_ptr<NodeMapping> memory, const SignalsOptions& options);
 
   void arrive(Lane lane, uint64_t sequence, const OperationDescription& what, Label label);
@@ -25,10 +26,11 @@ class BoardClient {
 
   const Board& board() const { return board_; }
   const SignalsOptions& options() const { return options_; }
-  /// The rank's own, which made this.
+  /// Whether the calling thread is the rank's own, which constructed this object.
   bool on_rank_thread() const { return std::this_thread::get_id() == rank_thread_; }
-  /// Throws CommunicationError with the reason if any rank has called abort(), or if what the options ask tells of one.
+  /// Throws CommunicationError with the reason if a rank has posted an abort on the board.
   void throw_if_aborted() const;
+  /// The same for aborts that SignalsOptions::aborted_elsewhere reports.
   void throw_if_aborted_elsewhere() const;
 
  private:
@@ -38,15 +40,16 @@ class BoardClient {
   std::thread::id rank_thread_ = std::this_thread::get_id();
 };
 
-/// The condition that every rank's counter has come to `value`. Small and copyable, as gates want it. open() and block()
-/// throw CommunicationError at the deadline, which starts when first asked, after an abort, when a rank arrived with
-/// another operation, and soon when a rank that did not come has returned, or waits for this one in a bootstrap; they post
-/// the reason on the board. While all who are missing wait for ranks of another node, or this rank itself has not
-/// published what it waits for, the deadline is twice as far.
+/// The condition that every rank's counter has reached `value`. Copyable, so that a Gate can hold it. The deadline
+/// counts from the first call of open(). open() and block() throw CommunicationError, and post its reason on the board:
+/// - after an abort, and if a rank arrived with a different operation;
+/// - if a missing rank has returned from its function, or waits for this rank in a rendezvous;
+/// - at the deadline. It is doubled while all missing ranks wait for another node, or while this rank's own counter is
+///   below `value`.
 struct AllRanksArrived {
   const BoardClient* client;
   Lane lane;
-  bool is_arrival;  // or else published progress
+  bool is_arrival;  // waits for arrivals; false: for published progress
   int next_rank = 0;
   uint64_t value;
   OperationDescription what;

@@ -1,5 +1,5 @@
 #pragma once
-// What ranks tell each other small things for.
+// The purpose of a rendezvous, for messages and flight records.
 
 #include <string>
 #include <string_view>
@@ -9,9 +9,9 @@
 
 namespace aliquot {
 
-/// While it lives, what the exchanges of its thread are for, in messages and records: ranks wait for one another "to save
-/// together". The innermost counts, and where there is none they "set up". `what` is a verb that outlives it; made and
-/// destroyed by one thread.
+/// While this object exists, messages and records about rendezvous of its thread name the purpose `what`, a verb such
+/// as "save". The innermost object counts; the default purpose is "set up". `what` must outlive the object. The same
+/// thread must construct and destroy it.
 class ScopedBootstrapPurpose {
  public:
   explicit ScopedBootstrapPurpose(std::string_view what, int64_t step = -1) noexcept;
@@ -23,13 +23,13 @@ class ScopedBootstrapPurpose {
   Label before_;
 };
 
-/// Of the calling thread.
+/// The purpose that is set for the calling thread.
 Label bootstrap_purpose() noexcept;
 
-/// "for the other ranks to save together".
+/// "for the other ranks to save together", for `what` = "save".
 std::string bootstrap_wait_text(std::string_view what);
-/// What a rank says that waited in vain: "rank 0 waited 600 s for the other ranks to save together (step 20); rank 1 never
-/// arrived". Ranks as they are called in messages.
+/// Message of a timeout: "rank 0 waited 600 s for the other ranks to save together (step 20); rank 1 never arrived".
+/// `rank` and `missing` are global ranks.
 std::string bootstrap_timeout_text(int rank, double timeout_seconds, const std::vector<int>& missing);
 
 }  // namespace aliquot

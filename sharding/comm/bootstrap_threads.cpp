@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What one rank brings to a round.
+/// The data that one rank contributes to a round.
 struct Contribution {
   std::string bytes;
   std::shared_ptr<void> object;
@@ -27,10 +27,10 @@ struct Contribution {
 
 }  // namespace
 
-/// Rounds: each rank deposits what it says; the last one publishes the round and wakes the others.
+/// Performs all-gathers in rounds. Each rank stores its contribution; the last one publishes all and wakes the others.
 class ThreadsBootstrapStore {
  public:
-  /// `global_ranks`: what the ranks are called. `parent`: null, or the store that this one's ranks were split from.
+  /// `parent` is the store from which these ranks were split, or null.
   ThreadsBootstrapStore(std::vector<int> global_ranks, double timeout_seconds,
                         std::shared_ptr<ThreadsBootstrapStore> parent)
       : global_ranks_(std::move(global_ranks)),
@@ -75,7 +75,7 @@ class ThreadsBootstrapStore {
     return has_returned(rank);
   }
 
-  /// Of `rank`, while it waits for `missing` among others.
+  /// The purpose of `rank`, while it waits for `missing`; otherwise "".
   std::string purpose_of_wait(int rank, int missing) const {
     const std::lock_guard lock(mutex_);
     return has_contributed_[rank] && !has_contributed_[missing] ? contributions_[rank].purpose : std::string();
@@ -96,7 +96,7 @@ class ThreadsBootstrapStore {
     changed_.notify_all();
   }
 
-  // The last to read lets go of the objects, which their ranks may want to see freed.
+  // The last reader moves the contributions out, so that the store does not keep the objects alive.
   std::vector<Contribution> read() {
     return ++read_count_ == rank_count() ? std::exchange(published_, {}) : published_;
   }
@@ -126,23 +126,23 @@ class ThreadsBootstrapStore {
     if (find_abort(&why)) throw CommunicationError(why);
   }
 
-  /// Of the world's ranks: the outermost store knows.
+  /// Only the world's store records which ranks have returned.
   bool has_returned(int rank) const {
     if (parent_ == nullptr) return returned_[rank];
     const int rank_of_parent = parent_->rank_of(global_rank(rank));
     const std::lock_guard lock(parent_->mutex_);
     return parent_->has_returned(rank_of_parent);
   }
-  int rank_of(int name) const {
-    return static_cast<int>(std::find(global_ranks_.begin(), global_ranks_.end(), name) - global_ranks_.begin());
+  int rank_of(int number) const {
+    return static_cast<int>(std::find(global_ranks_.begin(), global_ranks_.end(), number) - global_ranks_.begin());
   }
 
-  /// Ranks that came for different things would take each other's words for an answer.
+  /// Throws if ranks came for different purposes, since they would misinterpret each other's bytes.
   void check_same_purpose(int rank) {
     for (int r = 0; r < rank_count(); ++r) {
       if (!has_contributed_[r] || contributions_[r].purpose == contributions_[rank].purpose) continue;
       record_abort(fmt::format(
-          "rank {} is here to {}, and rank {} to {}: all ranks are to make the same calls in the same order",
+          "rank {} is at a rendezvous to {}, but rank {} to {}: all ranks must make the same calls in the same order",
           global_rank(r), contributions_[r].purpose, global_rank(rank), contributions_[rank].purpose));
       throw CommunicationError(why_);
     }
@@ -172,11 +172,12 @@ class ThreadsBootstrapStore {
   const std::vector<int> global_ranks_;
   const double timeout_seconds_;
   const std::shared_ptr<ThreadsBootstrapStore> parent_;
-  mutable std::mutex mutex_;  // before the parent's
+  mutable std::mutex mutex_;  // locked before the mutex of the parent
   std::condition_variable changed_;
   uint64_t round_ = 0;
   int contribution_count_ = 0, read_count_ = 0;
-  // Nobody can publish a round before all have read the one before: they must deposit first.
+  // published_ is read by all ranks before it is overwritten: a rank contributes to the next round only after it has
+  // read.
   std::vector<Contribution> contributions_, published_;
   std::vector<bool> has_contributed_;
   std::vector<bool> returned_;
@@ -210,7 +211,7 @@ class ThreadsBootstrap final : public Bootstrap {
 
   std::unique_ptr<Bootstrap> split(int color, int key) override {
     const RankGroup group = agree_on_group(*this, color, key);
-    // The group's first rank makes the store.
+    // The first rank of each group creates the group's store.
     std::shared_ptr<ThreadsBootstrapStore> store;
     if (group.rank == 0)
       store = std::make_shared<ThreadsBootstrapStore>(group.global_ranks(*this), store_->timeout_seconds(), store_);

@@ -7,18 +7,18 @@
 
 namespace aliquot {
 
-/// Where the threads of one world meet. Shared by their exchanges.
+/// The shared state of the bootstraps of one group. Thread-safe.
 class ThreadsBootstrapStore;
 
 std::shared_ptr<ThreadsBootstrapStore> make_threads_bootstrap_store(int rank_count, double timeout_seconds);
 
-/// One rank's side. May be made and used from any one thread.
+/// The bootstrap of one rank. May be created on any thread and used by one thread at a time.
 std::unique_ptr<Bootstrap> make_threads_bootstrap(std::shared_ptr<ThreadsBootstrapStore> store, int rank);
 
-/// The rank's function has returned: whoever waits for it, now or later, leaves.
+/// Records that the rank's function has returned. Ranks that wait for it, now or later, throw CommunicationError.
 void mark_returned(ThreadsBootstrapStore& store, int rank) noexcept;
 
-/// As Bootstrap::abort, for who has no bootstrap: the thread that waits for the ranks.
+/// The same as Bootstrap::abort(), for a thread that has no bootstrap.
 void abort(ThreadsBootstrapStore& store, std::string_view why) noexcept;
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// How bytes move between ranks.
+// Collective communication between ranks.
 
 #include <cstdint>
 #include <functional>
@@ -20,39 +20,41 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A collective that did not come to its end: a rank missing at the deadline, a rank that failed, ranks that disagree.
+/// A collective did not complete: a rank was missing at the deadline, a rank failed, or ranks made different calls.
 class CommunicationError : public FaultError {
  public:
   using FaultError::FaultError;
 };
 
-/// What a collective is for, in messages and records. `what` must outlive the collective.
+/// Identifies a collective in messages and flight records. `what` must outlive the collective.
 struct Label {
   std::string_view what;  // "h.7"
   int64_t step = -1;
 };
 
-/// A place in a symmetric buffer: the same offset on every rank.
+/// A position in a symmetric buffer. The offset is the same on every rank.
 struct SymmetricRange {
   const SymmetricBuffer* buffer = nullptr;
   int64_t offset_bytes = 0;
 };
 
-/// Sums every rank's `from`, rank_count() parts of `part_count` elements, and leaves part rank() of the sum in `to`.
+/// Sums `from` over all ranks and writes part rank() of the sum to `to`. `from` has rank_count() parts of `part_count`
+/// elements.
 struct ReduceScatter {
   SymmetricRange from;
-  DType from_dtype = DType::kFloat32;  // fp32, or 16 bits with the sum in fp32
-  void* to = nullptr;                  // local memory; may be part rank() of the own `from`
+  DType from_dtype = DType::kFloat32;  // fp32 or a 16-bit type; the sum is computed in fp32
+  void* to = nullptr;                  // local memory; may be part rank() of this rank's `from`
   DType to_dtype = DType::kFloat32;
   int64_t part_count = 0;
-  float factor = 1.0f;              // applied to the finished sum: 1 / rank_count() is the mean
+  float factor = 1.0f;              // multiplies the complete sum; 1 / rank_count() gives the mean
   double* block_squares = nullptr;  // see TreeSum
-  bool in_tree_order = false;       // where the world's own order of addition is another: as all other worlds add
-  /// reduce_staging(topology(), part_count).size_bytes() of memory that allocate() made: untouched until the work has run.
+  bool in_tree_order = false;       // NCCL only: adds in tree order, as all other worlds do, for equal bits
+  /// reduce_staging(topology(), part_count).size_bytes() bytes, reserved for this call until its work has run.
   std::byte* staging = nullptr;
 };
 
-/// A run of bytes from a rank to a rank, which may be the same. Offsets count in the ranges of its collective.
+/// A copy of contiguous bytes from rank `source` to rank `target`, which may be equal. Offsets are relative to the
+/// ranges of the collective.
 struct Transfer {
   int32_t source, target;
   int64_t from_bytes, to_bytes, size_bytes;
@@ -60,25 +62,30 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-/// Runs of any lengths at once. `own` are those that this rank sends or receives, in an order that all ranks share; they stay
-/// alive until the work has run. What one writes no other reads or writes.
+/// A collective of several transfers. `own` lists those that this rank sends or receives, in an order that is the same
+/// on all ranks, and must stay alive until the work has run. No transfer may read or write bytes that another one
+/// writes.
 struct Transfers {
   SymmetricRange to, from;
   std::span<const Transfer> own;
-  int64_t all_bytes = 0;  // of all ranks' transfers
-  bool back = false;      // tells two apart that are of the same bytes, there and back
+  int64_t all_bytes = 0;  // sum over the transfers of all ranks
+  bool back = false;      // distinguishes the return direction in messages, when the same bytes travel back
 };
 
 enum class Reduction : uint8_t { kSum, kMax, kMin };
 
-/// The ranks of one group. Calls are collective: all ranks make the same calls with the same arguments, in one order a
-/// lane (the stream's) and, over NCCL, in one order over all lanes. Those that take a stream only enqueue; their buffers
-/// stay alive, and `from` unchanged, until the work has finished on *every* rank, which publish() and await() tell.
-/// Used from the rank's own thread. Throws CommunicationError (from the call, or through the stream that the work runs
-/// on) naming operation, sequence number and the ranks that are missing or differ; nothing was read from a peer that
-/// differs, but over NCCL between nodes, where nothing is compared. After an error only abort() and destruction are allowed.
-/// The order of addition is the aligned binary tree over ranks, partial sums in fp32, in every world but NCCL, whose own it
-/// is unless in_tree_order is asked for.
+/// Collectives over the ranks of one group. All ranks must make the same calls with the same arguments, in the same
+/// order on each lane; with NCCL, in the same order over all lanes. Each rank calls from its own thread.
+///
+/// Calls with a stream only enqueue work. Their buffers must stay alive, and `from` unchanged, until the work has
+/// finished on every rank; publish() and await() synchronize this.
+///
+/// Errors: CommunicationError names the operation, its sequence number and the ranks that are missing or differ. The
+/// call throws it, or the stream on which the work runs. Ranks compare their calls before data moves, except with NCCL
+/// between nodes. After an error, only abort() and the destructor may be called.
+///
+/// Sums use a fixed binary tree over ranks with fp32 partial sums. Only NCCL adds in its own order, unless
+/// in_tree_order is set.
 class Communicator {
  public:
   Communicator() = default;
@@ -91,41 +98,42 @@ class Communicator {
   virtual const Topology& topology() const = 0;
   virtual std::string describe() const = 0;  // "threads", "mpi, shared memory inside a node", ...
 
-  /// Blocks until all ranks have called it. Page-aligned, not initialised. Booked in the rank's ledger. Throws on all ranks:
-  /// UnavailableError if one cannot have it, CommunicationError if they ask for different sizes.
+  /// Allocates page-aligned, uninitialised memory on every rank, and counts it in the rank's ledger. Collective;
+  /// blocks. Throws on all ranks: UnavailableError if an allocation fails, CommunicationError if the sizes differ.
   virtual SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) = 0;
-  /// The same, of `size_bytes` in all, `own_bytes` of it booked here; nothing where the group does not share memory.
+  /// Allocates `size_bytes` once for all ranks, and counts `own_bytes` of them in this rank's ledger. Returns nullopt
+  /// if the ranks do not share memory.
   virtual std::optional<SharedRange> allocate_shared(int64_t size_bytes, int64_t own_bytes, Category category,
                                                      std::string_view owner) = 0;
 
-  /// Leaves all ranks' `from`, of `part_bytes` each, in rank order at `to`, which does not overlap it.
+  /// Writes the `from` of all ranks, `part_bytes` each, to `to` in rank order. `to` must not overlap `from`.
   virtual void all_gather(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
-  /// The same where every rank's part lies in its place already.
+  /// The same if every rank's part is already at its position in `whole`.
   virtual void all_gather_in_place(Stream& stream, SymmetricRange whole, int64_t part_bytes, Label label) = 0;
   virtual void reduce_scatter(Stream& stream, const ReduceScatter& what, Label label) = 0;
-  /// Part p of rank r's `from` becomes part r of rank p's `to`.
+  /// Copies part p of rank r's `from` to part r of rank p's `to`.
   virtual void all_to_all(Stream& stream, SymmetricRange to, SymmetricRange from, int64_t part_bytes, Label label) = 0;
-  /// Each run's source is read, and its target written, once all ranks have come.
+  /// Sources are read and targets are written only after all ranks have arrived.
   virtual void transfer(Stream& stream, const Transfers& what, Label label) = 0;
   virtual void broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) = 0;
-  /// Small things (losses, norms, flags) in host memory, summed in tree order; at most kSmallCount.
+  /// Reduces at most kSmallCount values in host memory (losses, norms, flags), in tree order.
   virtual void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) = 0;
   static constexpr int64_t kSmallCount = 512;
   virtual void barrier(Stream& stream, Label label) = 0;
 
-  /// Publishes that this rank's `stream` has come to `progress`, which only grows on a lane.
+  /// Publishes, in stream order, that this rank's `stream` has reached `progress`. Values must increase on each lane.
   virtual void publish(Stream& stream, uint64_t progress) = 0;
-  /// Work enqueued on `stream` after this starts only when every rank has published `progress` or more on `lane`: every
-  /// rank, that is, that reads this one's memory; what ranks elsewhere need of it is sent, in the order of the streams.
+  /// Work enqueued on `stream` after this call starts only after every rank that reads this rank's memory has published
+  /// at least `progress` on `lane`. Other ranks receive copies, which are sent in stream order.
   virtual void await(Stream& stream, Lane lane, uint64_t progress, Label label) = 0;
 
-  /// Blocking, for set-up: every rank's bytes, of any length each, in rank order.
+  /// Returns every rank's bytes, in rank order. Lengths may differ. Blocks; for set-up.
   virtual std::vector<std::string> gather_objects(std::string_view own) = 0;
 
-  /// Ranks of one color become a group, ordered by key, then by rank. Blocking.
+  /// Returns the group of ranks with the same color, ordered by key, then by rank. Blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Makes every rank of the group leave whatever it waits in, with `why`. From any thread, at any time.
+  /// Makes all waiting calls of the group throw, with `why` as the reason. From any thread, at any time.
   virtual void abort(std::string_view why) noexcept = 0;
 };
 

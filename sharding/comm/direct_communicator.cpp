@@ -13,8 +13,8 @@
 namespace aliquot {
 namespace {
 
-/// Where each rank leaves the small numbers it brings to an all-reduce: two places a lane, used in turn, so that nobody
-/// overwrites what a slower rank is still reading.
+/// Shared memory through which ranks exchange the values of an all-reduce. Each rank has two mailboxes per lane and
+/// alternates between them, so that it never overwrites values that a slower rank still reads.
 class Mailboxes {
  public:
   static constexpr int64_t kBytesPerRank =
@@ -112,7 +112,7 @@ class DirectCommunicator final : public Communicator {
 
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
     if (static_cast<int64_t>(values.size()) > kSmallCount) {
-      throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
+      throw UsageError(fmt::format("all_reduce of {} values: expected at most {}", values.size(), kSmallCount));
     }
     const uint64_t sequence = issued_counts_[static_cast<std::size_t>(stream.lane())] + 1;
     stream.run([this, values, at = stream.lane(), sequence] {
@@ -155,19 +155,19 @@ class DirectCommunicator final : public Communicator {
             .awaited_by = [this](int of_rank) { return bootstrap_->awaited_by(of_rank); }};
   }
 
-  /// This rank's part of what the group shares: held, so that it is not taken for somebody else's.
+  /// This rank's share of the group's shared memory, for its ledger.
   static int64_t own_bytes(int rank_count) {
     return Mailboxes::kBytesPerRank + Board::size_bytes(rank_count) / rank_count;
   }
 
-  /// All ranks have come to the same collective, with what they bring to it in place.
+  /// Makes later work on the stream wait until all ranks have arrived at this collective with their data ready.
   void arrive_and_wait(Stream& stream, const OperationDescription& what, Label label) {
     const uint64_t sequence = ++issued_counts_[static_cast<std::size_t>(stream.lane())];
     signals_->arrive(stream, sequence, what, label);
     signals_->await_arrivals(stream, sequence, what, label);
   }
 
-  /// Starting at the next rank, so that not all read the same one at once.
+  /// Calls `body` for every rank, starting with the next one, so that the ranks do not all read from one rank at once.
   template <typename Body>
   void for_peers(Body body) const {
     for (int i = 1; i <= rank_count(); ++i) body((rank() + i) % rank_count());

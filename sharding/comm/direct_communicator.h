@@ -1,5 +1,5 @@
 #pragma once
-// The communicator of ranks that can load one another's memory.
+// The communicator for ranks that can read each other's memory directly.
 
 #include <functional>
 #include <memory>
@@ -12,8 +12,8 @@
 
 namespace aliquot {
 
-/// What makes threads of one process differ from processes of one node, or a host from a GPU. Anything it makes may
-/// refer to what it is given, which outlives it.
+/// The parts of a DirectCommunicator that differ between threads and processes, and between hosts and GPUs. The objects
+/// that these functions return may refer to their arguments, which outlive them.
 struct DirectTransport {
   std::string name;  // "threads", "mpi"
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory;
@@ -22,16 +22,16 @@ struct DirectTransport {
   double timeout_seconds = 600;
 };
 
-/// Parts for a host device: signals on a shared board, buffers in the node's memory. `name` and `make_node_memory` remain
-/// to be set.
+/// The transport for host devices: signals on a shared board, buffers in the node's memory. The caller must set `name`
+/// and `make_node_memory`.
 DirectTransport host_direct_transport(double timeout_seconds);
 
-/// Parts for thread-ranks on GPUs, one shared or several of one node: buffers in GPU memory that the peers' kernels read.
-/// Complete. Throws UnavailableError in a build without CUDA.
+/// The complete transport for thread ranks on the GPUs of one node, which they may share. Peers' kernels read the
+/// buffers in GPU memory. Throws UnavailableError in a build without CUDA.
 DirectTransport cuda_direct_transport(double timeout_seconds);
 
-/// Gathers copy from the peers' memory, reductions read it and write their own part: no byte is moved twice. Collective
-/// over `bootstrap`, which is taken over. `device` must outlive it.
+/// Gathers copy from the peers' memory. Reductions read the peers' memory and write the rank's own part, without an
+/// intermediate copy. Collective over `bootstrap`. `device` must outlive the communicator.
 std::unique_ptr<Communicator> make_direct_communicator(Device& device, std::unique_ptr<Bootstrap> bootstrap,
                                                        Topology topology, const DirectTransport& transport);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Objects of all ranks that are threads of one process.
+// Exchange of objects between ranks that are threads of one process.
 
 #include <memory>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-/// Every rank's object, in rank order: each lives as long as any rank holds it. Collective and blocking.
+/// Returns every rank's object, in rank order. Collective; blocks.
 template <typename T>
 std::vector<std::shared_ptr<T>> gather_from_threads(Bootstrap& bootstrap, std::shared_ptr<T> own) {
   std::vector<std::shared_ptr<T>> all;

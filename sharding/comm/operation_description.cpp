@@ -9,7 +9,7 @@ namespace {
 
 using Kind = OperationDescription::Kind;
 
-// kind: 4 bits, dtype: 4, detail: 8, of the fingerprint: 8, count: 40. A terabyte a message will do.
+// Packed bits: kind 4, dtype 4, detail 8, fingerprint (its highest bits) 8, count 40.
 constexpr int kKindShift = 60, kDtypeShift = 56, kDetailShift = 48, kFingerprintShift = 40, kKeptFingerprintShift = 56;
 constexpr uint64_t kCountMask = (uint64_t{1} << kFingerprintShift) - 1;
 
@@ -18,7 +18,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-// The step is left out: the same collective may be labelled with another one by a rank that counts from elsewhere.
+// Excludes the step, because ranks may label the same collective with different steps.
 uint64_t fingerprint_of(Label label, std::initializer_list<int64_t> offsets) {
   uint64_t hash = label.what.size();
   for (const char letter : label.what) hash = mix(hash, static_cast<unsigned char>(letter));
@@ -134,8 +134,9 @@ std::string label_text(std::string_view what, int64_t step) {
 std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs) {
   const std::string here = own.what.text() + own.label, there = theirs.what.text() + theirs.label;
   return fmt::format(
-      "ranks disagree at collective #{} of the {} lane: rank {} is in {}, rank {} in {}{}; no byte was used", sequence,
-      name(lane), own.rank, here, theirs.rank, there, here == there ? ", at another place of its buffer" : "");
+      "ranks disagree at collective #{} of the {} lane: rank {} is in {}, rank {} in {}{}; no data was exchanged",
+      sequence, name(lane), own.rank, here, theirs.rank, there,
+      here == there ? ", at a different offset in its buffer" : "");
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// What a collective is, in two numbers and in words.
+// Descriptions of collectives, which ranks compare before data moves and which messages print.
 
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// What a collective is, so that ranks that disagree find out before a byte is read. It travels with each arrival, packed and
-/// with its fingerprint. Made by the functions below, the same way in every communicator.
+/// Describes a collective, so that ranks detect different calls before they read data. Each arrival carries packed()
+/// and the fingerprint. All communicators create descriptions with the functions below.
 struct OperationDescription {
   enum class Kind : uint8_t {
     kNone,
@@ -25,11 +25,11 @@ struct OperationDescription {
   };
   Kind kind = Kind::kNone;
   DType dtype = DType::kUInt8;
-  uint8_t detail = 0;        // the root, the reduction, 1 for a gather in place or a transfer back
-  uint64_t fingerprint = 0;  // of what it is for and where in its buffers: another where one of these is another
-  int64_t count = 0;         // elements, or bytes where the operation moves bytes
+  uint8_t detail = 0;  // root of a broadcast, Reduction of an all-reduce, or 1: all-gather in place, transfer back
+  uint64_t fingerprint = 0;  // hash of the label and the buffer offsets
+  int64_t count = 0;         // elements; bytes for operations that copy bytes
 
-  uint64_t packed() const;  // with the highest 8 bits of the fingerprint, which is what records keep of it
+  uint64_t packed() const;  // contains only the highest 8 bits of the fingerprint
   static OperationDescription unpack(uint64_t packed);
   std::string text() const;  // "reduce-scatter of 4096 float32"
 };
@@ -44,16 +44,16 @@ OperationDescription describe_broadcast(SymmetricRange range, int64_t size_bytes
 OperationDescription describe_all_reduce(int64_t count, Reduction reduction, Label label);
 OperationDescription describe_barrier(Label label);
 
-/// " (h.7, step 118)", or nothing for an empty label.
+/// " (h.7, step 118)", or "" for an empty label.
 std::string label_text(std::string_view what, int64_t step);
 
-/// Where one of two ranks that disagree is.
+/// The collective in which a rank is.
 struct RankOperation {
-  int rank = 0;  // as it is called in messages
+  int rank = 0;  // global rank
   OperationDescription what;
-  std::string label;  // as label_text() has it
+  std::string label;  // from label_text()
 };
-/// The sentence of ranks that came to the `sequence`-th collective of a lane with different descriptions.
+/// The error message for two ranks that arrived at collective `sequence` of a lane with different descriptions.
 std::string mismatch_text(Lane lane, uint64_t sequence, const RankOperation& own, const RankOperation& theirs);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// The memory that a reduce-scatter between nodes of hosts needs beside its operands.
+// Staging memory of a reduce-scatter between nodes whose ranks compute on hosts.
 
 #include <cstdint>
 
@@ -9,30 +9,30 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Parts travel in pieces: one piece is added while the next is on its way. Depends on the topology and on the length of a part
-/// alone, so that all ranks cut alike and a plan knows the bytes.
+/// Size of the staging memory. A part is sent in pieces, and one piece is added while the next is received. The size
+/// depends only on the topology and the length of a part, so that all ranks agree and a plan can include it.
 struct ReduceStaging {
-  /// What a rank stages at most, whatever the length of a part, unless two blocks a place are more.
+  /// The most staging memory of a rank, for any length of a part, unless two slots of one block per place need more.
   static constexpr int64_t kMostBytes = int64_t{16} << 20;
 
-  int64_t piece_elements = 0;  // of a part, in whole blocks
-  int64_t place_count = 0;     // fp32 pieces that a slot holds
-  int64_t slot_count = 0;      // 2, or 1 where a piece is a whole part
+  int64_t piece_elements = 0;  // a multiple of the block size
+  int64_t place_count = 0;     // number of fp32 pieces in a slot
+  int64_t slot_count = 0;      // 2, or 1 if a part is a single piece
 
   int64_t slot_bytes() const;
   int64_t size_bytes() const { return slot_count * slot_bytes(); }
 };
 
-/// fp32 pieces that a slot holds on ranks that lie as `topology` says; 0 on one node and on GPUs. Looks at every rank.
+/// The number of fp32 pieces in a slot. 0 on a single node and on GPUs. Takes time linear in the number of ranks.
 int64_t reduce_staging_places(const Topology& topology);
-/// For parts of `part_count` elements; empty without places.
+/// The staging for parts of `part_count` elements. All zero if `place_count` is 0.
 ReduceStaging reduce_staging(int64_t place_count, int64_t part_count);
 inline ReduceStaging reduce_staging(const Topology& topology, int64_t part_count) {
   return reduce_staging(reduce_staging_places(topology), part_count);
 }
 
-/// Staging for tests and benchmarks, which end with the first error: it may be freed while messages are still under way. Empty
-/// where none is needed. Throws UnavailableError when there is not enough memory.
+/// Allocates staging for tests and benchmarks; empty if none is needed. After an error, messages may still arrive in
+/// it, so the process must end before it is freed. Throws UnavailableError if there is not enough memory.
 Buffer allocate_reduce_staging(Device& device, const Topology& topology, int64_t part_count);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Small numbers of all ranks, combined the same way in every world.
+// Reductions of values in host memory, in the same order in every world.
 
 #include <span>
 
@@ -11,13 +11,13 @@ namespace aliquot {
 inline double combine(Reduction reduction, double a, double b) {
   switch (reduction) {
     case Reduction::kSum: return a + b;
-    case Reduction::kMax: return a >= b || a != a ? a : b;  // a number that is not one stays
+    case Reduction::kMax: return a >= b || a != a ? a : b;  // keeps a NaN
     case Reduction::kMin: return a <= b || a != a ? a : b;
   }
   return a;
 }
 
-/// values[i] = what all ranks' i-th numbers come to; `of(rank)` points to a rank's.
+/// Sets values[i] to the reduction of the i-th values of all ranks. `of(rank)` returns a pointer to a rank's values.
 template <typename Of>
 void reduce_in_tree(std::span<double> values, int rank_count, Reduction reduction, Of of) {
   for (std::size_t i = 0; i < values.size(); ++i) {

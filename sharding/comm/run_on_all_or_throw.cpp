@@ -11,26 +11,26 @@ namespace {
 
 constexpr int kMaxNamedRanks = 8;
 
-/// An error that all ranks of some group throw. Its sentence names the ranks that failed.
+/// Marks an error that all ranks of a group have thrown. Its message already names the ranks that failed.
 struct AgreedByGroup {};
 template <typename Kind>
 struct AgreedError final : Kind, AgreedByGroup {
   using Kind::Kind;
 };
 
-/// What a rank tells the others: a result, or a failure with the exit code and the sentence of its error.
+/// The outcome of the step on one rank: its result, or the exit code and message of its error.
 struct Outcome {
   static constexpr std::size_t kHeadBytes = 2;
 
   ExitCode code = ExitCode::kDone;
-  bool agreed = false;  // by a smaller group
+  bool agreed = false;  // the error is an AgreedError of a smaller group
   std::string text;
 
   bool failed() const { return code != ExitCode::kDone; }
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-bool succeeded(const std::string& pack) { return pack.at(0) == static_cast<char>(ExitCode::kDone); }
+bool succeeded(const std::string& packed) { return packed.at(0) == static_cast<char>(ExitCode::kDone); }
 
 std::string pack(Outcome outcome) {
   return std::move(outcome.text.insert(0, {static_cast<char>(outcome.code), static_cast<char>(outcome.agreed)}));
@@ -65,7 +65,7 @@ Outcome run_step(const std::function<std::string()>& step) {
   }
 }
 
-/// By rank; a sentence that a smaller group agreed on comes once.
+/// The messages of all failed ranks, in rank order. A message on which a smaller group agreed appears once.
 std::vector<std::string> error_messages(const StepGroup& ranks, const std::vector<Outcome>& outcomes) {
   std::vector<std::string> messages;
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
@@ -88,7 +88,7 @@ std::vector<std::string> error_messages(const StepGroup& ranks, const std::vecto
   const auto messages = error_messages(ranks, outcomes);
   const auto named = std::min<std::ptrdiff_t>(std::ssize(messages), kMaxNamedRanks);
   std::string message = fmt::format("{}", fmt::join(messages.begin(), messages.begin() + named, "; "));
-  if (std::ssize(messages) > named) message += fmt::format("; and {} ranks more", std::ssize(messages) - named);
+  if (std::ssize(messages) > named) message += fmt::format("; and {} more ranks", std::ssize(messages) - named);
   throw_error(first.code, message);
 }
 

@@ -1,13 +1,15 @@
 #pragma once
-// Steps that all ranks of a group complete, or that all of them fail with the same error.
+// Steps that either succeed on all ranks of a group, or throw the same error on all of them.
 //
-// The rule for errors: if the step throws on any rank, every rank throws an Error of the same kind and with the same
-// sentence. The kind, and with it the exit code, is that of the first rank that failed. An exception that is no Error
-// becomes a FaultError. The sentence is "rank R: SENTENCE" for each rank that failed, at most eight, joined by "; ". If
-// all ranks failed alike it is their sentence alone. What a smaller group has already agreed on by this rule is named
-// once and as it is. A CommunicationError is passed on at once: the ranks cannot agree any more.
+// If the step throws on any rank, every rank throws an Error of the same type and with the same message:
+// - The type, and thus the exit code, is that of the lowest rank that failed. An exception that is not an Error becomes
+//   a FaultError.
+// - The message is "rank R: MESSAGE" for each failed rank, at most eight, joined by "; ". If all ranks failed with the
+//   same error, it is that error's message alone.
+// - An error on which a smaller group already agreed in this way appears once, unchanged.
+// - A CommunicationError is rethrown at once, because the ranks can no longer communicate.
 //
-// All calls are collective and block; each rank makes them from its own thread.
+// All calls are collective and block. Each rank calls from its own thread.
 
 #include <cstdint>
 #include <cstring>
@@ -22,16 +24,16 @@
 
 namespace aliquot {
 
-/// The ranks that take part: those of a communicator or of a bootstrap, which must outlive it.
+/// The ranks that participate: those of a communicator or of a bootstrap, which must outlive this object.
 class StepGroup {
  public:
   StepGroup(Communicator& ranks) : communicator_(&ranks) {}  // NOLINT(google-explicit-constructor)
   StepGroup(Bootstrap& ranks) : bootstrap_(&ranks) {}        // NOLINT(google-explicit-constructor)
 
   int rank() const { return bootstrap_ != nullptr ? bootstrap_->rank() : communicator_->rank(); }
-  /// The number of a rank in messages.
+  /// The rank's number for messages.
   int global_rank(int rank) const { return bootstrap_ != nullptr ? bootstrap_->global_rank(rank) : rank; }
-  /// Every rank's string, in rank order.
+  /// Returns every rank's string, in rank order.
   std::vector<std::string> gather(std::string_view own) const {
     return bootstrap_ != nullptr ? bootstrap_->all_gather(own) : communicator_->gather_objects(own);
   }
@@ -47,13 +49,14 @@ std::vector<std::string> gather_or_throw(const StepGroup& ranks, const std::func
 /// The same for a step with no result.
 void run_on_all_or_throw(const StepGroup& ranks, const std::function<void()>& step);
 
-/// What rank 0's `step` returns, on every rank. Other ranks do not run it.
+/// Runs `step` on rank 0 only and returns its result on every rank.
 std::string broadcast_from_rank_0(const StepGroup& ranks, const std::function<std::string()>& step);
 
-/// Throws CommunicationError, naming two ranks, unless all of `gathered` begin with the same number of bytes.
+/// Throws CommunicationError unless all strings of `gathered` contain the same decimal number, a size in bytes. `owner`
+/// names the buffer in the message.
 void expect_same_sizes(const StepGroup& ranks, const std::vector<std::string>& gathered, std::string_view owner);
 
-/// Values as bytes, for other ranks of the same program, and back.
+/// Convert values to bytes, and back, for other ranks of the same program.
 template <typename T>
 std::string to_bytes(std::span<const T> values) {
   static_assert(std::is_trivially_copyable_v<T>);

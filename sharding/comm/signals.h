@@ -1,5 +1,5 @@
 #pragma once
-// Telling peers on this node, and waiting for them, in the order of a stream.
+// Signals between the ranks of a node, in stream order.
 
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,8 @@
 
 namespace aliquot {
 
-/// One rank's side of the board that all ranks of a node share. Sequence numbers count the collectives of one lane from 1.
+/// One rank's access to the board that all ranks of a node share. Sequence numbers count the collectives of a lane from
+/// 1.
 class Signals {
  public:
   Signals() = default;
@@ -22,11 +23,13 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
   virtual ~Signals() = default;
 
-  /// In the stream's order: everything before is done and readable by peers; this rank has come to collective `sequence`.
+  /// Signals, in stream order, that this rank has arrived at collective `sequence`: all earlier work of the stream is
+  /// finished and visible to peers.
   virtual void arrive(Stream& stream, uint64_t sequence, const OperationDescription& what, Label label) = 0;
-  /// Work after this starts only when all ranks have arrived at `sequence` with the same description.
+  /// Makes later work of the stream wait until all ranks have arrived at `sequence` with the same description.
   virtual void await_arrivals(Stream& stream, uint64_t sequence, const OperationDescription& what, Label label) = 0;
 
+  /// See Communicator::publish() and Communicator::await().
   virtual void publish(Stream& stream, uint64_t progress) = 0;
   virtual void await_progress(Stream& stream, Lane lane, uint64_t progress, Label label) = 0;
 
@@ -37,18 +40,19 @@ struct SignalsOptions {
   int rank = 0;
   int rank_count = 1;
   double timeout_seconds = 600;
-  std::vector<int> global_ranks{};  // what the ranks are called in messages, where these are part of a larger group
-  /// Optional: tells, with the reason, of an abort that is not said on the board. Asked by ranks that have waited for long.
+  std::vector<int> global_ranks{};  // numbers of the ranks in the world, for messages; empty: the same numbers
+  // Optional functions, called while a rank has waited for some time.
+  /// Whether an abort occurred that is not on the board; stores the reason in `why`.
   std::function<bool(std::string* why)> aborted_elsewhere{};
-  /// Optional: tells that the function of a rank has returned, so that nothing more comes from it. Asked as the above.
+  /// Whether the function of a rank has returned, so that it will not arrive.
   std::function<bool(int rank)> has_returned{};
-  /// Optional: Bootstrap::awaited_by(). Asked as the above, by ranks whose own threads wait.
+  /// Bootstrap::awaited_by(). Called only on a rank's own thread.
   std::function<std::string(int rank)> awaited_by{};
 
   int global_rank(int of_rank) const { return global_ranks.empty() ? of_rank : global_ranks[of_rank]; }
 };
 
-/// Signals for host streams. `board` is zeroed memory of Board::size_bytes() that all ranks share; taken over.
+/// Returns signals for host streams. `board` has Board::size_bytes() zeroed bytes that all ranks share.
 std::unique_ptr<Signals> make_host_signals(std::unique_ptr<NodeMapping> board, const SignalsOptions& options);
 
 }  // namespace aliquot

@@ -4,7 +4,7 @@
 namespace aliquot {
 namespace {
 
-/// The board, written and looked at by the streams' own workers.
+/// Accesses the board from the worker threads of the streams.
 class HostSignals final : public Signals {
  public:
   HostSignals(std::unique_ptr<NodeMapping> memory, const SignalsOptions& options)

@@ -17,11 +17,11 @@ void sum_in_groups(const Kernels& kernels, Stream& stream, const TreeSum& sum, s
     group.block_squares = nullptr;
     kernels.sum_tree(stream, group);
   }
-  TreeSum whole = sum;
-  whole.bases = partial_sums.first(group_count);
-  whole.offset_bytes = 0;
-  whole.from_dtype = DType::kFloat32;
-  kernels.sum_tree(stream, whole);
+  TreeSum total = sum;
+  total.bases = partial_sums.first(group_count);
+  total.offset_bytes = 0;
+  total.from_dtype = DType::kFloat32;
+  kernels.sum_tree(stream, total);
 }
 
 }  // namespace aliquot

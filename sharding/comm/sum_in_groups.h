@@ -1,5 +1,5 @@
 #pragma once
-// Sums of more sources than one kernel takes.
+// Sums of more sources than one kernel supports.
 
 #include <cstddef>
 #include <span>
@@ -8,9 +8,10 @@
 
 namespace aliquot {
 
-/// The same bits as kernels.sum_tree(stream, sum). Where there are several groups of `group_size` sources, a power of two,
-/// each is added into its place of `partial_sums` first, sum.count floats, and then these are: a group is a subtree. With
-/// one group `partial_sums` is not used. All that the spans refer to stays alive until the stream has come past.
+/// Computes the same bits as kernels.sum_tree(stream, sum). First adds each group of `group_size` sources to an entry
+/// of `partial_sums` (sum.count floats each), then adds the partial sums. `group_size` must be a power of two, so that
+/// each group is a subtree. With a single group, `partial_sums` is not used. The memory behind the spans must stay
+/// alive until the stream has finished the sum.
 void sum_in_groups(const Kernels& kernels, Stream& stream, const TreeSum& sum, std::size_t group_size,
                    std::span<std::byte* const> partial_sums);
 

@@ -1,4 +1,4 @@
-// Ranks on GPUs in a build without CUDA: why there are none is said.
+// Substitutes for the GPU communicators in a build without CUDA. They throw UnavailableError.
 
 #include "sharding/comm/direct_communicator.h"
 #include "sharding/nccl/communicator_nccl.h"
@@ -7,9 +7,8 @@ namespace aliquot {
 namespace {
 
 constexpr const char* kNoCudaMessage =
-    "this build of aliquot has no GPU parts, so no ranks on GPUs; install the CUDA toolkit and NCCL, configure again "
-    "with "
-    "-DALIQUOT_CUDA=ON and rebuild, or run with --device host";
+    "this build of aliquot has no CUDA support: use a host device, or install the CUDA toolkit and NCCL and rebuild "
+    "with -DALIQUOT_CUDA=ON";
 
 }  // namespace
 

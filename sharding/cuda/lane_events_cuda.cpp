@@ -5,15 +5,15 @@
 namespace aliquot {
 
 void LaneEvents::record(CudaStream& stream, uint64_t number) {
-  unsigned long long stream_id = 0;  // unlike the handle, never given to another stream
-  check(cudaStreamGetId(stream.get(), &stream_id), "asking for a stream's number");
+  unsigned long long stream_id = 0;  // unlike a handle, an id is never reused
+  check(cudaStreamGetId(stream.get(), &stream_id), "cudaStreamGetId()");
   if (recorded_count_ > 0 && stream_id != last_stream_id_) {
     stream.wait(events_[(recorded_count_ - 1) % kDepth].event->get());
   }
   last_stream_id_ = stream_id;
   NumberedEvent& point = events_[recorded_count_++ % kDepth];
   if (point.event == nullptr) point.event = std::make_unique<CudaEvent>(stream.device().ordinal());
-  // Recorded first, numbered then: who sees the number waits for this record or a later one.
+  // Store the number after recording, so that a thread that reads the number waits for this record or a later one.
   stream.record(*point.event);
   point.number.store(number, std::memory_order_release);
 }
@@ -28,7 +28,7 @@ void LaneEvents::wait(CudaStream& stream, uint64_t number) const {
     earliest = &point;
     earliest_number = found;
   }
-  if (earliest == nullptr) throw std::logic_error("a stream was to wait for a point that its owner has not recorded");
+  if (earliest == nullptr) throw std::logic_error("LaneEvents::wait(): the number was not recorded");
   stream.wait(earliest->event->get());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Points in the order of one rank's lane that streams of other thread-ranks may wait for.
+// Events in one rank's lane for which streams of other ranks of the process can wait.
 
 #include <array>
 #include <atomic>
@@ -10,26 +10,26 @@
 
 namespace aliquot {
 
-/// A ring of events, each known by a number that grows. One owner records; any thread waits, once it has learnt through
-/// the board that the owner has recorded the number. The ring need not be deep enough for the slowest waiter: a point that
-/// is asked for after it was recorded over is answered by a later one of the same lane, and that is always right.
-///   It implies the earlier point: a lane is in order, and if it changes its stream, the new one waits for the old one's
-/// last point. And it cannot deadlock: a wait takes the event as recorded at that moment, so what it waits for had been
-/// enqueued before it, and all that had been enqueued waits only for what was enqueued earlier still: no circle. A deeper
-/// ring only means that less is waited for in vain.
+/// A ring of events with increasing numbers. The owner records them. Any thread may wait for a number after the board
+/// has told it that the owner has recorded the number.
+///
+/// If the event of a number has been overwritten, wait() uses a later event of the lane. This is correct: a lane is in
+/// order, and if the lane changes its stream, the new stream waits for the last event of the old one. It cannot
+/// deadlock: a wait depends only on work that was enqueued earlier. A deeper ring only makes such longer waits less
+/// frequent.
 class LaneEvents {
  public:
   static constexpr std::size_t kDepth = 32;
 
-  /// The owner's thread. `number` is larger than all before.
+  /// Called on the owner's thread. `number` must be larger than all previous numbers.
   void record(CudaStream& stream, uint64_t number);
-  /// Work enqueued on `stream` after this starts when the point has passed. 0 is passed from the beginning. Throws
-  /// std::logic_error if no point of that number or a later one was recorded yet.
+  /// Makes later work on `stream` wait for the event of `number`. Does nothing for 0. Throws std::logic_error if
+  /// neither this number nor a larger one has been recorded.
   void wait(CudaStream& stream, uint64_t number) const;
 
  private:
   struct NumberedEvent {
-    std::unique_ptr<CudaEvent> event;  // made at its first use, before `number` is first set; then it stays
+    std::unique_ptr<CudaEvent> event;  // created before `number` is first set, and then never replaced
     std::atomic<uint64_t> number{0};
   };
 

@@ -19,25 +19,27 @@ namespace {
 void enable_access(const CudaDevice& device, int other) {
   if (other == device.ordinal()) return;
   int possible = 0;
-  check(cudaDeviceCanAccessPeer(&possible, device.ordinal(), other), "asking whether one GPU reads another's memory");
+  check(cudaDeviceCanAccessPeer(&possible, device.ordinal(), other), "cudaDeviceCanAccessPeer()");
   if (possible == 0) {
     throw UnavailableError(
-        fmt::format("GPU {} cannot read the memory of GPU {}; run with --world nccl", device.ordinal(), other));
+        fmt::format("GPU {} cannot read the memory of GPU {}: set WorldOptions::kind to WorldChoice::kNccl",
+                    device.ordinal(), other));
   }
   device.make_current();
   const cudaError_t result = cudaDeviceEnablePeerAccess(other, 0);
   if (result == cudaErrorPeerAccessAlreadyEnabled) {
-    (void)cudaGetLastError();  // another rank of this GPU, or another group, was here first
+    (void)cudaGetLastError();  // another rank or group has enabled it already; clears the error
     return;
   }
-  check(result, "letting one GPU read another's memory");
+  check(result, "cudaDeviceEnablePeerAccess()");
 }
 
-/// Memory that every rank holds which may read it. The last one frees it, so that a rank that leaves early, with an
-/// exception, takes nothing from under a peer's kernel; the rank that took it may be gone with its device then.
+/// GPU memory that is shared by all ranks that may read it, and freed by the last one. A rank that ends early, with an
+/// exception, thus cannot free memory that a peer's kernel still reads. The allocating rank's Device may be destroyed
+/// first.
 class SharedGpuMemory {
  public:
-  explicit SharedGpuMemory(std::byte* taken) : data_(taken) {}
+  explicit SharedGpuMemory(std::byte* data) : data_(data) {}
   ~SharedGpuMemory() { log_cuda_error(cudaFree(data_), "freeing GPU memory"); }
   SharedGpuMemory(const SharedGpuMemory&) = delete;
   SharedGpuMemory& operator=(const SharedGpuMemory&) = delete;
@@ -47,7 +49,7 @@ class SharedGpuMemory {
   std::byte* data_;
 };
 
-/// A rank's hold on its own memory and its peers', and its line in the ledger.
+/// Keeps the memory of this rank and its peers alive, and this rank's memory in the ledger.
 struct PeerMemoryBacking final : SymmetricBuffer::Backing {
   PeerMemoryBacking(Booking line, std::vector<std::shared_ptr<SharedGpuMemory>> held)
       : booking(std::move(line)), memories(std::move(held)) {}
@@ -68,12 +70,12 @@ class CudaPeerMemory final : public PeerMemory {
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     std::optional<Booking> booking;
     std::shared_ptr<SharedGpuMemory> own;
-    const auto said = gather_or_throw(bootstrap_, [&] {
+    const auto sizes = gather_or_throw(bootstrap_, [&] {
       booking.emplace(device_.ledger(), size_bytes, category, owner);
       own = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, size_bytes, owner));
       return std::to_string(size_bytes);
     });
-    expect_same_sizes(bootstrap_, said, owner);
+    expect_same_sizes(bootstrap_, sizes, owner);
     auto memories = gather_from_threads(bootstrap_, own);
     std::vector<const std::byte*> peers;
     for (const auto& memory : memories) peers.push_back(memory->data());
@@ -85,15 +87,15 @@ class CudaPeerMemory final : public PeerMemory {
                                              std::string_view owner) override {
     if (!one_gpu_) return std::nullopt;
     std::optional<Booking> booking;
-    std::shared_ptr<SharedGpuMemory> taken;
-    const auto said = gather_or_throw(bootstrap_, [&] {
+    std::shared_ptr<SharedGpuMemory> allocated;
+    const auto sizes = gather_or_throw(bootstrap_, [&] {
       booking.emplace(device_.ledger(), own_bytes, category, owner);
       if (bootstrap_.rank() == 0)
-        taken = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, size_bytes, owner));
+        allocated = std::make_shared<SharedGpuMemory>(allocate_gpu_memory(device_, size_bytes, owner));
       return std::to_string(size_bytes);
     });
-    expect_same_sizes(bootstrap_, said, owner);
-    std::vector memories{gather_from_threads(bootstrap_, taken)[0]};
+    expect_same_sizes(bootstrap_, sizes, owner);
+    std::vector memories{gather_from_threads(bootstrap_, allocated)[0]};
     std::byte* data = memories[0]->data();
     return SharedRange(std::make_unique<PeerMemoryBacking>(std::move(*booking), std::move(memories)), data, data,
                        size_bytes);

@@ -1,5 +1,5 @@
 #pragma once
-// GPU memory of ranks that are threads of one process: on one GPU, or on GPUs of one node that reach each other.
+// GPU memory for ranks that are threads of one process, on one GPU or on several with peer access.
 
 #include <memory>
 
@@ -8,10 +8,10 @@
 
 namespace aliquot {
 
-/// Every rank's buffers lie on its own GPU, and the peers' kernels read them there. Where all ranks share one GPU, a shared
-/// range is one allocation seen by all; on several GPUs there is none. Memory is aligned to kBufferAlignmentBytes.
-/// Collective over `bootstrap`, blocks; throws UnavailableError, on all ranks, if a GPU cannot read another's memory.
-/// `device` and `bootstrap` must outlive it and its buffers.
+/// Allocates each rank's buffers on its own GPU, where the peers' kernels read them. Shared ranges exist only if all
+/// ranks share one GPU. Memory is aligned to kBufferAlignmentBytes. Collective over `bootstrap`; blocks. Throws
+/// UnavailableError on all ranks if a GPU cannot read another's memory. `device` and `bootstrap` must outlive it and
+/// its buffers.
 std::unique_ptr<PeerMemory> make_cuda_peer_memory(Device& device, Bootstrap& bootstrap);
 
 }  // namespace aliquot

@@ -9,16 +9,16 @@
 namespace aliquot {
 namespace {
 
-/// One rank's points, by lane.
+/// The events of one rank, by lane.
 struct RankEvents {
   std::array<LaneEvents, kLaneCount> arrivals, progress;
 };
 
-/// All ranks' points, held by every rank, so that an event outlives whoever may still wait for it.
+/// The events of all ranks. Every rank shares ownership, so that an event outlives the ranks that may wait for it.
 using AllRankEvents = std::vector<std::shared_ptr<RankEvents>>;
 
 CudaStream& as_cuda_stream(Stream& stream) {
-  cuda_device(stream).make_current();  // also throws if it is no CUDA stream
+  cuda_device(stream).make_current();  // also throws if it is not a CUDA stream
   return static_cast<CudaStream&>(stream);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Telling and awaiting thread-ranks whose work is on GPUs, one or several.
+// Signals for ranks that are threads of one process and compute on GPUs.
 
 #include <array>
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace aliquot {
 
-/// Signals for CUDA streams of ranks that are threads of one process. To arrive is to record an event in the stream and
-/// then to say so on the board; to await is to block the calling thread until all ranks have said so, compare what they
-/// came to, and make the stream wait for their events. No thread waits for a GPU, and no GPU spins for a rank.
-///   Ranks must therefore make their calls in one order over *all* lanes, as over NCCL: a rank's thread stands still at a
-/// collective until the others have issued it too, however long the GPUs have still to go. A missing rank is thrown from
-/// the call itself.
-/// `board` is zeroed memory of Board::size_bytes(); taken over. Collective over `bootstrap`; blocks.
+/// Returns signals for CUDA streams. arrive() records an event in the stream and posts the arrival on the board.
+/// await_arrivals() blocks the calling thread until all ranks have posted theirs, compares the descriptions, and makes
+/// the stream wait for the events. Host threads never wait for a GPU, and GPUs never poll.
+///
+/// Ranks must therefore make their calls in the same order over all lanes, as with NCCL: a call blocks until the other
+/// ranks have issued the same collective. If a rank is missing, the call itself throws.
+///
+/// `board` has Board::size_bytes() zeroed bytes. Collective over `bootstrap`; blocks.
 std::unique_ptr<Signals> make_cuda_signals(std::unique_ptr<NodeMapping> board, Bootstrap& bootstrap,
                                            const SignalsOptions& options);
 

@@ -14,7 +14,7 @@ namespace aliquot {
 namespace {
 
 constexpr std::string_view kTitle = "aliquot flight record 2";
-constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // and without meetings
+constexpr std::string_view kTitleWithoutEnd = "aliquot flight record 1";  // has neither an end line nor rendezvous
 constexpr std::string_view kColumns =
     "#\tnumber\tgroup\tlane\tsequence\toperation\tpacked\tunit\tstep\tissued\tbegun\tended";
 constexpr std::string_view kRendezvousColumns = "#\tafter\tgroup\tsequence\tpurpose\tstep\tbegun\tended";
@@ -34,17 +34,17 @@ std::vector<std::string_view> split_fields(std::string_view line, char between) 
   return words;
 }
 
-/// Reads one file, line by line; every complaint names it.
+/// Parses one file line by line. All errors name the file.
 class Reader {
  public:
   Reader(std::string_view text, std::string_view source) : rest_(text), source_(source) {}
 
   FlightRecord read() {
     const std::string_view title = next();
-    if (title != kTitle && title != kTitleWithoutEnd) fail("it does not begin as one");
-    const std::size_t whole = rest_.rfind('\n') + 1;  // 0 where there is no line's end
-    record_.complete = title == kTitleWithoutEnd && whole == rest_.size();
-    rest_ = rest_.substr(0, whole);
+    if (title != kTitle && title != kTitleWithoutEnd) fail(fmt::format("expected the title \"{}\"", kTitle));
+    const std::size_t end_of_lines = rest_.rfind('\n') + 1;  // drops an incomplete last line; 0 if there is no newline
+    record_.complete = title == kTitleWithoutEnd && end_of_lines == rest_.size();
+    rest_ = rest_.substr(0, end_of_lines);
     while (!rest_.empty()) read_line(split_fields(next(), '\t'));
     require_keys();
     return std::move(record_);
@@ -52,7 +52,7 @@ class Reader {
 
  private:
   [[noreturn]] void fail(std::string_view why) const {
-    throw UsageError(fmt::format("{} is no flight record of a rank: line {}: {}.", source_, line_, why));
+    throw UsageError(fmt::format("{} is not a valid flight record: line {}: {}.", source_, line_, why));
   }
 
   std::string_view next() {
@@ -64,7 +64,7 @@ class Reader {
   }
 
   void read_line(const std::vector<std::string_view>& words) {
-    if (seen_keys_.contains("end")) fail("nothing comes after its end");
+    if (seen_keys_.contains("end")) fail("unexpected line after the end line");
     if (words[0] == "#") return;
     if (words[0] == "collective" && words.size() == kEntryFields) {
       add_entry(words);
@@ -73,7 +73,7 @@ class Reader {
     } else if (words.size() == 2) {
       set(words[0], words[1]);
     } else {
-      fail("this line is of no kind");
+      fail("unknown kind of line, or wrong number of fields");
     }
   }
 
@@ -82,7 +82,7 @@ class Reader {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
     if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
-      fail("a number was expected");
+      fail(fmt::format("expected a number from {} to {}", least, most));
     return value;
   }
 
@@ -91,7 +91,7 @@ class Reader {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value < 0)
-      fail("a time was expected");
+      fail("expected a time in seconds, or '-'");
     return value;
   }
 
@@ -100,13 +100,13 @@ class Reader {
     const auto fits = [](char letter, char form) {
       return form == '0' ? letter >= '0' && letter <= '9' : letter == form;
     };
-    if (!std::ranges::equal(text, kForm, fits)) fail("a date and time in UTC was expected");
+    if (!std::ranges::equal(text, kForm, fits)) fail("expected a date and time in UTC, such as 2026-11-22T03:00:12Z");
     return std::string(text);
   }
 
   void set(std::string_view name, std::string_view value) {
     if (name == "group") return add_group(value);
-    if (!seen_keys_.insert(name).second) fail("this was said before");
+    if (!seen_keys_.insert(name).second) fail(fmt::format("the line '{}' may appear only once", name));
     if (name == "run") {
       record_.run = replace_control_characters(value);
     } else if (name == "rank") {
@@ -123,50 +123,52 @@ class Reader {
       record_.written_utc = utc(value);
     } else if (name == "end") {
       const std::size_t count = record_.entries.size() + record_.rendezvous.size();
-      if (number<std::size_t>(value, 0, SIZE_MAX) != count) fail("there are more or fewer lines than its end says");
+      if (number<std::size_t>(value, 0, SIZE_MAX) != count)
+        fail(fmt::format("the end line does not match the number of collectives and rendezvous, {}", count));
       record_.complete = true;
     } else {
-      fail("this line is of no kind");
+      fail("unknown kind of line");
     }
-    if (seen_keys_.contains("ranks") && !seen_keys_.contains("rank")) fail("the rank comes before the number of ranks");
+    if (seen_keys_.contains("ranks") && !seen_keys_.contains("rank"))
+      fail("the line 'rank' must precede the line 'ranks'");
   }
 
   void require_keys() const {
     for (const std::string_view name : {"run", "rank", "ranks"}) {
-      if (!seen_keys_.contains(name)) fail(fmt::format("it ends without a line of its {}", name));
+      if (!seen_keys_.contains(name)) fail(fmt::format("the line '{}' is missing", name));
     }
   }
 
   void add_group(std::string_view value) {
-    if (!seen_keys_.contains("ranks")) fail("a group comes after the number of ranks");
-    if (record_.groups.size() == kMaxGroups) fail("there are too many groups");
+    if (!seen_keys_.contains("ranks")) fail("the line 'ranks' must precede the lines 'group'");
+    if (record_.groups.size() == kMaxGroups) fail(fmt::format("more than {} groups", kMaxGroups));
     std::vector<int>& members = record_.groups.emplace_back();
     for (const std::string_view member : split_fields(value, ' '))
       members.push_back(number(member, 0, record_.rank_count - 1));
     std::vector<int> sorted = members;
     std::ranges::sort(sorted);
-    if (std::ranges::adjacent_find(sorted) != sorted.end()) fail("a group has a rank twice");
-    if (!std::ranges::binary_search(sorted, record_.rank)) fail("a group is without the rank that noted it");
+    if (std::ranges::adjacent_find(sorted) != sorted.end()) fail("the group contains a rank twice");
+    if (!std::ranges::binary_search(sorted, record_.rank)) fail("the group does not contain the rank of this record");
   }
 
   Lane lane(std::string_view text) const {
     for (int i = 0; i < kLaneCount; ++i) {
       if (name(static_cast<Lane>(i)) == text) return static_cast<Lane>(i);
     }
-    fail("there is no such lane");
+    fail("unknown lane");
   }
 
   void add_entry(std::span<const std::string_view> words) {
-    if (record_.entries.size() == kMaxFlightEntries) fail("there are more collectives than a rank keeps");
+    if (record_.entries.size() == kMaxFlightEntries) fail(fmt::format("more than {} collectives", kMaxFlightEntries));
     const uint64_t before = record_.entries.empty() ? 0 : record_.entries.back().number;
     FlightEntry& entry = record_.entries.emplace_back();
     entry.number = number<uint64_t>(words[1], 1, UINT64_MAX);
-    if (entry.number <= before) fail("collectives come in the order of their numbers");
+    if (entry.number <= before) fail("the numbers of collectives must increase");
     entry.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
     entry.lane = lane(words[3]);
     entry.sequence = number<uint64_t>(words[4], 1, UINT64_MAX);
     entry.what = OperationDescription::unpack(number<uint64_t>(words[6], 0, UINT64_MAX, 16));
-    if (words[5] != entry.what.text()) fail("the operation is not what its packed form says");
+    if (words[5] != entry.what.text()) fail("the operation does not match its packed form");
     entry.unit = replace_control_characters(words[7]);
     entry.step = number<int64_t>(words[8], -1, INT64_MAX);
     entry.issued = time(words[9]);
@@ -175,27 +177,28 @@ class Reader {
   }
 
   void add_rendezvous(std::span<const std::string_view> words) {
-    if (record_.rendezvous.size() == kMaxFlightRendezvous) fail("there are more meetings than a rank keeps");
-    FlightEntry& meeting = record_.rendezvous.emplace_back();
-    meeting.is_rendezvous = true;
-    meeting.number = number<uint64_t>(words[1], 0, UINT64_MAX);
-    meeting.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
-    meeting.sequence = number<uint64_t>(words[3], 1, UINT64_MAX);
-    meeting.unit = replace_control_characters(words[4]);
-    meeting.step = number<int64_t>(words[5], -1, INT64_MAX);
-    meeting.issued = meeting.begun = time(words[6]);
-    meeting.ended = time(words[7]);
+    if (record_.rendezvous.size() == kMaxFlightRendezvous)
+      fail(fmt::format("more than {} rendezvous", kMaxFlightRendezvous));
+    FlightEntry& rendezvous = record_.rendezvous.emplace_back();
+    rendezvous.is_rendezvous = true;
+    rendezvous.number = number<uint64_t>(words[1], 0, UINT64_MAX);
+    rendezvous.group = number(words[2], 0, static_cast<int>(record_.groups.size()) - 1);
+    rendezvous.sequence = number<uint64_t>(words[3], 1, UINT64_MAX);
+    rendezvous.unit = replace_control_characters(words[4]);
+    rendezvous.step = number<int64_t>(words[5], -1, INT64_MAX);
+    rendezvous.issued = rendezvous.begun = time(words[6]);
+    rendezvous.ended = time(words[7]);
   }
 
   std::string_view rest_, source_;
   int line_ = 0;
-  std::set<std::string_view> seen_keys_;  // of the lines that come once
+  std::set<std::string_view> seen_keys_;  // first fields of the lines that may appear only once
   FlightRecord record_;
 };
 
 }  // namespace
 
-// Terminals obey the control characters of ASCII, and those of Latin 1, which UTF-8 has as two bytes.
+// Terminals interpret the control characters of ASCII and also those of Latin-1, which are two bytes in UTF-8.
 std::string replace_control_characters(std::string_view text) {
   std::string line(text);
   const auto byte = [&line](std::size_t at) { return static_cast<unsigned char>(line[at]); };
@@ -222,10 +225,10 @@ std::string flight_text(const FlightRecord& record) {
                         seconds(entry.ended));
   }
   if (!record.rendezvous.empty()) text += fmt::format("{}\n", kRendezvousColumns);
-  for (const FlightEntry& meeting : record.rendezvous) {
-    text += fmt::format("meeting\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", meeting.number, meeting.group, meeting.sequence,
-                        replace_control_characters(meeting.unit), meeting.step, seconds(meeting.begun),
-                        seconds(meeting.ended));
+  for (const FlightEntry& rendezvous : record.rendezvous) {
+    text += fmt::format("meeting\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", rendezvous.number, rendezvous.group,
+                        rendezvous.sequence, replace_control_characters(rendezvous.unit), rendezvous.step,
+                        seconds(rendezvous.begun), seconds(rendezvous.ended));
   }
   if (record.complete) text += fmt::format("end\t{}\n", record.entries.size() + record.rendezvous.size());
   return text;

@@ -22,14 +22,14 @@ int64_t now_nanoseconds() {
 
 double seconds(int64_t nanoseconds) { return nanoseconds == 0 ? -1 : static_cast<double>(nanoseconds) * 1e-9; }
 
-/// The recorders that live, for who knows none of them.
+/// All recorders of the process, for write_flight_records().
 struct RecorderRegistry {
   std::mutex mutex;
   std::vector<FlightRecorder*> recorders;
 };
 
 RecorderRegistry& recorder_registry() {
-  static auto* all = new RecorderRegistry;  // a signal may come after everything static
+  static auto* all = new RecorderRegistry;  // never destroyed: a signal handler may run after static destructors
   return *all;
 }
 
@@ -102,9 +102,9 @@ uint64_t FlightRecorder::begin_rendezvous(int group, uint64_t sequence, Label pu
   return number;
 }
 
-void FlightRecorder::end_rendezvous(uint64_t meeting) noexcept {
-  Slot& slot = rendezvous_slots_[meeting % rendezvous_slots_.size()];
-  if (slot.number.load(std::memory_order_relaxed) == meeting)
+void FlightRecorder::end_rendezvous(uint64_t number) noexcept {
+  Slot& slot = rendezvous_slots_[number % rendezvous_slots_.size()];
+  if (slot.number.load(std::memory_order_relaxed) == number)
     slot.ended.store(now_nanoseconds(), std::memory_order_relaxed);
 }
 
@@ -113,7 +113,7 @@ void FlightRecorder::set_failure_location(std::string_view place) {
   if (place_.empty()) place_ = place;
 }
 
-/// As they came.
+/// The recorded rendezvous, in order.
 std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
   std::vector<std::pair<uint64_t, FlightEntry>> numbered;
   for (const Slot& slot : rendezvous_slots_) {
@@ -132,9 +132,9 @@ std::vector<FlightEntry> FlightRecorder::recorded_rendezvous() const {
                          .is_rendezvous = true}});
   }
   std::ranges::sort(numbered, {}, &std::pair<uint64_t, FlightEntry>::first);
-  std::vector<FlightEntry> meetings;
-  for (auto& [number, meeting] : numbered) meetings.push_back(std::move(meeting));
-  return meetings;
+  std::vector<FlightEntry> entries;
+  for (auto& [number, entry] : numbered) entries.push_back(std::move(entry));
+  return entries;
 }
 
 FlightRecord FlightRecorder::record(std::string_view why) const {
@@ -163,7 +163,7 @@ FlightRecord FlightRecorder::record(std::string_view why) const {
   record.rendezvous = recorded_rendezvous();
   const std::lock_guard lock(mutex_);
   record.place = place_;
-  record.groups = groups_;  // after the entries, which name no group that is not among them
+  record.groups = groups_;  // read after the entries, so that it contains every group that they refer to
   return record;
 }
 
@@ -177,19 +177,19 @@ void FlightRecorder::capture(std::string_view why) noexcept {
   if (directory_.empty()) return;
   try {
     (void)capture_text(why);
-  } catch (const std::exception&) {  // no memory: write() tries again, and tells
+  } catch (const std::exception&) {  // out of memory: write() tries again, and logs the error
   }
 }
 
 void FlightRecorder::write(std::string_view why) noexcept {
   if (directory_.empty()) return;
-  // Who comes second may be about to end the process, and a record that is being written must be whole by then.
+  // A second caller may be about to end the process, so it waits here until the file is complete.
   const std::lock_guard lock(write_mutex_);
   if (std::exchange(written_, true)) return;
   try {
     write_file(capture_text(why));
   } catch (const std::exception& error) {
-    log_message("rank {} cannot leave a record of its last collectives: {}", rank_, error.what());
+    log_message("rank {} cannot write its flight record: {}", rank_, error.what());
   }
 }
 
@@ -198,16 +198,16 @@ void FlightRecorder::write_file(const std::string& text) const {
   const std::string temporary_name = fmt::format("{}{}", temporary_prefix, ::getpid());
   const Directory directory = Directory::open(FileSystem::system(), directory_);
   for (const std::string& old : directory.names()) {
-    if (old.starts_with(temporary_prefix)) directory.remove(old);  // of one that was killed as it wrote
+    if (old.starts_with(temporary_prefix)) directory.remove(old);  // left by a process that was killed while writing
   }
   try {
     File file = directory.create(temporary_name);
     file.write(std::as_bytes(std::span(text)), 0);
     file.close();
-    directory.remove(name);  // of a run before
+    directory.remove(name);  // left by a previous run
     directory.rename(temporary_name, name);
   } catch (...) {
-    directory.remove(temporary_name);  // the disk may be full: what nobody can read takes none of it
+    directory.remove(temporary_name);  // an incomplete file is useless, and the disk may be full
     throw;
   }
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The last collectives of a rank, kept for the moment when something fails.
+// Recorder of a rank's last collectives and rendezvous, for diagnosis after a failure.
 
 #include <array>
 #include <atomic>
@@ -16,48 +16,50 @@
 
 namespace aliquot {
 
-/// A ring of the last kDepth collectives that one rank issued, in all its groups, with when each was issued, begun (its
-/// stream came to it) and ended (all ranks had come, and the bytes were here); and one of the last meetings, which wait on the
-/// host, some of them long beside many collectives. Noting one neither locks nor allocates. Any thread, but where it is said
-/// otherwise. While it lives, write_flight_records() reaches it.
+/// Keeps the last kDepth collectives that one rank issued in all its groups, with the times at which each was issued,
+/// begun (its stream reached it) and ended (its work was done). Keeps the last rendezvous in a separate ring, because
+/// one may last for many collectives. Recording neither locks nor allocates. Thread-safe. write_flight_records() finds
+/// every recorder.
 class FlightRecorder {
  public:
   static constexpr std::size_t kDepth = kMaxFlightEntries;
 
-  /// `run` is the same on all ranks, and other in another run. Nothing is ever written where `directory` is empty.
+  /// `run` identifies the run and is the same on all ranks. If `directory` is empty, nothing is written.
   FlightRecorder(int rank, int rank_count, std::string run, std::string directory);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
   int rank() const { return rank_; }
-  /// A group, by its members' ranks in the world, in its own order: the number that its collectives are noted with.
+  /// Adds a group and returns its number. `members` are world ranks, in the order of the group.
   int add_group(std::vector<int> members);
 
-  /// The `sequence`-th collective of that group's lane, counted from 1. Returns what begin() and end() are told.
+  /// Records that collective number `sequence` of the group's lane, counted from 1, was issued. Returns the number for
+  /// begin() and end().
   uint64_t issue(int group, Lane lane, uint64_t sequence, const OperationDescription& what, Label label) noexcept;
   void begin(uint64_t number) noexcept;
   void end(uint64_t number) noexcept;
 
-  /// The rank comes to the `sequence`-th meeting of that group, counted from 1. Returns what end_rendezvous() is told when all have come.
+  /// Records that the rank began rendezvous number `sequence` of the group, counted from 1. Returns the number for
+  /// end_rendezvous().
   uint64_t begin_rendezvous(int group, uint64_t sequence, Label purpose) noexcept;
-  void end_rendezvous(uint64_t meeting) noexcept;
+  void end_rendezvous(uint64_t number) noexcept;
 
-  /// Where the rank's own thread was when something failed: "backward h.3 (operation 41 of 87, micro-batch 0, step 118)".
-  /// The first stays.
+  /// Sets the position of the rank's own thread at a failure: "backward h.3 (operation 41 of 87, micro-batch 0, step
+  /// 118)". Later calls have no effect.
   void set_failure_location(std::string_view place);
 
   FlightRecord record(std::string_view why) const;
-  /// Keeps what write() is to write: the rank failed for this reason, now. The first stays. In memory, at once.
+  /// Stores the record in memory for write(), with the reason of the failure. Later calls have no effect.
   void capture(std::string_view why) noexcept;
-  /// Writes the record to flight-RANK.txt in the directory, at the first call alone: what was taken, or is now. Who calls while
-  /// it is being written waits until it is. What goes wrong is told to the log sink, never thrown.
+  /// Writes the captured record, or a current one, to flight-RANK.txt in the directory. Only the first call writes;
+  /// calls during the write wait for it. Logs errors instead of throwing them.
   void write(std::string_view why) noexcept;
 
  private:
   struct Slot {
-    std::atomic<uint64_t> number{0};  // of the collective or the meeting it holds; 0 while that changes
-    std::atomic<uint64_t> after{0};   // of a meeting: how many collectives were issued before
+    std::atomic<uint64_t> number{0};  // number of the collective or rendezvous; 0 while the slot changes
+    std::atomic<uint64_t> after{0};   // rendezvous only: number of collectives issued before it
     std::atomic<int> group{0};
     std::atomic<Lane> lane{Lane::kCompute};
     std::atomic<uint64_t> sequence{0}, what{0};
@@ -74,19 +76,19 @@ class FlightRecorder {
   std::array<Slot, kDepth> slots_;
   std::array<Slot, kMaxFlightRendezvous> rendezvous_slots_;
   std::atomic<uint64_t> issued_count_{0}, rendezvous_count_{0};
-  mutable std::mutex mutex_;  // of the two below
+  mutable std::mutex mutex_;  // guards groups_ and place_
   std::vector<std::vector<int>> groups_;
   std::string place_;
-  std::mutex capture_mutex_;  // of the text
+  std::mutex capture_mutex_;  // guards captured_text_
   std::string captured_text_;
-  std::mutex write_mutex_;  // of the file
+  std::mutex write_mutex_;  // guards written_ and the file
   bool written_ = false;
 };
 
-/// Has every recorder of this process write, for an end that no rank can tell of: a signal.
+/// Calls write() of every recorder of this process, for ends that no rank reports itself, such as signals.
 void write_flight_records(std::string_view why) noexcept;
 
-/// Where a rank's record lies.
+/// The name of a rank's record in the directory.
 std::string flight_file_name(int rank);
 
 }  // namespace aliquot

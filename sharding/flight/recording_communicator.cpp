@@ -66,9 +66,9 @@ class RecordingCommunicator final : public Communicator {
     ranks_->await(stream, lane, progress, label);
   }
   std::vector<std::string> gather_objects(std::string_view own) override {
-    const uint64_t meeting = recorder_->begin_rendezvous(group_, ++rendezvous_count_, bootstrap_purpose());
+    const uint64_t number = recorder_->begin_rendezvous(group_, ++rendezvous_count_, bootstrap_purpose());
     std::vector<std::string> all = ranks_->gather_objects(own);
-    recorder_->end_rendezvous(meeting);
+    recorder_->end_rendezvous(number);
     return all;
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -88,7 +88,7 @@ class RecordingCommunicator final : public Communicator {
   void record_collective(Stream& stream, const OperationDescription& what, Label label, Collective collective) {
     const uint64_t sequence = ++issued_counts_[static_cast<std::size_t>(stream.lane())];
     const uint64_t number = recorder_->issue(group_, stream.lane(), sequence, what, label);
-    FlightRecorder* recorder = recorder_.get();  // which outlives the streams, as the world does
+    FlightRecorder* recorder = recorder_.get();  // outlives the streams, because the World owns it
     if (timed_) stream.run([recorder, number] { recorder->begin(number); });
     collective();
     if (timed_) stream.run([recorder, number] { recorder->end(number); });

@@ -1,5 +1,5 @@
 #pragma once
-// A communicator that notes every collective before another one does it.
+// A communicator that records every collective and forwards it to another communicator.
 
 #include <memory>
 
@@ -8,9 +8,9 @@
 
 namespace aliquot {
 
-/// `ranks`, with every collective and every gather_objects() noted in `recorder`; groups split off it are noted too. `timed`:
-/// also when each collective begins and ends, two short pieces of work on its stream; for host streams, since a GPU would stop
-/// for them. Collective.
+/// Wraps `ranks` so that `recorder` records every collective and every gather_objects(), also of groups split from it.
+/// If `timed`, it records when each collective begins and ends, with two short tasks on the stream. Use this only for
+/// host streams, because such tasks stall a GPU. Collective.
 std::unique_ptr<Communicator> record_collectives(std::unique_ptr<Communicator> ranks,
                                                  std::shared_ptr<FlightRecorder> recorder, bool timed);
 

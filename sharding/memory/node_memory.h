@@ -1,5 +1,5 @@
 #pragma once
-// Host memory that all ranks of one node reach.
+// Host memory that the ranks of one node share.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,14 +11,15 @@
 
 namespace aliquot {
 
-/// One range that all ranks of a node have mapped. Unmapped when destroyed.
+/// A memory range that all ranks of a node have mapped. The destructor unmaps it.
 struct NodeMapping : SymmetricBuffer::Backing {
   std::byte* writable = nullptr;
-  const std::byte* readable = nullptr;  // the same bytes; read-only where the kind of memory can say so
+  const std::byte* readable = nullptr;  // the same bytes; mapped read-only if possible
   int64_t size_bytes = 0;
 };
 
-/// Makes such ranges. One per communicator; map() is collective over the ranks of its bootstrap and blocks.
+/// Creates such mappings. Each communicator has its own object. map() is collective over the ranks of the bootstrap and
+/// blocks.
 class NodeMemory {
  public:
   NodeMemory() = default;
@@ -26,18 +27,19 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
   virtual ~NodeMemory() = default;
 
-  /// Zeroed and page-aligned; all ranks ask for the same size. Throws UnavailableError on all ranks if any cannot have it.
+  /// Returns zeroed, page-aligned memory. `size_bytes` must be the same on all ranks. Throws UnavailableError on all
+  /// ranks if the allocation fails on any rank.
   virtual std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) = 0;
   virtual std::string_view describe() const = 0;  // "one heap", "memfd", "MPI-3 window"
 };
 
-/// Ranks that are threads of one process: plain memory at one address, so that a race between ranks is a race that a
-/// thread sanitizer sees. The bootstrap must outlive it.
+/// For ranks that are threads of one process. All ranks use the same addresses, so that ThreadSanitizer detects races
+/// between ranks. The bootstrap must outlive it.
 std::unique_ptr<NodeMemory> make_heap_node_memory(Bootstrap& bootstrap);
 
-/// Ranks that are processes of one node: one memfd, made by the first rank, opened by the others through
-/// /proc/PID/fd and mapped twice, for writing and read-only. Nothing appears in /dev/shm and nothing is left behind,
-/// however a process ends. Null, on all ranks, where any rank is refused that (another user, a hardened /proc).
+/// For ranks that are processes of one node. The first rank creates a memfd, and the others open it through
+/// /proc/PID/fd. Each rank maps it twice: writable and read-only. Nothing appears in /dev/shm, and no memory leaks when
+/// a process dies. Returns null on all ranks if a rank may not open it (different user, restricted /proc).
 std::unique_ptr<NodeMemory> make_memfd_node_memory(Bootstrap& bootstrap);
 
 }  // namespace aliquot

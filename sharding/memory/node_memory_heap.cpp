@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
-/// Anonymous pages that all threads see; unmapped with the last of them. What is large starts on a huge page and asks for
-/// them: a walk through it misses the address cache 512 times less often.
+/// Anonymous memory, unmapped by the destructor. Large allocations are aligned to huge pages and request them, which
+/// reduces TLB misses.
 class AnonymousPages {
  public:
   explicit AnonymousPages(int64_t size_bytes) : size_bytes_(size_bytes) {
@@ -25,8 +25,7 @@ class AnonymousPages {
     data_ = static_cast<std::byte*>(mapped_);
     if (!large) return;
     data_ += -reinterpret_cast<uintptr_t>(mapped_) % kHugePageBytes;
-    madvise(data_, static_cast<std::size_t>(size_bytes),
-            MADV_HUGEPAGE);  // a wish: where it is refused, small pages serve
+    madvise(data_, static_cast<std::size_t>(size_bytes), MADV_HUGEPAGE);  // a hint: may fail
   }
   ~AnonymousPages() {
     if (data_ != nullptr) munmap(mapped_, mapped_bytes_);
@@ -58,7 +57,8 @@ class HeapNodeMemory final : public NodeMemory {
     std::shared_ptr<AnonymousPages> pages;
     if (bootstrap_.rank() == 0) pages = std::make_shared<AnonymousPages>(size_bytes);
     pages = gather_from_threads(bootstrap_, std::move(pages))[0];
-    if (pages->failed()) throw UnavailableError(fmt::format("the host has no {} bytes for {}", size_bytes, owner));
+    if (pages->failed())
+      throw UnavailableError(fmt::format("cannot allocate {} bytes of host memory for {}", size_bytes, owner));
     auto mapping = std::make_unique<HeapMapping>();
     mapping->pages = pages;
     mapping->writable = pages->data();

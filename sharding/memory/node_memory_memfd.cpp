@@ -67,8 +67,8 @@ struct MemfdMapping final : NodeMapping {
   Mapping write_side_, read_side_;
 };
 
-// Where the first rank's file is to be found, and what it must be: another process of that number, in another
-// container, has other files.
+// Identifies the memfd of the first rank. Device and inode are checked, because in another container the same process
+// id may belong to another process.
 struct MemfdLocation {
   long process = 0;
   int descriptor = -1;
@@ -87,7 +87,7 @@ struct MemfdLocation {
 
 std::string errno_message(std::string_view call) { return fmt::format("{}: {}", call, std::strerror(errno)); }
 
-// Fixed in size, for this user alone, gone with the last process that has it.
+// Creates a memfd of fixed size that only this user can open. The kernel frees it with the last process that uses it.
 Descriptor create_memfd(int64_t size_bytes, std::string* problem) {
   if (const int64_t available = available_memory_bytes(); size_bytes > available) {
     *problem = fmt::format("{} bytes are available", available);
@@ -100,7 +100,7 @@ Descriptor create_memfd(int64_t size_bytes, std::string* problem) {
   }
   if (fchmod(memory.number(), S_IRUSR | S_IWUSR) != 0 || ftruncate(memory.number(), size_bytes) != 0 ||
       fcntl(memory.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    *problem = errno_message("sizing a memfd");
+    *problem = errno_message("setting the size of a memfd");
     return {};
   }
   return memory;
@@ -121,7 +121,7 @@ Descriptor open_peer_memfd(const MemfdLocation& location, std::string* problem) 
     return {};
   }
   if (status.st_dev != location.device || status.st_ino != location.inode) {
-    *problem = path + " is another file here: the ranks do not share one /proc";
+    *problem = path + " is a different file on this rank: the ranks do not share /proc";
     return {};
   }
   return memory;
@@ -136,12 +136,12 @@ class MemfdNodeMemory final : public NodeMemory {
     auto mapping = try_map(size_bytes, &problem);
     if (mapping != nullptr) return mapping;
     throw UnavailableError(
-        fmt::format("{}: no {} bytes of memory that the ranks of this node share ({})", owner, size_bytes, problem));
+        fmt::format("cannot allocate {} bytes of shared memory on this node for {}: {}", size_bytes, owner, problem));
   }
 
   std::string_view describe() const override { return "memfd"; }
 
-  /// Null, with the same reason, on all ranks if it fails on any.
+  /// If it fails on any rank, returns null on all ranks and sets `problem` to the same text.
   std::unique_ptr<NodeMapping> try_map(int64_t size_bytes, std::string* problem) {
     const std::size_t mapped_bytes = round_to_pages(size_bytes);
     const bool first = bootstrap_.rank() == 0;
@@ -152,7 +152,7 @@ class MemfdNodeMemory final : public NodeMemory {
     if (!first && location.descriptor >= 0) memory = open_peer_memfd(location, &own_problem);
     Mapping write_side = map_side(memory, mapped_bytes, PROT_READ | PROT_WRITE, &own_problem);
     Mapping read_side = map_side(memory, mapped_bytes, PROT_READ, &own_problem);
-    // The first rank's descriptor stays open until all have answered.
+    // The first rank keeps its descriptor open until all ranks have opened and mapped it.
     const auto answers = bootstrap_.all_gather(own_problem);
     for (int rank = 0; rank < bootstrap_.rank_count(); ++rank) {
       if (answers[rank].empty()) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// Memory of one rank's device that its peers' loops can read.
+// Device memory of a rank that its peers' kernels can read.
 
 #include <memory>
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// What a communicator's allocate() stands on. Calls are collective and block. If the memory is not to be had on one rank,
-/// all throw UnavailableError; if they ask for different sizes, CommunicationError.
+/// Implements Communicator::allocate() and allocate_shared(). Calls are collective and block. If an allocation fails on
+/// a rank, all ranks throw UnavailableError. If the sizes differ, all throw CommunicationError.
 class PeerMemory {
  public:
   PeerMemory() = default;
@@ -24,8 +24,8 @@ class PeerMemory {
                                                      std::string_view owner) = 0;
 };
 
-/// Host memory, booked in `ledger`. `bootstrap` is that of the ranks that share `memory`. All must outlive it, and the
-/// ledger its buffers.
+/// Returns peer memory on the host, counted in `ledger`. `bootstrap` connects the ranks that share `memory`. All three
+/// must outlive the result. `ledger` must also outlive its buffers.
 std::unique_ptr<PeerMemory> make_host_peer_memory(NodeMemory& memory, Ledger& ledger, Bootstrap& bootstrap);
 
 }  // namespace aliquot

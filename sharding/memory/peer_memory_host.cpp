@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 
-/// A mapping and its line in the ledger.
+/// A mapping and its entry in the ledger.
 struct BookedMapping final : SymmetricBuffer::Backing {
   BookedMapping(std::unique_ptr<NodeMapping> owned, Booking line)
       : mapping(std::move(owned)), booking(std::move(line)) {}
@@ -24,7 +24,7 @@ class HostPeerMemory final : public PeerMemory {
       : memory_(memory), ledger_(ledger), bootstrap_(bootstrap) {}
 
   SymmetricBuffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
-    // Whole pages a rank, so that no page, and no line of a cache, is written by two.
+    // Each rank's part starts on a page, so that no two ranks write to the same page or cache line.
     const int64_t stride = (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     const int rank_count = bootstrap_.rank_count();
     Booking booking = book(size_bytes, size_bytes, category, owner);
@@ -47,14 +47,15 @@ class HostPeerMemory final : public PeerMemory {
   }
 
  private:
-  /// On all ranks, or on none: a rank over its limit must not leave the others in the next round.
+  /// Counts the bytes in the ledger on all ranks, or throws on all. If one rank exceeds its limit, the others must not
+  /// wait for it in map().
   Booking book(int64_t size_bytes, int64_t own_bytes, Category category, std::string_view owner) {
     std::optional<Booking> booking;
-    const auto said = gather_or_throw(bootstrap_, [&] {
+    const auto sizes = gather_or_throw(bootstrap_, [&] {
       booking.emplace(ledger_, own_bytes, category, owner);
       return std::to_string(size_bytes);
     });
-    expect_same_sizes(bootstrap_, said, owner);
+    expect_same_sizes(bootstrap_, sizes, owner);
     return std::move(*booking);
   }
 

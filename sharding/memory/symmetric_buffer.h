@@ -1,5 +1,5 @@
 #pragma once
-// Memory that peers can read.
+// Buffers that peers can read.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +10,12 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The same number of bytes on every rank of a group. local() is this rank's own, to read and write; peers on the same
-/// node read it at peer(rank). Allocated by a communicator, collectively; freed, not collectively, when it goes out of
-/// scope: no rank may still be reading. Move-only; must not outlive its communicator.
+/// A buffer of equal size on every rank of a group. A rank reads and writes its own part at local(), and reads the part
+/// of rank r on the same node at peer(r). Communicator::allocate() creates it collectively. The destructor frees it
+/// without waiting for other ranks, so no rank may still read it. Move-only. The communicator must outlive it.
 class SymmetricBuffer {
  public:
-  /// What keeps the memory mapped and booked; a communicator's own.
+  /// Owns the memory and its entry in the ledger. Implemented by communicators.
   struct Backing {
     virtual ~Backing() = default;
   };
@@ -26,9 +26,10 @@ class SymmetricBuffer {
       : backing_(std::move(backing)), local_(local), peers_(std::move(peers)), size_bytes_(size_bytes) {}
 
   std::byte* local() const { return local_; }
-  /// Where this rank reads rank's bytes; null where no load reaches them (another node, another kind of memory).
+  /// The address at which this rank reads the bytes of `rank`. Null if they are not addressable, such as on another
+  /// node.
   const std::byte* peer(int rank) const { return peers_[rank]; }
-  /// All of peer(0..), stable while the buffer lives, wherever it is moved to.
+  /// peer(r) for all ranks r. The span stays valid until the buffer is destroyed, also if the buffer is moved.
   std::span<const std::byte* const> peers() const { return peers_; }
   int64_t size_bytes() const { return size_bytes_; }
 
@@ -39,8 +40,9 @@ class SymmetricBuffer {
   int64_t size_bytes_ = 0;
 };
 
-/// One range of bytes that every rank of a group sees whole, at an address of its own: shards laid in it side by side are
-/// a gathered unit with no byte moved. Each rank writes its own part only, through writable(). Otherwise as above.
+/// One memory range that all ranks of a group share, possibly at different addresses. If all shards of a unit are
+/// stored in it, every rank can read the full parameters without a copy. Each rank writes only its own part, through
+/// writable(). Lifetime as for SymmetricBuffer.
 class SharedRange {
  public:
   SharedRange() = default;
@@ -49,7 +51,7 @@ class SharedRange {
       : backing_(std::move(backing)), writable_(writable), readable_(readable), size_bytes_(size_bytes) {}
 
   std::byte* writable() const { return writable_; }
-  /// The same bytes; where the world can, mapped so that a write faults.
+  /// The same bytes; mapped read-only if possible, so that writes fault.
   const std::byte* readable() const { return readable_; }
   int64_t size_bytes() const { return size_bytes_; }
 

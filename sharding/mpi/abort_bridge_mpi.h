@@ -1,5 +1,5 @@
 #pragma once
-// Carries an abort between a node's boards and the other nodes.
+// Forwards aborts between the boards of a node and the other nodes.
 
 #include <condition_variable>
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace aliquot {
 
-/// A rank that waits for its node's others looks at the node's boards, one that waits for another node at messages. This
-/// looks at both some fifty times a second, on a thread of its own, and tells the one what the other said. It also looks
-/// at channels that it tells nothing: of set-up inside the node, and of the groups that this one was split from.
+/// Ranks that wait for ranks of their node poll the boards; ranks that wait for other nodes poll messages. This object
+/// polls both every 20 ms, on its own thread, and forwards an abort from one to the other. It also polls channels to
+/// which it does not forward: those of the bootstrap within the node, and of the groups from which this one was split.
 class AbortBridge {
  public:
   using Channels = std::vector<std::shared_ptr<AbortChannel>>;
-  /// `aborts` is told what is heard on the boards and on `channels`, which may have it among them.
+  /// Forwards aborts from `boards` and `channels` to `boards` and `aborts`. `channels` may contain `aborts`.
   AbortBridge(AbortChannel& aborts, Channels channels, std::vector<Board> boards);
   ~AbortBridge();
   AbortBridge(const AbortBridge&) = delete;
   AbortBridge& operator=(const AbortBridge&) = delete;
 
-  /// Tells everybody now. From any thread.
+  /// Posts an abort to the boards and to the other nodes at once. From any thread.
   void abort(std::string_view why) noexcept;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// How one rank tells all others of a group to leave, wherever they are.
+// Abort messages between the ranks of a group, over MPI.
 
 #include <atomic>
 #include <mutex>
@@ -10,25 +10,25 @@
 
 namespace aliquot {
 
-/// A communicator that carries nothing but the reason to leave. Whoever waits for messages looks here now and then.
-/// Making one is collective; post() and posted() are for any thread.
+/// An MPI communicator that only carries reasons for aborts. Ranks that wait for other messages poll it. The
+/// constructor is collective. post() and posted() are thread-safe.
 class AbortChannel {
  public:
   explicit AbortChannel(MPI_Comm parent) : comm_(MpiComm::duplicate(parent)) {}
   AbortChannel(const AbortChannel&) = delete;
   AbortChannel& operator=(const AbortChannel&) = delete;
 
-  /// Sends `why` to every other rank, without waiting. The first reason stays; later ones are dropped.
+  /// Sends `why` to every other rank without blocking. Does nothing if this rank already has a reason.
   void post(std::string_view why) noexcept;
 
-  /// True, with the reason, once any rank has posted.
+  /// Whether a rank has posted a reason. If so, stores it in `why` unless that is null.
   bool posted(std::string* why) noexcept;
 
-  /// Throws CommunicationError with the reason once any rank has posted.
+  /// Throws CommunicationError if a rank has posted a reason.
   void throw_if_posted();
 
  private:
-  static constexpr std::size_t kReasonBytes = 1000;  // small, so that it leaves at once
+  static constexpr std::size_t kReasonBytes = 1000;  // small enough for MPI to send eagerly
   bool receive() noexcept;
 
   MpiComm comm_;

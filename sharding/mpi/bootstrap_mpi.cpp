@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kToRootTag = 1, kFromRootTag = 2;
 
-// What a message of the first rank begins with: what all said follows, or whom it still waits for.
+// The first byte of messages from rank 0: the gathered strings follow, or the ranks that are missing.
 constexpr char kResult = 's', kMissing = 'm';
 
-// What one rank says, with its length before it; what all say is these, one after the other, in one message.
+// A frame is the string of one rank, preceded by its length. The gathered strings of all ranks are concatenated frames.
 std::string add_length_prefix(std::string_view own) {
   const uint64_t length = own.size();
   std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
@@ -33,15 +33,14 @@ std::vector<std::string> split_frames(std::string_view total, int count) {
     uint64_t length = 0;
     const bool has_length = total.size() >= sizeof length;
     if (has_length) std::memcpy(&length, total.data(), sizeof length);
-    if (!has_length || total.size() - sizeof length < length)
-      throw FaultError("what the ranks told each other was cut short on its way");
+    if (!has_length || total.size() - sizeof length < length) throw FaultError("a gathered message is truncated");
     part = total.substr(sizeof length, length);
     total.remove_prefix(sizeof length + length);
   }
   return parts;
 }
 
-/// Bytes that MPI reads or writes. What is still under way when a wait is given up keeps them for ever.
+/// Bytes that MPI reads or writes. They are leaked if the requests have not completed when this object is destroyed.
 struct PendingMessage {
   PendingMessage() = default;
   PendingMessage(const PendingMessage&) = delete;
@@ -57,13 +56,13 @@ struct PendingMessage {
 
 }  // namespace
 
-// One wait for others: with a deadline, leaving when somebody aborts.
+// A wait for other ranks, which throws at the deadline or after an abort.
 class MpiBootstrap::Wait {
  public:
   explicit Wait(MpiBootstrap& bootstrap)
       : bootstrap_(bootstrap), missing_(bootstrap.rank_count_, bootstrap.rank_ == 0) {
     missing_[0] = bootstrap.rank_ != 0;
-    // The first rank knows best who is missing, so the others let it speak first.
+    // Rank 0 knows which ranks are missing, so it reports the timeout first.
     limit_seconds_ = bootstrap.timeout_seconds_ + (bootstrap.rank_ == 0 ? 0.0 : 0.5);
     next_update_seconds_ = update_period_seconds();
   }
@@ -76,8 +75,8 @@ class MpiBootstrap::Wait {
     if (waited_seconds() > limit_seconds_) throw_timeout();
   }
 
-  // On the first rank. The others are told whom it waits for: it may have come long after them, and they would take it
-  // for the one that is missing.
+  // The following functions run on rank 0. It sends the missing ranks to the others. Otherwise, if it arrives late,
+  // they would report rank 0 as missing.
   void arrived(int rank) {
     missing_[rank] = false;
     has_update_ = true;
@@ -97,10 +96,10 @@ class MpiBootstrap::Wait {
     return ranks;
   }
 
-  // On the others.
-  void set_missing(const std::string& word) {
+  // Runs on the other ranks.
+  void set_missing(const std::string& message) {
     missing_.assign(missing_.size(), false);
-    std::istringstream ranks(word.substr(1));
+    std::istringstream ranks(message.substr(1));
     for (int rank = 0; ranks >> rank;) missing_[rank] = true;
   }
 
@@ -144,7 +143,7 @@ MpiBootstrap::MpiBootstrap(const MpiBootstrap& parent, const MpiComm& group)
   channels_.insert(channels_.end(), parent.channels_.begin(), parent.channels_.end());
   const auto global_ranks = all_gather(std::to_string(parent.global_rank(parent.rank_)));
   std::transform(global_ranks.begin(), global_ranks.end(), global_ranks_.begin(),
-                 [](const std::string& name) { return std::stoi(name); });
+                 [](const std::string& rank) { return std::stoi(rank); });
 }
 
 bool MpiBootstrap::aborted(std::string* why) const {
@@ -163,12 +162,13 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view own) {
 void MpiBootstrap::check_size_limit(std::size_t size_bytes) {
   constexpr std::size_t kFrameBytes = 64;
   if (size_bytes + kFrameBytes < static_cast<std::size_t>(MpiRequests::kMaxMessageBytes)) return;
-  const std::string why = fmt::format("ranks exchange {} bytes at once where 1 GiB is the most", size_bytes);
+  const std::string why =
+      fmt::format("ranks exchange {} bytes in one bootstrap message: expected less than 1 GiB", size_bytes);
   abort(why);
   throw FaultError(why);
 }
 
-// The next message of that tag, if one has come: then all of it.
+// If a matching message has arrived, receives it completely and returns true.
 bool MpiBootstrap::try_receive(const MpiEnvelope& from, Wait& wait, std::string* bytes, int* source) {
   int found = 0, length = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
@@ -212,8 +212,8 @@ std::string MpiBootstrap::gather_at_root(std::string own_frame) {
   check_size_limit(total.bytes->size());
   for (int r = 1; r < rank_count_; ++r) total.send({comm_.get(), r, kFromRootTag});
   while (!total.requests.done()) wait.pause();
-  for (PendingMessage& word : updates) {
-    while (!word.requests.done()) wait.pause();
+  for (PendingMessage& update : updates) {
+    while (!update.requests.done()) wait.pause();
   }
   return std::move(*total.bytes);
 }
@@ -238,7 +238,7 @@ std::string MpiBootstrap::send_to_root_and_receive(std::string frame) {
 std::unique_ptr<Bootstrap> MpiBootstrap::split(int color, int key) { return split_mpi(color, key); }
 
 std::unique_ptr<MpiBootstrap> MpiBootstrap::split_mpi(int color, int key) {
-  // MPI's own call would wait for a missing rank for ever, and it refuses colors below 0.
+  // MPI_Comm_split() alone would wait forever for a missing rank, and it rejects negative colors.
   const RankGroup group = agree_on_group(*this, color, key);
   return make_group(MpiComm::split(comm_.get(), group.members.front(), group.rank));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The bootstrap of ranks that MPI connects.
+// The bootstrap for ranks connected by MPI.
 
 #include <memory>
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace aliquot {
 
-/// Goes through the group's first rank, which therefore knows who is missing and says so to all. What all ranks say
-/// together may be 1 GiB at most.
+/// Rank 0 of the group collects and distributes all strings. It knows which ranks are missing, and reports them to the
+/// others. The strings of one all_gather() must be smaller than 1 GiB in total.
 class MpiBootstrap final : public Bootstrap {
  public:
-  /// Collective over `parent`, which is duplicated. Blocks until all its ranks have come.
+  /// Duplicates `parent`. Collective; blocks without a timeout until all ranks have called it.
   MpiBootstrap(MPI_Comm parent, double timeout_seconds);
 
   int rank() const override { return rank_; }
@@ -25,20 +25,20 @@ class MpiBootstrap final : public Bootstrap {
   void abort(std::string_view why) noexcept override { aborts().post(why); }
   bool aborted(std::string* why) const override;
 
-  /// Ranks that can share memory, in the order they have here. Collective.
+  /// Returns a bootstrap for the ranks that can share memory with this one, in the same order. Collective.
   std::unique_ptr<MpiBootstrap> split_by_node();
   std::unique_ptr<MpiBootstrap> split_mpi(int color, int key);
 
   MPI_Comm comm() const { return comm_.get(); }
   double timeout_seconds() const { return timeout_seconds_; }
 
-  /// Its own channel for aborts first, then that of the bootstrap it was split from, and so on.
+  /// The abort channels: first its own, then that of the bootstrap from which it was split, and so on.
   const std::vector<std::shared_ptr<AbortChannel>>& channels() const { return channels_; }
   AbortChannel& aborts() const { return *channels_.front(); }
 
  private:
   class Wait;
-  /// Of `parent`, which outlives the call alone.
+  /// A group of `parent`. `parent` is used only during the call.
   MpiBootstrap(const MpiBootstrap& parent, const MpiComm& group);
   std::unique_ptr<MpiBootstrap> make_group(const MpiComm& group) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// The communicator of ranks that MPI connects.
+// The communicator for ranks connected by MPI.
 
 #include <memory>
 
@@ -8,16 +8,16 @@
 
 namespace aliquot {
 
-/// Where the ranks run, found by MPI, or, with the environment variable ALIQUOT_RANKS_PER_NODE=k, every k ranks said to
-/// be a node, for tests. Collective. Throws UsageError for a k below 1.
+/// Determines the topology with MPI. For tests, the environment variable ALIQUOT_RANKS_PER_NODE=k makes every k ranks a
+/// node. Collective. Throws UsageError if k is not a positive integer.
 Topology find_topology(MpiBootstrap& world);
 
-/// Ranks of one node use its shared memory alone; ranks of several use it inside a node and MPI between nodes, each byte
-/// crossing once. The same bits either way. Collective; the bootstrap is taken over; `device`, a host, must outlive it.
-/// Inside a node all is as with direct communicators. Between nodes:
-/// - a collective's work starts when all ranks have come to it, so it is a barrier too;
-/// - memory is read by the own node's ranks alone; what other nodes need of it is sent, in the stream's order. publish()
-///   and await() are therefore within a node: that is all it takes to use a buffer again.
+/// Returns a communicator that uses shared memory within a node and MPI between nodes. Each byte is sent to a node
+/// once. Results have the same bits for any distribution of the ranks over nodes. Collective. `device` must be a host
+/// device and outlive the communicator. Between nodes:
+/// - the work of a collective starts only after all ranks have arrived, so every collective is also a barrier;
+/// - publish() and await() synchronize only the ranks of a node. This suffices for reusing a buffer, because other
+///   nodes receive copies, which are sent in stream order.
 std::unique_ptr<Communicator> make_mpi_communicator(Device& device, std::unique_ptr<MpiBootstrap> world,
                                                     Topology topology);
 

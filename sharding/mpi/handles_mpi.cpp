@@ -17,16 +17,18 @@ namespace {
 
 std::atomic<bool> failed{false};
 
-// Lives from start_mpi() to the process's end.
+// Used at exit. Created by start_mpi() and never freed.
 MPI_Comm exit_comm = MPI_COMM_NULL;
 
-// What all ranks exit with: the code of the rank that failed first-hand, as the others report a fault when it is gone.
+// All ranks exit with the code of the rank that caused the failure. The other ranks then report kFault, so kFault has
+// the lowest severity of all errors.
 int severity_of_code(int code) { return code == 0 ? 0 : code == static_cast<int>(ExitCode::kFault) ? 1 : 1 + code; }
 int code_of_severity(int severity) {
   return severity <= 1 ? severity * static_cast<int>(ExitCode::kFault) : severity - 1;
 }
 
-// Waits for every rank to come here, and gives the code they agree on; -1 when the patience of one that failed is over.
+// Waits for all ranks to exit and returns the common exit code. Returns -1 after the grace period, unless
+// `wait_forever`.
 int agree_on_exit_code(int status, bool wait_forever) noexcept {
   const int own = severity_of_code(status);
   int most = own;
@@ -34,7 +36,7 @@ int agree_on_exit_code(int status, bool wait_forever) noexcept {
   if (MPI_Iallreduce(&own, &most, 1, MPI_INT, MPI_MAX, exit_comm, &request) != MPI_SUCCESS) return -1;
   int rank = 0;
   MPI_Comm_rank(exit_comm, &rank);
-  // One after the other: mpirun 4.1 has crashed when several ranks ended the job at once.
+  // Staggers the ranks, because mpirun 4.1 may crash if several ranks abort the job at once.
   const auto stagger = std::chrono::milliseconds(25) * std::min(rank, 40);
   const auto deadline = std::chrono::steady_clock::now() + kExitGracePeriod + stagger;
   for (;;) {
@@ -60,26 +62,28 @@ void finalize_mpi_at_exit(int status, void*) noexcept {
 void require_thread_multiple(int provided) {
   if (provided >= MPI_THREAD_MULTIPLE) return;
   throw UnavailableError(
-      "this MPI runs without MPI_THREAD_MULTIPLE, which overlapping collectives need: call MPI_Init_thread with "
-      "MPI_THREAD_MULTIPLE if your program starts MPI itself, else use an MPI built with thread support");
+      "MPI runs without MPI_THREAD_MULTIPLE, which overlapping collectives need: if the program starts MPI itself, "
+      "call "
+      "MPI_Init_thread with MPI_THREAD_MULTIPLE; otherwise use an MPI built with thread support");
 }
 
-// Over TCP Open MPI asks the other side before it sends more than 64 KiB, and each answer waits until a lane of that rank has
-// the core. What all ranks have met for is awaited, so it is sent at once; as that takes a copy, only while a message's copies
-// for all others stay small. And it imitates remote writes, which leave the link idle half the time while ranks compute:
-// pieces keep it busy. All ranks must say the same, so a job of several programs is left alone; and who has said something of
-// this in the environment is obeyed.
+// Tunes the TCP transport of Open MPI for collectives at which all ranks have already arrived.
+// - Raises the eager limit from 64 KiB. Above the limit, the sender waits for an answer from the receiver, whose lane
+//   may not be running. Eager messages are copied, so the limit keeps the copies for all ranks below kCopiesBytes.
+// - Disables emulated remote writes (put). They leave the link idle half of the time while ranks compute.
+// All ranks must have the same settings, so a job of several programs is left unchanged. Settings of the user in the
+// environment take precedence.
 void configure_tcp_eager_limits() {
   constexpr std::array kLimits{"OMPI_MCA_btl_tcp_eager_limit", "OMPI_MCA_btl_tcp_rndv_eager_limit",
                                "OMPI_MCA_btl_tcp_max_send_size"};
   constexpr const char* kFlags = "OMPI_MCA_btl_tcp_flags";
   constexpr int kCopiesBytes = 32 << 20, kLeast = 128 << 10, kMost = 1 << 20;
   const char* programs = std::getenv("OMPI_NUM_APP_CTX");
-  const auto said = [](const char* setting) { return std::getenv(setting) != nullptr; };
+  const auto is_set = [](const char* setting) { return std::getenv(setting) != nullptr; };
   const int limit = std::min(kCopiesBytes / launched_process_count(), kMost);
-  if (limit < kLeast || said(kFlags) || std::ranges::any_of(kLimits, said)) return;
+  if (limit < kLeast || is_set(kFlags) || std::ranges::any_of(kLimits, is_set)) return;
   if (programs != nullptr && std::string_view(programs) != "1") return;
-  setenv(kFlags, "send,inplace,need-ack,need-csum,hetero-rdma", 0);  // as it comes, without put
+  setenv(kFlags, "send,inplace,need-ack,need-csum,hetero-rdma", 0);  // the default without put
   for (const char* setting : kLimits) setenv(setting, std::to_string(limit).c_str(), 0);
 }
 
@@ -152,7 +156,7 @@ int MpiComm::rank_count() const {
 
 int MpiComm::reset() noexcept {
   const MPI_Comm comm = std::exchange(comm_, MPI_COMM_NULL);
-  // After a failure messages may be under way on it, and its other ranks may never free theirs.
+  // After a failure, do not free it: messages may be in flight, and MPI_Comm_free() may wait for the other ranks.
   if (comm == MPI_COMM_NULL || failed) return MPI_SUCCESS;
   int finalized = 0;
   MPI_Finalized(&finalized);
@@ -203,7 +207,7 @@ bool MpiRequests::done() {
         if (status.MPI_ERROR != MPI_SUCCESS && status.MPI_ERROR != MPI_ERR_PENDING) worst = status.MPI_ERROR;
       }
     }
-    check_mpi(worst, "a message between ranks");
+    check_mpi(worst, "MPI_Testall");
   }
   if (all == 0) return false;
   check_sizes();
@@ -241,7 +245,7 @@ void MpiRequests::cancel() noexcept {
   for (std::size_t i = 0; i < requests_.size() && finalized == 0; ++i) {
     if (requests_[i] == MPI_REQUEST_NULL) continue;
     mark_mpi_failed();
-    // A send cannot be called back; what it reads must live on, which its owner sees to (mpi_failed()).
+    // A send cannot be cancelled. Its owner must keep the memory alive if mpi_failed().
     if (expected_bytes_[i] >= 0) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
   }
@@ -254,7 +258,7 @@ void MpiBackoff::pause() {
   ++round_;
   const auto waited = Clock::now() - started_;
   if (waited <= kSpinPhase) return;
-  // Sleeping between the pieces of a message costs more than its time: its sender waits for the answer.
+  // Yield before sleeping: while a message is transferred in pieces, the sender waits for this rank's answers.
   if (waited <= kYieldPhase) return std::this_thread::yield();
   std::this_thread::sleep_for(kSleep);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// MPI, wrapped once: started and ended once a process, errors as exceptions, handles that free themselves.
+// Wrappers of MPI: initialization, errors as exceptions, and RAII handles.
 
 #include <chrono>
 #include <cstdint>
@@ -10,26 +10,29 @@
 
 namespace aliquot {
 
-/// What MPI says of `code`. Never throws.
+/// MPI's description of an error code.
 std::string mpi_error_text(int code) noexcept;
 /// Throws FaultError, naming the call, unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-/// Starts MPI with MPI_THREAD_MULTIPLE at the first call; later calls do nothing. Throws UnavailableError if the library
-/// has less, or if the program started it with less. From the main thread.
+/// Initializes MPI with MPI_THREAD_MULTIPLE, unless it is already initialized. Throws UnavailableError if the thread
+/// level is lower. Call on the main thread.
 ///
-/// MPI that was started here ends with the process, by this policy. Every rank that exits waits for the others, so that
-/// mpirun does not kill one that still has a sentence to print, and all take the exit code of the one that failed
-/// first-hand; a rank whose exit code is not 0, or that failed, waits for kExitGracePeriod, then ends all of them with its
-/// code. Nobody hangs in MPI_Finalize. A program that started MPI itself ends it itself.
+/// If this function initialized MPI, a handler finalizes it when the process exits:
+/// - An exiting rank waits for the others, so that mpirun does not kill a rank that still prints an error. All ranks
+///   then exit with the code of the rank that caused the failure.
+/// - A rank that failed, or has a nonzero exit code, waits only for kExitGracePeriod, and then ends all ranks with
+///   MPI_Abort() and its code.
 void start_mpi();
 inline constexpr std::chrono::milliseconds kExitGracePeriod{1000};
 
-/// Says that messages may be left under way for ever: a collective was given up. From any thread.
+/// Records that a collective was abandoned and its messages may never complete. Memory that MPI may still access is
+/// then leaked instead of freed. Thread-safe.
 void mark_mpi_failed() noexcept;
 bool mpi_failed() noexcept;
 
-/// A communicator of one's own, whose errors are returned. Freed with it, except after a failure. Move-only.
+/// Owns an MPI communicator with the error handler MPI_ERRORS_RETURN. The destructor frees it, except after a failure.
+/// Move-only.
 class MpiComm {
  public:
   MpiComm() = default;
@@ -40,7 +43,7 @@ class MpiComm {
   }
   ~MpiComm() { (void)reset(); }
 
-  // These are collective over `parent`, and block until all its ranks have come: agree that they do before.
+  // Collective over `parent`. They block without a timeout, so the ranks must synchronize first.
   static MpiComm duplicate(MPI_Comm parent);
   static MpiComm split(MPI_Comm parent, int color, int key);
   /// The ranks of `parent` that can share memory with this one.
@@ -50,7 +53,7 @@ class MpiComm {
   int rank() const;
   int rank_count() const;
 
-  /// Frees it now. Returns MPI's code, never throws.
+  /// Frees the communicator. Returns MPI's error code.
   int reset() noexcept;
 
  private:
@@ -60,15 +63,15 @@ class MpiComm {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// One message of a communicator: to or from `rank`, with `tag`.
+/// The peer and tag of a message.
 struct MpiEnvelope {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
   int tag = 0;
 };
 
-/// Messages under way. Keeps its memory from use to use, so that a training step allocates nothing. The bytes stay the
-/// caller's, alive until done() or cancel(). One thread at a time.
+/// A set of messages in flight. Reuses its memory, so that a training step allocates nothing. The caller owns the
+/// message buffers, which must stay alive until done() returns true, or until cancel(). One thread at a time.
 class MpiRequests {
  public:
   MpiRequests() = default;
@@ -76,21 +79,21 @@ class MpiRequests {
   MpiRequests& operator=(MpiRequests&&) = default;
   ~MpiRequests() { cancel(); }
 
-  /// Longer than kMaxMessageBytes travels as several, which both sides count alike.
+  /// Data longer than kMaxMessageBytes is split into several messages, in the same way on both sides.
   void send(const MpiEnvelope& to, const void* data, int64_t size_bytes);
   void receive(const MpiEnvelope& from, void* data, int64_t size_bytes);
-  /// What MPI_Improbe has found: `size_bytes` of it from `rank`.
+  /// Receives a message of `size_bytes` from `rank` that MPI_Improbe() has matched.
   void receive(MPI_Message message, int rank, void* data, int size_bytes);
   static constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
 
-  /// Moves messages on; true when all are done, and then it is empty again. Never blocks. Throws FaultError for a message
-  /// that failed or came shorter or longer than expected.
+  /// Makes progress without blocking. Returns true when all messages are complete; the set is then empty. Throws
+  /// FaultError if a message failed or has an unexpected length.
   bool done();
   bool empty() const { return requests_.empty(); }
-  /// The ranks whose messages to receive are not done; for the text of an error.
+  /// The ranks from which messages have not arrived, for error messages.
   std::vector<int> pending_sources();
 
-  /// Gives up what is not done yet; receives that have not begun will write nothing.
+  /// Abandons incomplete messages. Receives that have not begun will not write to their buffers.
   void cancel() noexcept;
 
  private:
@@ -98,16 +101,16 @@ class MpiRequests {
 
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
-  std::vector<int> expected_bytes_;  // of a receive; -1 of a send
+  std::vector<int> expected_bytes_;  // length of a receive; -1 for a send
   std::vector<int> ranks_;
 };
 
-/// Waiting for messages, which only move while somebody asks for them: in a tight loop at first, then letting others have the
-/// core in between, and when it has taken so long that no link is at work any more, in short sleeps.
+/// Paces a loop that polls for messages. pause() returns at once for kSpinPhase, then yields the core until
+/// kYieldPhase, and then sleeps for kSleep.
 class MpiBackoff {
  public:
   void pause();
-  /// True at every round worth a look at slow things: clocks, abort messages.
+  /// Whether to do slow checks (clock, abort messages) in this round.
   bool slow_checks_due() const { return round_ % kSlowCheckInterval == 0; }
 
  private:

@@ -33,8 +33,8 @@ void MpiLane::wait_for(MpiRequests& messages, const Collective& collective) {
   poll(messages, collective, [&messages, this] {
     std::string text;
     for (const int rank : messages.pending_sources())
-      text += fmt::format("; the bytes of rank {} never came", global_rank(rank));
-    return text.empty() ? "; its own bytes were never taken" : text;
+      text += fmt::format("; the data of rank {} never arrived", global_rank(rank));
+    return text.empty() ? "; its own data was never received" : text;
   });
 }
 
@@ -52,7 +52,7 @@ void MpiLane::poll(MpiRequests& messages, const Collective& collective, Describe
   for (MpiBackoff backoff; !done(messages); backoff.pause()) {
     if (!backoff.slow_checks_due()) continue;
     if (work_cancelled()) {
-      mark_mpi_failed();  // these messages are given up
+      mark_mpi_failed();  // abandons these messages
       throw WorkCancelled{};
     }
     options_.aborts->throw_if_posted();

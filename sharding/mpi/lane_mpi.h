@@ -1,5 +1,5 @@
 #pragma once
-// What one lane of a rank says and hears between nodes.
+// Communication of one lane of a rank with other nodes.
 
 #include <array>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace aliquot {
 
-/// One collective of one lane, as it is named in messages.
+/// Identifies one collective of a lane.
 struct Collective {
   Lane lane = Lane::kCompute;
   uint64_t sequence = 0;  // from 1, per lane
@@ -22,9 +22,10 @@ struct Collective {
   Label label;
 };
 
-/// A communicator of its own for each lane, so that lanes never wait for one another, and the polling that makes waits
-/// end: at the deadline, when somebody aborts, when the stream is being destroyed. Made collectively by the rank's
-/// thread, then used from the lane's worker alone. What it throws, CommunicationError, all ranks have been told.
+/// Has its own MPI communicator, so that lanes never wait for each other. Waits throw CommunicationError at the
+/// deadline and after an abort, and end when the stream is destroyed. Before it throws an error of its own, it aborts
+/// all ranks. The constructor is collective and runs on the rank's thread. Afterwards only the lane's worker uses the
+/// object.
 class MpiLane {
  public:
   struct Options {
@@ -32,24 +33,24 @@ class MpiLane {
     AbortChannel* aborts = nullptr;
     std::function<void(std::string_view)> abort;
     double timeout_seconds = 600;
-    std::vector<int> global_ranks;  // what the ranks are called in messages
+    std::vector<int> global_ranks;  // numbers of the ranks in the world, for messages
   };
   MpiLane(Options options, const NodeRoutes& routes);
 
-  /// Returns when the ranks of other nodes that this one serves have come to the same collective. With what the node's
-  /// ranks tell each other afterwards, all have. No byte of the collective has been moved.
+  /// Waits until the ranks of other nodes that this rank serves have arrived at the same collective. After the ranks of
+  /// the node have then synchronized, all ranks are known to have arrived. No data of the collective has moved yet.
   void match_other_nodes(const Collective& collective);
 
-  /// Where a message of the collectives' bytes goes to or comes from.
+  /// The envelope for data of collectives to or from `rank`.
   MpiEnvelope envelope_for(int rank) const { return {comm_.get(), rank, kDataTag}; }
 
-  /// Returns when all of `messages` are done.
+  /// Waits until all messages are complete.
   void wait_for(MpiRequests& messages, const Collective& collective);
 
-  /// As much as can be done now, without waiting.
+  /// Makes progress without blocking.
   void progress(MpiRequests& messages) { (void)done(messages); }
 
-  /// Whether a message of match_other_nodes() is under way: then MPI may still read and write what is in here.
+  /// Whether a message of match_other_nodes() is in flight. If so, MPI may still access members of this object.
   bool busy() const { return !headers_.empty(); }
 
  private:
@@ -57,7 +58,7 @@ class MpiLane {
   struct Header {
     uint64_t sequence = 0, packed = 0, fingerprint = 0;
     int64_t step = -1;
-    std::array<char, 40> what{};  // the label, cut off
+    std::array<char, 40> what{};  // the label, truncated
   };
 
   bool done(MpiRequests& messages) const;
@@ -72,8 +73,8 @@ class MpiLane {
   const NodeRoutes& routes_;
   MpiComm comm_;
   Header own_header_;
-  std::vector<Header> received_headers_, previous_headers_;  // from each of routes_.served_ranks
-  MpiRequests headers_;                                      // gone before what they read and write
+  std::vector<Header> received_headers_, previous_headers_;  // one for each of routes_.served_ranks
+  MpiRequests headers_;                                      // declared last: destroyed before the headers it accesses
 };
 
 }  // namespace aliquot

@@ -14,19 +14,20 @@
 namespace aliquot {
 namespace {
 
-// Whoever misses a rank of another node knows its name; who waits on the node for such a rank lets it speak first.
+// A rank that waits for another node knows which rank is missing. Ranks of the same node that wait for it give it this
+// much more time to report.
 constexpr double kGraceSeconds = 0.5;
 
-// A node's buffer. After a failure a message may still come, so the memory stays.
+// Owns a buffer of the node. After a failure the memory is leaked, because messages may still arrive in it.
 struct NodeBuffer final : SymmetricBuffer::Backing {
-  explicit NodeBuffer(SymmetricBuffer taken) : buffer(std::make_unique<SymmetricBuffer>(std::move(taken))) {}
+  explicit NodeBuffer(SymmetricBuffer owned) : buffer(std::make_unique<SymmetricBuffer>(std::move(owned))) {}
   ~NodeBuffer() override {
     if (mpi_failed()) (void)buffer.release();
   }
   std::unique_ptr<SymmetricBuffer> buffer;
 };
 
-/// A rank's share of the boards of make_signals().
+/// This rank's share of the boards of make_signals(), for the ledger.
 int64_t own_board_bytes(const MpiBootstrap& node) {
   return 2 * Board::size_bytes(node.rank_count()) / node.rank_count();
 }
@@ -63,7 +64,7 @@ NodeCommunicator::NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap>
 }
 
 NodeCommunicator::~NodeCommunicator() {
-  // Messages given up may still come into the lanes' memory.
+  // After a failure, leak the memory of the lanes, because abandoned messages may still arrive in it.
   for (auto& lane_state : lane_states_) {
     if (lane_state->busy()) mark_mpi_failed();
     if (mpi_failed()) (void)lane_state.release();
@@ -85,7 +86,7 @@ std::string NodeCommunicator::describe() const {
 }
 
 SymmetricBuffer NodeCommunicator::allocate(int64_t size_bytes, Category category, std::string_view owner) {
-  // Each node agrees for itself, then the nodes do.
+  // The ranks of each node agree on the size first, and then all ranks do.
   SymmetricBuffer mine;
   const auto sizes = gather_or_throw(*world_, [&] {
     mine = peer_memory_->allocate(size_bytes, category, owner);
@@ -102,7 +103,7 @@ Collective NodeCommunicator::arrive_and_wait(Stream& stream, const OperationDesc
   LaneState& lane_state = this->lane_state(stream);
   const Collective collective{stream.lane(), ++lane_state.issued_count, what, label};
   as_host_stream(stream).run([&lane_state, &board = *entry_board_, place = node_->rank(), collective] {
-    // Said before it waits for other nodes, so that its own node does not take it for the missing one.
+    // Post this before waiting for other nodes, so that ranks of this node do not report this rank as missing.
     board.lane(place, collective.lane).waiting_for_other_nodes.store(collective.sequence, std::memory_order_relaxed);
     lane_state.lane.match_other_nodes(collective);
   });
@@ -128,25 +129,25 @@ void NodeCommunicator::all_gather_in_place(Stream& stream, SymmetricRange whole,
   gather(stream, collective, whole, {}, part_bytes);
 }
 
-// `from` has no buffer where every rank's part lies in its place in `to`.
+// If `from` has no buffer, every rank's part is already at its position in `to`.
 void NodeCommunicator::gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from,
                               int64_t part_bytes) {
   const bool in_place = from.buffer == nullptr;
-  std::byte* whole = address_of(to);
-  const std::byte* own = in_place ? whole + rank() * part_bytes : address_of(from);
-  as_host_stream(stream).run([this, &lane_state = lane_state(stream), move = PartMove{whole, own, part_bytes},
+  std::byte* gathered = address_of(to);
+  const std::byte* own = in_place ? gathered + rank() * part_bytes : address_of(from);
+  as_host_stream(stream).run([this, &lane_state = lane_state(stream), move = PartMove{gathered, own, part_bytes},
                               collective] { gather_from_nodes(lane_state, move, collective); });
   arrive_and_wait_on_node(stream, collective);
   for (const int member : routes_.members) {
-    if (!in_place) copy(stream, whole + member * part_bytes, from, member, 0, part_bytes);
+    if (!in_place) copy(stream, gathered + member * part_bytes, from, member, 0, part_bytes);
     if (in_place && member != rank())
-      copy(stream, whole + member * part_bytes, to, member, member * part_bytes, part_bytes);
+      copy(stream, gathered + member * part_bytes, to, member, member * part_bytes, part_bytes);
   }
   for (const int source : routes_.remote_ranks) {
     const int proxy = routes_.proxy(source, routes_.node);
-    if (proxy != rank()) copy(stream, whole + source * part_bytes, to, proxy, source * part_bytes, part_bytes);
+    if (proxy != rank()) copy(stream, gathered + source * part_bytes, to, proxy, source * part_bytes, part_bytes);
   }
-  // The others have read what came here; the buffer may be used again.
+  // Wait until the other ranks have copied the received parts, because the caller may then reuse the buffer.
   arrive_and_wait_on_node(stream, collective);
 }
 
@@ -164,9 +165,10 @@ void NodeCommunicator::reduce_scatter(Stream& stream, const ReduceScatter& what,
   LaneState& lane_state = this->lane_state(stream);
   if (what.staging == nullptr && what.part_count > 0)
     throw UsageError(
-        "reduce_scatter between nodes needs staging: set ReduceScatter::staging (reduce_staging() says its size)");
+        "reduce_scatter between nodes needs staging memory: set ReduceScatter::staging to a buffer of the size that "
+        "reduce_staging() returns");
   const Collective collective = arrive_and_wait(stream, describe_reduce_scatter(what, label), label);
-  // What is in the task must fit in it: the lane keeps the rest.
+  // Two tasks, because the captures of a task have a limited size.
   HostStream& worker = as_host_stream(stream);
   worker.run([&lane_state, what] { lane_state.reducer.prepare(what); });
   worker.run([&lane_state, &worker, collective] { lane_state.reducer.run(worker.pool(), collective); });
@@ -199,8 +201,8 @@ void NodeCommunicator::all_to_all_with_nodes(LaneState& lane_state, const PartMo
 void NodeCommunicator::transfer(Stream& stream, const Transfers& what, Label label) {
   const Collective collective = arrive_and_wait(stream, describe_transfer(what, label), label);
   HostStream& worker = as_host_stream(stream);
-  // What is in the task must fit in it: the lane keeps the rest.
-  worker.run([&kept = lane_state(stream).transfers, what] { kept = what; });
+  // Two tasks, because the captures of a task have a limited size.
+  worker.run([&transfers = lane_state(stream).transfers, what] { transfers = what; });
   worker.run([this, &lane_state = lane_state(stream), collective] {
     transfer_with_nodes(lane_state, lane_state.transfers, collective);
   });
@@ -210,7 +212,7 @@ void NodeCommunicator::transfer(Stream& stream, const Transfers& what, Label lab
   }
 }
 
-/// Straight from the one rank to the other: nobody else needs these bytes.
+/// Sends directly from rank to rank, without proxies, because only one rank needs the data.
 void NodeCommunicator::transfer_with_nodes(LaneState& lane_state, const Transfers& what, const Collective& collective) {
   const auto remote = [this](int other) { return routes_.node_of_rank[other] != routes_.node; };
   for (const Transfer& one : what.own) {
@@ -228,7 +230,7 @@ void NodeCommunicator::transfer_with_nodes(LaneState& lane_state, const Transfer
 
 void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t size_bytes, int root, Label label) {
   const Collective collective = arrive_and_wait(stream, describe_broadcast(range, size_bytes, root, label), label);
-  const int first = routes_.proxy(root, routes_.node);  // of this node to have it
+  const int first = routes_.proxy(root, routes_.node);  // the rank of this node that receives the data
   if (first == rank()) {
     const PartMove move{address_of(range), address_of(range), size_bytes};
     as_host_stream(stream).run([this, &lane_state = lane_state(stream), move, root, collective] {
@@ -240,7 +242,8 @@ void NodeCommunicator::broadcast(Stream& stream, SymmetricRange range, int64_t s
   arrive_and_wait_on_node(stream, collective);
 }
 
-// From node to node in a binomial tree, the root's first: node v, so counted, has it from v without its lowest set bit.
+// Broadcasts in a binomial tree over nodes, numbered from the root's node. Node v receives from node v with its lowest
+// set bit cleared.
 void NodeCommunicator::broadcast_between_nodes(LaneState& lane_state, const PartMove& move, int root,
                                                const Collective& collective) {
   const int nodes = routes_.node_count();
@@ -261,7 +264,7 @@ void NodeCommunicator::broadcast_between_nodes(LaneState& lane_state, const Part
 void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) {
   const auto count = static_cast<int64_t>(values.size());
   if (count > kSmallCount)
-    throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, count));
+    throw UsageError(fmt::format("all_reduce of {} values: expected at most {}", count, kSmallCount));
   HostStream& worker = as_host_stream(stream);
   double* all = all_reduce_operands(stream.lane());
   const PartMove move{reinterpret_cast<std::byte*>(all), reinterpret_cast<std::byte*>(all + rank() * count),
@@ -274,7 +277,7 @@ void NodeCommunicator::all_reduce(Stream& stream, std::span<double> values, Redu
   worker.run([values, all, count, reduction, ranks = rank_count()] {
     reduce_in_tree(values, ranks, reduction, [&](int r) { return all + r * count; });
   });
-  arrive_and_wait_on_node(stream, collective);  // all have read the table, which may be written again
+  arrive_and_wait_on_node(stream, collective);  // all ranks have read the table, so it can be reused
 }
 
 double* NodeCommunicator::all_reduce_operands(Lane lane) const {

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks of several nodes: shared memory inside a node, messages between.
+// The communicator for ranks of several nodes: shared memory within a node, MPI messages between nodes.
 
 #include <array>
 #include <memory>
@@ -19,8 +19,9 @@
 
 namespace aliquot {
 
-/// What make_mpi_communicator() says. A collective goes: agree with the other nodes, meet on the node, move bytes between
-/// nodes, and, where others read what came, meet on the node again before and after they do.
+/// See make_mpi_communicator(). A collective has these phases: exchange headers with other nodes; synchronize the node;
+/// transfer data between nodes; synchronize the node, copy received data from its other ranks, and synchronize again.
+/// The last phase is omitted if ranks use only data that they received themselves.
 class NodeCommunicator final : public Communicator {
  public:
   NodeCommunicator(Device& device, std::unique_ptr<MpiBootstrap> world, Topology topology);
@@ -53,16 +54,16 @@ class NodeCommunicator final : public Communicator {
   void abort(std::string_view why) noexcept override { bridge_->abort(why); }
 
  private:
-  /// One lane's side: what it sends with, and what a collective that is running needs.
+  /// The state of one lane.
   struct LaneState {
     LaneState(MpiLane::Options lane_options, int64_t staging_places, const NodeRoutes& routes)
         : lane(std::move(lane_options), routes), reducer(staging_places, routes, lane) {}
     bool busy() const { return lane.busy() || !messages.empty() || reducer.busy(); }
     MpiLane lane;
     MpiRequests messages;
-    uint64_t issued_count = 0, phase_count = 0;  // collectives, and meetings inside them
+    uint64_t issued_count = 0, phase_count = 0;  // collectives, and synchronizations of the node within them
     NodeReducer reducer;
-    Transfers transfers;  // of the collective that is running
+    Transfers transfers;  // of the running collective
   };
   struct PartMove {
     std::byte* to = nullptr;
@@ -73,9 +74,9 @@ class NodeCommunicator final : public Communicator {
   std::unique_ptr<Signals> make_signals(double timeout_seconds, std::vector<Board>* boards);
   double* all_reduce_operands(Lane lane) const;
   LaneState& lane_state(const Stream& stream) { return *lane_states_[static_cast<std::size_t>(stream.lane())]; }
-  /// All ranks have come to the same collective.
+  /// Makes later work on the stream wait until all ranks have arrived at this collective.
   Collective arrive_and_wait(Stream& stream, const OperationDescription& what, Label label);
-  /// The node's ranks have come to the same place of a collective.
+  /// Makes later work on the stream wait until all ranks of the node have reached this point of the collective.
   void arrive_and_wait_on_node(Stream& stream, const Collective& collective);
 
   void gather(Stream& stream, const Collective& collective, SymmetricRange to, SymmetricRange from, int64_t part_bytes);
@@ -96,9 +97,8 @@ class NodeCommunicator final : public Communicator {
   std::optional<Board> entry_board_;
   std::unique_ptr<AbortBridge> bridge_;
   std::array<std::unique_ptr<LaneState>, kLaneCount> lane_states_;
-  std::unique_ptr<NodeMapping>
-      all_reduce_table_;                  // the node's table of all ranks' numbers of an all-reduce, one a lane
-  std::optional<Booking> booked_memory_;  // this rank's share of that table and of the boards
+  std::unique_ptr<NodeMapping> all_reduce_table_;  // for each lane, the values of all ranks; shared by the node
+  std::optional<Booking> booked_memory_;           // this rank's share of that table and of the boards
 };
 
 }  // namespace aliquot

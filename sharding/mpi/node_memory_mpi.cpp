@@ -15,14 +15,14 @@
 namespace aliquot {
 namespace {
 
-// Who made a window, of the ranks that MPI started, and as which of its own: the same name on all its ranks.
+// Identifies a window, equally on all its ranks: the rank in MPI_COMM_WORLD that created it, and that rank's counter.
 struct WindowId {
   int creator = 0, number = 0;
   friend auto operator<=>(const WindowId&, const WindowId&) = default;
 };
 
-// This process's windows. MPI frees one when all its ranks say so, a mapping goes when its rank likes: this is where it
-// waits for the others, longer than its communicator lives if need be.
+// The windows of this process. MPI_Win_free() is collective, but each rank destroys its mapping independently. Unused
+// windows stay here until all their ranks have released them, possibly longer than their communicator exists.
 struct WindowRegistry {
   struct Entry {
     MPI_Win window = MPI_WIN_NULL;
@@ -35,7 +35,7 @@ struct WindowRegistry {
 };
 
 WindowRegistry& window_registry() {
-  static auto* all = new WindowRegistry;  // mappings may go after everything static
+  static auto* all = new WindowRegistry;  // never destroyed: mappings may be destroyed after static objects
   return *all;
 }
 
@@ -50,15 +50,15 @@ struct WindowMapping final : NodeMapping {
 
 std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-// Why the machine has no room for a window of that size; empty if it has. MPI itself says so on the first rank alone, and
-// leaves the others waiting for it.
+// The reason why a window of this size cannot be allocated, or "". Checked in advance, because MPI reports the error on
+// the first rank only, and the other ranks hang.
 std::string insufficient_memory_reason(std::size_t size_bytes) {
-  constexpr std::size_t kMpiOverheadBytes = std::size_t{1} << 20;  // what it adds, and more
+  constexpr std::size_t kMpiOverheadBytes = std::size_t{1} << 20;  // upper bound of what MPI adds
   size_bytes += kMpiOverheadBytes;
   const int64_t available = available_memory_bytes();
   if (size_bytes > static_cast<std::size_t>(available)) return fmt::format("{} bytes are available", available);
   struct statvfs room {};
-  if (statvfs("/dev/shm", &room) != 0) return {};  // this MPI keeps its windows elsewhere
+  if (statvfs("/dev/shm", &room) != 0) return {};  // without /dev/shm, MPI stores windows elsewhere
   const std::size_t free_bytes = static_cast<std::size_t>(room.f_bavail) * room.f_frsize;
   return size_bytes > free_bytes ? fmt::format("/dev/shm has {} bytes left", free_bytes) : std::string();
 }
@@ -70,7 +70,7 @@ class WindowNodeMemory final : public NodeMemory {
   std::unique_ptr<NodeMapping> map(int64_t size_bytes, std::string_view owner) override {
     free_unused_windows();
     const bool first = bootstrap_.rank() == 0;
-    // The base is aligned to nothing in particular, so there is a page to spare.
+    // MPI does not align the base, so allocate one page more.
     const std::size_t wanted = static_cast<std::size_t>(size_bytes) + page_bytes();
     const WindowId name =
         agree_on_window(first ? insufficient_memory_reason(wanted) : std::string(), size_bytes, owner);
@@ -92,7 +92,7 @@ class WindowNodeMemory final : public NodeMemory {
   std::string_view describe() const override { return "MPI-3 window"; }
 
  private:
-  // Before MPI is asked: all know that there is room, and how the first rank calls the window.
+  // Before the allocation: checks on all ranks that memory is available, and agrees on the id from the first rank.
   WindowId agree_on_window(const std::string& problem, int64_t size_bytes, std::string_view owner) {
     WindowId own;
     {
@@ -110,12 +110,12 @@ class WindowNodeMemory final : public NodeMemory {
   void throw_if_any_failed(const std::vector<std::string>& problems, int64_t size_bytes, std::string_view owner) const {
     for (int rank = 0; rank < bootstrap_.rank_count(); ++rank) {
       if (problems[rank].empty()) continue;
-      throw UnavailableError(fmt::format("{}: no {} bytes of memory that the ranks of this node share (rank {}: {})",
-                                         owner, size_bytes, bootstrap_.global_rank(rank), problems[rank]));
+      throw UnavailableError(fmt::format("cannot allocate {} bytes of shared memory on this node for {}: rank {}: {}",
+                                         size_bytes, owner, bootstrap_.global_rank(rank), problems[rank]));
     }
   }
 
-  // Locked first: what is in the books is unlocked when it is freed.
+  // Locks the window before registering it, because free_unused_windows() unlocks registered windows.
   std::unique_ptr<WindowMapping> register_window(MPI_Win window, const WindowId& name) {
     check_mpi(MPI_Win_lock_all(MPI_MODE_NOCHECK, window), "MPI_Win_lock_all");
     const std::lock_guard lock(window_registry().mutex);
@@ -123,8 +123,8 @@ class WindowNodeMemory final : public NodeMemory {
     return std::make_unique<WindowMapping>(name);
   }
 
-  // The same place on every rank, counted from the first byte that is at a page's start for the first rank: whether it is
-  // for the others too is up to MPI, which maps whole pages.
+  // Returns the first page boundary in the window, which must be at the same offset on all ranks. MPI implementations
+  // map complete pages, so it is.
   std::byte* page_aligned_base(MPI_Win window) {
     MPI_Aint size_bytes = 0;
     int unit = 0;
@@ -134,13 +134,13 @@ class WindowNodeMemory final : public NodeMemory {
     const std::size_t skipped = (page_bytes() - into_page) % page_bytes();
     for (const std::string& theirs : bootstrap_.all_gather(std::to_string(skipped))) {
       if (theirs != std::to_string(skipped))
-        throw UnavailableError("MPI's shared window is not aligned alike on all ranks");
+        throw UnavailableError("MPI's shared window has different alignment on the ranks of this node");
     }
     return base + skipped;
   }
 
-  // A window all of whose ranks are here and use it no more, whichever communicator it was made for. All take them in the
-  // same order, the one of their names.
+  // Frees the windows that all their ranks have released, if all these ranks take part in this call. The windows may
+  // belong to other communicators. All ranks free them in the same order, by id.
   void free_unused_windows() {
     std::map<WindowId, int> votes;
     for (const std::string& names : bootstrap_.all_gather(mpi_failed() ? std::string() : unused())) {
@@ -155,7 +155,7 @@ class WindowNodeMemory final : public NodeMemory {
     }
   }
 
-  // Out of the books, if this rank has it and `vote_count` are all its ranks.
+  // Removes the window from the registry and returns it, if this rank has it and all its ranks have released it.
   static MPI_Win remove_if_unused(const WindowId& name, int vote_count) {
     const std::lock_guard lock(window_registry().mutex);
     const auto found = window_registry().entries.find(name);
@@ -185,19 +185,19 @@ std::unique_ptr<NodeMemory> make_window_node_memory(MpiBootstrap& bootstrap) {
 
 std::unique_ptr<NodeMemory> make_process_node_memory(Bootstrap& bootstrap) {
   const char* variable = std::getenv("ALIQUOT_NODE_MEMORY");
-  const std::string asked = variable == nullptr ? "" : variable;
-  if (!asked.empty() && asked != "memfd" && asked != "window") {
-    throw UsageError(fmt::format("ALIQUOT_NODE_MEMORY is '{}': it can be memfd or window", asked));
+  const std::string required = variable == nullptr ? "" : variable;
+  if (!required.empty() && required != "memfd" && required != "window") {
+    throw UsageError(fmt::format("invalid ALIQUOT_NODE_MEMORY '{}': expected memfd or window", required));
   }
-  auto& over_mpi = dynamic_cast<MpiBootstrap&>(bootstrap);
-  if (asked == "window") return make_window_node_memory(over_mpi);
+  auto& mpi_bootstrap = dynamic_cast<MpiBootstrap&>(bootstrap);
+  if (required == "window") return make_window_node_memory(mpi_bootstrap);
   auto memory = make_memfd_node_memory(bootstrap);
   if (memory != nullptr) return memory;
-  if (asked == "memfd") {
+  if (required == "memfd") {
     throw UnavailableError(
-        "ALIQUOT_NODE_MEMORY is memfd, and the ranks of this node may not open each other's /proc/PID/fd");
+        "ALIQUOT_NODE_MEMORY is memfd, but the ranks of this node may not open each other's /proc/PID/fd: use window");
   }
-  return make_window_node_memory(over_mpi);
+  return make_window_node_memory(mpi_bootstrap);
 }
 
 }  // namespace aliquot

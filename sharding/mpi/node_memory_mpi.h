@@ -1,5 +1,5 @@
 #pragma once
-// Node memory for ranks that MPI connects.
+// Node memory for ranks connected by MPI.
 
 #include <memory>
 
@@ -8,13 +8,14 @@
 
 namespace aliquot {
 
-/// A memfd, or an MPI-3 shared window where any rank is refused that. The environment variable ALIQUOT_NODE_MEMORY
-/// (memfd, window) asks for one of them. Collective; the bootstrap must outlive it. Throws UnavailableError if what was
-/// asked for is not to be had, UsageError for another word, std::bad_cast for a bootstrap that is not an MpiBootstrap.
+/// Returns memfd memory, or MPI-3 shared windows if a rank may not open the memfd. The environment variable
+/// ALIQUOT_NODE_MEMORY (memfd or window) requires one of them. Collective. `bootstrap` must outlive the result. Throws
+/// UnavailableError if the required kind is not available, UsageError for another value, and std::bad_cast if
+/// `bootstrap` is not an MpiBootstrap.
 std::unique_ptr<NodeMemory> make_process_node_memory(Bootstrap& bootstrap);
 
-/// The window alone. Its mappings may be destroyed by each rank when it likes; the windows themselves are given back
-/// when all ranks are known to have done so, in a later map() of any window memory that all of them take part in.
+/// Returns memory that uses MPI-3 shared windows. Ranks may destroy its mappings at any time. A window is freed by a
+/// later map() of window memory in which all ranks of the window take part.
 std::unique_ptr<NodeMemory> make_window_node_memory(MpiBootstrap& bootstrap);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Who talks to whom between nodes.
+// Routes of messages between nodes.
 
 #include <vector>
 
@@ -7,26 +7,27 @@
 
 namespace aliquot {
 
-/// The routes of one rank. What rank s sends to another node goes to one rank there, its proxy, from where the node's
-/// ranks copy it, so each byte crosses once; proxies are spread over a node's ranks by their place on the node. The
-/// same pairs serve in reverse: the proxy adds its node's part of what s is to receive. A value; nodes may differ in size.
+/// The routes of one rank. A rank s sends data for another node to one rank of that node, its proxy, and the node's
+/// ranks copy it from the proxy. Each byte is thus sent once. In a reduction the proxy adds its node's contributions
+/// for s and sends the sum to s. Ranks with different indices on their node have different proxies, if the node has
+/// enough ranks. Nodes may differ in size.
 struct NodeRoutes {
   NodeRoutes(const Topology& topology, int rank);
 
-  /// The rank of `node` that serves `rank`: itself on its own node.
+  /// The rank of `node` that serves `rank`. On its own node, a rank is its own proxy.
   int proxy(int rank, int node) const;
   int node_count() const { return static_cast<int>(nodes.size()); }
 
   int rank;
-  int node;                             // the rank's own
-  std::vector<std::vector<int>> nodes;  // each node's ranks, in order
+  int node;                             // node of `rank`
+  std::vector<std::vector<int>> nodes;  // the ranks of each node
   std::vector<int> node_of_rank;
-  std::vector<int> index_on_node;   // among its node's ranks
-  std::vector<int> members;         // of the own node
-  std::vector<int> remote_ranks;    // all ranks of other nodes
-  std::vector<int> served_ranks;    // those of them whose proxy here is this rank
-  std::vector<int> proxies;         // this rank's proxy on each other node, in the order of nodes
-  bool nodes_reduce_first = false;  // a node's ranks may add on their own, and it saves traffic
+  std::vector<int> index_on_node;   // of each rank
+  std::vector<int> members;         // ranks of this node
+  std::vector<int> remote_ranks;    // ranks of other nodes
+  std::vector<int> served_ranks;    // remote ranks whose proxy on this node is `rank`
+  std::vector<int> proxies;         // proxy of `rank` on each other node, in the order of nodes
+  bool nodes_reduce_first = false;  // Topology::nodes_add_first()
 };
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Reduce-scatter across nodes.
+// Reduce-scatter between nodes.
 
 #include <algorithm>
 #include <array>
@@ -13,33 +13,34 @@
 
 namespace aliquot {
 
-/// The part of a reduce-scatter that comes after all ranks have met, for one lane. Works in the pieces of reduce_staging(), in
-/// the caller's staging.
-/// Where nodes are subtrees of the tree over ranks and hold several, a node's ranks add their node's part for every
-/// rank elsewhere, each for those it serves, and one sum a node travels; elsewhere all leaves travel, and the receiver adds.
+/// Performs the reduce-scatters of one lane after all ranks have arrived. Works in pieces of the size from
+/// reduce_staging(), in the caller's staging memory.
+///
+/// If Topology::nodes_add_first(), each rank adds its node's contributions for the remote ranks that it serves, and
+/// sends them one sum. Otherwise every rank sends its contribution to every remote rank, and the receiver adds.
 class NodeReducer {
  public:
-  /// All must outlive it.
+  /// `routes` and `lane` must outlive it.
   NodeReducer(int64_t staging_places, const NodeRoutes& routes, MpiLane& lane);
 
-  /// Both in the stream's order, one after the other: what to do, and doing it.
+  /// prepare() stores the arguments and run() performs the reduce-scatter. Both are called in stream order.
   void prepare(const ReduceScatter& what);
   void run(ThreadPool& pool, const Collective& collective);
 
-  /// Whether messages of run() are under way: then MPI may still read and write the staging.
+  /// Whether messages of run() are in flight. If so, MPI may still access the staging memory.
   bool busy() const {
     return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.messages.empty(); });
   }
 
  private:
-  /// A piece that is being added or is under way.
+  /// Staging memory for one piece, which is being transferred or added.
   struct Slot {
     std::byte* staging = nullptr;
     MpiRequests messages;
-    std::vector<const std::byte*> sources;  // of the last sum
+    std::vector<const std::byte*> sources;  // operands of the final sum
   };
   struct Piece {
-    int64_t begin = 0, count = 0;  // elements of a part
+    int64_t begin = 0, count = 0;  // elements within a part
   };
 
   void start(Slot& slot, Piece piece);
@@ -56,7 +57,7 @@ class NodeReducer {
   std::array<Slot, 2> slots_;
   std::vector<const std::byte*> member_sources_;
 
-  // Of the reduce-scatter that is running:
+  // State of the running reduce-scatter.
   ThreadPool* pool_ = nullptr;
   ReduceScatter what_;
   ReduceStaging cut_;

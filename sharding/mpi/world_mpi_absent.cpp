@@ -1,4 +1,4 @@
-// The MPI world of a build without MPI.
+// make_mpi_world() in a build without MPI: always throws.
 #include <fmt/format.h>
 
 #include "sharding/world_internal.h"
@@ -8,12 +8,12 @@ namespace aliquot {
 World make_mpi_world(const WorldOptions&, const LauncherInfo& launch) {
   if (launch.process_count == 1) {
     throw UnavailableError(
-        "this build has no MPI: install one (on Debian: apt install libopenmpi-dev openmpi-bin) and "
-        "configure with -DALIQUOT_MPI=ON");
+        "this build of aliquot has no MPI support: install MPI (on Debian: apt install libopenmpi-dev openmpi-bin) and "
+        "rebuild with -DALIQUOT_MPI=ON");
   }
   throw UnavailableError(fmt::format(
-      "{}, but this build has no MPI, so each would train alone: configure with -DALIQUOT_MPI=ON, or leave out "
-      "{} and use --ranks for threads",
+      "{}, but this build of aliquot has no MPI support, so each would train alone: rebuild with -DALIQUOT_MPI=ON, or "
+      "start one process without {} and use threads as ranks (World::threads())",
       launch.text(), launch.by));
 }
 

@@ -22,7 +22,7 @@ std::size_t to_size(int64_t count) { return static_cast<std::size_t>(count); }
 
 class NcclCommunicator final : public Communicator {
  public:
-  /// `parent`: null for a group of its own, else the parent that it is split from, with `color`.
+  /// If `parent` is not null, splits the NCCL communicator of the parent with `color`.
   NcclCommunicator(CudaDevice& device, NcclSetup setup, NcclCommunicator* parent = nullptr, int color = 0)
       : device_(device),
         topology_(setup.topology),
@@ -35,7 +35,7 @@ class NcclCommunicator final : public Communicator {
         host_all_reduce_(*handle_),
         tree_reduce_scatter_(*handle_) {}
 
-  /// Before the members go: their memory is not freed while NCCL may still be on the GPU with it.
+  /// Closes NCCL before the members are destroyed, because its kernels may still use their memory.
   ~NcclCommunicator() override { handle_->close(); }
 
   int rank() const override { return peers_->rank(); }
@@ -52,7 +52,7 @@ class NcclCommunicator final : public Communicator {
     return allocate_for_nccl(handle_, size_bytes, category, owner);
   }
 
-  /// No rank reads another's memory here; a gather moves the bytes.
+  /// Ranks do not read each other's memory: gathers copy data.
   std::optional<SharedRange> allocate_shared(int64_t, int64_t, Category, std::string_view) override {
     return std::nullopt;
   }
@@ -101,7 +101,7 @@ class NcclCommunicator final : public Communicator {
 
   void all_reduce(Stream& stream, std::span<double> values, Reduction reduction, Label label) override {
     if (static_cast<int64_t>(values.size()) > kSmallCount) {
-      throw UsageError(fmt::format("all_reduce takes at most {} numbers, not {}", kSmallCount, values.size()));
+      throw UsageError(fmt::format("all_reduce of {} values: expected at most {}", values.size(), kSmallCount));
     }
     run(stream, describe_all_reduce(static_cast<int64_t>(values.size()), reduction, label), label,
         [&](const CollectiveCall& call) { host_all_reduce_.all_reduce(stream, values, reduction, call); });
@@ -130,7 +130,7 @@ class NcclCommunicator final : public Communicator {
                     .topology = topology_of_group(topology_, group.members),
                     .make_node_memory = make_node_memory_,
                     .options = options_};
-    // NCCL wants colors from 0 on: the rank, in this group, of each new group's first.
+    // NCCL requires nonnegative colors, so each new group uses the rank of its first member in this group.
     return std::make_unique<NcclCommunicator>(device_, std::move(setup), this, group.members.front());
   }
 
@@ -147,7 +147,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  /// One collective: the ranks meet, then NCCL is given it, under watch.
+  /// Runs one collective: waits until all ranks have arrived, and then issues it to NCCL under the watchdog.
   template <typename Issue>
   void run(Stream& stream, const OperationDescription& what, Label label, Issue issue) {
     cuda_device(stream).make_current();
@@ -164,13 +164,13 @@ class NcclCommunicator final : public Communicator {
     watchdog_.end(cuda);
   }
 
-  /// In the order of NCCL's choice; the factor and the norm in one pass over the own part.
+  /// Adds in NCCL's own order. Then applies the factor and computes the norm in one pass over this rank's part.
   void reduce_scatter_with_nccl(Stream& stream, const ReduceScatter& what, const CollectiveCall& call) {
     handle_->await_result(ncclReduceScatter(at(what.from), what.to, to_size(what.part_count), ncclFloat32, ncclSum,
                                             handle_->get(), cuda_stream(stream)),
                           call.text());
     if (what.factor == 1.0f && what.block_squares == nullptr) return;
-    const auto* sum = static_cast<const std::byte*>(what.to);  // a GPU's sum_tree reads the bases before it returns
+    const auto* sum = static_cast<const std::byte*>(what.to);  // sum_tree() reads `bases` before it returns
     device_.kernels().sum_tree(stream, {.bases = {&sum, 1},
                                         .to = what.to,
                                         .count = what.part_count,
@@ -191,12 +191,11 @@ class NcclCommunicator final : public Communicator {
   std::array<uint64_t, kLaneCount> issued_counts_{};
 };
 
-/// NCCL refuses two ranks on one GPU with no more than "invalid usage". Ranks with a host id of their own it believes to
-/// be on other nodes: that tests it, over sockets, on one GPU.
+/// Throws if two ranks use one GPU, because NCCL reports only "invalid usage". For tests, ranks with different values
+/// of NCCL_HOSTID count as ranks of different nodes and may share a GPU.
 void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Bootstrap& bootstrap) {
   std::array<char, 32> bus{};
-  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.ordinal()),
-        "asking a GPU for its address");
+  check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device.ordinal()), "cudaDeviceGetPCIBusId()");
   const char* host_id = std::getenv("NCCL_HOSTID");
   const auto all = bootstrap.all_gather(
       fmt::format("{} {} {}", topology.node_of_rank[bootstrap.rank()], host_id == nullptr ? "" : host_id, bus.data()));
@@ -204,8 +203,8 @@ void refuse_shared_gpus(CudaDevice& device, const Topology& topology, Bootstrap&
     const auto first = std::find(all.begin(), all.end(), all[r]) - all.begin();
     if (first == r) continue;
     throw UnavailableError(
-        fmt::format("ranks {} and {} share the GPU {}, and NCCL wants one for each rank; start fewer "
-                    "ranks, or run with --world threads",
+        fmt::format("ranks {} and {} share the GPU {}, but NCCL requires one GPU per rank: start fewer ranks, or set "
+                    "WorldOptions::kind to WorldChoice::kThreads",
                     bootstrap.global_rank(static_cast<int>(first)), bootstrap.global_rank(r),
                     all[r].substr(all[r].rfind(' ') + 1)));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks with a GPU each, over NCCL. Compiled, not yet run on a GPU.
+// The communicator for ranks with one GPU each, over NCCL.
 
 #include <functional>
 #include <memory>
@@ -13,36 +13,42 @@ namespace aliquot {
 struct NcclOptions {
   double timeout_seconds = 600;
 
-  /// Thread blocks that a collective takes from the computation, at least and at most; 0 leaves it to NCCL. Where a sum need
-  /// not be in tree order, fp32 comes in the order that NCCL's algorithm and channels give. It is the same from run to run
-  /// when those are pinned: the count here, and NCCL_ALGO, NCCL_PROTO (say Ring and Simple) and NCCL_NVLS_ENABLE=0 in the
-  /// environment of every rank before it starts, since NCCL reads them once a process.
+  /// The number of thread blocks of a collective (minCTAs and maxCTAs of NCCL). 0: NCCL decides.
+  ///
+  /// The order in which NCCL adds fp32 values depends on its algorithm and channels. For the same bits in every run,
+  /// set this count, and set NCCL_ALGO, NCCL_PROTO (for example Ring and Simple) and NCCL_NVLS_ENABLE=0 in the
+  /// environment of every rank before it starts.
   int channel_count = 0;
 
-  /// Gathers by the GPU's copy engines, which leave every multiprocessor to the computation: inside one NVLink domain and
-  /// where memory could be registered as symmetric. NCCL decides case by case.
+  /// Lets NCCL gather with the GPU's copy engines, so that all multiprocessors remain free for computation. NCCL uses
+  /// them only within an NVLink domain and for memory that is registered as a symmetric window.
   bool copy_engine_gathers = false;
 
-  /// Where parts that are added here arrive, in GPU memory, taken at the first such sum: larger parts go in pieces.
+  /// Size of the GPU buffer that receives parts for sums in tree order. Allocated at the first such sum. Larger parts
+  /// are sent in pieces.
   int64_t scratch_bytes = int64_t{64} << 20;
 };
 
-/// What a communicator over NCCL is made of.
+/// The arguments of make_nccl_communicator().
 struct NcclSetup {
-  std::unique_ptr<Bootstrap> bootstrap;  // carries NCCL's id, objects and aborts; threads or MPI
+  std::unique_ptr<Bootstrap> bootstrap;  // exchanges NCCL's id, objects and aborts
   Topology topology;
-  /// Optional: memory that the ranks of one node share. A group on one node then meets on a board before anything is given
-  /// to NCCL, so that a missing or differing rank is named before any GPU waits for it.
+  /// Optional. Creates memory that the ranks of a node share. Groups on one node then use a board to compare
+  /// collectives before they issue them to NCCL, so that missing and differing ranks are reported before a GPU waits
+  /// for them.
   std::function<std::unique_ptr<NodeMemory>(Bootstrap&)> make_node_memory{};
   NcclOptions options;
 };
 
-/// One NCCL communicator for the bootstrap's ranks. Buffers are registered with NCCL where it agrees (as symmetric windows,
-/// else plainly, else not at all). publish() and await() order this rank's own lanes alone: no peer reads this rank's
-/// memory but through a collective that this rank takes part in, in its own stream's order.
-///   Ranks make their calls in one order over all lanes. A collective that does not end, on the host or on the GPU, is
-/// aborted at the deadline; that is noticed in the next call, and in synchronize() of every stream of the device.
-/// Collective and blocking. `device` must outlive it and be a GPU that no other rank of the group uses: UnavailableError.
+/// Returns a communicator that uses one NCCL communicator for the ranks of the bootstrap. Buffers are registered with
+/// NCCL as symmetric windows if possible, otherwise as plain buffers or not at all. publish() and await() synchronize
+/// only this rank's own lanes, because peers never read its memory directly.
+///
+/// Ranks must make their calls in the same order over all lanes. A collective that does not complete before the
+/// deadline is aborted; the next call, or synchronize() of any stream of the device, then throws.
+///
+/// Collective; blocks. `device` must be a GPU and outlive the communicator. Throws UnavailableError if another rank of
+/// the group uses the same GPU.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, NcclSetup setup);
 
 }  // namespace aliquot

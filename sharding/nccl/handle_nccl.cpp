@@ -24,7 +24,7 @@ class Stopwatch {
 
 std::string nccl_error_message(int rank, std::string_view place, ncclResult_t result, ncclComm_t comm) {
   const char* more = ncclGetLastError(comm);
-  return fmt::format("rank {} in {}: NCCL says {}{}{}", rank, place, ncclGetErrorString(result),
+  return fmt::format("rank {} in {}: NCCL failed with {}{}{}", rank, place, ncclGetErrorString(result),
                      more != nullptr && *more != '\0' ? ": " : "", more != nullptr ? more : "");
 }
 
@@ -32,8 +32,7 @@ ncclUniqueId agree_on_id(Bootstrap& bootstrap) {
   const std::string bytes = broadcast_from_rank_0(bootstrap, [] {
     ncclUniqueId id;
     const ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess)
-      throw UnavailableError(nccl_error_message(0, "making an id for the group", result, nullptr));
+    if (result != ncclSuccess) throw UnavailableError(nccl_error_message(0, "ncclGetUniqueId()", result, nullptr));
     return std::string(id.internal, sizeof(id.internal));
   });
   ncclUniqueId id;
@@ -57,7 +56,7 @@ NcclHandle::NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, con
   ncclConfig_t config = configuration(options);
   device.make_current();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, peers_->rank_count(), id, peers_->rank(), &config);
-  await_result(result, "forming the group");
+  await_result(result, "ncclCommInitRankConfig()");
 }
 
 NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color)
@@ -68,8 +67,8 @@ NcclHandle::NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int
   ncclConfig_t config = configuration(options_);
   device_.make_current();
   const ncclResult_t result = ncclCommSplit(parent.comm_, color, peers_->rank(), &comm_, &config);
-  parent.await_result(result, "splitting the group");
-  await_result(async_state(), "forming the part of a group");
+  parent.await_result(result, "ncclCommSplit()");
+  await_result(async_state(), "ncclCommSplit()");
 }
 
 void NcclHandle::close() noexcept {
@@ -81,16 +80,17 @@ void NcclHandle::close() noexcept {
   }
   const ncclResult_t result = ncclCommDestroy(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess) log_message("leaving a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+  if (result != ncclSuccess) log_message("ncclCommDestroy() failed: {}", std::string_view(ncclGetErrorString(result)));
 }
 
-/// Waits for the other ranks to finish too, but not for ever: one of them may have died without a word.
+/// Waits with a timeout until the other ranks have also finished, because one of them may have died. Returns success.
 bool NcclHandle::finalize() noexcept {
   const Stopwatch waited;
-  bool given_up = false;
+  bool abandoned = false;
   ncclResult_t result = ncclCommFinalize(comm_);
-  poll_until([&] { return given_up || (result = result == ncclInProgress ? async_state() : result) != ncclInProgress; },
-             [&] { given_up = waited.seconds() > options_.timeout_seconds || peers_->aborted(nullptr); });
+  poll_until(
+      [&] { return abandoned || (result = result == ncclInProgress ? async_state() : result) != ncclInProgress; },
+      [&] { abandoned = waited.seconds() > options_.timeout_seconds || peers_->aborted(nullptr); });
   return result == ncclSuccess;
 }
 
@@ -104,22 +104,23 @@ ncclResult_t NcclHandle::async_state() const {
 void NcclHandle::await_result(ncclResult_t result, std::string_view place) {
   if (result == ncclInProgress) {
     const Stopwatch waited;
-    poll_until(
-        [&] { return (result = async_state()) != ncclInProgress; },
-        [&] {
-          std::string why;
-          if (peers_->aborted(&why)) fail(why);
-          if (waited.seconds() < options_.timeout_seconds) return;
-          fail(fmt::format("rank {} waited {:g} s in {}: NCCL has not reached the other ranks, and does not say which",
-                           peers_->global_rank(), options_.timeout_seconds, place));
-        });
+    poll_until([&] { return (result = async_state()) != ncclInProgress; },
+               [&] {
+                 std::string why;
+                 if (peers_->aborted(&why)) fail(why);
+                 if (waited.seconds() < options_.timeout_seconds) return;
+                 fail(fmt::format(
+                     "rank {} waited {:g} s in {}: NCCL has not reached all other ranks, and does not report which",
+                     peers_->global_rank(), options_.timeout_seconds, place));
+               });
   }
   if (result != ncclSuccess) fail(nccl_error_message(peers_->global_rank(), place, result, comm_));
 }
 
 void NcclHandle::throw_if_failed(std::string_view place) {
   if (broken())
-    throw CommunicationError(fmt::format("rank {} in {}: its group has failed before", peers_->global_rank(), place));
+    throw CommunicationError(
+        fmt::format("rank {} in {}: an earlier collective of its group failed", peers_->global_rank(), place));
   std::string why;
   if (peers_->aborted(&why)) fail(why);
   const ncclResult_t result = async_state();
@@ -137,17 +138,16 @@ void NcclHandle::abort() noexcept {
   if (comm_ == nullptr) return;
   const ncclResult_t result = ncclCommAbort(comm_);
   comm_ = nullptr;
-  if (result != ncclSuccess)
-    log_message("aborting a group: NCCL says {}", std::string_view(ncclGetErrorString(result)));
+  if (result != ncclSuccess) log_message("ncclCommAbort() failed: {}", std::string_view(ncclGetErrorString(result)));
 }
 
 NcclGroup::NcclGroup(NcclHandle& handle) : handle_(handle) {
   handle.device().make_current();
-  handle.await_result(ncclGroupStart(), "starting to group calls");
+  handle.await_result(ncclGroupStart(), "ncclGroupStart()");
 }
 
 NcclGroup::~NcclGroup() {
-  if (open_) (void)ncclGroupEnd();  // unwinding: what was grouped fails with the rest
+  if (open_) (void)ncclGroupEnd();  // an exception is being thrown: its error is reported instead
 }
 
 void NcclGroup::add(ncclResult_t result) {

@@ -1,5 +1,5 @@
 #pragma once
-// One ncclComm_t, wrapped once.
+// RAII wrapper of an ncclComm_t.
 
 #include <memory>
 #include <nccl.h>
@@ -12,20 +12,22 @@
 
 namespace aliquot {
 
-/// A non-blocking communicator of NCCL. Every result passes through await_result(), which waits with a deadline; when something
-/// fails, NCCL's work is taken off the GPU, the other ranks are told, and CommunicationError is thrown. Used by the rank's
-/// own thread alone.
+/// A non-blocking NCCL communicator. Pass the result of every NCCL call to await_result(), which waits with a timeout.
+/// After a failure, NCCL's work on the GPU is aborted, the other ranks receive the reason, and CommunicationError is
+/// thrown. Used only by the rank's own thread.
 class NcclHandle {
  public:
-  /// Collective over the peers, whose first rank makes the id. `device` must outlive it.
+  /// Collective over the peers. Rank 0 creates the NCCL id. `device` must outlive it.
   NcclHandle(CudaDevice& device, std::shared_ptr<NcclPeers> peers, const NcclOptions& options);
-  /// The ranks of `parent` that name one color, in the order of `peers`, the group's own. Collective over the parent.
+  /// Splits `parent`. `peers` are the ranks with the same color, in the order of the new group. Collective over
+  /// `parent`.
   NcclHandle(NcclHandle& parent, std::shared_ptr<NcclPeers> peers, int color);
   ~NcclHandle() { close(); }
   NcclHandle(const NcclHandle&) = delete;
   NcclHandle& operator=(const NcclHandle&) = delete;
 
-  /// The end. Aborts what was aborted, and while an exception unwinds; otherwise lets all ranks finish, and says goodbye.
+  /// Ends NCCL's work. After an abort and during exception handling, aborts the communicator; otherwise waits for all
+  /// ranks to finish and destroys it.
   void close() noexcept;
 
   ncclComm_t get() const { return comm_; }
@@ -34,11 +36,12 @@ class NcclHandle {
   NcclPeers& peers() const { return *peers_; }
   const NcclOptions& options() const { return options_; }
 
-  /// Returns when NCCL has taken the call in hand. `place` says where this rank is, for the message.
+  /// Waits until NCCL has accepted the call that returned `result`. Error messages contain `place`, the current
+  /// operation.
   void await_result(ncclResult_t result, std::string_view place);
-  /// Throws if NCCL, or another rank, has reported a failure since. Never blocks.
+  /// Throws if NCCL or another rank has reported a failure. Never blocks.
   void throw_if_failed(std::string_view place);
-  /// Takes NCCL off the GPU, tells the other ranks `why` and throws it.
+  /// Aborts NCCL's work, aborts the other ranks with the reason `why`, and throws CommunicationError.
   [[noreturn]] void fail(const std::string& why);
 
  private:
@@ -53,7 +56,7 @@ class NcclHandle {
   int unwinding_count_;
 };
 
-/// Sends and receives between construction and end() start together.
+/// Groups NCCL calls (ncclGroupStart() to ncclGroupEnd()): calls between the constructor and end() start together.
 class NcclGroup {
  public:
   explicit NcclGroup(NcclHandle& handle);
@@ -61,6 +64,7 @@ class NcclGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
+  /// Records the result of a grouped call. end() reports the first failure.
   void add(ncclResult_t result);
   void end(std::string_view place);
 

@@ -16,8 +16,9 @@ std::size_t bytes_of(int64_t count) { return static_cast<std::size_t>(count * kV
 
 HostAllReduce::HostAllReduce(NcclHandle& handle)
     : handle_(handle),
-      pinned_(kLaneCount * (1 + handle.peers().rank_count()) * kSlotValues * kValueBytes, "small numbers"),
-      gpu_(handle.device(), kLaneCount * handle.peers().rank_count() * kSlotValues * kValueBytes, "small numbers") {}
+      pinned_(kLaneCount * (1 + handle.peers().rank_count()) * kSlotValues * kValueBytes, "all-reduce values"),
+      gpu_(handle.device(), kLaneCount * handle.peers().rank_count() * kSlotValues * kValueBytes, "all-reduce values") {
+}
 
 double* HostAllReduce::pinned(Lane lane) const {
   return reinterpret_cast<double*>(pinned_.data()) +
@@ -40,10 +41,10 @@ void HostAllReduce::all_reduce(Stream& stream, std::span<double> values, Reducti
   const cudaStream_t cuda = cuda_stream(stream);
   stream.run([values, own] { std::copy(values.begin(), values.end(), own); });
   check(cudaMemcpyAsync(gpu + rank * count, own, bytes_of(count), cudaMemcpyHostToDevice, cuda),
-        "sending small numbers");
+        "copying all-reduce values to the GPU");
   gather(stream, count, call);
   check(cudaMemcpyAsync(all, gpu, bytes_of(count * rank_count), cudaMemcpyDeviceToHost, cuda),
-        "receiving small numbers");
+        "copying all-reduce values to the host");
   stream.run([values, all, rank_count, reduction] {
     reduce_in_tree(values, rank_count, reduction,
                    [&](int r) { return all + static_cast<std::size_t>(r) * values.size(); });

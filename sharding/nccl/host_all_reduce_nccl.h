@@ -1,5 +1,5 @@
 #pragma once
-// Small numbers of the host, over NCCL.
+// All-reduce of values in host memory, over NCCL.
 
 #include <span>
 
@@ -7,8 +7,8 @@
 
 namespace aliquot {
 
-/// All-reduces of numbers in host memory, in the order of a stream: gathered by NCCL, combined on the host in the aligned
-/// tree, so with the bits of every other world.
+/// Performs all-reduces of values in host memory, in stream order. NCCL gathers the values and the host reduces them in
+/// tree order, so the bits are the same as in every other world.
 class HostAllReduce {
  public:
   explicit HostAllReduce(NcclHandle& handle);
@@ -22,7 +22,7 @@ class HostAllReduce {
   void gather(Stream& stream, int64_t count, const CollectiveCall& call);
 
   NcclHandle& handle_;
-  // Per lane, as a lane is in order, one place a rank; the pinned one has the own numbers before them.
+  // For each lane, values of all ranks. The pinned memory also has this rank's values before them.
   PinnedMemory pinned_;
   GpuMemory gpu_;
 };

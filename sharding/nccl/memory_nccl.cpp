@@ -14,13 +14,13 @@ namespace {
 
 constexpr int64_t kAlignmentBytes = NCCL_WIN_REQUIRED_ALIGNMENT;
 
-void log_nccl_error(ncclResult_t result, const char* what) noexcept {
+void log_nccl_error(ncclResult_t result, const char* call) noexcept {
   if (result != ncclSuccess && result != ncclInProgress) {
-    log_message("{}: NCCL says {}", std::string_view(what), std::string_view(ncclGetErrorString(result)));
+    log_message("{} failed: {}", std::string_view(call), std::string_view(ncclGetErrorString(result)));
   }
 }
 
-/// One rank's memory, its registration and its line in the ledger.
+/// One rank's memory, its registration with NCCL, and its entry in the ledger.
 class NcclMemory final : public SymmetricBuffer::Backing {
  public:
   NcclMemory(std::shared_ptr<NcclHandle> handle, int64_t size_bytes, Category category, std::string_view owner)
@@ -29,8 +29,8 @@ class NcclMemory final : public SymmetricBuffer::Backing {
         booking_(handle_->device().ledger(), size_bytes, category, owner) {
     if (size_bytes == 0) return;
     handle_->device().make_current();
-    // Refused without the driver's virtual memory (NCCL_CUMEM_ENABLE=0), and when memory is short, which the plain way
-    // then says in a sentence.
+    // ncclMemAlloc() fails without the driver's virtual memory (NCCL_CUMEM_ENABLE=0), and if memory is short. In the
+    // latter case the plain allocation throws a clear error.
     if (ncclMemAlloc(&nccl_memory_, static_cast<std::size_t>(size_bytes)) == ncclSuccess) return;
     (void)cudaGetLastError();
     nccl_memory_ = nullptr;
@@ -39,14 +39,14 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 
   ~NcclMemory() override {
     handle_->device().wait_until_watchdogs_idle();
-    // An aborted communicator has taken its registrations with it.
+    // Aborting a communicator has already removed its registrations.
     if (window_ != nullptr && !handle_->broken()) {
-      log_nccl_error(ncclCommWindowDeregister(handle_->get(), window_), "giving back a window");
+      log_nccl_error(ncclCommWindowDeregister(handle_->get(), window_), "ncclCommWindowDeregister()");
     }
     if (registration_ != nullptr && !handle_->broken()) {
-      log_nccl_error(ncclCommDeregister(handle_->get(), registration_), "giving back a registration");
+      log_nccl_error(ncclCommDeregister(handle_->get(), registration_), "ncclCommDeregister()");
     }
-    if (nccl_memory_ != nullptr) log_nccl_error(ncclMemFree(nccl_memory_), "freeing GPU memory");
+    if (nccl_memory_ != nullptr) log_nccl_error(ncclMemFree(nccl_memory_), "ncclMemFree()");
   }
 
   std::byte* data() const {
@@ -57,20 +57,21 @@ class NcclMemory final : public SymmetricBuffer::Backing {
            (kAlignmentBytes - static_cast<int64_t>(address % kAlignmentBytes)) % kAlignmentBytes;
   }
 
-  /// Whether NCCL may be asked to register it: memory of cudaMalloc's has no handle to share.
+  /// Whether NCCL can register the memory. Memory of the plain allocation has no handle that ranks could share.
   bool can_register() const { return nccl_memory_ != nullptr; }
 
-  /// Collective.
+  /// Registers the memory as a symmetric window, or as a plain buffer if NCCL has no such windows. Collective.
   void register_with_nccl() {
     const auto rounded =
         static_cast<std::size_t>((size_bytes_ + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes);
     handle_->await_result(
         ncclCommWindowRegister(handle_->get(), nccl_memory_, rounded, &window_, NCCL_WIN_COLL_SYMMETRIC),
-        "registering a window");
-    if (window_ != nullptr) return;  // else this NCCL, or this machine, has no symmetric windows
+        "ncclCommWindowRegister()");
+    if (window_ != nullptr) return;
     const ncclResult_t result = ncclCommRegister(handle_->get(), nccl_memory_, rounded, &registration_);
-    if (result == ncclInProgress) handle_->await_result(result, "registering a buffer");
-    if (result != ncclSuccess && result != ncclInProgress) registration_ = nullptr;  // it will copy, that is all
+    if (result == ncclInProgress) handle_->await_result(result, "ncclCommRegister()");
+    if (result != ncclSuccess && result != ncclInProgress)
+      registration_ = nullptr;  // NCCL then copies through its own buffers
   }
 
  private:
@@ -88,17 +89,18 @@ class NcclMemory final : public SymmetricBuffer::Backing {
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t size_bytes, Category category,
                                   std::string_view owner) {
   std::unique_ptr<NcclMemory> memory;
-  // Registering is collective, so all ranks must see it the same way.
-  const auto said = gather_or_throw(handle->peers().bootstrap(), [&] {
+  // Registration is collective, so all ranks must agree on whether to register.
+  const auto answers = gather_or_throw(handle->peers().bootstrap(), [&] {
     memory = std::make_unique<NcclMemory>(handle, size_bytes, category, owner);
     return fmt::format("{} {}", size_bytes, memory->can_register());
   });
   try {
-    expect_same_sizes(handle->peers().bootstrap(), said, owner);
+    expect_same_sizes(handle->peers().bootstrap(), answers, owner);
   } catch (const CommunicationError& error) {
     handle->fail(error.what());
   }
-  if (memory->can_register() && std::count(said.begin(), said.end(), said[0]) == handle->peers().rank_count()) {
+  if (memory->can_register() &&
+      std::count(answers.begin(), answers.end(), answers[0]) == handle->peers().rank_count()) {
     memory->register_with_nccl();
   }
   std::byte* local = memory->data();

@@ -1,5 +1,5 @@
 #pragma once
-// GPU memory that NCCL knows, and so moves without a copy of its own.
+// GPU memory registered with NCCL, which NCCL transfers without intermediate copies.
 
 #include <memory>
 #include <string_view>
@@ -8,9 +8,9 @@
 
 namespace aliquot {
 
-/// The same number of bytes on every rank, aligned to 4096: a symmetric window where NCCL grants one, else registered
-/// plainly, else plain memory. Only the own part can be loaded: peer(r) is null for the others. Collective and blocking;
-/// throws UnavailableError, on all ranks, if one of them has no room.
+/// Allocates `size_bytes` on every rank, aligned to 4096 bytes, and registers them with NCCL as a symmetric window if
+/// possible, otherwise as a plain buffer or not at all. peer(r) is null for all other ranks. Collective; blocks. Throws
+/// UnavailableError on all ranks if an allocation fails.
 SymmetricBuffer allocate_for_nccl(const std::shared_ptr<NcclHandle>& handle, int64_t size_bytes, Category category,
                                   std::string_view owner);
 

@@ -1,5 +1,5 @@
 #pragma once
-// The ranks of an NCCL group, reached otherwise than over NCCL.
+// Communication between the ranks of an NCCL group without NCCL, for set-up and failures.
 
 #include <memory>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace aliquot {
 
-/// Where a rank is, for messages.
+/// Identifies a collective that a rank issues.
 struct CollectiveCall {
   OperationDescription what;
   uint64_t sequence = 0;  // counts the collectives of a lane from 1
@@ -21,24 +21,24 @@ struct CollectiveCall {
   std::string text() const;  // "reduce-scatter of 4096 float32 #12 (h.7, step 118)"
 };
 
-/// A bootstrap always and, where the group shares a node's memory, a board on which ranks meet before they give a
-/// collective to NCCL. NCCL itself only hangs when a rank is missing, and reads wrong bytes when ranks differ.
+/// A bootstrap and, if the group is on one node with shared memory, a board. Ranks compare their collectives on the
+/// board before they issue them to NCCL, which hangs if a rank is missing and transfers wrong data if the calls differ.
 class NcclPeers {
  public:
-  /// Collective and blocking.
+  /// Collective; blocks.
   explicit NcclPeers(NcclSetup& setup);
 
   Bootstrap& bootstrap() { return *bootstrap_; }
   int rank() const { return bootstrap_->rank(); }
   int rank_count() const { return bootstrap_->rank_count(); }
-  int global_rank() const { return bootstrap_->global_rank(rank()); }  // of this rank, in messages
+  int global_rank() const { return bootstrap_->global_rank(rank()); }  // of this rank, for messages
   bool has_board() const { return client_.has_value(); }
 
-  /// With a board: blocks until every rank has come to the same call; throws CommunicationError, naming who is missing
-  /// or differs, as Signals do. Without one: nothing.
+  /// With a board, blocks until all ranks have arrived at the same collective. Throws CommunicationError, naming the
+  /// ranks that are missing or differ, as Signals do. Without a board, does nothing.
   void arrive_and_wait(const CollectiveCall& call);
 
-  /// From any thread.
+  /// As the functions of Bootstrap, but also use the board. From any thread.
   void abort(std::string_view why) noexcept;
   bool aborted(std::string* why) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Sums over NCCL in an order of our own.
+// Reduce-scatter over NCCL in tree order.
 
 #include <optional>
 #include <vector>
@@ -8,27 +8,27 @@
 
 namespace aliquot {
 
-/// Where one part per rank lies: part r at `base + r * stride_bytes`.
+/// One part per rank: part r is at `base + r * stride_bytes`.
 struct StridedParts {
   std::byte* base = nullptr;
   int64_t stride_bytes = 0;
 };
 
-/// The first `size_bytes` of part p of rank r's `from` become those of part r of rank p's `to`.
+/// Copies the first `size_bytes` of part p of rank r's `from` to part r of rank p's `to`.
 void exchange_parts(NcclHandle& handle, cudaStream_t stream, StridedParts from, StridedParts to, int64_t size_bytes,
                     const CollectiveCall& call);
 
 /// See Communicator::transfer().
 void transfer_runs(NcclHandle& handle, Stream& stream, const Transfers& what, const CollectiveCall& call);
 
-/// Reduce-scatters whose bits are those of every other world: each rank is sent its part by all, and adds them itself in
-/// the aligned tree, in fp32, factor and norm in the same pass. The same bytes on the wire as a ring moves, but no help from
-/// switches that add. 16-bit parts always go this way, because NCCL's rings round them at every hop, and whether it takes a
-/// kernel that does not is its own choice. Goes through a scratch buffer, piece by piece, a piece
-/// being whole blocks, so that the buffer's size changes no bit.
+/// Performs reduce-scatters with the same bits as in every other world. Each rank receives its part from all ranks and
+/// adds them in tree order in fp32, with the factor and the norm in the same pass. This sends as many bytes as a ring,
+/// but cannot use switches that add. 16-bit data always uses this class, because NCCL may round it after each addition.
+/// Parts are received in pieces in a scratch buffer. Pieces consist of complete blocks, so the buffer size does not
+/// affect the bits.
 class TreeReduceScatter {
  public:
-  static constexpr std::size_t kMaxSources = 256;  // of one kernel; a power of two, so that groups are subtrees
+  static constexpr std::size_t kMaxSources = 256;  // sources per kernel; a power of two, so that groups are subtrees
 
   explicit TreeReduceScatter(NcclHandle& handle) : handle_(handle), last_use_(handle.device().ordinal()) {}
 
@@ -38,11 +38,11 @@ class TreeReduceScatter {
   void allocate_scratch();
 
   NcclHandle& handle_;
-  Buffer scratch_;      // one stride a rank
-  CudaEvent last_use_;  // of the scratch, on any lane
+  Buffer scratch_;      // one stride for each rank, then the partial sums
+  CudaEvent last_use_;  // last use of the scratch buffer, on any lane
   int64_t stride_bytes_ = 0;
-  std::vector<const std::byte*> received_parts_;  // where each rank's piece arrives
-  std::vector<std::byte*> partial_sums_;  // where groups of ranks are added, if there are more than a kernel takes
+  std::vector<const std::byte*> received_parts_;  // the piece of each rank, in the scratch buffer
+  std::vector<std::byte*> partial_sums_;          // sums of groups of ranks, if there are more than kMaxSources ranks
 };
 
 }  // namespace aliquot

@@ -26,7 +26,7 @@ void NcclWatchdog::begin(CudaStream& stream, const CollectiveCall& call) {
 void NcclWatchdog::end(CudaStream& stream) {
   PendingRing& lane = of(stream);
   stream.record(lane.ring[(lane.oldest + lane.count) % kCapacity]->after);
-  ++lane.count;  // only now: an `after` of an earlier use would look as if this one had landed
+  ++lane.count;  // only now, because the event `after` of the previous use of the slot has already passed
 }
 
 void NcclWatchdog::poll() {
@@ -47,7 +47,7 @@ bool NcclWatchdog::idle() {
   return idle;
 }
 
-// A collective that nobody watches could hang for ever once all that were watched had landed.
+// Waits instead of issuing a collective without a watch: such a collective could hang unnoticed.
 void NcclWatchdog::wait_for_free_slot(PendingRing& lane) {
   const auto has_free_slot = [&] {
     retire(lane);
@@ -73,7 +73,7 @@ void NcclWatchdog::check_oldest(PendingRing& lane) {
   }
   const double limit_seconds = handle_.options().timeout_seconds;
   if (std::chrono::duration<double>(Clock::now() - pending.since).count() <= limit_seconds) return;
-  handle_.fail(fmt::format("rank {} waited {:g} s for the GPU to end {}; {}", handle_.peers().global_rank(),
+  handle_.fail(fmt::format("rank {} waited {:g} s for the GPU to complete {}; {}", handle_.peers().global_rank(),
                            limit_seconds, pending.call.text(),
                            handle_.peers().has_board() ? "every rank had issued it, so a GPU or a link is stuck"
                                                        : "another rank never issued it, or a GPU or a link is stuck"));

@@ -1,5 +1,5 @@
 #pragma once
-// Which collectives the GPU has been given, and whether one of them never ends.
+// Detection of NCCL collectives that do not complete.
 
 #include <array>
 #include <chrono>
@@ -10,9 +10,9 @@
 
 namespace aliquot {
 
-/// The watch of one NCCL communicator. An event before and one after each collective tell whether it has begun, so that
-/// the time it waits behind a long computation does not count, and whether it has ended. Polled whenever the rank waits
-/// for a stream of its device; fails the handle when a collective has been running for longer than the deadline.
+/// The watchdog of one NCCL communicator. Records an event before and after each collective. The deadline counts from
+/// the event before, so that earlier work in the stream does not count. Polled whenever the rank waits for a stream of
+/// its device. Fails the handle if a collective exceeds the deadline.
 class NcclWatchdog final : public Watchdog {
  public:
   explicit NcclWatchdog(NcclHandle& handle);
@@ -35,7 +35,8 @@ class NcclWatchdog final : public Watchdog {
     bool seen_running = false;
     Clock::time_point since;
   };
-  /// One lane's, the oldest first, in a ring. If one hangs, so does all behind it, and it is the one to name.
+  /// Ring of the pending collectives of one lane, from the oldest. A collective that hangs blocks all later ones, so
+  /// only the oldest is checked and reported.
   struct PendingRing {
     std::vector<std::unique_ptr<PendingCollective>> ring;
     std::size_t oldest = 0, count = 0;

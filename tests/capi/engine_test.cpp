@@ -160,7 +160,8 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
   };
   const auto body = [](Rank& rank) {
     const aliquot_activations uses[] = {{4, 8, 0, 1, 0, 0}, {4, 8, 4, 1, 0, 0}, {4, 8, 0, 0, 0, 1}};
-    EXPECT_USAGE(aliquot_declare_activations(rank.engine, 3, uses, 4, nullptr, nullptr), "nothing is given");
+    EXPECT_USAGE(aliquot_declare_activations(rank.engine, 3, uses, 4, nullptr, nullptr),
+                 "without a recompute function");
     RecomputeContext again{&rank};
     const auto fill = [](void* context, const aliquot_use_memory* memory) {
       auto& of = *static_cast<RecomputeContext*>(context);
@@ -195,7 +196,7 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
     }
     again.status = 9;
     EXPECT_EQ(aliquot_backward(rank.engine, 0), 9);
-    EXPECT_NE(std::string(aliquot_message()).find("runs forward again returned 9"), std::string::npos)
+    EXPECT_NE(std::string(aliquot_message()).find("the recompute callback returned 9"), std::string::npos)
         << aliquot_message();
     aliquot_step_report report;
     ASSERT_DONE(aliquot_step(rank.engine, &report));
@@ -208,7 +209,7 @@ TEST(Capi, ActivationsLieInTheEnginesMemoryAndAreRecomputed) {
 TEST(Capi, EvaluationAndUsesTogetherAndPassedOver) {
   on_ranks(2, [](Rank& rank) {
     const int counts[] = {2, 1}, units[] = {0, 1, 2};
-    EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "there is no unit 7");
+    EXPECT_USAGE(aliquot_declare_order(rank.engine, 2, counts, std::array{0, 1, 7}.data()), "invalid unit number 7");
     ASSERT_DONE(aliquot_declare_order(rank.engine, 2, counts, units));
     EXPECT_DONE(aliquot_assigns_gradients(rank.engine, 2));
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
@@ -268,7 +269,7 @@ TEST(Capi, SoManySkippedStepsAreAStatus) {
              rank.chain.slope = std::numeric_limits<float>::infinity();
              for (int l = Chain::kLayers - 1; l >= 0; --l) rank.use(ALIQUOT_BACKWARD, l);
              EXPECT_EQ(aliquot_step(rank.engine, nullptr), ALIQUOT_NOT_FINITE);
-             EXPECT_NE(std::string(aliquot_message()).find("that makes 1 in a row"), std::string::npos);
+             EXPECT_NE(std::string(aliquot_message()).find("; skipped steps in a row: 1"), std::string::npos);
            },
            {{"max-skipped", "1"}});
 }
@@ -360,22 +361,22 @@ TEST(Capi, CopiesThatDifferAreTold) {
     EXPECT_NE(std::string(aliquot_message()).find("layer.1"), std::string::npos) << aliquot_message();
   };
   on_ranks(2, body, {{"zero-stage", "0"}});
-  EXPECT_USAGE(aliquot_check_copies(nullptr), "the engine is null");
+  EXPECT_USAGE(aliquot_check_copies(nullptr), "the argument engine must not be null");
 }
 
 TEST(Capi, WrongCallsAreTold) {
   on_ranks(1, [](Rank& rank) {
-    EXPECT_USAGE(aliquot_micro_batch(rank.engine), "materialize() the engine before");
-    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 9, nullptr), "the parameter is null");
-    EXPECT_USAGE(aliquot_assigns_gradients(rank.engine, 9), "there is no unit 9: there are 3");
-    EXPECT_USAGE(aliquot_add_unit(rank.engine, nullptr, nullptr), "a unit's name is null");
-    EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the function of initial values is null");
+    EXPECT_USAGE(aliquot_micro_batch(rank.engine), "call materialize() before");
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 9, nullptr), "the argument parameter must not be null");
+    EXPECT_USAGE(aliquot_assigns_gradients(rank.engine, 9), "invalid unit number 9: the engine has 3 units");
+    EXPECT_USAGE(aliquot_add_unit(rank.engine, nullptr, nullptr), "the argument name must not be null");
+    EXPECT_USAGE(aliquot_materialize(rank.engine, nullptr, nullptr), "the argument initialize must not be null");
     const int none = 0;
-    EXPECT_USAGE(aliquot_declare_order(rank.engine, 1, &none, &none), "use 0 is of 0 units");
+    EXPECT_USAGE(aliquot_declare_order(rank.engine, 1, &none, &none), "unit_counts[0] is 0: expected at least 1");
     EXPECT_USAGE(aliquot_declare_activations(rank.engine, 0, nullptr, 0, nullptr, nullptr),
-                 "activations are declared for as many uses as there are");
+                 "use_count is 0: expected the number of uses");
     const aliquot_parameter shapeless = {"w", 2, nullptr, nullptr, nullptr, 0, 0, 0, 0, 0};
-    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "the parameter w has no shape");
+    EXPECT_USAGE(aliquot_add_parameter(rank.engine, 0, &shapeless), "parameter w: shape is null: expected 2 extents");
     const int64_t one[] = {1}, none_of_it[] = {0};
     float *value = nullptr, *gradient = nullptr;
     const aliquot_parameter placeless = {"w", 1, one, nullptr, &gradient, 0, 0, 0, 0, 0};
@@ -387,17 +388,18 @@ TEST(Capi, WrongCallsAreTold) {
                  "one pointer is given for the values and the gradient");
     ASSERT_DONE(aliquot_materialize(rank.engine, fill_with_half, nullptr));
     EXPECT_USAGE(aliquot_close(rank.engine), "no unit is open");
-    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "there is no use 5");
+    EXPECT_USAGE(aliquot_open(rank.engine, 5, 0, nullptr), "invalid use 5");
     float values[2];
-    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values), "has 1 elements; room was given for 2");
-    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 1, nullptr), "there is no place for the values");
+    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 2, values),
+                 "count is 2: expected 1, the number of elements of layer.0.weight");
+    EXPECT_USAGE(aliquot_read(rank.engine, "layer.0.weight", 1, nullptr), "the argument values must not be null");
     EXPECT_USAGE(aliquot_read(rank.engine, "layer.7.weight", 2, values), "there is no parameter layer.7.weight");
-    EXPECT_USAGE(aliquot_sum(rank.world, nullptr, 3), "no values");
+    EXPECT_USAGE(aliquot_sum(rank.world, nullptr, 3), "the argument values must not be null");
     std::vector<double> many(600);
-    EXPECT_USAGE(aliquot_sum(rank.world, many.data(), 600), "600 values are too many");
+    EXPECT_USAGE(aliquot_sum(rank.world, many.data(), 600), "World::sum() of 600 values: expected at most 512");
   });
-  EXPECT_USAGE(aliquot_world_threads(1, nullptr, nullptr, nullptr), "the body of the ranks is null");
-  EXPECT_USAGE(aliquot_engine_create(nullptr, nullptr, nullptr), "the world is null");
+  EXPECT_USAGE(aliquot_world_threads(1, nullptr, nullptr, nullptr), "the argument body must not be null");
+  EXPECT_USAGE(aliquot_engine_create(nullptr, nullptr, nullptr), "the argument world must not be null");
   EXPECT_STREQ(aliquot_version(), ALIQUOT_EXPECTED_VERSION);
 }
 
@@ -409,19 +411,21 @@ TEST(Capi, PointersSayWhatTheyLeadTo) {
     const aliquot_parameter narrow = {"narrow", 1, one, &value, &gradient, 0, 0, 0, value_bytes, 4};
     return aliquot_add_parameter(rank.engine, 0, &narrow);
   };
-  on_ranks(1,
-           [&](Rank& rank) {
-             EXPECT_USAGE(
-                 aliquot_materialize(rank.engine, fill_with_half, nullptr),
-                 "the model's pointer to the values of layer.0.weight is to elements of 4 bytes, but they are kept in "
-                 "bfloat16");
-           },
-           {{"precision", "bf16"}});
+  on_ranks(
+      1,
+      [&](Rank& rank) {
+        EXPECT_USAGE(
+            aliquot_materialize(rank.engine, fill_with_half, nullptr),
+            "the model's pointer to the values of layer.0.weight points to elements of 4 bytes, but the engine stores "
+            "bfloat16");
+      },
+      {{"precision", "bf16"}});
   on_ranks(1, [&](Rank& rank) {
-    EXPECT_USAGE(declare(rank, 3), "the elements of narrow cannot have 3 bytes: give 4, or 2 for 16-bit types");
+    EXPECT_USAGE(declare(rank, 3),
+                 "parameter narrow: invalid element size of 3 bytes: expected 4, or 2 for 16-bit types");
     ASSERT_DONE(declare(rank, 2));
     EXPECT_USAGE(aliquot_materialize(rank.engine, fill_with_half, nullptr),
-                 "is to elements of 2 bytes, but they are kept in float32");
+                 "points to elements of 2 bytes, but the engine stores float32");
   });
 }
 
@@ -445,7 +449,7 @@ TEST(Capi, ARankThatFailsEndsAllWithItsSentence) {
     return aliquot_sum(world, &value, 1);  // never met by the other
   };
   EXPECT_EQ(aliquot_world_run(2, body, nullptr, nullptr), ALIQUOT_USAGE);
-  EXPECT_STREQ(aliquot_message(), "the engine is null");
+  EXPECT_STREQ(aliquot_message(), "the argument engine must not be null");
   const auto own = [](aliquot_world*, void*) -> int { return 42; };
   EXPECT_EQ(aliquot_world_threads(1, own, nullptr, nullptr), 42);
   EXPECT_STREQ(aliquot_message(), "the body of rank 0 returned 42");
@@ -461,7 +465,7 @@ TEST(Capi, AnInitialValueThatFailsIsNamed) {
     const auto fails = [](void*, const char*, int64_t, int64_t, float*) -> int { return ALIQUOT_FAULT; };
     const int status = aliquot_materialize(engine, fails, nullptr);
     const std::string said = aliquot_message();
-    EXPECT_EQ(said, "the function of initial values, asked for layer.0.weight, returned 3");
+    EXPECT_EQ(said, "the initialize callback for layer.0.weight returned 3");
     aliquot_engine_free(engine);
     return status;
   };

@@ -249,18 +249,18 @@ TEST(ModuleUse, MistakesAreNamed) {
       fully_shard(module, engine, how);
     });
   };
-  EXPECT_EQ(sharding({.calls = {"a", "c"}}), "the module has no submodule c that forward could call");
+  EXPECT_EQ(sharding({.calls = {"a", "c"}}), "ShardOptions::calls: the module has no submodule c");
   EXPECT_EQ(
       sharding({.calls = {"a"}}),
-      "parameter b.weight is in no unit: make it a submodule's, whose forward is called, or name the one that has it");
-  EXPECT_NE(sharding({}, true).find("parameter a.weight is in BFloat16 and the engine computes in Float"),
+      "parameter b.weight belongs to no unit: move it to a submodule, or add its submodule to ShardOptions::calls");
+  EXPECT_NE(sharding({}, true).find("parameter a.weight is BFloat16 but the engine computes in Float"),
             std::string::npos);
   EXPECT_EQ(usage_error([](World& world) {
               TwoOutputModule module;
               Engine engine(world, options());
               fully_shard(module, engine, {.calls = {"part", "part.left"}});
             }),
-            "submodule part.left lies in part, and only one of them can be a unit");
+            "ShardOptions::calls: submodule part contains part.left: only one of them can be a unit");
   EXPECT_EQ(usage_error([](World& world) {
               TwoLayerModule module;
               Engine engine(world, options());
@@ -289,7 +289,7 @@ TEST(ModuleUse, AGradientThatIsReplacedIsNamed) {
               engine.micro_batch();
               const torch::Tensor loss = module.forward(values({3, 4})).square().sum();
               loss.backward({}, true, true);  // of which autograd makes a graph, and so new gradients
-            }).find("was replaced while backward ran"),
+            }).find("was replaced during backward"),
             std::string::npos);
 }
 

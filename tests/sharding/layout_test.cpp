@@ -16,7 +16,7 @@ FlatLayout layout(std::vector<std::vector<int64_t>> shapes, int rank_count, int6
   return FlatLayout(std::move(tensors), rank_count, 1, red_zone_blocks);
 }
 
-/// Gaps and tensors in turns are the whole buffer.
+/// Expects that tensors and the gaps between them cover the flat buffer exactly, and that gaps have the red zones.
 void expect_gaps(const FlatLayout& layout, int64_t red_zone_blocks) {
   const std::vector<Gap> gaps = layout.gaps();
   auto gap = gaps.begin();
@@ -35,8 +35,9 @@ void expect_gaps(const FlatLayout& layout, int64_t red_zone_blocks) {
   ASSERT_EQ(gap, gaps.end());
 }
 
-/// Every element of every tensor is in exactly one piece, in order, inside its shard, and place() agrees with pieces().
-void expect_tiles(const FlatLayout& layout) {
+/// Expects that every element of every tensor is in exactly one piece, in order and inside its shard, and that place()
+/// agrees with pieces().
+void expect_pieces_cover_tensors(const FlatLayout& layout) {
   std::vector<int64_t> next(layout.tensors().size(), 0);
   for (int r = 0; r < layout.rank_count(); ++r) {
     int64_t shard_end = 0;
@@ -58,8 +59,9 @@ void expect_tiles(const FlatLayout& layout) {
   for (std::size_t t = 0; t < next.size(); ++t) ASSERT_EQ(next[t], layout.tensors()[t].element_count());
 }
 
-TEST(FlatLayout, TwoTensorsOnTwoRanksByHand) {
-  // 3x5 takes one block, 300 take two: three blocks, so two a rank and the last of rank 1 is padding.
+TEST(FlatLayout, TwoTensorsOnTwoRanksMatchALayoutComputedByHand) {
+  // The 3 x 5 tensor needs one block and the 300 elements two. So each rank has two blocks, and the last block of rank
+  // 1 is padding.
   const auto flat = layout({{3, 5}, {300}}, 2);
   EXPECT_EQ(flat.shard_count(), 512);
   EXPECT_EQ(flat.flat_count(), 1024);
@@ -74,21 +76,21 @@ TEST(FlatLayout, FewerBlocksThanRanksLeavesEmptyShards) {
   EXPECT_EQ(flat.pieces(0).size(), 1u);
   EXPECT_EQ(flat.pieces(1).size(), 1u);
   for (int r = 2; r < 8; ++r) EXPECT_TRUE(flat.pieces(r).empty());
-  expect_tiles(flat);
+  expect_pieces_cover_tensors(flat);
 }
 
-TEST(FlatLayout, NothingIsALayoutToo) {
+TEST(FlatLayout, NoTensorsAndEmptyTensorsAreValid) {
   const auto none = layout({}, 3);
   EXPECT_EQ(none.shard_count(), 0);
   EXPECT_TRUE(none.pieces(2).empty());
   const auto empty = layout({{0, 5}, {4}}, 3);
   EXPECT_EQ(empty.element_count(), 4);
-  expect_tiles(empty);
+  expect_pieces_cover_tensors(empty);
 }
 
 TEST(FlatLayout, AScalarHasOneElement) { EXPECT_EQ(layout({{}}, 1).element_count(), 1); }
 
-TEST(FlatLayout, AnyShapesOnAnyWorldAreTiled) {
+TEST(FlatLayout, RandomShapesOnRandomWorldsAreCoveredExactly) {
   std::mt19937_64 random(1);
   for (int trial = 0; trial < 2000; ++trial) {
     std::vector<std::vector<int64_t>> shapes(random() % 12);
@@ -102,14 +104,14 @@ TEST(FlatLayout, AnyShapesOnAnyWorldAreTiled) {
     const int rank_count = 1 + static_cast<int>(random() % 64);
     for (const int64_t red_zone_blocks : {0, 1, 3}) {
       const auto flat = layout(shapes, rank_count, red_zone_blocks);
-      expect_tiles(flat);
+      expect_pieces_cover_tensors(flat);
       expect_gaps(flat, red_zone_blocks);
       if (HasFatalFailure()) FAIL() << "trial " << trial << ", " << rank_count << " ranks, " << red_zone_blocks;
     }
   }
 }
 
-TEST(FlatLayout, ATensorLiesAtTheSameBlocksInEveryWorld) {
+TEST(FlatLayout, TensorOffsetsDoNotDependOnTheWorldSize) {
   for (int rank_count = 1; rank_count < 20; ++rank_count) {
     const auto flat = layout({{1000}, {3}, {2, 500}}, rank_count);
     EXPECT_EQ(flat.tensor_offset(1), 1024);
@@ -117,7 +119,7 @@ TEST(FlatLayout, ATensorLiesAtTheSameBlocksInEveryWorld) {
   }
 }
 
-TEST(FlatLayout, RefusesWhatCannotShareABuffer) {
+TEST(FlatLayout, RejectsInvalidTensorsAndRankCounts) {
   EXPECT_THROW(FlatLayout({{"a", {1}}, {"a", {1}}}, 1), UsageError);
   EXPECT_THROW(FlatLayout({{"a", {1}}, {"b", {1}, DType::kBFloat16}}, 1), UsageError);
   EXPECT_THROW(FlatLayout({{"a", {1}}, {"b", {1}, DType::kFloat32, false}}, 1), UsageError);
@@ -129,13 +131,13 @@ TEST(FlatLayout, RefusesWhatCannotShareABuffer) {
                UsageError);
 }
 
-TEST(StateTensors, RefuseAShapeThatNoStateCanHold) {
+TEST(StateTensors, RejectNegativeAndOverflowingShapes) {
   for (const auto& shape : {std::vector<int64_t>{-1}, {0, -1}, {int64_t{1} << 40, int64_t{1} << 40}})
     EXPECT_THROW((StateTensor{"parameters/w", shape, DType::kFloat32, {}}).element_count(), UsageError);
   EXPECT_EQ((StateTensor{"parameters/w", {3, 5}, DType::kFloat32, {}}).element_count(), 15);
 }
 
-TEST(FlatLayout, NoElementsAreNoneWhateverTheOtherExtents) {
+TEST(FlatLayout, AZeroExtentGivesNoElementsWithoutOverflow) {
   constexpr int64_t kLarge = int64_t{1} << 40;
   for (const auto& shape : {std::vector{kLarge, kLarge, int64_t{0}}, std::vector{int64_t{0}, kLarge, kLarge}})
     EXPECT_EQ(layout({shape}, 3).element_count(), 0);

@@ -1,4 +1,4 @@
-// What launchers leave in the environment, and what is made of it without starting MPI.
+// Tests of the environment variables of launchers and of the worlds that follow from them, without MPI.
 #include <atomic>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 class LauncherTest : public testing::Test {
  protected:
-  // The tests themselves may have been started by a launcher.
+  // Removes the variables of a launcher that may have started this test.
   void SetUp() override {
     for (const char* variable :
          {"OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
@@ -23,21 +23,21 @@ class LauncherTest : public testing::Test {
   static void set(const char* variable, const char* value) { setenv(variable, value, 1); }
 };
 
-TEST_F(LauncherTest, NoLauncherIsOneProcess) { EXPECT_EQ(launched_process_count(), 1); }
+TEST_F(LauncherTest, WithoutALauncherThereIsOneProcess) { EXPECT_EQ(launched_process_count(), 1); }
 
-TEST_F(LauncherTest, MpirunSaysHowMany) {
+TEST_F(LauncherTest, ReadsTheProcessCountOfMpirun) {
   set("OMPI_COMM_WORLD_SIZE", "4");
   EXPECT_EQ(launched_process_count(), 4);
 }
 
-TEST_F(LauncherTest, MpirunUnderSlurmCountsMore) {
+TEST_F(LauncherTest, MpirunTakesPrecedenceOverSlurm) {
   set("SLURM_JOB_ID", "7");
   set("SLURM_STEP_NUM_TASKS", "2");  // the daemons that mpirun started with srun
   set("OMPI_COMM_WORLD_SIZE", "16");
   EXPECT_EQ(launched_process_count(), 16);
 }
 
-TEST_F(LauncherTest, SrunSaysHowMany) {
+TEST_F(LauncherTest, ReadsTheProcessCountOfSrun) {
   set("SLURM_JOB_ID", "7");
   set("SLURM_STEP_ID", "0");
   set("SLURM_NTASKS", "8");
@@ -46,7 +46,7 @@ TEST_F(LauncherTest, SrunSaysHowMany) {
   EXPECT_EQ(launched_process_count(), 3);
 }
 
-TEST_F(LauncherTest, WhoStartedItIsToldApart) {
+TEST_F(LauncherTest, DistinguishesSrunFromMpirun) {
   EXPECT_EQ(started_by(), StartedBy::kItself);
   set("SLURM_JOB_ID", "7");
   set("SLURM_STEP_ID", "0");
@@ -56,63 +56,62 @@ TEST_F(LauncherTest, WhoStartedItIsToldApart) {
   EXPECT_EQ(started_by(), StartedBy::kSrun) << "srun --mpi=pmi2";
   EXPECT_EQ(launched_process_count(), 3);
   set("PMI_SIZE", "12");
-  EXPECT_EQ(started_by(), StartedBy::kMpirun) << "an mpiexec whose daemons srun started";
+  EXPECT_EQ(started_by(), StartedBy::kMpirun) << "mpiexec whose daemons were started by srun";
   set("OMPI_COMM_WORLD_SIZE", "16");
   EXPECT_EQ(started_by(), StartedBy::kMpirun);
 }
 
-TEST_F(LauncherTest, ABatchScriptIsNotOneOfItsTasks) {
+TEST_F(LauncherTest, ABatchScriptIsOneProcess) {
   set("SLURM_JOB_ID", "7");
   set("SLURM_NTASKS", "8");
   EXPECT_EQ(launched_process_count(), 1);
   EXPECT_EQ(World::from_environment({.device = DeviceChoice::kHost}).rank_count(), 1);
 }
 
-TEST_F(LauncherTest, NonsenseIsNoLauncher) {
+TEST_F(LauncherTest, InvalidCountsAreIgnored) {
   set("OMPI_COMM_WORLD_SIZE", "many");
   set("SLURM_NTASKS", "-3");
   EXPECT_EQ(launched_process_count(), 1);
 }
 
-TEST_F(LauncherTest, ThreadsUnderALauncherAreRefused) {
+TEST_F(LauncherTest, ThreadsUnderALauncherThrow) {
   set("OMPI_COMM_WORLD_SIZE", "4");
   try {
     World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
-    FAIL() << "four worlds of their own would have come";
+    FAIL() << "made a separate world in each of four processes";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("mpirun started 4 processes"), std::string::npos) << error.what();
   }
 }
 
-TEST_F(LauncherTest, ThreadsAreRefusedWhereTheLauncherDoesNotSayHowMany) {
+TEST_F(LauncherTest, ThreadsThrowIfTheLauncherGivesNoProcessCount) {
   for (const char* variable : {"PMIX_RANK", "PMI_RANK"}) {
     SetUp();
     set(variable, "0");
     try {
-      World::run(2, [](World&) { FAIL() << "each process would have trained alone"; },
+      World::run(2, [](World&) { FAIL() << "each process would train alone"; },
                  {.device = DeviceChoice::kHost, .kind = WorldChoice::kThreads});
-      ADD_FAILURE() << variable << " is no launcher";
+      ADD_FAILURE() << variable << " was not recognised as a launcher's";
     } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find("started this process as one of a number that it does not say"),
-                std::string::npos)
+      EXPECT_NE(std::string(error.what()).find("started this process and possibly others"), std::string::npos)
           << error.what();
     }
   }
 }
 
-TEST_F(LauncherTest, ChoicesThatContradictEachOtherAreRefused) {
+TEST_F(LauncherTest, ContradictoryOptionsThrow) {
   EXPECT_THROW(World::from_environment({.device = DeviceChoice::kHost, .kind = WorldChoice::kNccl}), UsageError);
   EXPECT_THROW(World::from_environment({.device = DeviceChoice::kCuda, .kind = WorldChoice::kMpi}), UsageError);
   EXPECT_THROW(World::threads(0, [](World&) {}), UsageError);
 }
 
-TEST_F(LauncherTest, AWorldMayTakeThePlaceOfAnother) {
+TEST_F(LauncherTest, AWorldMayBeReplacedByMoveAssignment) {
   World world = World::from_environment({.device = DeviceChoice::kHost});
   world = World::from_environment({.device = DeviceChoice::kHost});
   EXPECT_EQ(world.communicator().gather_objects("here").size(), 1u);
 }
 
-TEST_F(LauncherTest, AloneIsAWorldOfOneRank) {
+TEST_F(LauncherTest, WithoutALauncherTheWorldHasOneRank) {
   World world = World::from_environment({.device = DeviceChoice::kHost});
   EXPECT_EQ(world.rank_count(), 1);
   EXPECT_EQ(world.communicator().gather_objects("here"), std::vector<std::string>{"here"});

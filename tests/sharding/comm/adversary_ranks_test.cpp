@@ -1,4 +1,5 @@
-// The adversary over several ranks: a wait that is left out becomes a wrong answer; with all waits no seed finds one.
+// Tests of AdversarialScheduler with several ranks. A missing wait gives wrong values for some seeds; with all waits no
+// seed does.
 #include <atomic>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,8 @@ namespace aliquot {
 namespace {
 
 constexpr int kSeeds = 20;
-constexpr int kFinders = 2;  // at least; how many seeds find it depends on the ranks' own threads, too
+// At least this many seeds must expose a missing wait. How many do depends also on the timing of the ranks' threads.
+constexpr int kMinExposingSeeds = 2;
 constexpr int kRounds = 6;
 constexpr int64_t kCount = 512;
 
@@ -21,17 +23,17 @@ struct Waits {
   bool writer_waits_for_all_gathers = true;
 };
 
-/// Gathers a number from every rank, round after round, as a unit is gathered, used and updated. True if every number read
-/// was the right one.
+/// In each round every rank writes a number, gathers the numbers of all ranks and reads them, as a unit is updated,
+/// gathered and used. Returns whether all numbers read were correct.
 bool gathers_expected_values(uint64_t seed, int rank_count, Waits waits, AdversarialScheduler::Compute compute_lane) {
   AdversarialScheduler adversary(seed, compute_lane);
   std::atomic<int> wrong_count{0};
   const auto body = [&](World& world) {
     auto& ranks = world.communicator();
     const auto own = ranks.allocate(kCount * 4, Category::kParameters, "own");
-    const auto whole = ranks.allocate(kCount * 4 * rank_count, Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(kCount * 4 * rank_count, Category::kSlots, "gathered");
     auto* mine = reinterpret_cast<float*>(own.local());
-    const auto* all = reinterpret_cast<const float*>(whole.local());
+    const auto* all = reinterpret_cast<const float*>(gathered.local());
     const auto compute = world.device().make_stream(Lane::kCompute);
     const auto gather = world.device().make_stream(Lane::kGather);
     const auto event = world.device().make_event();
@@ -41,7 +43,7 @@ bool gathers_expected_values(uint64_t seed, int rank_count, Waits waits, Adversa
           [mine, value = static_cast<float>(100 * round + world.rank())] { std::fill_n(mine, kCount, value); });
       compute->record(*event);
       if (waits.gather_waits_for_compute) gather->wait(*event);
-      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, kCount * 4, {"h.0", round});
+      ranks.all_gather(*gather, {&gathered, 0}, {&own, 0}, kCount * 4, {"h.0", round});
       ranks.publish(*gather, round + 1);
       gather->record(*event);
       if (waits.compute_waits_for_gather) compute->wait(*event);
@@ -68,22 +70,22 @@ int failing_seed_count(int rank_count, Waits waits, AdversarialScheduler::Comput
 
 class AdversaryOverRanks : public testing::TestWithParam<AdversarialScheduler::Compute> {};
 
-TEST_P(AdversaryOverRanks, FindsNothingWhereNothingIsMissing) {
+TEST_P(AdversaryOverRanks, AllWaitsGiveTheExpectedValues) {
   for (const int ranks : {1, 2, 3}) EXPECT_EQ(failing_seed_count(ranks, {}, GetParam()), 0) << ranks << " ranks";
 }
 
-// Where the compute lane's work is done at once there is no such wait to miss.
-TEST(AdversaryOverQueuedRanks, FindsAMissingWaitForTheComputeLane) {
+// With kInline the compute lane runs at once, so only kQueued can miss this wait.
+TEST(AdversaryOverQueuedRanks, ExposesAMissingWaitForTheComputeLane) {
   EXPECT_GE(failing_seed_count(2, {.gather_waits_for_compute = false}, AdversarialScheduler::Compute::kQueued),
-            kFinders);
+            kMinExposingSeeds);
 }
 
-TEST_P(AdversaryOverRanks, FindsAMissingWaitOnTheSameRank) {
-  EXPECT_GE(failing_seed_count(2, {.compute_waits_for_gather = false}, GetParam()), kFinders);
+TEST_P(AdversaryOverRanks, ExposesAMissingWaitOnTheSameRank) {
+  EXPECT_GE(failing_seed_count(2, {.compute_waits_for_gather = false}, GetParam()), kMinExposingSeeds);
 }
 
-TEST_P(AdversaryOverRanks, FindsAMissingWaitForOtherRanks) {
-  EXPECT_GE(failing_seed_count(2, {.writer_waits_for_all_gathers = false}, GetParam()), kFinders);
+TEST_P(AdversaryOverRanks, ExposesAMissingWaitForOtherRanks) {
+  EXPECT_GE(failing_seed_count(2, {.writer_waits_for_all_gathers = false}, GetParam()), kMinExposingSeeds);
 }
 
 INSTANTIATE_TEST_SUITE_P(ComputeLane, AdversaryOverRanks,

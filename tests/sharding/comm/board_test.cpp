@@ -1,4 +1,5 @@
-// What lies in memory that ranks share: notices, texts and descriptions; and waiting for a rank by it.
+// Tests of the data in memory that ranks share (abort notices, texts, descriptions of operations), and of waits for a
+// rank through it.
 #include "sharding/comm/board.h"
 
 #include <chrono>
@@ -25,7 +26,7 @@ TEST(AbortNotice, KeepsTheFirstReason) {
   EXPECT_EQ(notice.why(), "first");
 }
 
-TEST(AbortNotice, AWriterThatDiedIsReplaced) {
+TEST(AbortNotice, ANoticeOfAWriterThatDiedIsReplaced) {
   AbortNotice notice;
   notice.state.store(AbortNotice::kBeingWritten);
   notice.post("rank 1 was told to stop");
@@ -33,7 +34,7 @@ TEST(AbortNotice, AWriterThatDiedIsReplaced) {
   EXPECT_EQ(notice.why(), "rank 1 was told to stop");
 }
 
-TEST(SharedText, CutsWhatIsTooLong) {
+TEST(SharedText, TruncatesLongText) {
   SharedText text{};
   write_shared(text, std::string(100, 'a'));
   EXPECT_EQ(read_shared(text), std::string(40, 'a'));
@@ -43,30 +44,30 @@ TEST(SharedText, CutsWhatIsTooLong) {
   EXPECT_EQ(read_shared(text), "");
 }
 
-TEST(OperationDescription, SurvivesBeingPacked) {
-  const OperationDescription what{.kind = OperationDescription::Kind::kAllGather,
-                                  .dtype = DType::kBFloat16,
-                                  .detail = 1,
-                                  .fingerprint = uint64_t{0xA5} << 56,
-                                  .count = (int64_t{1} << 40) - 1};
-  const auto back = OperationDescription::unpack(what.packed());
-  EXPECT_EQ(back.packed(), what.packed());
-  EXPECT_EQ(back.fingerprint, what.fingerprint);
-  EXPECT_EQ(back.count, what.count);
+TEST(OperationDescription, UnpackRestoresAPackedDescription) {
+  const OperationDescription description{.kind = OperationDescription::Kind::kAllGather,
+                                         .dtype = DType::kBFloat16,
+                                         .detail = 1,
+                                         .fingerprint = uint64_t{0xA5} << 56,
+                                         .count = (int64_t{1} << 40) - 1};
+  const auto back = OperationDescription::unpack(description.packed());
+  EXPECT_EQ(back.packed(), description.packed());
+  EXPECT_EQ(back.fingerprint, description.fingerprint);
+  EXPECT_EQ(back.count, description.count);
   EXPECT_EQ(back.text(), "all-gather of 1099511627775 bytes in place");
 }
 
-/// Of many units, none is taken for another.
-TEST(OperationDescription, EveryUnitHasAMarkOfItsOwn) {
+/// The fingerprints of many units must all differ.
+TEST(OperationDescription, EveryUnitHasADifferentFingerprint) {
   std::set<uint64_t> fingerprints;
   for (int unit = 0; unit < 1000; ++unit)
     fingerprints.insert(describe_all_gather_in_place({nullptr, 0}, 4096, {"h." + std::to_string(unit), 3}).fingerprint);
   EXPECT_EQ(fingerprints.size(), 1000u);
 }
 
-TEST(OperationDescription, TellsPurposeAndPlaceApart) {
-  const auto gather = [](std::string_view what, int64_t to, int64_t from) {
-    return describe_all_gather({nullptr, to}, {nullptr, from}, 4096, {what, 3}).packed();
+TEST(OperationDescription, DiffersByUnitOffsetAndOperation) {
+  const auto gather = [](std::string_view label, int64_t to, int64_t from) {
+    return describe_all_gather({nullptr, to}, {nullptr, from}, 4096, {label, 3}).packed();
   };
   const auto one = gather("h.1", 0, 512);
   EXPECT_EQ(one, gather("h.1", 0, 512));
@@ -76,7 +77,7 @@ TEST(OperationDescription, TellsPurposeAndPlaceApart) {
   EXPECT_NE(one, describe_all_gather_in_place({nullptr, 0}, 4096, {"h.1", 3}).packed());
 }
 
-/// The board of two ranks, in a test's own memory.
+/// The board of two ranks in memory of the test.
 struct BoardOfTwo final : NodeMapping {
   BoardOfTwo() {
     writable = reinterpret_cast<std::byte*>(&layout);
@@ -89,7 +90,8 @@ struct BoardOfTwo final : NodeMapping {
   } layout;
 };
 
-/// An exception leaves a program while a stream of its waits for a rank that will not come: nobody waits out the deadline.
+/// An exception unwinds the program while one of its streams waits for a rank that never arrives. The wait must end at
+/// once and not at the deadline.
 TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
   const auto device = make_host_device(1);
   const auto signals = make_host_signals(std::make_unique<BoardOfTwo>(), {.rank_count = 2});
@@ -97,13 +99,14 @@ TEST(Signals, UnwindingEndsAWaitForAnotherRank) {
   EXPECT_THROW(
       {
         const auto stream = device->make_stream(Lane::kGather);
-        signals->publish(*stream, 1);  // rank 0 is there, and rank 1 is missing
+        signals->publish(*stream, 1);  // rank 0 arrives, rank 1 never does
         signals->await_progress(*stream, Lane::kGather, 1, {"h.0", 1});
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it waits by now
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // lets the stream start to wait
         throw std::runtime_error("unwinding");
       },
       std::runtime_error);
-  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60)) << "the deadline is 600";
+  EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(60))
+      << "the wait did not end when the stack unwound";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Setting up among threads: rounds, groups, aborts between rounds, and what all ranks are told of each other's devices.
+// Tests of the bootstrap of thread ranks: rounds, groups, aborts between rounds, and the agreement on GPUs.
 #include "sharding/comm/bootstrap_threads.h"
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace {
 
 void sleep_milliseconds(int count) { std::this_thread::sleep_for(std::chrono::milliseconds(count)); }
 
-/// Runs `body` on that many threads, each with its bootstrap, and returns what each one threw.
+/// Runs `body` on `rank_count` threads with one bootstrap each. Returns the error message of each thread, or "".
 std::vector<std::string> run(int rank_count, double timeout_seconds, const std::function<void(Bootstrap&)>& body) {
   const auto store = make_threads_bootstrap_store(rank_count, timeout_seconds);
   std::vector<std::string> thrown(static_cast<std::size_t>(rank_count));
@@ -36,7 +36,7 @@ std::vector<std::string> run(int rank_count, double timeout_seconds, const std::
   return thrown;
 }
 
-TEST(ThreadsExchange, GroupsKeepTheNumbersOfTheWorld) {
+TEST(ThreadsBootstrap, GroupsReportGlobalRanks) {
   const auto thrown = run(6, 20, [](Bootstrap& world) {
     const auto half = world.split(world.rank() % 2, -world.rank());
     const auto pair = half->split(half->rank() / 2, 0);
@@ -47,11 +47,11 @@ TEST(ThreadsExchange, GroupsKeepTheNumbersOfTheWorld) {
   for (const auto& what : thrown) EXPECT_EQ(what, "");
 }
 
-TEST(ThreadsExchange, ColorsMayBeNegative) {
+TEST(ThreadsBootstrap, ColorsMayBeNegative) {
   run(4, 20, [](Bootstrap& world) { EXPECT_EQ(world.split(world.rank() % 2 == 0 ? -1 : -2, 0)->rank_count(), 2); });
 }
 
-TEST(ThreadsExchange, AMissingRankOfAGroupIsNamedAsInTheWorld) {
+TEST(ThreadsBootstrap, AMissingRankOfAGroupIsNamedByItsGlobalRank) {
   const auto thrown = run(4, 0.3, [](Bootstrap& world) {
     const auto group = world.split(world.rank() % 2, 0);
     if (world.rank() == 1) group->all_gather("here");
@@ -59,7 +59,7 @@ TEST(ThreadsExchange, AMissingRankOfAGroupIsNamedAsInTheWorld) {
   EXPECT_EQ(thrown[1], "rank 1 waited 0.3 s for the other ranks to set up together; rank 3 never arrived");
 }
 
-TEST(ThreadsExchange, WhatRanksMeetForIsSaid) {
+TEST(ThreadsBootstrap, TheTimeoutMessageStatesThePurpose) {
   const auto thrown = run(2, 0.3, [](Bootstrap& world) {
     const ScopedBootstrapPurpose load("load");
     world.all_gather("here");
@@ -78,8 +78,8 @@ TEST(ThreadsExchange, WhatRanksMeetForIsSaid) {
   EXPECT_EQ(bootstrap_purpose().what, "set up");
 }
 
-/// Each took what the other said for an answer.
-TEST(ThreadsExchange, RanksThatMeetForOtherThingsAreTold) {
+/// Without this check each rank would use the data of the other rank's call.
+TEST(ThreadsBootstrap, RanksWithDifferentPurposesThrow) {
   const auto thrown = run(3, 600, [](Bootstrap& world) {
     const ScopedBootstrapPurpose purpose(world.rank() == 1 ? "save" : "load");
     world.all_gather("here");
@@ -88,11 +88,11 @@ TEST(ThreadsExchange, RanksThatMeetForOtherThingsAreTold) {
     EXPECT_NE(what.find("rank 1"), std::string::npos) << what;
     EXPECT_NE(what.find(" to save"), std::string::npos) << what;
     EXPECT_NE(what.find(" to load"), std::string::npos) << what;
-    EXPECT_NE(what.find(": all ranks are to make the same calls in the same order"), std::string::npos) << what;
+    EXPECT_NE(what.find(": all ranks must make the same calls in the same order"), std::string::npos) << what;
   }
 }
 
-TEST(ThreadsExchange, AnAbortOfTheWorldReachesItsGroups) {
+TEST(ThreadsBootstrap, AnAbortOfTheWorldReachesItsGroups) {
   const auto thrown = run(3, 20, [](Bootstrap& world) {
     const auto group = world.split(0, 0)->split(0, 0);
     if (world.rank() == 2) {
@@ -105,7 +105,7 @@ TEST(ThreadsExchange, AnAbortOfTheWorldReachesItsGroups) {
   EXPECT_EQ(thrown[1], "rank 2 was asked to stop");
 }
 
-TEST(ThreadsExchange, AnAbortOfAGroupIsNoneOfTheWorld) {
+TEST(ThreadsBootstrap, AnAbortOfAGroupDoesNotReachTheWorld) {
   run(2, 20, [](Bootstrap& world) {
     const auto group = world.split(0, 0);
     group->abort("only the group");
@@ -115,7 +115,7 @@ TEST(ThreadsExchange, AnAbortOfAGroupIsNoneOfTheWorld) {
   });
 }
 
-TEST(ThreadsExchange, ObjectsGoWithTheirLastHolder) {
+TEST(ThreadsBootstrap, ObjectsAreFreedWithTheirLastReference) {
   std::vector<std::weak_ptr<int>> objects(3);
   run(3, 20, [&](Bootstrap& world) {
     auto own = std::make_shared<int>(world.rank());
@@ -130,15 +130,15 @@ TEST(ThreadsExchange, ObjectsGoWithTheirLastHolder) {
   });
 }
 
-/// A bootstrap whose rank is slow to go on after its first round.
+/// A bootstrap that returns late from its first round.
 class SlowAfterFirstRound final : public Bootstrap {
  public:
   explicit SlowAfterFirstRound(Bootstrap& inner) : inner_(inner) {}
   int rank() const override { return inner_.rank(); }
   int rank_count() const override { return inner_.rank_count(); }
-  std::vector<std::string> all_gather(std::string_view own) override { return slowly(inner_.all_gather(own)); }
+  std::vector<std::string> all_gather(std::string_view own) override { return delay_first(inner_.all_gather(own)); }
   std::vector<std::shared_ptr<void>> all_gather_objects(std::shared_ptr<void> own) override {
-    return slowly(inner_.all_gather_objects(std::move(own)));
+    return delay_first(inner_.all_gather_objects(std::move(own)));
   }
   std::unique_ptr<Bootstrap> split(int color, int key) override { return inner_.split(color, key); }
   void abort(std::string_view why) noexcept override { inner_.abort(why); }
@@ -146,7 +146,7 @@ class SlowAfterFirstRound final : public Bootstrap {
 
  private:
   template <typename Round>
-  Round slowly(Round round) {
+  Round delay_first(Round round) {
     if (round_count_++ == 0) sleep_milliseconds(200);
     return round;
   }
@@ -154,8 +154,8 @@ class SlowAfterFirstRound final : public Bootstrap {
   int round_count_ = 0;
 };
 
-// Under a sanitizer: what a rank is still to copy must not go with who gave it.
-TEST(ThreadsExchange, AnAbortBetweenTwoRoundsLeavesMemoryWhole) {
+// A sanitizer build checks this: memory that another rank still has to copy must not be freed early.
+TEST(ThreadsBootstrap, AnAbortBetweenTwoRoundsFreesNoMemoryInUse) {
   run(3, 20, [](Bootstrap& world) {
     SlowAfterFirstRound slow(world);
     Bootstrap& own = world.rank() == 2 ? static_cast<Bootstrap&>(slow) : world;
@@ -164,14 +164,14 @@ TEST(ThreadsExchange, AnAbortBetweenTwoRoundsLeavesMemoryWhole) {
     try {
       mapping = memory->map(1 << 16, "test");
     } catch (const CommunicationError&) {
-      // told before it had the memory
+      // The abort arrived before the memory was mapped.
     }
     if (world.rank() == 0) world.abort("told to stop");
     if (mapping != nullptr) mapping->writable[world.rank()] = std::byte{1};
   });
 }
 
-TEST(GpusOfAWorld, AreThereForAllRanksOrForNone) {
+TEST(AgreeOnGpus, SomeRanksWithoutAGpuIsAnErrorOnAllRanks) {
   for (const bool have : {false, true}) {
     run(3, 20, [have](Bootstrap& world) { EXPECT_EQ(agree_on_gpus(world, [have] { return have; }), have); });
   }
@@ -181,7 +181,7 @@ TEST(GpusOfAWorld, AreThereForAllRanksOrForNone) {
   }
 }
 
-TEST(GpusOfAWorld, ARankThatMayNotAskLeavesNobodyWaiting) {
+TEST(AgreeOnGpus, AnErrorOnOneRankReachesTheOthers) {
   const auto thrown = run(2, 20, [](Bootstrap& world) {
     agree_on_gpus(world, [&]() -> bool {
       if (world.rank() == 1) throw UnavailableError("no GPU was found");

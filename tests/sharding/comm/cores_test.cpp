@@ -1,4 +1,4 @@
-// Cores and NUMA nodes, from a folder made up like the system's.
+// Tests of cores and NUMA nodes with a folder laid out like /sys/devices/system/node.
 #include "sharding/cores.h"
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 namespace aliquot {
 namespace {
 
-TEST(Cores, ListsAreRead) {
+TEST(Cores, ParsesLists) {
   EXPECT_EQ(parse_core_list("0-3,8,10-11"), (std::vector{0, 1, 2, 3, 8, 10, 11}));
   EXPECT_EQ(parse_core_list("5\n"), std::vector{5});
   EXPECT_TRUE(parse_core_list("").empty());
   EXPECT_TRUE(parse_core_list("none").empty());
 }
 
-TEST(Cores, ThisThreadMayRunSomewhere) {
+TEST(Cores, ThisThreadHasAnAllowedCore) {
   const auto cores = allowed_cores();
   EXPECT_NE(std::count(cores.begin(), cores.end(), true), 0);
 }
@@ -38,14 +38,14 @@ class NumaNodes : public testing::Test {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "aliquot-numa-nodes";
 };
 
-TEST_F(NumaNodes, CoresOfOneNodeBelongToIt) {
+TEST_F(NumaNodes, CoresOfOneNodeGiveThatNode) {
   EXPECT_EQ(node_of({0, 2}), 0);
   EXPECT_EQ(node_of({7}), 1);
 }
 
-TEST_F(NumaNodes, CoresOfSeveralBelongToNone) { EXPECT_EQ(node_of({3, 4}), -1); }
+TEST_F(NumaNodes, CoresOfSeveralNodesGiveNoNode) { EXPECT_EQ(node_of({3, 4}), -1); }
 
-TEST(Cores, WithoutTheSystemsWordThereIsNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
+TEST(Cores, AMissingSystemFolderGivesNoNode) { EXPECT_EQ(numa_node_of({true}, "/nowhere/to/be/found"), -1); }
 
 }  // namespace
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// What ranks say when they call for different things, in the threads world: before a byte is used.
+// Tests of the errors of thread ranks that issue different collectives. They must be detected before data is exchanged.
 #include <algorithm>
 #include <atomic>
 #include <functional>
@@ -10,22 +10,22 @@
 namespace aliquot {
 namespace {
 
-TEST(Disagreements, DifferentCountsAreFoundBeforeAByteIsUsed) {
+TEST(Disagreements, DifferentCountsAreDetectedBeforeDataIsExchanged) {
   std::atomic<int> touched{0};
   const auto message = failure_of(
       2,
       [&](World& world) {
         auto& ranks = world.communicator();
-        const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+        const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
         const auto own = ranks.allocate(4096, Category::kSlots, "own");
         std::fill_n(own.local(), 4096, std::byte{1});
-        std::fill_n(whole.local(), 8192, std::byte{0});
+        std::fill_n(gathered.local(), 8192, std::byte{0});
         const auto stream = world.device().make_stream(Lane::kGather);
         try {
-          ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, world.rank() == 0 ? 4096 : 2048, {"h.1"});
+          ranks.all_gather(*stream, {&gathered, 0}, {&own, 0}, world.rank() == 0 ? 4096 : 2048, {"h.1"});
           stream->synchronize();
         } catch (...) {
-          for (int i = 0; i < 8192; ++i) touched += whole.local()[i] != std::byte{0};
+          for (int i = 0; i < 8192; ++i) touched += gathered.local()[i] != std::byte{0};
           throw;
         }
       },
@@ -34,7 +34,7 @@ TEST(Disagreements, DifferentCountsAreFoundBeforeAByteIsUsed) {
   EXPECT_EQ(touched, 0);
 }
 
-TEST(Disagreements, DifferentOperationsAreFound) {
+TEST(Disagreements, DifferentOperationsAreDetected) {
   const auto message = failure_of(
       3,
       [](World& world) {
@@ -51,7 +51,7 @@ TEST(Disagreements, DifferentOperationsAreFound) {
   expect_contains(message, {"disagree", "barrier", "all-reduce of 1 numbers"});
 }
 
-TEST(Disagreements, DifferentSizesAreNamed) {
+TEST(Disagreements, TheErrorNamesDifferentSizes) {
   const auto message = failure_of(
       3,
       [](World& world) {
@@ -68,7 +68,7 @@ TEST(Disagreements, DifferentSizesAreNamed) {
   EXPECT_EQ(shared, "ranks disagree about the size of the shards: 4096 bytes on rank 0, 8192 on rank 1");
 }
 
-/// Two ranks gather, each as it is told; what they were told then.
+/// Runs `gather` on two ranks and returns the error message.
 std::string disagreement_of(const std::function<void(Communicator&, Stream&, int rank)>& gather) {
   return failure_of(
       2,
@@ -81,57 +81,58 @@ std::string disagreement_of(const std::function<void(Communicator&, Stream&, int
       20);
 }
 
-TEST(Disagreements, RanksThatGatherDifferentUnitsAreTold) {
+TEST(Disagreements, DifferentUnitsAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
-    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
     const auto own = ranks.allocate(4096, Category::kSlots, "own");
-    ranks.all_gather(stream, {&whole, 0}, {&own, 0}, 4096, {rank == 0 ? "h.1" : "h.2", 3});
+    ranks.all_gather(stream, {&gathered, 0}, {&own, 0}, 4096, {rank == 0 ? "h.1" : "h.2", 3});
     stream.synchronize();
   });
   expect_contains(message,
                   {"disagree", "all-gather of 4096 bytes (h.1, step 3)", "all-gather of 4096 bytes (h.2, step 3)"});
 }
 
-/// Two units that what records keep does not tell apart.
-TEST(Disagreements, NoTwoUnitsOfADeepModelPassForOneAnother) {
+/// Finds two units with equal packed descriptions, which keep only 8 bits of the fingerprint. The full fingerprints
+/// must still expose the disagreement.
+TEST(Disagreements, UnitsWithEqualPackedDescriptionsAreDetected) {
   const auto packed = [](const std::string& unit) {
     return describe_all_gather_in_place({nullptr, 0}, 4096, {unit, 3}).packed();
   };
-  std::string alike;
-  for (int unit = 1; unit < 2000 && alike.empty(); ++unit) {
-    if (packed("h." + std::to_string(unit)) == packed("h.0")) alike = "h." + std::to_string(unit);
+  std::string colliding_unit;
+  for (int unit = 1; unit < 2000 && colliding_unit.empty(); ++unit) {
+    if (packed("h." + std::to_string(unit)) == packed("h.0")) colliding_unit = "h." + std::to_string(unit);
   }
-  ASSERT_FALSE(alike.empty());
+  ASSERT_FALSE(colliding_unit.empty());
   const auto message = disagreement_of([&](Communicator& ranks, Stream& stream, int rank) {
-    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
-    ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {rank == 0 ? "h.0" : alike.c_str(), 3});
+    const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
+    ranks.all_gather_in_place(stream, {&gathered, 0}, 4096, {rank == 0 ? "h.0" : colliding_unit.c_str(), 3});
     stream.synchronize();
   });
-  expect_contains(message, {"disagree", "(h.0, step 3)", alike});
+  expect_contains(message, {"disagree", "(h.0, step 3)", colliding_unit});
 }
 
-TEST(Disagreements, RanksThatGatherFromDifferentPlacesAreTold) {
+TEST(Disagreements, DifferentOffsetsAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
-    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
     const auto own = ranks.allocate(8192, Category::kSlots, "own");
-    ranks.all_gather(stream, {&whole, 0}, {&own, rank * 4096}, 4096, {"h.1", 3});
+    ranks.all_gather(stream, {&gathered, 0}, {&own, rank * 4096}, 4096, {"h.1", 3});
     stream.synchronize();
   });
-  expect_contains(message, {"disagree", "at another place of its buffer"});
+  expect_contains(message, {"disagree", "at a different offset in its buffer"});
 }
 
-TEST(Disagreements, RanksThatGatherInPlaceAndNotAreTold) {
+TEST(Disagreements, InPlaceAndOutOfPlaceAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
-    const auto whole = ranks.allocate(8192, Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(8192, Category::kSlots, "gathered");
     const auto own = ranks.allocate(4096, Category::kSlots, "own");
-    if (rank == 0) ranks.all_gather(stream, {&whole, 0}, {&own, 0}, 4096, {});
-    if (rank == 1) ranks.all_gather_in_place(stream, {&whole, 0}, 4096, {});
+    if (rank == 0) ranks.all_gather(stream, {&gathered, 0}, {&own, 0}, 4096, {});
+    if (rank == 1) ranks.all_gather_in_place(stream, {&gathered, 0}, 4096, {});
     stream.synchronize();
   });
   expect_contains(message, {"disagree", "all-gather of 4096 bytes in place"});
 }
 
-TEST(Disagreements, RanksThatReduceDifferentlyAreTold) {
+TEST(Disagreements, DifferentReductionsAreDetected) {
   const auto message = disagreement_of([](Communicator& ranks, Stream& stream, int rank) {
     double number = 1;
     ranks.all_reduce(stream, {&number, 1}, rank == 0 ? Reduction::kSum : Reduction::kMax, {});

@@ -1,4 +1,5 @@
-// What ranks say and do when one of them fails, in the threads world. Under mpirun a script does the same to processes.
+// Tests of what thread ranks report and do when one of them fails. tests/support/expect_failure.sh does the same with
+// processes of mpirun.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -31,7 +32,7 @@ TEST(Failures, ARankThatNeverArrivesIsNamedAtTheDeadline) {
   }
 }
 
-/// It was the deadline, however long, that told who had returned.
+/// A rank that returns early must be reported at once, not at the deadline.
 TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
   const auto start = Clock::now();
   for (const Lane lane : {Lane::kCompute, Lane::kReduce}) {
@@ -53,13 +54,13 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
       600);
   expect_contains(bootstrap,
                   {" waits for the other ranks to set up together, but rank 1 has returned from its function"});
-  for (const bool moves : {false, true}) {
+  for (const bool with_barrier : {false, true}) {
     const auto in_a_group = failure_of(
         4,
         [&](World& world) {
           const auto pair = world.communicator().split(world.rank() / 2, world.rank());
           if (world.rank() == 3) return;
-          moves ? barrier(world, *pair, Lane::kGather, {}) : void(pair->gather_objects("own"));
+          with_barrier ? barrier(world, *pair, Lane::kGather, {}) : void(pair->gather_objects("own"));
         },
         600);
     expect_contains(in_a_group, {"rank 2 wait", "rank 3 has returned"});
@@ -67,8 +68,8 @@ TEST(Failures, ARankThatReturnedIsNamedAtOnce) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
-/// Each waits for what the other will never do.
-TEST(Failures, RanksThatWaitForEachOtherInOtherCallsAreToldAtOnce) {
+/// One rank waits at a rendezvous and the others in a barrier, so neither can ever continue.
+TEST(Failures, RanksThatWaitInDifferentCallsFailAtOnce) {
   const auto start = Clock::now();
   for (const bool in_a_group : {false, true}) {
     const auto message = failure_of(
@@ -79,20 +80,19 @@ TEST(Failures, RanksThatWaitForEachOtherInOtherCallsAreToldAtOnce) {
           if (world.rank() == 2) {
             ranks.gather_objects("own");
           } else {
-            barrier(world, ranks, Lane::kCompute, {"a sum of the program's"});
+            barrier(world, ranks, Lane::kCompute, {"sum of losses"});
           }
         },
         600);
-    expect_contains(message,
-                    {" is in barrier #",
-                     " (a sum of the program's), and rank 2 is there to set up: all ranks are to make the same "
-                     "calls in the same order"});
+    expect_contains(message, {" is in barrier #",
+                              " (sum of losses), but rank 2 is at a rendezvous to set up: all ranks must make the same "
+                              "calls in the same order"});
   }
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 20);
 }
 
-/// A rank that has come to all there is may return before the others have seen it.
-TEST(Failures, ARankThatReturnsSoonerAfterTheLastCollectiveIsNone) {
+/// A rank that took part in all collectives may return before the others have seen its arrival.
+TEST(Failures, ReturningSoonAfterTheLastCollectiveIsNoFailure) {
   for (int round = 0; round < 20; ++round) {
     World::threads(3,
                    [](World& world) {
@@ -105,16 +105,16 @@ TEST(Failures, ARankThatReturnsSoonerAfterTheLastCollectiveIsNone) {
   }
 }
 
-/// No thread can be ended alone: whoever made the world is told, once, and decides.
-TEST(Failures, WhoDoesNotComeBackIsTold) {
-  std::string told, first;
+/// A single thread cannot be ended, so on_stuck is called once and decides.
+TEST(Failures, OnStuckReceivesTheRanksThatDoNotReturn) {
+  std::string stuck_ranks, first_error;
   std::atomic<bool> released = false;
   const auto on_stuck = [&](std::exception_ptr failure, const std::string& who) {
-    told += who;
+    stuck_ranks += who;
     try {
       std::rethrow_exception(std::move(failure));
     } catch (const std::exception& error) {
-      first = error.what();
+      first_error = error.what();
     }
     released = true;
   };
@@ -123,11 +123,11 @@ TEST(Failures, WhoDoesNotComeBackIsTold) {
     while (world.rank() != 1 && !released) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   };
   EXPECT_THROW(World::threads(4, body, {.timeout_seconds = 0.2, .on_stuck = on_stuck}), std::runtime_error);
-  EXPECT_EQ(told, "rank 0, rank 3");
-  EXPECT_EQ(first, "the disk is gone");
+  EXPECT_EQ(stuck_ranks, "rank 0, rank 3");
+  EXPECT_EQ(first_error, "the disk is gone");
 }
 
-TEST(Failures, ARankThatThrowsTakesTheOthersWithIt) {
+TEST(Failures, ARankThatThrowsEndsTheOthers) {
   const auto message = failure_of(
       4,
       [](World& world) {
@@ -138,8 +138,8 @@ TEST(Failures, ARankThatThrowsTakesTheOthersWithIt) {
   EXPECT_EQ(message, "the disk is gone");
 }
 
-TEST(Failures, TheOthersAreToldWhichRankFailed) {
-  std::string said;
+TEST(Failures, TheErrorOfTheOthersNamesTheFailedRank) {
+  std::string other_error;
   failure_of(
       2,
       [&](World& world) {
@@ -147,32 +147,32 @@ TEST(Failures, TheOthersAreToldWhichRankFailed) {
         try {
           barrier(world, Lane::kGather, {});
         } catch (const CommunicationError& error) {
-          said = error.what();
+          other_error = error.what();
           throw;
         }
       },
       20);
-  expect_contains(said, {"rank 1 failed: the disk is gone"});
+  expect_contains(other_error, {"rank 1 failed: the disk is gone"});
 }
 
-std::atomic<bool> other_has_left{false}, other_left_first{false};
+std::atomic<bool> other_has_failed{false}, other_failed_first{false};
 
-/// Stands for a file system that hangs: rank 1 is back when the other has left, or after a while.
-void hang_in_the_file_system(std::string_view sentence) noexcept {
-  if (!sentence.starts_with("rank 1 cannot leave a record")) return;
+/// Simulates a file system that hangs: blocks rank 1's log message until the other rank has failed, or for 3 seconds.
+void hang_in_the_file_system(std::string_view message) noexcept {
+  if (!message.starts_with("rank 1 cannot write its flight record")) return;
   const auto deadline = Clock::now() + std::chrono::seconds(3);
-  while (!other_has_left && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  other_left_first = other_has_left.load();
+  while (!other_has_failed && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  other_failed_first = other_has_failed.load();
 }
 
-TEST(Failures, TheOthersAreToldBeforeARecordIsWritten) {
+TEST(Failures, TheOthersFailBeforeAFlightRecordIsWritten) {
   const LogSink before = set_log_sink(hang_in_the_file_system);
   const auto body = [](World& world) {
     if (world.rank() == 1) throw std::runtime_error("the disk is gone");
     try {
       barrier(world, Lane::kGather, {});
     } catch (const CommunicationError&) {
-      other_has_left = true;
+      other_has_failed = true;
       throw;
     }
   };
@@ -180,7 +180,7 @@ TEST(Failures, TheOthersAreToldBeforeARecordIsWritten) {
       .device = DeviceChoice::kHost, .timeout_seconds = 20, .flight_directory = "/no/such/folder"};
   EXPECT_THROW(World::threads(2, body, options), std::runtime_error);
   set_log_sink(before);
-  EXPECT_TRUE(other_left_first);
+  EXPECT_TRUE(other_failed_first);
 }
 
 TEST(Failures, ThrowingWithWorkQueuedOnAStreamDoesNotHang) {
@@ -189,16 +189,17 @@ TEST(Failures, ThrowingWithWorkQueuedOnAStreamDoesNotHang) {
       [](World& world) {
         const auto stream = world.device().make_stream(Lane::kGather);
         if (world.rank() == 0) world.communicator().barrier(*stream, {"never"});
-        if (world.rank() == 0) throw std::runtime_error("thrown beside it");
+        if (world.rank() == 0) throw std::runtime_error("thrown with queued work");
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
         stream->synchronize();
       },
       20);
-  EXPECT_EQ(message, "thrown beside it");
+  EXPECT_EQ(message, "thrown with queued work");
 }
 
-/// Its own thread waits for what will never come: a poisoned stream is looked at only where somebody asks.
-TEST(Failures, WorkThatThrowsOnAStreamTakesTheOthersWithItAtOnce) {
+/// A failed stream rethrows only when its own rank synchronizes with it. This rank's thread waits for other ranks, so
+/// the failure must abort the world.
+TEST(Failures, WorkThatThrowsOnAStreamEndsAllRanksAtOnce) {
   const auto start = Clock::now();
   const auto message = failure_of(
       3,
@@ -214,22 +215,22 @@ TEST(Failures, WorkThatThrowsOnAStreamTakesTheOthersWithItAtOnce) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
 }
 
-TEST(Failures, AnAbortReachesARankThatSleeps) {
+TEST(Failures, AnAbortReachesARankThatWaits) {
   const auto message = failure_of(
       2,
       [](World& world) {
         if (world.rank() == 1) {
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          world.communicator().abort("rank 1 was asked to stop");
+          world.communicator().abort("rank 1 was told to stop");
           return;
         }
         barrier(world, Lane::kCompute, {});
       },
       20);
-  expect_contains(message, {"rank 1 was asked to stop"});
+  expect_contains(message, {"rank 1 was told to stop"});
 }
 
-TEST(Failures, ARankMissingWhileTheWorldIsMadeIsNamed) {
+TEST(Failures, ARankThatMissesARendezvousIsNamed) {
   const auto message = failure_of(3, [](World& world) {
     if (world.rank() == 2)
       std::this_thread::sleep_for(std::chrono::milliseconds(800));
@@ -239,7 +240,7 @@ TEST(Failures, ARankMissingWhileTheWorldIsMadeIsNamed) {
   expect_contains(message, {"waited 0.3 s", "rank 2 never arrived"});
 }
 
-/// In a process that gets few threads no rank is left waiting.
+/// Starts more ranks than the process can have threads. No rank may be left waiting.
 [[noreturn]] void start_too_many_ranks() {
   exit_after_running_in_limited_memory(int64_t{400} << 20, [] {
     World::threads(1000, [](World& world) { barrier(world, Lane::kCompute, {"start"}); },
@@ -247,13 +248,12 @@ TEST(Failures, ARankMissingWhileTheWorldIsMadeIsNamed) {
   });
 }
 
-TEST(FailuresDeathTest, ARankThatGetsNoThreadIsNamed) {
-  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
-  EXPECT_EXIT(start_too_many_ranks(), testing::ExitedWithCode(2),
-              "the system gives no thread for rank [0-9]+ of 1000: ");
+TEST(FailuresDeathTest, ARankWhoseThreadCannotStartIsNamed) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "the memory of a process cannot be limited under this sanitizer";
+  EXPECT_EXIT(start_too_many_ranks(), testing::ExitedWithCode(2), "cannot start a thread for rank [0-9]+ of 1000: ");
 }
 
-TEST(Failures, ARankThatThrowsReachesTheOthersInAGroup) {
+TEST(Failures, ARankThatThrowsEndsTheOthersInAGroup) {
   const auto start = Clock::now();
   const auto message = failure_of(
       2,
@@ -267,7 +267,7 @@ TEST(Failures, ARankThatThrowsReachesTheOthersInAGroup) {
   EXPECT_LT(std::chrono::duration<double>(Clock::now() - start).count(), 2);
 }
 
-TEST(Failures, ARankMissingInAGroupIsNamedAsInTheWorld) {
+TEST(Failures, ARankMissingInAGroupIsNamedByItsGlobalRank) {
   const auto message = failure_of(4, [](World& world) {
     const auto group = world.communicator().split(world.rank() % 2, 0);
     if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(800));
@@ -276,8 +276,8 @@ TEST(Failures, ARankMissingInAGroupIsNamedAsInTheWorld) {
   expect_contains(message, {"rank 1 waited 0.3 s in barrier #1", "rank 3 never arrived"});
 }
 
-/// Ranks 0 and 1 wait for what rank 1 does not publish, because it waits in another group for rank 2.
-TEST(Failures, ARankThatOthersWaitForIsNotTakenForTheOneItWaitsFor) {
+/// Rank 0 waits for rank 1, which waits in another group for rank 2. The error must name rank 2.
+TEST(Failures, TheErrorNamesTheRankAtTheEndOfAChainOfWaits) {
   const auto message = failure_of(3, [](World& world) {
     const auto first = world.communicator().split(world.rank() == 2 ? 1 : 0, 0);
     const auto second = world.communicator().split(world.rank() == 0 ? 1 : 0, 0);
@@ -293,19 +293,19 @@ TEST(Failures, ARankThatOthersWaitForIsNotTakenForTheOneItWaitsFor) {
   expect_contains(message, {"rank 1 waited 0.3 s in barrier #1 (h.1, step 3); rank 2 never arrived"});
 }
 
-TEST(Failures, NoRoomOnOneRankIsNoRoomOnAll) {
+TEST(Failures, AnAllocationThatFailsOnOneRankFailsOnAll) {
   const auto message = failure_of(
       3,
       [](World& world) {
         if (world.rank() == 1) world.device().ledger().set_limit_bytes(world.device().ledger().held_bytes() + 4096);
         EXPECT_THROW(world.communicator().allocate(1 << 20, Category::kOptimizer, "the moments"), UnavailableError);
-        barrier(world, Lane::kCompute, {});  // they still go together
+        barrier(world, Lane::kCompute, {});  // the world is still usable
       },
       20);
   EXPECT_EQ(message, "");
 }
 
-TEST(Failures, ARankThatCannotMakeItsWorldTakesTheOthersWithIt) {
+TEST(Failures, AnErrorWhileOneRankSetsUpEndsTheOthers) {
   const auto start = Clock::now();
   std::string message;
   try {

@@ -1,4 +1,4 @@
-// One error for all ranks: its kind, its sentence, and what is passed on as it is.
+// Tests of errors that all ranks throw together: type, message, and errors that are passed on unchanged.
 #include "sharding/comm/run_on_all_or_throw.h"
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace {
 
 using Body = std::function<void(const StepGroup& ranks)>;
 
-/// What a rank threw: the exit code and the sentence.
+/// What a rank threw: exit code and message. Empty if it threw nothing.
 using Thrown = std::optional<std::pair<ExitCode, std::string>>;
 
 Thrown thrown_by(const Body& body, const StepGroup& ranks) {
@@ -37,7 +37,7 @@ std::vector<Thrown> over_communicators(int rank_count, const Body& body) {
   return thrown;
 }
 
-std::vector<Thrown> over_exchanges(int rank_count, const Body& body) {
+std::vector<Thrown> over_bootstraps(int rank_count, const Body& body) {
   const auto store = make_threads_bootstrap_store(rank_count, 20);
   std::vector<Thrown> thrown(static_cast<std::size_t>(rank_count));
   std::vector<std::thread> ranks;
@@ -54,10 +54,10 @@ std::vector<Thrown> over_exchanges(int rank_count, const Body& body) {
 void expect_on_all_ranks(int rank_count, const Thrown& expected, const Body& body) {
   const std::vector<Thrown> everywhere(static_cast<std::size_t>(rank_count), expected);
   EXPECT_EQ(over_communicators(rank_count, body), everywhere);
-  EXPECT_EQ(over_exchanges(rank_count, body), everywhere);
+  EXPECT_EQ(over_bootstraps(rank_count, body), everywhere);
 }
 
-TEST(AllOrNone, HandsResultsToAllRanksInOrder) {
+TEST(RunOnAllOrThrow, GathersResultsInRankOrder) {
   expect_on_all_ranks(3, std::nullopt, [](const StepGroup& ranks) {
     const auto own = [&] { return std::string(static_cast<std::size_t>(ranks.rank()), '\0') + "x"; };
     EXPECT_EQ(gather_or_throw(ranks, own),
@@ -67,8 +67,8 @@ TEST(AllOrNone, HandsResultsToAllRanksInOrder) {
   });
 }
 
-/// Whatever kind of error one rank has, all have it, with its exit code; and the group goes on.
-TEST(AllOrNone, OneRanksErrorIsEveryRanksOfTheSameKind) {
+/// An error on one rank becomes an error with the same exit code on all ranks, and the group stays usable.
+TEST(RunOnAllOrThrow, AnErrorOfOneRankIsThrownOnAllWithItsExitCode) {
   for (const ExitCode code :
        {ExitCode::kUsage, ExitCode::kUnavailable, ExitCode::kFault, ExitCode::kCheckpoint, ExitCode::kNotFinite}) {
     expect_on_all_ranks(3, std::pair{code, std::string("rank 1: no")}, [&](const StepGroup& ranks) {
@@ -80,8 +80,8 @@ TEST(AllOrNone, OneRanksErrorIsEveryRanksOfTheSameKind) {
   }
 }
 
-/// So that it can be caught as what it is.
-TEST(AllOrNone, KeepsTheTypeOfTheError) {
+/// Callers must be able to catch the error by its type.
+TEST(RunOnAllOrThrow, KeepsTheTypeOfTheError) {
   expect_on_all_ranks(2, std::nullopt, [](const StepGroup& ranks) {
     const auto fail_as = [&](const auto& error) {
       run_on_all_or_throw(ranks, [&] {
@@ -96,7 +96,7 @@ TEST(AllOrNone, KeepsTheTypeOfTheError) {
   });
 }
 
-TEST(AllOrNone, WhatIsNoErrorOfTheLibraryIsAFault) {
+TEST(RunOnAllOrThrow, OtherExceptionsBecomeFaults) {
   expect_on_all_ranks(2, std::pair{ExitCode::kFault, std::string("rank 0: odd; rank 1: out of memory")},
                       [](const StepGroup& ranks) {
                         run_on_all_or_throw(ranks, [&] {
@@ -106,7 +106,7 @@ TEST(AllOrNone, WhatIsNoErrorOfTheLibraryIsAFault) {
                       });
 }
 
-TEST(AllOrNone, OutOfMemoryMeansUnavailableAsItDoesOnOneRank) {
+TEST(RunOnAllOrThrow, BadAllocMeansUnavailable) {
   expect_on_all_ranks(2, std::pair{ExitCode::kUnavailable, std::string("rank 1: out of memory")},
                       [](const StepGroup& ranks) {
                         run_on_all_or_throw(ranks, [&] {
@@ -115,9 +115,9 @@ TEST(AllOrNone, OutOfMemoryMeansUnavailableAsItDoesOnOneRank) {
                       });
 }
 
-TEST(AllOrNone, ManyFailuresAreNamedAndTheFirstDecidesTheKind) {
+TEST(RunOnAllOrThrow, TheMessageListsEightFailedRanksAndTheFirstDecidesTheType) {
   const std::string named = "rank 1: 1; rank 2: 2; rank 3: 3; rank 4: 4; rank 5: 5; rank 6: 6; rank 7: 7; rank 8: 8";
-  expect_on_all_ranks(11, std::pair{ExitCode::kUsage, named + "; and 2 ranks more"}, [](const StepGroup& ranks) {
+  expect_on_all_ranks(11, std::pair{ExitCode::kUsage, named + "; and 2 more ranks"}, [](const StepGroup& ranks) {
     run_on_all_or_throw(ranks, [&] {
       if (ranks.rank() == 1) throw UsageError("1");
       if (ranks.rank() > 1) throw FaultError(std::to_string(ranks.rank()));
@@ -125,18 +125,18 @@ TEST(AllOrNone, ManyFailuresAreNamedAndTheFirstDecidesTheKind) {
   });
 }
 
-TEST(AllOrNone, RanksThatFailAlikeAreNotNamed) {
+TEST(RunOnAllOrThrow, AnErrorCommonToAllRanksNamesNoRank) {
   expect_on_all_ranks(3, std::pair{ExitCode::kUsage, std::string("no")},
                       [](const StepGroup& ranks) { run_on_all_or_throw(ranks, [] { throw UsageError("no"); }); });
 }
 
-/// What a group has agreed on is told once, as it is, by the group that holds it.
-TEST(AllOrNone, NestedFailuresAreNamedOnce) {
-  std::vector<Thrown> told(4);
+/// An error on which a smaller group has agreed appears once, with that group's rank numbers.
+TEST(RunOnAllOrThrow, NestedFailuresAppearOnce) {
+  std::vector<Thrown> thrown(4);
   World::threads(4,
                  [&](World& world) {
                    const auto half = world.communicator().split(world.rank() / 2, world.rank());
-                   told[world.rank()] = thrown_by(
+                   thrown[world.rank()] = thrown_by(
                        [&](const StepGroup& ranks) {
                          run_on_all_or_throw(ranks, [&] {
                            run_on_all_or_throw(*half, [&] {
@@ -147,10 +147,10 @@ TEST(AllOrNone, NestedFailuresAreNamedOnce) {
                        world.communicator());
                  },
                  {.device = DeviceChoice::kHost});
-  EXPECT_EQ(told, (std::vector<Thrown>(4, std::pair{ExitCode::kFault, std::string("rank 1: no")})));
+  EXPECT_EQ(thrown, (std::vector<Thrown>(4, std::pair{ExitCode::kFault, std::string("rank 1: no")})));
 }
 
-TEST(AllOrNone, SizesThatDifferAreTold) {
+TEST(RunOnAllOrThrow, DifferentSizesThrow) {
   expect_on_all_ranks(2,
                       std::pair{ExitCode::kFault,
                                 std::string("ranks disagree about the size of arena: 8 bytes on rank 0, 9 on rank 1")},
@@ -159,8 +159,8 @@ TEST(AllOrNone, SizesThatDifferAreTold) {
                       });
 }
 
-TEST(AllOrNone, ACommunicationErrorIsPassedOnAtOnce) {
-  // Nothing is gathered, so a rank alone can make the call.
+TEST(RunOnAllOrThrow, ACommunicationErrorIsRethrownWithoutCommunication) {
+  // Nothing is gathered, so the call returns although rank 1 never makes it.
   const auto store = make_threads_bootstrap_store(2, 20);
   const auto bootstrap = make_threads_bootstrap(store, 0);
   EXPECT_THROW(run_on_all_or_throw(*bootstrap, [] { throw CommunicationError("lost"); }), CommunicationError);

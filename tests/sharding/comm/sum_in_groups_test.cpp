@@ -1,4 +1,4 @@
-// Sums in two rounds have the bits of sums in one.
+// A sum in two steps, over groups first, has the bits of one sum.
 #include "sharding/comm/sum_in_groups.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,8 @@ Summed sum(Device& device, const std::vector<std::vector<uint16_t>>& leaves, std
   for (const auto& leaf : leaves) bases.push_back(reinterpret_cast<const std::byte*>(leaf.data()));
   const std::size_t group_count = (leaves.size() + group_size - 1) / group_size;
   std::vector<std::vector<float>> partial(group_count, std::vector<float>(kCount));
-  std::vector<std::byte*> places;
-  for (auto& one : partial) places.push_back(reinterpret_cast<std::byte*>(one.data()));
+  std::vector<std::byte*> partial_pointers;
+  for (auto& one : partial) partial_pointers.push_back(reinterpret_cast<std::byte*>(one.data()));
   const auto stream = device.make_stream(Lane::kReduce);
   sum_in_groups(device.kernels(), *stream,
                 {.bases = bases,
@@ -35,18 +35,18 @@ Summed sum(Device& device, const std::vector<std::vector<uint16_t>>& leaves, std
                  .count = kCount,
                  .factor = 1.0f / 3.0f,
                  .block_squares = result.squares.data()},
-                group_size, places);
+                group_size, partial_pointers);
   stream->synchronize();
   return result;
 }
 
-TEST(SumInGroups, HasTheBitsOfOneSum) {
+TEST(SumInGroups, HasTheBitsOfASingleSum) {
   const auto device = make_host_device(1);
   std::mt19937 random(7);
   for (const std::size_t rank_count : {1, 3, 4, 5, 8, 13, 16, 31}) {
     std::vector<std::vector<uint16_t>> leaves(rank_count, std::vector<uint16_t>(kCount));
     for (auto& leaf : leaves) {
-      // Signs and exponents of numbers near one, whose sums round.
+      // Random signs, and magnitudes from 2^-7 to 2, so that sums are inexact.
       for (auto& bits : leaf) bits = static_cast<uint16_t>(0x3C00 + random() % 0x400 + (random() % 2 << 15));
     }
     const Summed expected = sum(*device, leaves, 64);

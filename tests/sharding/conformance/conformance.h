@@ -1,6 +1,6 @@
 #pragma once
-// One suite over every communicator. A backend is a file of a few lines that says which worlds there are and how to run
-// a body in one; the suite is linked to it.
+// The test suite that every communicator must pass. Each backend is a small file that defines its world sizes and how
+// to run a body in a world. Its program links the suite.
 
 #include <algorithm>
 #include <functional>
@@ -11,11 +11,11 @@
 
 namespace aliquot::conformance {
 
-/// Defined by the backend: the world sizes it can run here.
+/// Defined by the backend: the world sizes to test.
 std::vector<int> world_sizes();
-/// Defined by the backend: runs `body` on every rank of a world of that size, or fails the test.
+/// Defined by the backend: runs `body` on every rank of a world of `rank_count` ranks, or fails or skips the test.
 void run_world(int rank_count, const std::function<void(World&)>& body);
-/// Defined by the backend: whether sums must come in the aligned tree's order, to the bit.
+/// Defined by the backend: whether sums have exactly the bits of the aligned tree by default.
 bool sums_are_exact();
 
 struct Case {
@@ -24,28 +24,28 @@ struct Case {
 };
 void PrintTo(const Case& test_case, std::ostream* out);
 
-/// One world and one count. Bodies run on all ranks; streams and buffers belong to the body.
+/// Tests with one world size and one element count. Bodies run on all ranks and own their streams and buffers.
 class EveryWorld : public testing::TestWithParam<Case> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam().rank_count, body); }
   int64_t count() const { return GetParam().count; }
-  /// For groups, of which a world makes several: large is not that large.
+  /// The count for tests that run in several groups, with a smaller maximum to save time.
   int64_t group_count() const { return std::min<int64_t>(count(), 5003); }
 };
 
-/// One world, for what has no count.
+/// Tests with one world size and without a count.
 class EveryWorldOnce : public testing::TestWithParam<int> {
  protected:
   void run(const std::function<void(World&)>& body) { run_world(GetParam(), body); }
 };
 
-/// A number that tells rank, part and place apart, and whose sums depend on their order.
+/// A number that depends on rank, part and element. Sums of such numbers depend on the order of addition.
 float value(int rank, int part, int64_t element);
 
-/// Runs `body` in groups of the world's ranks: of neighbours, and of every other one, counted backwards.
+/// Runs `body` in two kinds of groups: neighbouring ranks, and every other rank in descending order.
 void for_each_test_group(World& world, const std::function<void(Communicator&)>& body);
 
-/// Copies between host memory and the world's device; on a host, plain copies.
+/// Copy between host memory and the rank's device, and wait for the copy.
 void write(World& world, std::byte* to, const std::vector<std::byte>& from);
 std::vector<std::byte> read(World& world, const std::byte* from, int64_t size_bytes);
 

@@ -1,11 +1,11 @@
-// Thread-ranks on GPUs: all on one, or spread over those of the machine.
+// Backend: thread ranks on the GPUs of the machine, which ranks share if there are fewer GPUs.
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {
 
 std::vector<int> world_sizes() { return {1, 2, 3, 4, 8}; }
 void run_world(int rank_count, const std::function<void(World&)>& body) {
-  if (cuda_device_count() == 0) GTEST_SKIP() << "there is no GPU here";
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no usable GPU";
   World::threads(rank_count, body,
                  {.device = DeviceChoice::kCuda, .kind = WorldChoice::kThreads, .timeout_seconds = 60});
 }

@@ -1,4 +1,4 @@
-// What belongs to a group as a whole: objects, barriers, sub-groups, and the cases that the suites run over.
+// Conformance tests of objects, barriers and sub-groups. Also instantiates the suites.
 #include <atomic>
 #include <numeric>
 
@@ -11,23 +11,23 @@ namespace {
 TEST_P(EveryWorldOnce, ObjectsOfAnyLengthAreGathered) {
   run([&](World& world) {
     auto& ranks = world.communicator();
-    for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{100'000}}) {
-      const std::string own(ranks.rank() % 2 == 0 ? most : most / 3, static_cast<char>('a' + ranks.rank()));
+    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{100'000}}) {
+      const std::string own(ranks.rank() % 2 == 0 ? length : length / 3, static_cast<char>('a' + ranks.rank()));
       const auto all = ranks.gather_objects(own);
       ASSERT_EQ(static_cast<int>(all.size()), ranks.rank_count());
       for (int r = 0; r < ranks.rank_count(); ++r) {
-        EXPECT_EQ(all[r], std::string(r % 2 == 0 ? most : most / 3, static_cast<char>('a' + r)));
+        EXPECT_EQ(all[r], std::string(r % 2 == 0 ? length : length / 3, static_cast<char>('a' + r)));
       }
     }
   });
 }
 
-TEST_P(EveryWorldOnce, MoreMemoryThanThereIsIsRefusedOnEveryRank) {
+TEST_P(EveryWorldOnce, AnAllocationThatCannotFitThrowsOnEveryRank) {
   run([&](World& world) {
     auto& ranks = world.communicator();
-    EXPECT_THROW(ranks.allocate(int64_t{1} << 50, Category::kSlots, "far too much"), UnavailableError);
-    // It is refused, and nothing else has changed.
-    const auto some = ranks.allocate(4096, Category::kSlots, "enough");
+    EXPECT_THROW(ranks.allocate(int64_t{1} << 50, Category::kSlots, "1 PiB"), UnavailableError);
+    // The communicator must still be usable.
+    const auto small = ranks.allocate(4096, Category::kSlots, "enough");
     const auto stream = world.device().make_stream(Lane::kCompute);
     ranks.barrier(*stream, {"after"});
     stream->synchronize();
@@ -40,10 +40,10 @@ TEST_P(EveryWorldOnce, ManySmallOperationsOnAllLanes) {
     const auto gather = world.device().make_stream(Lane::kGather);
     const auto reduce = world.device().make_stream(Lane::kReduce);
     const auto compute = world.device().make_stream(Lane::kCompute);
-    const auto whole = ranks.allocate(64 * ranks.rank_count(), Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(64 * ranks.rank_count(), Category::kSlots, "gathered");
     const auto own = ranks.allocate(64, Category::kSlots, "own");
     for (int i = 0; i < 300; ++i) {
-      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, 64, {"small", i});
+      ranks.all_gather(*gather, {&gathered, 0}, {&own, 0}, 64, {"small", i});
       ranks.barrier(*reduce, {"small", i});
       double number = i;
       ranks.all_reduce(*compute, {&number, 1}, Reduction::kSum, {"small", i});
@@ -57,8 +57,8 @@ TEST_P(EveryWorldOnce, ManySmallOperationsOnAllLanes) {
   });
 }
 
-/// Sums the parent's ranks over a group: tells whether the right ones are in it.
-double sum_of_parents(World& world, Communicator& group) {
+/// Sums the members' ranks in the world, which shows whether the group has the expected members.
+double sum_of_world_ranks(World& world, Communicator& group) {
   double number = world.rank();
   const auto stream = world.device().make_stream(Lane::kCompute);
   group.all_reduce(*stream, {&number, 1}, Reduction::kSum, {"test"});
@@ -66,18 +66,18 @@ double sum_of_parents(World& world, Communicator& group) {
   return number;
 }
 
-TEST_P(EveryWorldOnce, SplitByColorInTheOrderOfKeys) {
+TEST_P(EveryWorldOnce, SplitGroupsByColorAndOrdersByKey) {
   run([&](World& world) {
     const int n = world.rank_count(), r = world.rank();
     const auto group = world.communicator().split(r % 2, -r);
     const int members = (n - r % 2 + 1) / 2;
     ASSERT_EQ(group->rank_count(), members);
-    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // keys fall with the rank
+    EXPECT_EQ(group->rank(), members - 1 - r / 2);  // keys descend with the rank
     EXPECT_EQ(group->topology().rank_count(), members);
     double expected = 0;
     for (int i = r % 2; i < n; i += 2) expected += i;
-    EXPECT_EQ(sum_of_parents(world, *group), expected);
-    EXPECT_EQ(sum_of_parents(world, world.communicator()), n * (n - 1) / 2.0);  // the parent still works
+    EXPECT_EQ(sum_of_world_ranks(world, *group), expected);
+    EXPECT_EQ(sum_of_world_ranks(world, world.communicator()), n * (n - 1) / 2.0);  // the parent still works
     world.communicator().gather_objects("end");
   });
 }
@@ -87,18 +87,18 @@ TEST_P(EveryWorldOnce, AGroupMayBeSplitAgain) {
     const auto half = world.communicator().split(world.rank() / 2, 0);
     const auto alone = half->split(half->rank(), 0);
     EXPECT_EQ(alone->rank_count(), 1);
-    EXPECT_EQ(sum_of_parents(world, *alone), world.rank());
+    EXPECT_EQ(sum_of_world_ranks(world, *alone), world.rank());
     world.communicator().gather_objects("end");
   });
 }
 
-TEST_P(EveryWorldOnce, MoreNumbersThanAreAddedUpAtOnceAreRefused) {
+TEST_P(EveryWorldOnce, AnAllReduceAboveTheMaximumCountThrows) {
   run([](World& world) {
     std::vector<double> values(static_cast<size_t>(Communicator::kSmallCount) + 1, 1.0);
     const auto stream = world.device().make_stream(Lane::kCompute);
     EXPECT_THROW(world.communicator().all_reduce(*stream, values, Reduction::kSum, {}), UsageError);
     EXPECT_THROW(world.sum(values), UsageError);
-    EXPECT_EQ(sum_of_parents(world, world.communicator()), world.rank_count() * (world.rank_count() - 1) / 2.0);
+    EXPECT_EQ(sum_of_world_ranks(world, world.communicator()), world.rank_count() * (world.rank_count() - 1) / 2.0);
   });
 }
 

@@ -1,4 +1,4 @@
-// Operations that move bytes: gathers, all-to-all, broadcast, views.
+// Conformance tests of operations that move data: gathers, all-to-all, transfers, broadcast and shared ranges.
 #include <cstring>
 
 #include "kernels/elementwise/kernels.h"
@@ -20,7 +20,7 @@ void write_part(World& world, std::byte* to, int rank, int part, int64_t count) 
   write(world, to, bytes);
 }
 
-/// Compares one part on the device with what value() says; one failure a part, naming the first wrong element.
+/// Compares one part on the device with value(). Reports at most one failure, for the first wrong element.
 void expect_part(World& world, const std::byte* from, int rank, int part, int64_t count) {
   const auto bytes = read(world, from, count * static_cast<int64_t>(sizeof(float)));
   const std::vector<float> expected = part_of(rank, part, count);
@@ -41,34 +41,35 @@ void finish(Communicator& ranks, Stream& stream) {
   stream.synchronize();
 }
 
-/// Where in its buffers a collective works; not the same in both.
+/// Offsets of a collective in its buffers, in bytes. The two differ on purpose.
 struct Offsets {
   int64_t to = 0, from = 0;
 };
-constexpr Offsets kNowhere{}, kSomewhere{512, 768};
+constexpr Offsets kNoOffsets{}, kDifferentOffsets{512, 768};
 
 void check_all_gather(World& world, Communicator& ranks, int64_t count, Offsets offset) {
   const int64_t part_bytes = count * 4;
   const auto own = ranks.allocate(offset.from + part_bytes, Category::kParameters, "own");
-  const auto whole = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  const auto gathered = ranks.allocate(offset.to + part_bytes * ranks.rank_count(), Category::kSlots, "gathered");
   write_part(world, own.local() + offset.from, ranks.rank(), 0, count);
   const auto stream = world.device().make_stream(Lane::kGather);
-  ranks.all_gather(*stream, {&whole, offset.to}, {&own, offset.from}, part_bytes, {"test"});
+  ranks.all_gather(*stream, {&gathered, offset.to}, {&own, offset.from}, part_bytes, {"test"});
   finish(ranks, *stream);
   for (int r = 0; r < ranks.rank_count(); ++r)
-    expect_part(world, whole.local() + offset.to + r * part_bytes, r, 0, count);
+    expect_part(world, gathered.local() + offset.to + r * part_bytes, r, 0, count);
 }
 
 void check_all_gather_in_place(World& world, Communicator& ranks, int64_t count, int64_t offset) {
   const int64_t part_bytes = count * 4;
-  const auto whole = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+  const auto gathered = ranks.allocate(offset + part_bytes * ranks.rank_count(), Category::kSlots, "gathered");
   const int64_t own = offset + ranks.rank() * part_bytes;
-  write_part(world, whole.local() + own, ranks.rank(), 3, count);
+  write_part(world, gathered.local() + own, ranks.rank(), 3, count);
   const auto stream = world.device().make_stream(Lane::kGather);
-  // In place, each rank's own part lies at another offset: the same range, said by the whole.
-  ranks.all_gather_in_place(*stream, {&whole, offset}, part_bytes, {"test"});
+  // Ranks pass the offset of the full range, which is equal on all ranks; the offset of the rank's own part is not.
+  ranks.all_gather_in_place(*stream, {&gathered, offset}, part_bytes, {"test"});
   finish(ranks, *stream);
-  for (int r = 0; r < ranks.rank_count(); ++r) expect_part(world, whole.local() + offset + r * part_bytes, r, 3, count);
+  for (int r = 0; r < ranks.rank_count(); ++r)
+    expect_part(world, gathered.local() + offset + r * part_bytes, r, 3, count);
 }
 
 void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets offset) {
@@ -84,37 +85,40 @@ void check_all_to_all(World& world, Communicator& ranks, int64_t count, Offsets 
     expect_part(world, to.local() + offset.to + r * part_bytes, r, ranks.rank(), count);
 }
 
-/// From rank s to rank t, s + t elements and one block more, where nothing else lies: every length, none among them.
-struct Runs {
-  explicit Runs(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
+/// The bytes that rank s sends to rank t: nothing if (s + t) % 3 is 2, otherwise `count` plus s + t elements. So
+/// lengths differ between pairs of ranks.
+struct TransferSizes {
+  explicit TransferSizes(int ranks, int64_t count) : rank_count(ranks), size_bytes(count * 4) {}
   int64_t bytes(int source, int target) const {
     return (source + target) % 3 == 2 ? 0 : size_bytes + 4 * (source + target);
   }
-  int64_t room() const { return size_bytes + 8 * rank_count; }
+  int64_t max_bytes() const { return size_bytes + 8 * rank_count; }
   int rank_count;
   int64_t size_bytes;
 };
 
 void check_transfer(World& world, Communicator& ranks, int64_t count, Offsets offset) {
-  const Runs runs(ranks.rank_count(), count);
-  const auto from = ranks.allocate(offset.from + runs.room() * ranks.rank_count(), Category::kSlots, "from");
-  const auto to = ranks.allocate(offset.to + runs.room() * ranks.rank_count(), Category::kSlots, "to");
+  const TransferSizes sizes(ranks.rank_count(), count);
+  const auto from = ranks.allocate(offset.from + sizes.max_bytes() * ranks.rank_count(), Category::kSlots, "from");
+  const auto to = ranks.allocate(offset.to + sizes.max_bytes() * ranks.rank_count(), Category::kSlots, "to");
   std::vector<Transfer> own;
   int64_t all_bytes = 0;
   for (int s = 0; s < ranks.rank_count(); ++s) {
     for (int t = ranks.rank_count() - 1; t >= 0; --t) {
-      all_bytes += runs.bytes(s, t);
+      all_bytes += sizes.bytes(s, t);
       if (s == ranks.rank() || t == ranks.rank())
-        own.push_back({s, t, t * runs.room(), s * runs.room(), runs.bytes(s, t)});
+        own.push_back({s, t, t * sizes.max_bytes(), s * sizes.max_bytes(), sizes.bytes(s, t)});
     }
   }
   for (int t = 0; t < ranks.rank_count(); ++t)
-    write_part(world, from.local() + offset.from + t * runs.room(), ranks.rank(), t, runs.bytes(ranks.rank(), t) / 4);
+    write_part(world, from.local() + offset.from + t * sizes.max_bytes(), ranks.rank(), t,
+               sizes.bytes(ranks.rank(), t) / 4);
   const auto stream = world.device().make_stream(Lane::kGather);
   ranks.transfer(*stream, {{&to, offset.to}, {&from, offset.from}, own, all_bytes}, {"test"});
   finish(ranks, *stream);
   for (int s = 0; s < ranks.rank_count(); ++s)
-    expect_part(world, to.local() + offset.to + s * runs.room(), s, ranks.rank(), runs.bytes(s, ranks.rank()) / 4);
+    expect_part(world, to.local() + offset.to + s * sizes.max_bytes(), s, ranks.rank(),
+                sizes.bytes(s, ranks.rank()) / 4);
 }
 
 void check_broadcast(World& world, Communicator& ranks, int64_t count) {
@@ -130,41 +134,41 @@ void check_broadcast(World& world, Communicator& ranks, int64_t count) {
     expect_part(world, buffer.local() + root * size_bytes, root, 1, count);
 }
 
-TEST_P(EveryWorld, AllGather) {
-  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kNowhere); });
+TEST_P(EveryWorld, AllGatherCollectsEveryPart) {
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kNoOffsets); });
 }
 TEST_P(EveryWorld, AllGatherAtAnOffset) {
-  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kSomewhere); });
+  run([&](World& world) { check_all_gather(world, world.communicator(), count(), kDifferentOffsets); });
 }
 TEST_P(EveryWorld, AllGatherInPlaceAtAnOffset) {
   run([&](World& world) { check_all_gather_in_place(world, world.communicator(), count(), 256); });
 }
-TEST_P(EveryWorld, AllToAll) {
-  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kNowhere); });
+TEST_P(EveryWorld, AllToAllExchangesEveryPart) {
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kNoOffsets); });
 }
 TEST_P(EveryWorld, AllToAllAtAnOffset) {
-  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kSomewhere); });
+  run([&](World& world) { check_all_to_all(world, world.communicator(), count(), kDifferentOffsets); });
 }
-TEST_P(EveryWorld, TransfersOfEveryLength) {
-  run([&](World& world) { check_transfer(world, world.communicator(), count(), kSomewhere); });
+TEST_P(EveryWorld, TransfersOfDifferentLengthsArrive) {
+  run([&](World& world) { check_transfer(world, world.communicator(), count(), kDifferentOffsets); });
 }
-TEST_P(EveryWorld, BroadcastFromEveryRoot) {
+TEST_P(EveryWorld, BroadcastReachesAllRanksFromEveryRoot) {
   run([&](World& world) { check_broadcast(world, world.communicator(), count()); });
 }
 
-TEST_P(EveryWorld, GroupsMoveTheirOwnBytes) {
+TEST_P(EveryWorld, GroupsMoveDataAmongTheirMembers) {
   run([&](World& world) {
     for_each_test_group(world, [&](Communicator& group) {
-      check_all_gather(world, group, group_count(), kSomewhere);
+      check_all_gather(world, group, group_count(), kDifferentOffsets);
       check_all_gather_in_place(world, group, group_count(), 256);
-      check_all_to_all(world, group, group_count(), kSomewhere);
-      check_transfer(world, group, group_count(), kNowhere);
+      check_all_to_all(world, group, group_count(), kDifferentOffsets);
+      check_transfer(world, group, group_count(), kNoOffsets);
       check_broadcast(world, group, group_count());
     });
   });
 }
 
-TEST_P(EveryWorld, SharedRangeIsSeenWholeWithNoByteMoved) {
+TEST_P(EveryWorld, ASharedRangeShowsEveryPartWithoutACollective) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const int64_t part_bytes = count() * 4;
@@ -179,24 +183,24 @@ TEST_P(EveryWorld, SharedRangeIsSeenWholeWithNoByteMoved) {
   });
 }
 
-TEST_P(EveryWorld, AWaitForAllRanksLetsABufferBeUsedAgain) {
+TEST_P(EveryWorld, AwaitProtectsABufferUntilAllRanksHaveRead) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const int64_t part_bytes = count() * 4;
     const auto own = ranks.allocate(part_bytes, Category::kParameters, "own");
-    const auto whole = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "whole");
+    const auto gathered = ranks.allocate(part_bytes * ranks.rank_count(), Category::kSlots, "gathered");
     const auto gather = world.device().make_stream(Lane::kGather);
     const auto compute = world.device().make_stream(Lane::kCompute);
     for (int round = 0; round < 3; ++round) {
-      // Nobody overwrites its part before all have gathered the last round's.
+      // Before a rank overwrites its part, all ranks must have gathered the part of the last round.
       ranks.await(*compute, Lane::kGather, round, {"all gathered", round});
-      compute->synchronize();  // on a GPU it is the stream that waits, and the next line has one of its own
+      compute->synchronize();  // on a GPU only the stream waits, and write_part() uses another stream
       write_part(world, own.local(), ranks.rank(), round, count());
-      ranks.all_gather(*gather, {&whole, 0}, {&own, 0}, part_bytes, {"test", round});
+      ranks.all_gather(*gather, {&gathered, 0}, {&own, 0}, part_bytes, {"test", round});
       ranks.publish(*gather, round + 1);
       gather->synchronize();
       for (int r = 0; r < ranks.rank_count(); ++r)
-        expect_part(world, whole.local() + r * part_bytes, r, round, count());
+        expect_part(world, gathered.local() + r * part_bytes, r, round, count());
     }
     finish(ranks, *gather);
   });

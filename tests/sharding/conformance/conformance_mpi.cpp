@@ -4,7 +4,8 @@
 
 namespace aliquot::conformance {
 
-// The ranks that mpirun started; ALIQUOT_RANKS_PER_NODE and ALIQUOT_NODE_MEMORY make other worlds of them.
+// The world is the ranks that mpirun started. ALIQUOT_RANKS_PER_NODE and ALIQUOT_NODE_MEMORY vary its nodes and their
+// memory.
 std::vector<int> world_sizes() {
   int rank_count = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &rank_count);

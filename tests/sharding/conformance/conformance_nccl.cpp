@@ -1,6 +1,8 @@
-// Ranks over NCCL: processes that this program forks, one world for all tests. With fewer GPUs than ranks each process
-// calls itself another host, which NCCL believes: then it moves bytes over sockets, and several ranks may share a GPU.
-//   ALIQUOT_NCCL_RANKS="1 2 4" says which worlds, else "1 2 3 4 8", or "1 2" where all is skipped.
+// Backend: NCCL between processes that this program forks, with one world for all tests. With fewer GPUs than ranks
+// each process reports a different host to NCCL. NCCL then communicates through sockets, and several ranks may share a
+// GPU.
+// ALIQUOT_NCCL_RANKS="1 2 4" sets the world sizes. The default is "1 2 3 4 8", or "1 2" without a GPU, where all tests
+// are skipped.
 #include <cstdlib>
 #include <optional>
 #include <sstream>
@@ -33,7 +35,7 @@ World make_world(ProcessesBootstrapStore& store, int rank) {
   return World(std::move(device), std::move(communicator));
 }
 
-/// What the other ranks have to say, beside the first one's report.
+/// Prints the failures of ranks other than 0, which prints the complete report.
 class FailuresOnly : public testing::EmptyTestEventListener {
  public:
   explicit FailuresOnly(int rank) : rank_(rank) {}
@@ -53,10 +55,10 @@ void set_distinct_host_id(int rank) {
   setenv("NCCL_IB_DISABLE", "1", 0);
 }
 
-/// One rank: all tests, in the same order as the others run them.
+/// Runs all tests on one rank, in the same order as on the others.
 int run_rank(ProcessesBootstrapStore& store, int rank, int argc, char** argv) {
   if (rank_count > gpu_count) set_distinct_host_id(rank);
-  if (rank != 0) unsetenv("GTEST_OUTPUT");  // one report
+  if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes the report file
   testing::InitGoogleTest(&argc, argv);
   if (rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
@@ -69,7 +71,7 @@ int run_rank(ProcessesBootstrapStore& store, int rank, int argc, char** argv) {
   return result;
 }
 
-/// In a process of its own, for a process that has asked CUDA cannot be forked any more.
+/// Counts GPUs in a child process, because a process that has used CUDA cannot fork.
 int count_gpus() {
   const pid_t child = fork();
   if (child == 0) _exit(cuda_device_count());
@@ -111,7 +113,7 @@ int run_ranks(int argc, char** argv) {
 
 std::vector<int> world_sizes() { return {rank_count}; }
 void run_world(int, const std::function<void(World&)>& body) {
-  if (!world) GTEST_SKIP() << "there is no GPU here";
+  if (!world) GTEST_SKIP() << "no usable GPU";
   body(*world);
 }
 bool sums_are_exact() { return false; }
@@ -125,7 +127,7 @@ int main(int argc, char** argv) {
   std::istringstream sizes(wanted != nullptr ? wanted : gpu_count > 0 ? "1 2 3 4 8" : "1 2");
   int failures = 0;
   while (sizes >> rank_count) {
-    std::printf("a world of %d over NCCL, %d GPUs\n", rank_count, gpu_count);
+    std::printf("NCCL world of %d ranks on %d GPUs\n", rank_count, gpu_count);
     std::fflush(nullptr);
     failures += run_ranks(argc, argv);
   }

@@ -1,4 +1,4 @@
-// GPU ranks on simulated GPUs: all that is ours but the kernels, on a machine without one.
+// Backend: GPU ranks on simulated GPUs. Tests the host code of GPU ranks on a machine without a GPU.
 #include "tests/sharding/conformance/conformance.h"
 
 namespace aliquot::conformance {

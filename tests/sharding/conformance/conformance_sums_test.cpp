@@ -1,4 +1,4 @@
-// Operations that add: reduce-scatter in every element type, and all-reduce.
+// Conformance tests of reduce-scatter in every element type, and of all-reduce.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -15,10 +15,10 @@ struct Format {
   DType from, to;
   float factor;
   bool in_place;
-  int64_t offset_bytes = 0;  // of all ranks' parts in their buffer
+  int64_t offset_bytes = 0;  // of the first part in its buffer
 };
 
-/// count values of one rank and part, as bytes of `dtype`.
+/// Converts values to bytes of `dtype`.
 std::vector<std::byte> encode(const std::vector<float>& values, DType dtype) {
   std::vector<std::byte> bytes(values.size() * element_bytes(dtype));
   host_loops(Isa::kPlain)
@@ -39,7 +39,7 @@ std::vector<float> leaf(int rank, int part, int64_t count, DType dtype) {
   return decode(encode(values, dtype), dtype);
 }
 
-/// Part `part` of the sum over ranks, in the tree's order, before it is rounded to its element type.
+/// Part `part` of the sum over ranks in the order of the aligned tree, in fp32.
 std::vector<float> expected_sum(int rank_count, int part, int64_t count, const Format& format) {
   std::vector<std::vector<float>> leaves;
   for (int r = 0; r < rank_count; ++r) leaves.push_back(leaf(r, part, count, format.from));
@@ -103,11 +103,12 @@ void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, cons
   const float tolerance = sums_are_exact() || in_tree_order ? 0.0f : 1e-3f * static_cast<float>(ranks.rank_count());
   const auto found = decode(read(world, to, count * element_bytes(format.to)), format.to);
   expect_equal(ranks.rank(), found, decode(encode(sum, format.to), format.to), tolerance);
-  // Of the sum before it is rounded: what was found is that where it is not rounded, in whatever order it was added.
+  // The squares are of the fp32 sum. If the result is fp32, compare with the result found, whose order of addition may
+  // differ.
   expect_squares(world, squares, format.to == DType::kFloat32 ? found : sum);
 }
 
-/// In the order that the world adds in by itself, where that is another, and in the tree's.
+/// Checks the world's default order, if that is not the tree's, and the order of the tree.
 void check_reduce_scatter(World& world, Communicator& ranks, int64_t count, const Format& format) {
   if (!sums_are_exact()) check_reduce_scatter(world, ranks, count, format, false);
   check_reduce_scatter(world, ranks, count, format, true);
@@ -118,7 +119,7 @@ constexpr DType kF32 = DType::kFloat32, kB16 = DType::kBFloat16, kF16 = DType::k
 TEST_P(EveryWorld, ReduceScatterSumsFloats) {
   run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, false}); });
 }
-TEST_P(EveryWorld, ReduceScatterInItsOwnPart) {
+TEST_P(EveryWorld, ReduceScatterIntoTheRanksOwnPart) {
   run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 1.0f, true}); });
 }
 TEST_P(EveryWorld, ReduceScatterOfTheMean) {
@@ -140,7 +141,7 @@ TEST_P(EveryWorld, ReduceScatterAddsFloat16InFloat) {
 TEST_P(EveryWorld, ReduceScatterAtAnOffset) {
   run([&](World& world) { check_reduce_scatter(world, world.communicator(), count(), {kF32, kF32, 0.5f, true, 768}); });
 }
-TEST_P(EveryWorld, GroupsAddTheirOwn) {
+TEST_P(EveryWorld, ReduceScatterWithinGroups) {
   run([&](World& world) {
     for_each_test_group(world, [&](Communicator& group) {
       check_reduce_scatter(world, group, group_count(), {kF32, kF32, 0.5f, true, 768});
@@ -149,29 +150,29 @@ TEST_P(EveryWorld, GroupsAddTheirOwn) {
   });
 }
 
-TEST_P(EveryWorldOnce, AllReduceOfSmallNumbers) {
+TEST_P(EveryWorldOnce, AllReduceGivesSumMaxAndMin) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const auto stream = world.device().make_stream(Lane::kCompute);
     for (const int64_t count : {int64_t{0}, int64_t{1}, Communicator::kSmallCount}) {
-      std::vector<double> sum(count), most(count), least(count);
-      for (int64_t i = 0; i < count; ++i) sum[i] = most[i] = least[i] = value(ranks.rank(), 0, i);
+      std::vector<double> sum(count), largest(count), smallest(count);
+      for (int64_t i = 0; i < count; ++i) sum[i] = largest[i] = smallest[i] = value(ranks.rank(), 0, i);
       ranks.all_reduce(*stream, sum, Reduction::kSum, {"sum"});
-      ranks.all_reduce(*stream, most, Reduction::kMax, {"max"});
-      ranks.all_reduce(*stream, least, Reduction::kMin, {"min"});
+      ranks.all_reduce(*stream, largest, Reduction::kMax, {"max"});
+      ranks.all_reduce(*stream, smallest, Reduction::kMin, {"min"});
       stream->synchronize();
       for (int64_t i = 0; i < count; ++i) {
         const auto leaf = [&](int r) { return static_cast<double>(value(r, 0, i)); };
         const int n = ranks.rank_count();
         ASSERT_EQ(sum[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return a + b; }));
-        ASSERT_EQ(most[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::max(a, b); }));
-        ASSERT_EQ(least[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::min(a, b); }));
+        ASSERT_EQ(largest[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::max(a, b); }));
+        ASSERT_EQ(smallest[i], combine_in_tree<double>(n, leaf, [](double a, double b) { return std::min(a, b); }));
       }
     }
   });
 }
 
-TEST_P(EveryWorldOnce, WhatIsNoNumberOnOneRankIsNoNumberOnAll) {
+TEST_P(EveryWorldOnce, ANanOnOneRankIsNanOnAll) {
   run([&](World& world) {
     auto& ranks = world.communicator();
     const auto stream = world.device().make_stream(Lane::kCompute);

@@ -12,7 +12,7 @@ namespace {
 class LaneEventsTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) GTEST_SKIP() << "there is no GPU here";
+    if (cuda_device_count() == 0) GTEST_SKIP() << "no usable GPU";
     device_ = std::make_unique<CudaDevice>(0);
   }
   std::unique_ptr<CudaStream> stream(Lane lane) { return std::make_unique<CudaStream>(lane, *device_, 0); }
@@ -21,48 +21,48 @@ class LaneEventsTest : public testing::Test {
   std::unique_ptr<CudaDevice> device_;
 };
 
-void hold(CudaStream& stream, const std::atomic<bool>& go) {
+void block_stream(CudaStream& stream, const std::atomic<bool>& go) {
   stream.run([&go] {
     while (!go.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
 }
 
-TEST_F(LaneEventsTest, NothingIsWaitedForAtZero) {
-  LaneEvents points;
+TEST_F(LaneEventsTest, WaitingForZeroDoesNotBlock) {
+  LaneEvents events;
   const auto waiter = stream(Lane::kCompute);
-  points.wait(*waiter, 0);
+  events.wait(*waiter, 0);
   waiter->synchronize();
 }
 
-TEST_F(LaneEventsTest, APointThatWasNotRecordedIsABug) {
-  LaneEvents points;
+TEST_F(LaneEventsTest, WaitingForAnUnrecordedNumberThrows) {
+  LaneEvents events;
   const auto waiter = stream(Lane::kCompute);
-  EXPECT_THROW(points.wait(*waiter, 1), std::logic_error);
+  EXPECT_THROW(events.wait(*waiter, 1), std::logic_error);
 }
 
-TEST_F(LaneEventsTest, AnEarlierPointDoesNotWaitForALaterOne) {
-  LaneEvents points;
+TEST_F(LaneEventsTest, AWaitDoesNotIncludeLaterEvents) {
+  LaneEvents events;
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
-  points.record(*owner, 1);
-  hold(*owner, go);
-  points.record(*owner, 2);
-  points.wait(*waiter, 1);
-  waiter->synchronize();  // would not return if it waited for 2
+  events.record(*owner, 1);
+  block_stream(*owner, go);
+  events.record(*owner, 2);
+  events.wait(*waiter, 1);
+  waiter->synchronize();  // would hang if it waited for number 2
   go = true;
   owner->synchronize();
 }
 
-TEST_F(LaneEventsTest, APointRecordedOverIsAnsweredByALaterOne) {
-  LaneEvents points;
+TEST_F(LaneEventsTest, AWaitForAnOverwrittenEventUsesALaterOne) {
+  LaneEvents events;
   std::atomic<bool> go{false};
   const auto owner = stream(Lane::kGather), waiter = stream(Lane::kCompute);
   int written = 0;
   std::atomic<int> seen{-1};
-  hold(*owner, go);
+  block_stream(*owner, go);
   owner->run([&] { written = 1; });
-  for (uint64_t i = 1; i <= 3 * LaneEvents::kDepth; ++i) points.record(*owner, i);
-  points.wait(*waiter, 1);
+  for (uint64_t i = 1; i <= 3 * LaneEvents::kDepth; ++i) events.record(*owner, i);
+  events.wait(*waiter, 1);
   waiter->run([&] { seen = written; });
   go = true;
   waiter->synchronize();
@@ -70,17 +70,17 @@ TEST_F(LaneEventsTest, APointRecordedOverIsAnsweredByALaterOne) {
   owner->synchronize();
 }
 
-TEST_F(LaneEventsTest, ALaneMayChangeItsStream) {
-  LaneEvents points;
+TEST_F(LaneEventsTest, AfterAChangeOfStreamAWaitCoversTheOldStream) {
+  LaneEvents events;
   std::atomic<bool> go{false};
   const auto first = stream(Lane::kGather), second = stream(Lane::kGather), waiter = stream(Lane::kCompute);
   int written = 0;
   std::atomic<int> seen{-1};
-  hold(*first, go);
+  block_stream(*first, go);
   first->run([&] { written = 1; });
-  points.record(*first, 1);
-  points.record(*second, 2);
-  points.wait(*waiter, 2);
+  events.record(*first, 1);
+  events.record(*second, 2);
+  events.wait(*waiter, 2);
   waiter->run([&] { seen = written; });
   go = true;
   waiter->synchronize();

@@ -1,4 +1,4 @@
-// Setting up among processes: small strings, and memory that a node's ranks share.
+// Tests of the bootstrap of MPI processes: exchange of strings, and memory that the ranks of a node share.
 #include "sharding/mpi/bootstrap_mpi.h"
 
 #include <csetjmp>
@@ -17,7 +17,7 @@
 namespace aliquot {
 namespace {
 
-// As Open MPI itself has it; 0 where it knows no TCP.
+// The limit that Open MPI reports, or 0 if it has no TCP transport.
 std::size_t tcp_eager_limit() {
   int provided = 0, index = 0, count = 0;
   std::size_t limit = 0;
@@ -32,20 +32,22 @@ std::size_t tcp_eager_limit() {
   return limit;
 }
 
-// The other side's answers would wait for their turn on its cores; but an environment that says otherwise is obeyed.
-TEST(MpiExchangeTest, MessagesOverTcpAreSentWithoutAskingFirst) {
+// Without eager sends, a message would wait for an answer of the other rank, whose cores may be busy. Values that the
+// user set in the environment must be kept.
+TEST(MpiBootstrapTest, MessagesOverTcpAreSentEagerlyUnlessConfigured) {
   const std::size_t limit = tcp_eager_limit();
-  if (limit == 0) GTEST_SKIP() << "this MPI has no TCP of Open MPI's";
-  const char* said = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
-  EXPECT_EQ(limit, said == nullptr ? std::size_t{1} << 20 : std::stoul(said));
+  if (limit == 0) GTEST_SKIP() << "this MPI does not have Open MPI's TCP transport";
+  const char* configured_limit = std::getenv("ALIQUOT_TEST_TCP_EAGER_LIMIT");
+  EXPECT_EQ(limit, configured_limit == nullptr ? std::size_t{1} << 20 : std::stoul(configured_limit));
   const char* flags = std::getenv("OMPI_MCA_btl_tcp_flags");
-  EXPECT_EQ(flags != nullptr && std::string_view(flags).find("put") == std::string_view::npos, said == nullptr);
+  EXPECT_EQ(flags != nullptr && std::string_view(flags).find("put") == std::string_view::npos,
+            configured_limit == nullptr);
 }
 
-TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
+TEST(MpiBootstrapTest, AllGatherReturnsStringsInRankOrder) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
-  for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'000}}) {
-    const auto length_of = [most](int rank) { return rank % 2 == 0 ? most : most / 3; };
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{5'000'000}}) {
+    const auto length_of = [length](int rank) { return rank % 2 == 0 ? length : length / 3; };
     const auto all =
         bootstrap.all_gather(std::string(length_of(bootstrap.rank()), static_cast<char>('a' + bootstrap.rank())));
     ASSERT_EQ(static_cast<int>(all.size()), bootstrap.rank_count());
@@ -55,7 +57,7 @@ TEST(MpiExchangeTest, EveryStringComesInRankOrder) {
   }
 }
 
-TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
+TEST(MpiBootstrapTest, SplitGroupsByColorAndOrdersByKey) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto group = bootstrap.split(bootstrap.rank() % 2, -bootstrap.rank());
   const auto all = group->all_gather(std::to_string(bootstrap.rank()));
@@ -63,18 +65,18 @@ TEST(MpiExchangeTest, SplitsByColorInTheOrderOfKeys) {
   EXPECT_EQ(all[group->rank()], std::to_string(bootstrap.rank()));
 }
 
-TEST(MpiExchangeTest, ProcessesHoldNoObjectsOfOneAnother) {
+TEST(MpiBootstrapTest, GatheringObjectsOfProcessesThrows) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   EXPECT_THROW(bootstrap.all_gather_objects(nullptr), std::logic_error);
 }
 
-TEST(MpiExchangeTest, ColorsMayBeNegative) {
+TEST(MpiBootstrapTest, ColorsMayBeNegative) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto group = bootstrap.split(bootstrap.rank() % 2 == 0 ? -1 : -2, 0);
   EXPECT_EQ(group->rank_count(), (bootstrap.rank_count() + 1 - bootstrap.rank() % 2) / 2);
 }
 
-TEST(MpiExchangeTest, GroupsKeepTheNumbersOfTheWorld) {
+TEST(MpiBootstrapTest, GroupsReportGlobalRanks) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto group = bootstrap.split(bootstrap.rank() % 2, -bootstrap.rank());
   const auto alone = group->split(group->rank(), 0);
@@ -108,7 +110,7 @@ TEST_P(EveryNodeMemory, IsZeroedAlignedAndShared) {
   }
 }
 
-TEST_P(EveryNodeMemory, MappingsGoWhenEachRankLikes) {
+TEST_P(EveryNodeMemory, RanksMayFreeMappingsAtDifferentTimes) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = GetParam()(bootstrap);
   auto first = memory->map(1 << 20, "first");
@@ -123,12 +125,12 @@ TEST_P(EveryNodeMemory, MappingsGoWhenEachRankLikes) {
   bootstrap.all_gather("done");
 }
 
-TEST_P(EveryNodeMemory, MoreThanThereIsIsRefusedOnAllRanks) {
+TEST_P(EveryNodeMemory, AMappingThatCannotFitThrowsOnAllRanks) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = GetParam()(bootstrap);
   try {
     memory->map(int64_t{1} << 46, "a model");
-    FAIL() << "64 TiB were granted";
+    FAIL() << "mapped 64 TiB";
   } catch (const UnavailableError& error) {
     EXPECT_NE(std::string(error.what()).find("a model: no 70368744177664 bytes"), std::string::npos) << error.what();
   }
@@ -140,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EveryNodeMemory,
                                          [](MpiBootstrap& e) { return make_window_node_memory(e); }),
                          [](const auto& test) { return test.index == 0 ? "Memfd" : "Window"; });
 
-TEST(WindowNodeMemory, WindowsOfGroupsThatAreGoneAreGivenBack) {
+TEST(WindowNodeMemory, WindowsOfDestroyedGroupsAreFreed) {
   const auto window_count = [] {
     std::ifstream maps("/proc/self/maps");
     int count = 0;
@@ -165,7 +167,7 @@ TEST(WindowNodeMemory, WindowsOfGroupsThatAreGoneAreGivenBack) {
 sigjmp_buf before_write;
 volatile bool did_fault = false;
 
-TEST(MemfdNodeMemory, AWriteThroughTheReadableSideFaults) {
+TEST(MemfdNodeMemory, AWriteToTheReadOnlyMappingFaults) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 60);
   const auto memory = make_memfd_node_memory(bootstrap);
   const auto mapping = memory->map(4096, "test");
@@ -182,7 +184,7 @@ TEST(MemfdNodeMemory, AWriteThroughTheReadableSideFaults) {
   bootstrap.all_gather("done");
 }
 
-TEST(MemfdNodeMemory, LeavesNoNameAndNoDescriptor) {
+TEST(MemfdNodeMemory, LeavesNoFileNameAndNoDescriptor) {
   const auto descriptors = [] {
     const std::filesystem::directory_iterator all("/proc/self/fd");
     return std::distance(begin(all), end(all));
@@ -198,9 +200,9 @@ TEST(MemfdNodeMemory, LeavesNoNameAndNoDescriptor) {
   bootstrap.all_gather("done");
 }
 
-// Last, as a bootstrap that was aborted marks its process for good.
+// Must be the last test, because an abort marks the process permanently.
 
-TEST(AbortedMpiExchangeTest, AMissingRankIsNamedByAll) {
+TEST(AbortedMpiBootstrapTest, AMissingRankIsNamedOnAllRanks) {
   MpiBootstrap bootstrap(MPI_COMM_WORLD, 0.3);
   if (bootstrap.rank_count() < 3) GTEST_SKIP() << "needs three ranks";
   if (bootstrap.rank() == 2) {
@@ -210,7 +212,7 @@ TEST(AbortedMpiExchangeTest, AMissingRankIsNamedByAll) {
   const auto start = std::chrono::steady_clock::now();
   try {
     bootstrap.all_gather("here");
-    FAIL() << "nobody was missed";
+    FAIL() << "did not throw although rank 2 is missing";
   } catch (const CommunicationError& error) {
     EXPECT_EQ(std::string(error.what()),
               "rank 0 waited 0.3 s for the other ranks to set up together; rank 2 never arrived");

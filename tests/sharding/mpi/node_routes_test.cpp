@@ -17,10 +17,10 @@ const std::vector<std::vector<int>> kWorlds = {
     {0, 1},          {0, 0, 1, 1},       {0, 0, 0, 1, 1},          {0, 1, 1, 1, 1},
     {0, 1, 0, 1, 2}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 1, 2, 3, 3, 3, 0}};
 
-TEST(NodePlanTest, EveryRankIsServedOnceOnEachOtherNode) {
+TEST(NodeRoutesTest, EveryRankHasOneProxyOnEachOtherNode) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
-    std::map<std::pair<int, int>, int> servings;  // (rank, node) -> times
+    std::map<std::pair<int, int>, int> servings;  // how many ranks of the node serve the rank, by (rank, node)
     for (int r = 0; r < topology.rank_count(); ++r) {
       const NodeRoutes routes(topology, r);
       for (const int rank : routes.served_ranks) {
@@ -39,7 +39,7 @@ TEST(NodePlanTest, EveryRankIsServedOnceOnEachOtherNode) {
   }
 }
 
-TEST(NodePlanTest, MembersAndRemotesTileTheWorld) {
+TEST(NodeRoutesTest, MembersAndRemoteRanksAreTheWorld) {
   for (const auto& world : kWorlds) {
     for (int r = 0; r < static_cast<int>(world.size()); ++r) {
       const NodeRoutes routes(nodes_of(world), r);
@@ -52,12 +52,12 @@ TEST(NodePlanTest, MembersAndRemotesTileTheWorld) {
   }
 }
 
-TEST(NodePlanTest, ServingIsSpreadOverANodesRanks) {
+TEST(NodeRoutesTest, ProxiesAreSpreadOverTheRanksOfANode) {
   const Topology topology = nodes_of({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2});
   for (int r = 0; r < 12; ++r) EXPECT_EQ(NodeRoutes(topology, r).served_ranks.size(), 2u);
 }
 
-TEST(NodePlanTest, NodesAddWhereTheyAreSubtreesOfSeveralRanks) {
+TEST(NodeRoutesTest, NodesReduceFirstIfTheyAreSubtreesOfSeveralRanks) {
   EXPECT_TRUE(NodeRoutes(nodes_of({0, 0, 1, 1}), 0).nodes_reduce_first);
   EXPECT_TRUE(NodeRoutes(nodes_of({0, 0, 1, 1, 2}), 0).nodes_reduce_first);
   EXPECT_FALSE(NodeRoutes(nodes_of({0, 1, 2, 3}), 0).nodes_reduce_first);
@@ -65,7 +65,7 @@ TEST(NodePlanTest, NodesAddWhereTheyAreSubtreesOfSeveralRanks) {
   EXPECT_FALSE(NodeRoutes(nodes_of({0, 1, 0, 1}), 0).nodes_reduce_first);
 }
 
-/// Of any rank's routes.
+/// The largest number of pieces that any rank must hold at once.
 int64_t most_places(const Topology& topology) {
   int64_t most = 0;
   for (int r = 0; r < topology.rank_count(); ++r) {
@@ -78,30 +78,30 @@ int64_t most_places(const Topology& topology) {
   return most;
 }
 
-TEST(ReduceStagingTest, HasAPlaceForAllThatAnyRankHolds) {
+TEST(ReduceStagingTest, HasAPlaceForEveryPieceOfEveryRank) {
   for (const auto& world : kWorlds) {
     const Topology topology = nodes_of(world);
     EXPECT_EQ(reduce_staging(topology, 1).place_count, most_places(topology)) << topology.describe();
   }
 }
 
-TEST(ReduceStagingTest, GrowsWithThePartUpToItsBound) {
-  const Topology topology = nodes_of({0, 0, 1, 1});  // 1 served_ranks and 2 nodes
+TEST(ReduceStagingTest, SizeGrowsWithThePartUpToItsLimit) {
+  const Topology topology = nodes_of({0, 0, 1, 1});  // 3 places: 1 served rank and 2 nodes
   EXPECT_EQ(reduce_staging(topology, 0).size_bytes(), 0);
   EXPECT_EQ(reduce_staging(topology, 1).size_bytes(), 3 * 256 * 4);
   EXPECT_EQ(reduce_staging(topology, 257).size_bytes(), 3 * 512 * 4);
   int64_t before = 0;
   for (int64_t count = 256; count < int64_t{1} << 28; count += count / 3) {
-    const ReduceStaging cut = reduce_staging(topology, count);
-    EXPECT_GE(cut.size_bytes(), before);
-    EXPECT_LE(cut.size_bytes(), ReduceStaging::kMostBytes);
-    EXPECT_EQ(cut.slot_count, cut.piece_elements >= count ? 1 : 2);
-    before = cut.size_bytes();
+    const ReduceStaging staging = reduce_staging(topology, count);
+    EXPECT_GE(staging.size_bytes(), before);
+    EXPECT_LE(staging.size_bytes(), ReduceStaging::kMostBytes);
+    EXPECT_EQ(staging.slot_count, staging.piece_elements >= count ? 1 : 2);
+    before = staging.size_bytes();
   }
   EXPECT_GT(before, ReduceStaging::kMostBytes - 2 * 3 * 256 * 4);
 }
 
-TEST(ReduceStagingTest, IsForNodesOfHosts) {
+TEST(ReduceStagingTest, IsEmptyOnOneNodeAndOnGpus) {
   EXPECT_EQ(reduce_staging(Topology::one_host(4), 1 << 20).size_bytes(), 0);
   Topology gpus = nodes_of({0, 1});
   gpus.gpu_of_rank = {0, 0};
