@@ -15,7 +15,7 @@ BackgroundSaver::BackgroundSaver(Communicator& communicator, int64_t capacity_by
       background_communicator_(communicator.split(0, communicator.rank())),
       snapshot_(capacity_bytes, ledger),
       staging_(ledger) {
-  // Touched now, as the snapshot is: what is booked is there, and no save pays for its pages.
+  // Touch the pages now, as Snapshot does, so that the recorded memory exists and no save pays for page faults.
   for (int64_t i = 0; i < StagingRing::kChunks; ++i) std::ranges::fill(staging_.chunk(i), std::byte{0});
 }
 
@@ -27,21 +27,21 @@ std::optional<SaveReport> BackgroundSaver::start(const State& state, const std::
                                                  SaveOptions options) {
   const ScopedBootstrapPurpose purpose("save", state.step);
   std::optional<SaveReport> before = collect();
-  // Once all ranks are here, all of them will have a thread that saves, whatever else fails in training: none of these
-  // threads can then wait for one that never starts.
+  // After this barrier every rank starts its save, whatever else fails in training. So no saving thread waits for a
+  // rank that never starts one.
   communicator_.gather_objects("save");
   std::exception_ptr failure;
   try {
     snapshot_.take(state);
   } catch (...) {
-    failure = std::current_exception();  // told by the saving thread, where all ranks hear of it
+    failure = std::current_exception();  // the saving thread throws it, on all ranks
   }
   options.staging = &staging_;
   const auto job = [this, directory, options, failure] { return write(directory, options, failure); };
   try {
     pending_save_ = std::async(std::launch::async, job);
   } catch (const std::system_error&) {
-    pending_save_ = std::async(std::launch::deferred, job);  // no thread to be had: it is written when it is asked for
+    pending_save_ = std::async(std::launch::deferred, job);  // no thread can be created: collect() runs the save
   }
   return before;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Saving while training goes on: a copy of the shard, and a thread that writes it.
+// Saving in the background: start() copies the state, and a thread writes the copy while training continues.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,29 +14,31 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// At most one save at a time. Its collectives run over a group of their own, so they meet no others; all of its memory is
-/// there, and booked, from the start. Used from the rank's own thread; every call but finished() and in_flight() is
-/// collective, and all ranks make them in the same order.
+/// Runs at most one save at a time. The saving thread uses its own communicator, so its collectives do not mix with
+/// those of training. The constructor allocates all memory and records it in the ledger. Use it from the rank's own
+/// thread. Every call except finished() and in_flight() is collective, and all ranks must make them in the same order.
 class BackgroundSaver {
  public:
-  /// `capacity_bytes` is for this rank's snapshot (snapshot_bytes()). Communicator and ledger outlive it.
+  /// `capacity_bytes` is the size of this rank's snapshot, see snapshot_bytes(). Communicator and ledger must outlive
+  /// the saver.
   BackgroundSaver(Communicator& communicator, int64_t capacity_bytes, Ledger* ledger);
-  /// Waits for the save in flight; how it ended is lost.
+  /// Waits for the save in flight and discards its result.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  /// Copies the state and returns; what it points to may change at once. A save that is still in flight is waited for: its
-  /// report is returned, and if it failed, its error is thrown and nothing is started. Staging and ledger of `options` are
-  /// set here. A rank that cannot copy fails the save on all.
+  /// Copies the state and returns; the caller may then change the original. First waits for a save that is still in
+  /// flight and returns its report, or throws its error without starting a new save. Overwrites `options.staging`. If
+  /// the copy fails on one rank, the save fails on all ranks.
   std::optional<SaveReport> start(const State& state, const std::filesystem::path& directory, SaveOptions options);
 
-  /// Whether a save was started and its end not yet told.
+  /// Whether a save was started whose result neither start() nor collect() has returned.
   bool in_flight() const { return pending_save_.valid(); }
-  /// Whether this rank's part of it is over. Ranks come to that at different times: agree before acting on it.
+  /// Whether this rank's part of the save in flight has ended. Ranks may get different answers at the same step, so
+  /// they must agree before they act on it.
   bool finished() const;
-  /// Waits for the save in flight and tells how it ended: the report; or throws what save() throws, on every rank the
-  /// same, and the older checkpoints stand. Nothing when none is.
+  /// Waits for the save in flight and returns its report, or throws what save() throws, the same on every rank. A
+  /// failed save leaves older checkpoints intact. Returns nothing if no save is in flight.
   std::optional<SaveReport> collect();
 
  private:
@@ -44,10 +46,10 @@ class BackgroundSaver {
                    const std::exception_ptr& copy_failure);
 
   Communicator& communicator_;
-  std::unique_ptr<Communicator> background_communicator_;  // of the saving thread
+  std::unique_ptr<Communicator> background_communicator_;  // used by the saving thread
   Snapshot snapshot_;
   StagingRing staging_;
-  std::future<SaveReport> pending_save_;  // last: its destructor waits
+  std::future<SaveReport> pending_save_;  // last member: its destructor waits for the thread that uses the others
 };
 
 }  // namespace aliquot

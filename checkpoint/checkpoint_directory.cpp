@@ -27,10 +27,11 @@ std::string sweep_leftover(const Directory& directory, const std::string& name) 
   if (name.starts_with(kBackupPrefix) && checkpoint_step(original) && !directory.exists(original)) {
     directory.rename(name, original);
     directory.sync();
-    return fmt::format("{} was caught in mid-replacement and is back", (directory.path() / original).string());
+    return fmt::format("restored {}: a run was killed while it replaced this checkpoint",
+                       (directory.path() / original).string());
   }
-  if (directory.remove(name)) return fmt::format("removed {}, left by a run that was killed", full);
-  return fmt::format("could not remove {}, left by a run that was killed; remove it by hand", full);
+  if (directory.remove(name)) return fmt::format("removed {}: a killed run left it behind", full);
+  return fmt::format("could not remove {}, which a killed run left behind: remove it by hand", full);
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ std::optional<int64_t> checkpoint_step(const std::string& name) {
   int64_t step = 0;
   const char* const end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
-  // The name must be the one that step gets: no sign, no superfluous zero.
+  // Reject other spellings of the step: a sign or superfluous zeros.
   if (error != std::errc() || stop != end || step < 0 || checkpoint_name(step) != name) return std::nullopt;
   return step;
 }
@@ -84,11 +85,11 @@ std::vector<std::string> remove_checkpoints(const std::filesystem::path& directo
       const auto opened = Directory::open(file_system != nullptr ? *file_system : FileSystem::system(), directory);
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
       opened.rename(name, aside);
-      opened.sync();  // else a power cut could bring the name back, with half of the files gone
-      // cppcheck-suppress identicalConditionAfterEarlyExit ; what is removed is another by now
+      opened.sync();  // otherwise the name could reappear after a power loss, with some of the files removed
+      // cppcheck-suppress identicalConditionAfterEarlyExit ; the rename gave `aside` to another directory
       if (!opened.remove(aside)) throw FaultError(fmt::format("cannot remove {}", (directory / aside).string()));
     } catch (const FaultError& error) {
-      failures.push_back(fmt::format("the old checkpoint {} is still there: {}", old.path.string(), error.what()));
+      failures.push_back(fmt::format("could not remove the old checkpoint {}: {}", old.path.string(), error.what()));
     }
   }
   return failures;

@@ -1,5 +1,5 @@
 #pragma once
-// Checkpoints in a directory: which there are, which to drop, and what a killed save left behind.
+// Management of the checkpoints in a directory: listing, removal, and cleanup after a killed save.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,47 +16,50 @@ struct FoundCheckpoint {
   std::filesystem::path path;
 };
 
-/// The step of a directory called that; nothing for any other name. The inverse of checkpoint_name().
+/// The step that a directory name such as "step-00000100" encodes, or nothing for any other name. The inverse of
+/// checkpoint_name().
 std::optional<int64_t> checkpoint_step(const std::string& name);
 
-/// Every checkpoint of the directory by its name, oldest first, none verified. Empty when there is no such directory.
+/// All checkpoints of the directory, recognized by name and sorted by step. Verifies none. Empty if the directory does
+/// not exist.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& directory);
 
 struct NewestValidResult {
   std::optional<FoundCheckpoint> found;
-  std::vector<std::string> refused;  // newer ones that are bad, a sentence each
+  std::vector<std::string> refused;  // one message for each newer checkpoint that cannot be used
 };
 
-/// The newest checkpoint of which every byte verifies. One process; load_newest() is for ranks.
+/// Finds the newest checkpoint whose every byte passes verification. Not collective: load_newest() is for ranks.
 NewestValidResult find_newest_valid(const std::filesystem::path& directory);
 
-/// Removes checkpoints of the directory: renames first, so that none is ever seen in part. Returns a sentence for each
-/// that could not be removed. `file_system` is the system's own when null.
+/// Removes checkpoints of the directory. Renames each one first, so that no partly removed checkpoint is visible.
+/// Returns one message for each checkpoint that could not be removed. A null `file_system` means FileSystem::system().
 std::vector<std::string> remove_checkpoints(const std::filesystem::path& directory,
                                             const std::vector<FoundCheckpoint>& which,
                                             FileSystem* file_system = nullptr);
 
-/// Removes all but the newest `keep_count` checkpoints, and never that of step `always_keep`. None is verified: for a
-/// save, which has just written the newest.
+/// Removes all but the newest `keep_count` checkpoints, and never that of step `always_keep`. Verifies none: save()
+/// calls it after it has written the newest one.
 std::vector<std::string> prune_checkpoints(const std::filesystem::path& directory, int keep_count,
                                            std::optional<int64_t> always_keep = std::nullopt,
                                            FileSystem* file_system = nullptr);
 
 struct PruneReport {
   std::vector<FoundCheckpoint> removed;
-  std::vector<std::string> bad;       // newer than what was removed, left alone: a sentence each
-  std::vector<std::string> failures;  // what could not be removed: a sentence each
+  std::vector<std::string> bad;       // one message for each newer checkpoint that cannot be used; it is not removed
+  std::vector<std::string> failures;  // one message for each checkpoint that could not be removed
 };
 
-/// Removes what is older than the newest `keep_count` checkpoints that verify; bad ones are not counted, so nothing is
-/// removed while fewer are good. `keep_count` is 1 or more.
+/// Removes all checkpoints older than the newest `keep_count` valid ones. Bad checkpoints are not counted, so nothing
+/// is removed while fewer than `keep_count` are valid. `keep_count` is 1 or more.
 PruneReport prune_verified(const std::filesystem::path& directory, int64_t keep_count);
 
-/// Removes what killed runs left half written, records of their ranks too, and puts back a checkpoint that was caught in
-/// mid-replacement. Only while nobody saves into the directory. Returns a sentence for each thing done or left undone.
+/// Removes the temporary files and directories of killed runs, including partly written flight records. Restores a
+/// checkpoint whose replacement was interrupted. No rank may be saving into the directory meanwhile. Returns one
+/// message for each action and each failure.
 std::vector<std::string> sweep_leftovers(const std::filesystem::path& directory);
 
-/// How a save's names begin before the commit, and how a checkpoint's that is being replaced does.
+/// Name prefixes of uncommitted saves and of checkpoints that are being replaced.
 inline constexpr const char* kAttemptPrefix = ".tmp-";
 inline constexpr const char* kBackupPrefix = ".old-";
 

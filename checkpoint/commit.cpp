@@ -12,7 +12,7 @@
 namespace aliquot {
 namespace {
 
-/// Makes a directory and those above it that are not there, each durable.
+/// Creates a directory and its missing parents, and makes each durable.
 void make_directories(FileSystem& file_system, const std::filesystem::path& path) {
   std::error_code error;
   if (path.empty() || std::filesystem::is_directory(path, error)) return;
@@ -40,7 +40,8 @@ void CheckpointCommit::prepare(int64_t file_bytes) {
   const int64_t free_bytes = parent.free_bytes();
   if (free_bytes < file_bytes) {
     throw FaultError(
-        fmt::format("a checkpoint needs {} in {} and {} are free: free some, keep fewer, or save elsewhere",
+        fmt::format("a checkpoint needs {} in {}, but only {} are free: free disk space, keep fewer checkpoints, or "
+                    "save to another file system",
                     format_bytes(file_bytes), directory_.string(), format_bytes(free_bytes)));
   }
   parent.make_directory(attempt_name_);
@@ -76,7 +77,7 @@ std::string CheckpointCommit::make_visible(const Directory& parent) const {
   try {
     parent.sync();
   } catch (const FaultError&) {
-    // The new name may not outlive a power cut, so it must not be announced, nor stand where the old one did.
+    // The rename may not survive a power loss, so the save must fail, and the old checkpoint must get its name back.
     if (!replaces) {
       parent.rename(final_name_, attempt_name_);
     } else if (parent.exists(backup_name_)) {
@@ -88,14 +89,14 @@ std::string CheckpointCommit::make_visible(const Directory& parent) const {
     throw;
   }
   if (!replaces || (parent.remove(attempt_name_) && parent.remove(backup_name_))) return {};
-  return fmt::format("the checkpoint that {} replaced is still in {}, under a name that begins with a dot", final_name_,
-                     directory_.string());
+  return fmt::format("could not remove the previous version of {} in {}: remove {} and {} by hand", final_name_,
+                     directory_.string(), attempt_name_, backup_name_);
 }
 
 void CheckpointCommit::abandon() noexcept {
   try {
     Directory::open(file_system_, directory_).remove(attempt_name_);
-  } catch (...) {  // it stays, under a name that nothing takes for a checkpoint
+  } catch (...) {  // the directory stays; nothing treats its name as a checkpoint
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The directory of one save: made aside, filled, and then visible in one step, or never.
+// The directory of one save. It is written under a temporary name and then renamed atomically.
 
 #include <cstdint>
 #include <filesystem>
@@ -9,19 +9,20 @@
 
 namespace aliquot {
 
-/// Rank 0 prepares, publishes and abandons; every rank opens. Throws FaultError.
+/// Rank 0 calls prepare(), publish() and abandon(); every rank calls open(). All but abandon() throw FaultError.
 class CheckpointCommit {
  public:
   CheckpointCommit(FileSystem& file_system, std::filesystem::path directory, int64_t step, const std::string& attempt);
 
-  /// Makes the directories and the file, and reserves its space.
+  /// Creates the directories and the file, and reserves disk space for the file.
   void prepare(int64_t file_bytes);
-  /// The file, for this rank to write its pages.
+  /// Opens state.h5, for this rank to write its pages. `direct` requests direct I/O.
   File open(bool direct) const;
-  /// Writes the manifest last, and makes everything durable and visible under its final name. When that fails the
-  /// directory is as it was before. Returns what is left to remove by hand: nothing, or a sentence.
+  /// Writes the manifest, makes everything durable, and renames the directory to its final name. On failure the
+  /// checkpoints in the directory are as before. Returns a warning about a leftover to remove by hand, or an empty
+  /// string.
   std::string publish(const std::string& manifest);
-  /// Removes the attempt, as far as that can be done.
+  /// Removes the temporary directory if possible.
   void abandon() noexcept;
 
  private:

@@ -13,10 +13,10 @@
 namespace aliquot {
 namespace {
 
-// Two of them are all the memory a comparison takes.
+// A comparison uses two buffers of this size.
 constexpr int64_t kChunkBytes = kStagingChunkBytes;
 
-/// Adds up what differs in one tensor, chunk by chunk.
+/// Accumulates the differences of one tensor, chunk by chunk.
 class TensorComparer {
  public:
   TensorComparer(const TensorEntry& tensor, TensorDifference& result) : tensor_(tensor), result_(result) {}
@@ -40,7 +40,7 @@ class TensorComparer {
  private:
   void add_difference(int64_t element, double a, double b) {
     ++result_.different_count;
-    const double size = a == b ? 0 : std::abs(a - b);  // two infinities have no difference
+    const double size = a == b ? 0 : std::abs(a - b);  // inf - inf would be NaN
     difference_squares_ += size * size;
     const bool worse = result_.worst_element < 0 || (std::isnan(size) && !std::isnan(result_.max_difference)) ||
                        size > result_.max_difference;
@@ -56,7 +56,7 @@ class TensorComparer {
   double squares_ = 0, difference_squares_ = 0;
 };
 
-/// What differs in a tensor that both have alike; no elements if nothing does.
+/// Compares a tensor that has the same shape and dtype in both. If all bits are equal, different_count is 0.
 TensorDifference compare_elements(const CheckpointReader& a, const CheckpointReader& b, const TensorEntry& in_a,
                                   const TensorEntry& in_b) {
   TensorDifference result{

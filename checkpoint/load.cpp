@@ -18,7 +18,7 @@
 namespace aliquot {
 namespace {
 
-/// Zeros, where the checkpoint has nothing.
+/// Fills the pieces of a tensor that the checkpoint lacks.
 void fill_with_zeros(const StateTensor& tensor, std::span<const std::byte> zeros) {
   const int64_t width = element_bytes(tensor.dtype), most = static_cast<int64_t>(zeros.size()) / width;
   for (const StatePiece& piece : tensor.pieces) {
@@ -48,8 +48,8 @@ void agree_on_path(Communicator& communicator, const std::filesystem::path& path
   const auto paths = communicator.gather_objects(path.string());
   for (size_t rank = 0; rank < paths.size(); ++rank) {
     if (paths[rank] == paths[0]) continue;
-    throw UsageError(fmt::format("ranks would load different checkpoints: rank {} asks for {} and rank 0 for {}", rank,
-                                 printable(paths[rank]), printable(paths[0])));
+    throw UsageError(fmt::format("ranks would load different checkpoints: rank {} requests {}, and rank 0 requests {}",
+                                 rank, printable(paths[rank]), printable(paths[0])));
   }
 }
 
@@ -61,7 +61,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
   const auto begun = std::chrono::steady_clock::now();
   agree_on_path(communicator, path);
   FileSystem& file_system = options.file_system != nullptr ? *options.file_system : FileSystem::system();
-  // One rank reads the manifest, so that all act on the same one.
+  // Only rank 0 reads the manifest, so that all ranks use the same one even if the file changes.
   const std::string text = broadcast_from_rank_0(communicator, [&] { return read_manifest_text(file_system, path); });
   std::optional<CheckpointReader> reader;
   LoadPlan plan;
@@ -76,7 +76,7 @@ LoadReport load(State& state, Communicator& communicator, const std::filesystem:
       if (communicator.rank() == 0) reader->verify_structure();
     });
   }
-  // Hashed (again): what changed since it was verified is not taken for what was saved.
+  // Verifies each byte that it reads, so a file that changed since verify_tiles() is still detected.
   SinglePassLoader(*reader, plan.matches, communicator).run(options.ledger);
   run_on_all_or_throw(communicator, [&] {
     if (!plan.missing.empty()) zero_missing_tensors(plan.matches, options.ledger);
@@ -100,10 +100,10 @@ std::optional<LoadReport> load_newest(State& state, Communicator& communicator, 
   const ScopedBootstrapPurpose purpose("load");
   const std::string encoded_steps = broadcast_from_rank_0(communicator, [&] {
     if (std::filesystem::exists(directory) && !std::filesystem::is_directory(directory))
-      throw UsageError(fmt::format("{} is no directory, where checkpoints would lie", directory.string()));
+      throw UsageError(fmt::format("{} is not a directory: expected a directory of checkpoints", directory.string()));
     if (std::filesystem::exists(directory / kManifestFile) && std::filesystem::exists(directory / kStateFile))
       throw UsageError(
-          fmt::format("{} is a checkpoint itself: expected the folder that holds checkpoints", directory.string()));
+          fmt::format("{} is a checkpoint: expected the directory that contains checkpoints", directory.string()));
     std::vector<int64_t> steps;
     for (const FoundCheckpoint& found : list_checkpoints(directory)) steps.push_back(found.step);
     return to_bytes<int64_t>(steps);
@@ -120,8 +120,7 @@ std::optional<LoadReport> load_newest(State& state, Communicator& communicator, 
       refused.emplace_back(error.what());
     }
   }
-  throw CheckpointError(
-      fmt::format("no checkpoint in {} can be used: {}", directory.string(), fmt::join(refused, "; ")));
+  throw CheckpointError(fmt::format("no checkpoint in {} is valid: {}", directory.string(), fmt::join(refused, "; ")));
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Reading a checkpoint into the shards of any world.
+// Loading a checkpoint into the shards of any number of ranks.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,46 +18,53 @@ namespace aliquot {
 
 class FileSystem;
 
-/// Tensors below `prefix` may stand in the checkpoint alone, and are left there, if its scalar of that name is another: the
-/// state of one optimizer where another goes on.
+/// Ignores tensors that only the checkpoint has, if their path begins with `prefix` and the checkpoint's scalar
+/// `scalar` differs from `value`. Used when a run continues with another optimizer: the state of the old one is not
+/// loaded.
 struct ReplacedState {
   std::string prefix, scalar;
   Scalar value;
 };
 
 struct LoadOptions {
-  bool allow_missing = false;   // zeros where the checkpoint lacks a tensor of the state
-  bool allow_extra = false;     // leave what the state does not ask for: weights without their optimizer
-  bool allow_rounding = false;  // convert tensors that the checkpoint has in a wider dtype, to the nearest
-  /// What the state holds is worth nothing yet (a run that starts): bytes go in while they are verified, in one pass over
-  /// the file instead of two. After a CheckpointError the state is not to be used, but may be loaded again.
+  bool allow_missing = false;   // fill tensors that the checkpoint lacks with zeros
+  bool allow_extra = false;     // ignore tensors that only the checkpoint has, such as optimizer state
+  bool allow_rounding = false;  // convert tensors to narrower dtypes too, rounding to nearest
+  /// Whether the contents of the state may be lost, as at the start of a run. The load then writes data while it
+  /// verifies it, in one pass over the file instead of two. After a CheckpointError the contents are undefined, but the
+  /// state may be loaded again.
   bool state_is_fresh = false;
-  Ledger* ledger = nullptr;           // where the staging memory is booked
-  FileSystem* file_system = nullptr;  // null: the system's own
+  Ledger* ledger = nullptr;           // records the staging memory, if given
+  FileSystem* file_system = nullptr;  // null means FileSystem::system()
   std::optional<ReplacedState> replaced = {};
 };
 
 struct LoadReport {
   std::filesystem::path path;
-  std::vector<std::string> missing;    // tensors set to zero
-  std::vector<std::string> extra;      // tensors left alone
-  std::vector<std::string> converted;  // tensors of another dtype, a line each: "NAME (there bfloat16, here float32)"
-  std::vector<std::string> refused;    // load_newest: newer checkpoints that are bad, a sentence each
+  std::vector<std::string> missing;    // tensors that the checkpoint lacks, set to zero
+  std::vector<std::string> extra;      // tensors that only the checkpoint has, ignored
+  std::vector<std::string> converted;  // tensors of another dtype: "NAME (checkpoint: bfloat16, state: float32)"
+  std::vector<std::string> refused;    // load_newest(): one message for each newer checkpoint that cannot be used
   int64_t file_bytes = 0;
   double seconds = 0;
 };
 
 /// Fills the pieces of `state`, its step and its scalars from the checkpoint at `path` (a step-... directory).
-/// Collective; any number of ranks, any cuts, copies included. Each rank reads its own ranges and its share of the
-/// verification, and needs kStagingBytes besides. Nothing of `state` is touched before every byte of the checkpoint has
-/// been verified. A floating-point tensor of another dtype is converted where that is exact, or asked for. Throws on every
-/// rank the same: CheckpointError when it is absent, damaged or hostile; UsageError, naming some of each kind, when tensors
-/// are missing, extra or of another shape or dtype.
+/// Collective. The number of ranks and the partition may differ from those of the save; pieces marked as copies are
+/// filled too.
+///
+/// Each rank reads its own ranges and verifies its share of the file, with kStagingBytes of memory besides the state.
+/// Unless `state_is_fresh`, the state is not modified before every byte of the checkpoint is verified. Floating-point
+/// tensors of another dtype are converted if that is exact or `allow_rounding` is set.
+///
+/// Throws the same error on every rank. CheckpointError: the checkpoint is absent, damaged or malicious. UsageError:
+/// tensors are missing, extra, or of another shape or dtype; the message names some of each kind.
 LoadReport load(State& state, Communicator& communicator, const std::filesystem::path& path,
                 const LoadOptions& options = {});
 
-/// The newest valid checkpoint of `directory`; a bad one is named in the report and the next newest taken. Nothing when
-/// the directory is absent or holds none; CheckpointError, telling each, when all are bad. Collective.
+/// Loads the newest valid checkpoint of `directory`. Collective. Checkpoints that cannot be used are reported in
+/// `refused`, and the next older one is tried. Returns nothing if the directory is absent or has no checkpoint. Throws
+/// CheckpointError, with the defect of each, if none can be used.
 std::optional<LoadReport> load_newest(State& state, Communicator& communicator, const std::filesystem::path& directory,
                                       const LoadOptions& options = {});
 

@@ -16,7 +16,7 @@ constexpr int64_t kChunkElements = 32 << 10;
 std::string_view path_of(const TensorEntry& tensor) { return tensor.path; }
 std::string_view path_of(const StateTensor* tensor) { return tensor->path; }
 
-/// The one of that path in a list in order of path, or null.
+/// The tensor with this path in a list sorted by path, or null.
 template <typename T>
 const T* find(const std::vector<T>& tensors, std::string_view path) {
   const auto found = std::lower_bound(tensors.begin(), tensors.end(), path,
@@ -49,28 +49,28 @@ class LoadPlanner {
     } else if (want.shape == have->shape && want.dtype == have->dtype) {
       result_.matches.push_back({&want, have});
     } else if (!try_convert(want, *have)) {
-      result_.different.push_back(fmt::format("{} (there {}, here {})", want.path, describe(have->dtype, have->shape),
-                                              describe(want.dtype, want.shape)));
+      result_.different.push_back(fmt::format("{} (checkpoint: {}, state: {})", want.path,
+                                              describe(have->dtype, have->shape), describe(want.dtype, want.shape)));
     }
   }
 
-  /// The tensor that takes what the checkpoint has otherwise, if that may be.
+  /// Plans a conversion of `have` to the dtype of `want`. Returns false if that is impossible or not allowed.
   bool try_convert(const StateTensor& want, const TensorEntry& have) {
     if (want.shape != have.shape) return false;
-    std::string there(name(have.dtype)), here(name(want.dtype));
+    std::string saved(name(have.dtype)), wanted(name(want.dtype));
     if (const TensorEntry* scales = scales_of(want, have)) {
       if (!may_convert(want.dtype, DType::kFloat32)) return false;
       result_.quantized_conversions.push_back({QuantizedConversion::Kind::kDecode, &want, want.code, &have, scales});
-      there += " with " + scales->path;
+      saved += " with " + scales->path;
     } else if (can_be_quantized(want, have)) {
       if (!options_.allow_rounding) return false;
       result_.quantized_conversions.push_back({QuantizedConversion::Kind::kEncode, &want, want.code, &have, nullptr});
-      here += fmt::format(" with {}{}", want.path, kScaleSuffix);
+      wanted += fmt::format(" with {}{}", want.path, kScaleSuffix);
     } else {
       if (!may_convert(want.dtype, have.dtype)) return false;
       result_.matches.push_back({&result_.converting.emplace_back(want, have.dtype).tensor(), &have});
     }
-    result_.converted.push_back(fmt::format("{} (there {}, here {})", want.path, there, here));
+    result_.converted.push_back(fmt::format("{} (checkpoint: {}, state: {})", want.path, saved, wanted));
     return true;
   }
 
@@ -78,7 +78,7 @@ class LoadPlanner {
     return is_convertible(to, from) && (options_.allow_rounding || is_exactly_convertible(to, from));
   }
 
-  /// The scales of codes that the state wants as floats; null where it does not, or the codes are none of ours.
+  /// The scales of `have`, if `have` holds 8-bit codes that the state needs as floats; otherwise null.
   const TensorEntry* scales_of(const StateTensor& want, const TensorEntry& have) const {
     if (want.code == nullptr || !is_convertible(want.dtype, DType::kFloat32)) return nullptr;
     const TensorEntry* scales = find(manifest_.tensors, want.path + std::string(kScaleSuffix));
@@ -119,13 +119,13 @@ std::string format_list(std::string_view title, const std::vector<std::string>& 
   return text.empty() ? text : fmt::format("; {}: {}", title, text);
 }
 
-/// Those that count: of what belongs to another kind of state, none.
+/// `paths` without those that options.replaced allows to ignore.
 std::vector<std::string> without_replaced_state(const std::vector<std::string>& paths, const LoadOptions& options,
                                                 const Manifest& manifest) {
   const auto& replaced = options.replaced;
   if (!replaced) return paths;
-  const auto there = manifest.scalars.find(replaced->scalar);
-  if (there == manifest.scalars.end() || there->second == replaced->value) return paths;
+  const auto saved = manifest.scalars.find(replaced->scalar);
+  if (saved == manifest.scalars.end() || saved->second == replaced->value) return paths;
   std::vector<std::string> rest;
   std::ranges::copy_if(paths, std::back_inserter(rest),
                        [&](const std::string& path) { return !path.starts_with(replaced->prefix); });
@@ -138,11 +138,11 @@ ConvertingTensor::ConvertingTensor(const StateTensor& target, DType from)
     : target_(target), tensor_{target.path, target.shape, from, target.pieces, this} {}
 
 void ConvertingTensor::read(const StatePiece&, int64_t, int64_t, std::byte*) const {
-  throw FaultError("a tensor that is only loaded was to be saved");
+  throw FaultError("ConvertingTensor::read() was called: the tensor can only be loaded");
 }
 
 void ConvertingTensor::write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const {
-  // The target's own piece: its access may know it by where it stands.
+  // Pass the piece of the target itself, since its PieceAccess may identify pieces by address.
   const StatePiece& own = target_.pieces[static_cast<size_t>(&piece - tensor_.pieces.data())];
   const int64_t from_bytes = element_bytes(tensor_.dtype), to_bytes = element_bytes(target_.dtype);
   if (target_.access == nullptr) {
@@ -162,9 +162,10 @@ void plan_load(const Catalogue& wanted, const Manifest& manifest, const LoadOpti
 
 void throw_on_differences(const LoadPlan& found, const Manifest& manifest, const std::filesystem::path& path,
                           const LoadOptions& options) {
-  std::string text = format_list("of another shape or dtype", found.different);
-  if (!options.allow_missing) text += format_list("missing there", found.missing);
-  if (!options.allow_extra) text += format_list("only there", without_replaced_state(found.extra, options, manifest));
+  std::string text = format_list("different shape or dtype", found.different);
+  if (!options.allow_missing) text += format_list("missing from the checkpoint", found.missing);
+  if (!options.allow_extra)
+    text += format_list("only in the checkpoint", without_replaced_state(found.extra, options, manifest));
   if (!text.empty()) throw UsageError(fmt::format("checkpoint {} does not fit this state{}", path.string(), text));
 }
 

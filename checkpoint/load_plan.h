@@ -1,5 +1,5 @@
 #pragma once
-// What a state wants against what a checkpoint has.
+// Matches the tensors of a state with those of a checkpoint.
 
 #include <deque>
 #include <filesystem>
@@ -14,15 +14,16 @@
 
 namespace aliquot {
 
-/// Stands in for `target` while it is loaded from a file that has it as `from`: elements written to tensor() are converted
-/// and handed on to the target's pieces. The target outlives it; it stays where it is. is_convertible(target.dtype, from) holds.
+/// Replaces `target` while it is loaded from a checkpoint that has it in dtype `from`: elements written to tensor() are
+/// converted and written to the pieces of the target. The target must outlive this object, which cannot be moved.
+/// Requires is_convertible(target.dtype, from).
 class ConvertingTensor final : public PieceAccess {
  public:
   ConvertingTensor(const StateTensor& target, DType from);
 
   const StateTensor& tensor() const { return tensor_; }
 
-  void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override;  // refused
+  void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override;  // always throws
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override;
 
  private:
@@ -30,18 +31,20 @@ class ConvertingTensor final : public PieceAccess {
   StateTensor tensor_;
 };
 
-/// How each tensor of the state is filled. Points into what was compared, and into itself: it stays where it is.
+/// How each tensor of the state is filled. Points into the state, the manifest and itself, so it must not be moved.
 struct LoadPlan {
-  std::vector<TensorMatch> matches;                               // read, or set to zero
-  std::vector<QuantizedConversion> quantized_conversions;         // made from other forms, once the file is verified
-  std::vector<std::string> missing, extra, different, converted;  // by path, the latter two as sentences
+  std::vector<TensorMatch> matches;                        // tensors to read or to set to zero
+  std::vector<QuantizedConversion> quantized_conversions;  // done after the file is verified
+  std::vector<std::string> missing, extra;                 // paths
+  std::vector<std::string> different, converted;           // paths with both dtypes, for messages
   std::deque<ConvertingTensor> converting;
 };
 
-/// Fills `result`, which is empty. A tensor of another dtype is converted where that is exact, or asked for.
+/// Fills `result`, which is empty. A tensor of another dtype is converted if that is exact or `options.allow_rounding`
+/// is set.
 void plan_load(const Catalogue& wanted, const Manifest& manifest, const LoadOptions& options, LoadPlan& result);
 
-/// Throws UsageError, naming some of each kind, for what differs and was not asked to be let pass.
+/// Throws UsageError for differences that `options` does not allow. The message names some tensors of each kind.
 void throw_on_differences(const LoadPlan& found, const Manifest& manifest, const std::filesystem::path& path,
                           const LoadOptions& options);
 

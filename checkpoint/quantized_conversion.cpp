@@ -9,15 +9,15 @@
 namespace aliquot {
 namespace {
 
-// As many elements as fill a chunk when they are doubles.
+// Blocks converted at once: as many elements as fill a chunk if they are float64.
 constexpr int64_t kBlocksAtOnce = StagingRing::kChunkBytes / 8 / kBlockElements;
 
-// What each chunk of the ring is for.
+// The use of each chunk of the ring.
 constexpr int64_t kRawChunk = 0, kFloatsChunk = 1, kScalesChunk = 2, kResultChunk = 3;
 
 int64_t block_count(int64_t element_count) { return (element_count + kBlockElements - 1) / kBlockElements; }
 
-/// Calls `each` with every block's own part of `count` elements, and the block's number.
+/// Calls `each` for every block of `count` elements, with its first element, its number of elements and its index.
 template <typename Each>
 void for_each_block(int64_t count, const Each& each) {
   for (int64_t at = 0, block = 0; at < count; at += kBlockElements, ++block)
@@ -52,7 +52,7 @@ void QuantizedConverter::fill(const QuantizedConversion& conversion) {
   }
 }
 
-/// Values [first, last) of the target: elements, or scales.
+/// Fills values [first, last) of the target, which are elements or scales.
 void QuantizedConverter::fill_part(const QuantizedConversion& conversion, const StatePiece& piece, int64_t first,
                                    int64_t last) {
   const bool makes_scales = conversion.kind == QuantizedConversion::Kind::kScales;

@@ -1,5 +1,5 @@
 #pragma once
-// Tensors that a checkpoint has as eight-bit codes and a state as floats, or the other way round.
+// Loading of tensors that are 8-bit codes in the checkpoint and floats in the state, or the reverse.
 
 #include <cstdint>
 #include <span>
@@ -10,21 +10,21 @@
 
 namespace aliquot {
 
-/// How a tensor of the state is made from tensors of the checkpoint.
+/// How a tensor of the state is computed from tensors of the checkpoint.
 struct QuantizedConversion {
   enum class Kind : uint8_t { kDecode, kEncode, kScales };
   Kind kind = Kind::kDecode;
   const StateTensor* target = nullptr;
   const BlockCode* code = nullptr;
-  const TensorEntry* values = nullptr;  // the codes, or the floats of which codes or scales are made
-  const TensorEntry* scales = nullptr;  // kDecode: one a block
+  const TensorEntry* values = nullptr;  // kDecode: the codes; else the floats to encode
+  const TensorEntry* scales = nullptr;  // kDecode only: one scale for each block
 };
 
-/// What may have codes in its place: floats of which each becomes or was one.
+/// Whether `codes` holds 8-bit codes and `scales`, which may be null, holds one float32 scale for each of their blocks.
 bool is_quantized_with(const TensorEntry& codes, const TensorEntry* scales);
 
-/// Fills targets from a checkpoint that has been verified. Each piece is made from the blocks that it touches, whole, so that
-/// no cut changes a bit. One thread.
+/// Fills targets from a verified checkpoint. Every block that a piece touches is read and converted in full, so the
+/// result does not depend on the partition. Not thread-safe.
 class QuantizedConverter {
  public:
   QuantizedConverter(const CheckpointReader& reader, Ledger* ledger) : reader_(reader), ring_(ledger) {}
@@ -32,7 +32,7 @@ class QuantizedConverter {
   void fill(const QuantizedConversion& conversion);
 
  private:
-  /// Blocks [begin, end) of the values, and how many elements lie in them.
+  /// Blocks [begin, end) of the values, which have `count` elements.
   struct Blocks {
     int64_t begin, end, count;
   };

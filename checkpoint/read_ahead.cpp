@@ -1,4 +1,4 @@
-// Reads ranges of a file in order, the next ones on their way while one is worked on.
+// Reads ranges of a file in order, ahead of their consumer.
 #include <algorithm>
 
 #include "checkpoint/file/io_lane.h"
@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// A place in the ranges, which goes on a chunk at a time.
+/// Iterates over the chunks of the ranges.
 class ChunkCursor {
  public:
   explicit ChunkCursor(std::span<const FileRange> ranges) : ranges_(ranges) { skip(); }

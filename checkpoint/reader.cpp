@@ -13,9 +13,9 @@
 namespace aliquot {
 namespace {
 
-constexpr int64_t kMinDirectBytes = 8 * kTileBytes;
+constexpr int64_t kMinDirectBytes = 8 * kTileBytes;  // smaller files are read through the page cache
 
-/// What the system refuses while a checkpoint is read is a defect of the checkpoint.
+/// Converts a FaultError of the file system to a CheckpointError that names the checkpoint.
 template <typename Call>
 auto rethrow_as_checkpoint_error(const std::filesystem::path& path, Call&& call) {
   try {
@@ -27,18 +27,18 @@ auto rethrow_as_checkpoint_error(const std::filesystem::path& path, Call&& call)
 
 File open_regular(FileSystem& file_system, const std::filesystem::path& path, const char* name) {
   File file = Directory::open(file_system, path).open_for_reading(name);
-  if (!file.is_regular()) throw FaultError(fmt::format("{} is no regular file", name));
+  if (!file.is_regular()) throw FaultError(fmt::format("{} is not a regular file", name));
   return file;
 }
 
-/// A folder of checkpoints is easily given for one of them.
+/// Throws CheckpointError, with an explanation, if `path` is a directory of checkpoints and not one of them.
 void refuse_folder_of_checkpoints(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::exists(path / kManifestFile, error)) return;
   const std::vector<FoundCheckpoint> found = list_checkpoints(path);
   if (found.empty()) return;
   throw CheckpointError(fmt::format(
-      "{} is not a checkpoint but a folder of {}: expected one of them, as {}, or load_newest() of the folder",
+      "{} is not a checkpoint but a directory of {} checkpoints: load one of them, such as {}, or use load_newest()",
       path.string(), found.size(), found.back().path.string()));
 }
 
@@ -50,7 +50,8 @@ std::string read_manifest_text(FileSystem& file_system, const std::filesystem::p
     const File file = open_regular(file_system, path, kManifestFile);
     const int64_t size_bytes = file.size_bytes();
     if (size_bytes > kManifestBytesLimit)
-      throw FaultError(fmt::format("{} is larger than any manifest", kManifestFile));
+      throw FaultError(fmt::format("{} has {} bytes, and the limit for a manifest is {}", kManifestFile, size_bytes,
+                                   kManifestBytesLimit));
     std::string text(static_cast<size_t>(size_bytes), '\0');
     file.read(std::as_writable_bytes(std::span(text)), 0);
     return text;
@@ -64,9 +65,9 @@ CheckpointReader::CheckpointReader(FileSystem& file_system, const std::filesyste
     const int64_t size_bytes = file_.size_bytes();
     if (size_bytes != manifest_.file_bytes) {
       throw FaultError(
-          fmt::format("{} has {} bytes and the manifest says {}", kStateFile, size_bytes, manifest_.file_bytes));
+          fmt::format("{} has {} bytes, but the manifest gives {}", kStateFile, size_bytes, manifest_.file_bytes));
     }
-    ::posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_SEQUENTIAL);  // advice alone: it may fail
+    ::posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_SEQUENTIAL);  // a failure is harmless
   });
 }
 
@@ -93,7 +94,7 @@ void CheckpointReader::verify_tiles(int rank, int rank_count, Ledger* ledger,
 
 void CheckpointReader::read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger) {
   rethrow_as_checkpoint_error(path_, [&] {
-    // What is small is mostly in the page cache still, and the way to the disk is long for a little.
+    // Small files are usually still in the page cache, which is faster than direct I/O.
     file_.set_direct(manifest_.file_bytes >= kMinDirectBytes);
     read_ahead(
         ranges, [this](std::span<std::byte> to, int64_t offset) { file_.read(to, offset); }, consume, ledger);
@@ -117,9 +118,10 @@ void CheckpointReader::throw_corrupt_tile(int64_t tile) const {
     if (++count <= 3) names += (names.empty() ? "" : ", ") + printable(tensor.path);
   }
   if (count > 3) names += fmt::format(" and {} more", count - 3);
-  throw CheckpointError(fmt::format(
-      "checkpoint {} is damaged: the checksum of bytes {} to {} of {} does not match (there lie {})", path_.string(),
-      begin, std::min(end, manifest_.file_bytes) - 1, kStateFile, names.empty() ? "HDF5's own" : names));
+  throw CheckpointError(
+      fmt::format("checkpoint {} is damaged: the checksum of bytes {} to {} of {} does not match (these bytes hold {})",
+                  path_.string(), begin, std::min(end, manifest_.file_bytes) - 1, kStateFile,
+                  names.empty() ? "HDF5 metadata" : names));
 }
 
 void CheckpointReader::verify_structure() const {
@@ -128,13 +130,13 @@ void CheckpointReader::verify_structure() const {
     std::vector<TensorEntry> tensors = manifest_.tensors;
     const FileStructure expected = make_structure(tensors, manifest_.step, manifest_.scalars);
     if (tensors != manifest_.tensors || expected.file_bytes != manifest_.file_bytes) {
-      throw FaultError("its manifest places tensors where no save would");
+      throw FaultError("the tensor offsets in its manifest are not those that a save assigns");
     }
     for (const FileGap& gap : expected.gaps) {
       std::string bytes(gap.bytes.size(), '\0');
       file_.read(std::as_writable_bytes(std::span(bytes)), gap.offset);
       if (bytes != gap.bytes)
-        throw FaultError(fmt::format("the structure of {} is not what its manifest describes", kStateFile));
+        throw FaultError(fmt::format("the HDF5 metadata in {} does not match the manifest", kStateFile));
     }
   });
 }

@@ -1,5 +1,5 @@
 #pragma once
-// A checkpoint opened for reading: nothing in it is believed before it is verified.
+// A checkpoint opened for reading. Callers verify the data before they use it.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,42 +19,46 @@ struct FileRange {
   int64_t begin = 0, count = 0;
 };
 
-/// Leaves bytes of the file, from `offset` on, at `to`. Called from a thread that read_ahead() makes.
+/// Reads to.size() bytes of the file from `offset` into `to`. Called on the I/O thread of read_ahead().
 using ReadChunk = std::function<void(std::span<std::byte> to, int64_t offset)>;
-/// `bytes`, a part of range `index`, lie at `offset` of the file. Called from the caller's thread; they are its own until
-/// it returns.
+/// Receives `bytes`, a part of range `index` that begins at `offset` of the file. Called on the thread that called
+/// read_ahead(). `bytes` is valid until the call returns.
 using ConsumeChunk = std::function<void(std::size_t index, std::span<const std::byte> bytes, int64_t offset)>;
 
-/// Reads the ranges, a chunk of a staging ring at a time, and hands the chunks on in order. A range that begins on a page
-/// is read in chunks that do. Throws what either of the two throws.
+/// Reads the ranges in chunks of a StagingRing and passes the chunks to `consume` in order, while the next ones are
+/// read. If a range begins on a page boundary, so do its chunks. Throws what `read` or `consume` throws.
 void read_ahead(std::span<const FileRange> ranges, const ReadChunk& read, const ConsumeChunk& consume, Ledger* ledger);
 
-/// The text of path/manifest.json, not yet verified. Throws CheckpointError: absent, no regular file, too large.
+/// The text of path/manifest.json, not yet verified. Throws CheckpointError if it is absent, not a regular file, or too
+/// large.
 std::string read_manifest_text(FileSystem& file_system, const std::filesystem::path& path);
 
-/// state.h5 of one checkpoint, held open from verification to the last read. Throws CheckpointError.
+/// The open state.h5 of one checkpoint. The same descriptor is used for verification and reads, so that the file cannot
+/// be exchanged in between. All calls throw CheckpointError.
 class CheckpointReader {
  public:
-  /// Opens the file and checks that it is a regular one of exactly the manifest's size.
+  /// Opens the file and checks that it is a regular file of the size that the manifest gives.
   CheckpointReader(FileSystem& file_system, const std::filesystem::path& path, Manifest manifest);
 
   const Manifest& manifest() const { return manifest_; }
 
-  /// Verifies this rank's share of the tiles, one rank_count-th. `progress` is told the bytes done, from this thread.
+  /// Verifies this rank's share of the tiles, which is 1/rank_count of them. Calls `progress` with the size of each
+  /// verified tile, on the calling thread.
   void verify_tiles(int rank, int rank_count, Ledger* ledger, const std::function<void(int64_t)>& progress = {});
 
-  /// The same of all tiles, from checksums made elsewhere.
+  /// Compares the checksums of all tiles with the manifest.
   void check_tiles(const std::vector<uint32_t>& crcs) const;
 
-  /// Reads ranges of whole pages, past the page cache where the file system can, and hands them on (read_ahead()).
+  /// Reads ranges of whole pages with read_ahead(). Uses direct I/O for large files if the file system supports it.
   void read_direct(std::span<const FileRange> ranges, const ConsumeChunk& consume, Ledger* ledger);
 
-  /// Compares all that is no tensor's, byte for byte, with what this build writes for such a manifest: no link, filter
-  /// or foreign storage can hide there, and HDF5 never parses what a stranger wrote. Where another version of HDF5 laid
-  /// the file out there is nothing to compare with, and nothing is: tensors are read where the (checked) manifest says.
+  /// Compares all bytes outside the tensors with those that this build would write for the manifest. So no link, filter
+  /// or external storage can be hidden in the file, and HDF5 never parses untrusted bytes. Does nothing if another
+  /// version of HDF5 laid out the file, since its bytes may differ; tensors are then read at the offsets of the
+  /// verified manifest.
   void verify_structure() const;
 
-  /// Bytes that lie in the file.
+  /// Reads bytes [offset, offset + to.size()), which must be within the file.
   void read(std::span<std::byte> to, int64_t offset) const;
 
  private:

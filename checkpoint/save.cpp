@@ -27,7 +27,7 @@ namespace {
 
 static_assert(StagingRing::kChunks * StagingRing::kChunkBytes == kStagingBytes);
 
-/// The system's own, but nothing can be written or reserved: a full disk, for a fault that is staged.
+/// Behaves like a full disk: writes and reservations fail with ENOSPC. For fault injection.
 class FullDisk final : public FileSystem {
  public:
   ssize_t pwrite(int, const void*, size_t, off_t) override { return refuse(); }
@@ -40,7 +40,7 @@ class FullDisk final : public FileSystem {
   }
 };
 
-/// Where rank 0's structure puts every tensor, told to all.
+/// Rank 0 creates the HDF5 structure; all ranks receive the file size and the tensor offsets.
 FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Communicator& communicator) {
   FileStructure structure;
   const std::string encoded_offsets = broadcast_from_rank_0(communicator, [&] {
@@ -55,7 +55,8 @@ FileStructure agree_on_structure(const State& state, Catalogue& catalogue, Commu
   return structure;
 }
 
-/// Copies this rank's pages into staging a tile at a time, hashes them there, and has the lane write them.
+/// Writes the pages of this rank: copies each part of a tile into staging memory, hashes it there, and submits the
+/// write to an IoLane.
 class PageWriter {
  public:
   PageWriter(const FileImage& image, File& file, const StagingRing& ring) : image_(image), file_(file), ring_(ring) {}
@@ -81,7 +82,7 @@ class PageWriter {
     return part;
   }
 
-  /// Copies and hashes by parts that stay in the cache in between.
+  /// Copies and hashes in small parts, so that each part is still in the cache when it is hashed.
   uint32_t fill(std::span<std::byte> bytes, int64_t begin, uint32_t crc) const {
     constexpr size_t kPartBytes = 96 << 10;
     for (size_t at = 0; at < bytes.size(); at += kPartBytes) {
@@ -96,8 +97,8 @@ class PageWriter {
   File& file_;
   const StagingRing& ring_;
   std::vector<TilePart> parts_;
-  int64_t submitted_ = 0;  // chunks, and so the last one's ticket
-  IoLane lane_;            // last, so that it has come to rest before what it uses goes
+  int64_t submitted_ = 0;  // number of chunks, which is also the ticket of the last one
+  IoLane lane_;            // last member: its thread ends before the members that it uses are destroyed
 };
 
 std::string make_attempt_id() {
@@ -131,7 +132,8 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
   const ScopedBootstrapPurpose purpose("save", state.step);
   const auto begun = std::chrono::steady_clock::now();
   if (options.keep_count < 0)
-    throw UsageError(fmt::format("{} checkpoints cannot be kept: give 1 or more, or 0 for all", options.keep_count));
+    throw UsageError(fmt::format("invalid SaveOptions::keep_count {}: expected 1 or more, or 0 to keep all checkpoints",
+                                 options.keep_count));
   Catalogue catalogue = agree_on_catalogue(state, communicator, directory);
   const FileStructure structure = agree_on_structure(state, catalogue, communicator);
   FileImage image(catalogue, structure.file_bytes, structure.gaps, communicator.rank());
@@ -170,10 +172,10 @@ SaveReport save(const State& state, Communicator& communicator, const std::files
       if (!warning.empty()) report.warnings.push_back(warning);
     });
   } catch (const CommunicationError&) {
-    throw;  // nobody can agree on anything any more; the attempt is swept at the next start
+    throw;  // the ranks cannot communicate; sweep_leftovers() removes the partial save at the next start
   } catch (const Error&) {
     if (communicator.rank() == 0) commit.abandon();
-    communicator.gather_objects({});  // no rank tells of the failure before the attempt is gone
+    communicator.gather_objects({});  // no rank throws before the partial save is removed
     throw;
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();

@@ -1,5 +1,5 @@
 #pragma once
-// Writing a checkpoint: all of it, or none of it.
+// Saving a checkpoint atomically.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,14 +18,14 @@ class FileSystem;
 class StagingRing;
 
 struct SaveOptions {
-  /// After the commit, all but the newest `keep_count` checkpoints of the directory are removed; 0 keeps all.
+  /// After the commit, save() removes all but the newest `keep_count` checkpoints of the directory. 0 keeps all.
   int keep_count = 0;
-  /// Who wrote it (zero_stage, device, ...); stands in the manifest alone, beside the number of ranks.
+  /// Facts about the run (zero_stage, device, ...). save() adds the number of ranks. Stored in the manifest only.
   std::map<std::string, Scalar> written_by = {};
-  bool direct_io = true;              // where the file system has it; else ordinary writes
-  Ledger* ledger = nullptr;           // where the staging memory is booked
-  StagingRing* staging = nullptr;     // null: made, and given back, by the save
-  FileSystem* file_system = nullptr;  // null: the system's own; tests put failures here
+  bool direct_io = true;              // use direct I/O if the file system supports it
+  Ledger* ledger = nullptr;           // records the staging memory, if given
+  StagingRing* staging = nullptr;     // null: save() allocates its own and frees it
+  FileSystem* file_system = nullptr;  // null means FileSystem::system(); tests inject failures here
 };
 
 struct SaveReport {
@@ -33,21 +33,24 @@ struct SaveReport {
   int64_t file_bytes = 0;
   double seconds = 0;
   bool direct_io = false;
-  std::vector<std::string> warnings;  // what went wrong after the commit: an old checkpoint that could not be removed
+  std::vector<std::string> warnings;  // failures after the commit, such as old checkpoints that could not be removed
 };
 
-/// Host memory a rank's save or load takes besides the state, at most, whatever the model.
+/// The most host memory that a save or a load uses on each rank besides the state, for any model.
 inline constexpr int64_t kStagingBytes = int64_t{4} << 20;
 
-/// Writes `state` to directory/step-STEP. Collective over `communicator`; blocks until the checkpoint is durable and
-/// visible, or throws the same error on every rank: UsageError when the ranks' states do not make one (names and ranks
-/// are told), FaultError when writing failed on any (all that failed are told). After an error the attempt is gone and
-/// every older checkpoint stands. A checkpoint of the same step is replaced in one rename.
-/// The same state gives the same state.h5, byte for byte, whatever ranks hold it.
+/// Writes `state` to directory/step-STEP. Collective over `communicator`. Returns when the checkpoint is durable and
+/// visible, or throws the same error on every rank. UsageError: the states of the ranks do not form one state; the
+/// message names tensors and ranks. FaultError: a rank could not write; the message names all ranks that failed.
+///
+/// After an error the partial save is removed, and older checkpoints are intact. An existing checkpoint of the same
+/// step is replaced by an atomic exchange of names. On file systems without it two renames are used, and
+/// sweep_leftovers() restores the old checkpoint after a crash in between. Equal states give byte-identical state.h5
+/// files, for any number of ranks and any partition.
 SaveReport save(const State& state, Communicator& communicator, const std::filesystem::path& directory,
                 const SaveOptions& options = {});
 
-/// The name of a step's checkpoint: "step-00000100".
+/// The directory name of the checkpoint of a step, such as "step-00000100".
 std::string checkpoint_name(int64_t step);
 
 }  // namespace aliquot

@@ -20,7 +20,8 @@ struct WantedRange {
   int32_t rank;
 };
 
-/// Who verifies which bytes: of the ranks that want them the first, and of what none wants each rank some tiles.
+/// Assigns each byte to the rank that reads and verifies it: the first rank that needs it. Bytes that no rank needs are
+/// assigned tile by tile, round-robin.
 std::vector<FileExtent> assign_verifiers(const std::vector<std::string>& gathered, int64_t file_bytes) {
   std::vector<WantedRange> wanted;
   for (size_t rank = 0; rank < gathered.size(); ++rank) {
@@ -112,7 +113,7 @@ void SinglePassLoader::scatter(std::span<const std::byte> bytes, int64_t offset)
   for (size_t i = first_target_; i < targets_.size() && targets_[i].begin < end; ++i) {
     Target& target = targets_[i];
     const int64_t width = element_bytes(target.tensor->dtype);
-    // Whole elements only: one that a page's edge cuts is left for later, with what other ranks read.
+    // Whole elements only. read_remaining() reads elements that the chunk splits, and those that other ranks read here.
     const int64_t first = (std::max(offset, target.begin) - target.begin + width - 1) / width;
     const int64_t last = (std::min(end, target.end) - target.begin) / width;
     if (first >= last) continue;

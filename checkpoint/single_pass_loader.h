@@ -1,5 +1,5 @@
 #pragma once
-// Loading while verifying: one pass over the file, into a state that is worth nothing yet.
+// Loads a checkpoint while verifying it, in one pass over the file.
 
 #include <cstdint>
 #include <utility>
@@ -13,23 +13,25 @@
 
 namespace aliquot {
 
-/// A tensor of the state and the one of the checkpoint that fills it, or null: zeros do.
+/// A tensor of the state and the tensor of the checkpoint that fills it. A null entry means zeros.
 struct TensorMatch {
   const StateTensor* tensor = nullptr;
   const TensorEntry* entry = nullptr;
 };
 
-/// Every page of the file is read, past the page cache, by one rank, mostly the one that wants it; hashed, and put where it
-/// belongs. Then the ranks combine their hashes and compare them with the manifest.
+/// Each page of the file is read by one rank, with direct I/O if possible, mostly by a rank that needs its data. That
+/// rank hashes the page and copies its elements to the state. Then the ranks combine their checksums and compare them
+/// with the manifest.
 class SinglePassLoader {
  public:
   SinglePassLoader(CheckpointReader& reader, const std::vector<TensorMatch>& matches, Communicator& communicator);
 
-  /// Collective. Throws CheckpointError, on every rank the same, when a checksum or the structure does not match.
+  /// Collective. Throws the same CheckpointError on every rank if a checksum or the HDF5 structure does not match.
   void run(Ledger* ledger);
 
  private:
-  /// A piece of this rank by its place in the file, and what of it no run of this rank brought, in elements.
+  /// A piece of this rank, as bytes [begin, end) of the file. `done` and `unread` count elements of the piece:
+  /// everything before `done` was filled, except for `unread`.
   struct Target {
     int64_t begin, end;
     const StateTensor* tensor;
@@ -46,8 +48,8 @@ class SinglePassLoader {
 
   CheckpointReader& reader_;
   Communicator& communicator_;
-  std::vector<Target> targets_;  // by place
-  size_t first_target_ = 0;      // those before it are behind the parts read so far
+  std::vector<Target> targets_;  // sorted by file offset
+  size_t first_target_ = 0;      // earlier targets end before the bytes that are read next
 };
 
 }  // namespace aliquot

@@ -41,17 +41,18 @@ Snapshot::Snapshot(int64_t capacity_bytes, Ledger* ledger) : capacity_bytes_(cap
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, rounded)));
   if (!memory_) {
     throw UnavailableError(fmt::format(
-        "there is no memory for a copy of the shard ({} bytes): save with --save blocking", capacity_bytes));
+        "cannot allocate {} bytes for a copy of the shard: free memory, or use save() in place of BackgroundSaver",
+        capacity_bytes));
   }
-  ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);  // advice alone: it may fail
-  // The pages are found now: a page fault costs as much as the copy that would meet it.
+  ::madvise(memory_.get(), rounded, MADV_HUGEPAGE);  // a failure is harmless
+  // Touch the pages now: a page fault during take() would cost as much as the copy of the page.
   std::memset(memory_.get(), 0, static_cast<size_t>(capacity_bytes));
 }
 
 void Snapshot::take(const State& state) {
   if (const int64_t needed = snapshot_bytes(state); needed > capacity_bytes_) {
-    throw UsageError(fmt::format("a state of {} bytes does not fit the snapshot, which was made for {}: make another",
-                                 needed, capacity_bytes_));
+    throw UsageError(fmt::format("the state has {} bytes, but the snapshot was created for {}: create another", needed,
+                                 capacity_bytes_));
   }
   state_.step = state.step;
   state_.scalars = state.scalars;

@@ -1,5 +1,5 @@
 #pragma once
-// A copy of what a rank saves, so that training may change the original.
+// A copy of the state that a rank saves, so that training may modify the original.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,21 +11,23 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Bytes that a copy of the rank's own pieces takes: those that are copies of other ranks' are not saved.
+/// The size of a copy of all pieces that this rank saves, which excludes pieces marked as copies.
 int64_t snapshot_bytes(const State& state);
 
-/// Memory of its own, touched and booked as staging once, and filled as often as wished. One thread at a time.
+/// A reusable buffer for copies of a state. The constructor allocates and touches the memory and records it as staging.
+/// Not thread-safe.
 class Snapshot {
  public:
-  /// Throws UnavailableError when the memory is not to be had. `ledger`, if given, outlives it.
+  /// Throws UnavailableError if the memory cannot be allocated. `ledger` may be null, else it must outlive the
+  /// snapshot.
   Snapshot(int64_t capacity_bytes, Ledger* ledger);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Copies, reaching each piece as a save would. Throws UsageError when the state has grown past the capacity, and what a
-  /// PieceAccess throws; the copy is then worth nothing.
+  /// Copies the pieces that a save would write, through their PieceAccess if they have one. Throws UsageError if the
+  /// state is larger than the capacity, and what the PieceAccess throws. After an exception the copy is invalid.
   void take(const State& state);
-  /// The copy: the same tensors and scalars, in plain host memory. Valid until the next take().
+  /// The copy: the same tensors and scalars, with the pieces in host memory. Valid until the next take().
   const State& state() const { return state_; }
 
  private:

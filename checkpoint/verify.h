@@ -1,5 +1,5 @@
 #pragma once
-// Reading a checkpoint whole, for its own sake.
+// Verification of a checkpoint by one process.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,19 +10,19 @@
 
 namespace aliquot {
 
-/// Told bytes done and bytes in all.
+/// Receives the number of bytes done and the total.
 using VerifyProgress = std::function<void(int64_t, int64_t)>;
 
-/// Re-reads every byte of the checkpoint against its manifest, and has HDF5 open the verified file to prove that others
-/// find the same tensors in it: not where another version of HDF5 laid the file out, for then its structure cannot be
-/// compared first, and HDF5 is no parser for what a stranger may have written. One process, a fixed amount of memory.
-/// Throws CheckpointError that says what is wrong; returns the manifest.
+/// Reads every byte of the checkpoint, compares it with the manifest, and returns the manifest. Then lets HDF5 open the
+/// verified file and checks that it finds the same tensors. That step is skipped if another version of HDF5 laid out
+/// the file: its metadata cannot be verified first, and HDF5 must not parse untrusted metadata. Not collective. Uses a
+/// fixed amount of memory. Throws CheckpointError with the defect.
 Manifest verify_checkpoint(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
-/// The same, and the verified file for whoever reads it.
+/// The same, but returns the verified file, open for reading.
 CheckpointReader open_verified(const std::filesystem::path& path, const VerifyProgress& progress = {});
 
-/// The manifest alone, verified against its own hash and the file's size: no tensor's bytes are read. Throws
+/// Returns the manifest, after a check of its own hash and of the size of state.h5. Reads no tensor data. Throws
 /// CheckpointError.
 Manifest read_manifest(const std::filesystem::path& path);
 

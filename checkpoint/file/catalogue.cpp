@@ -16,8 +16,9 @@ void check_pieces(const StateTensor& tensor, int64_t element_count) {
   for (const StatePiece& piece : tensor.pieces) {
     if (piece.offset < 0 || piece.count < 0 || piece.count > element_count ||
         piece.offset > element_count - piece.count) {
-      throw UsageError(fmt::format("a piece of tensor {} lies outside it: {} elements from {} of {}",
-                                   printable(tensor.path), piece.count, piece.offset, element_count));
+      throw UsageError(
+          fmt::format("a piece of tensor {} is out of range: offset {} and count {}, but the tensor has {} elements",
+                      printable(tensor.path), piece.offset, piece.count, element_count));
     }
   }
 }
@@ -48,19 +49,20 @@ void check_scalars(const State& state) {
     const std::string defect = path_defect(name);
     if (!defect.empty() || name == "step" || name == "format_version") {
       throw UsageError(fmt::format("scalar \"{}\" cannot be saved: its name {}", printable(name),
-                                   defect.empty() ? "is taken by the checkpoint itself" : defect));
+                                   defect.empty() ? "is reserved for the checkpoint format" : defect));
     }
     const auto* text = std::get_if<std::string>(&value);
     if (text != nullptr && !is_plain_text(*text)) {
-      throw UsageError(fmt::format("scalar {} cannot be saved: it holds a NUL, or is not UTF-8", printable(name)));
+      throw UsageError(
+          fmt::format("scalar {} cannot be saved: its value contains a NUL or is not UTF-8", printable(name)));
     }
     total_bytes += static_cast<int64_t>(name.size()) + value_bytes(value);
   }
   if (total_bytes > kScalarBytesLimit) {
-    throw UsageError(fmt::format("the scalars take {} bytes and {} is the most; make the large ones tensors",
+    throw UsageError(fmt::format("the scalars take {} bytes, and the limit is {}: save large values as tensors",
                                  total_bytes, kScalarBytesLimit));
   }
-  if (state.step < 0) throw UsageError(fmt::format("step {} cannot be saved: it is negative", state.step));
+  if (state.step < 0) throw UsageError(fmt::format("step {} cannot be saved: expected 0 or more", state.step));
 }
 
 std::string scalar_text(const Scalar& scalar) {
@@ -74,7 +76,7 @@ std::string scalar_text(const Scalar& scalar) {
   return text;
 }
 
-/// All that ranks must agree on, a line each.
+/// Everything that must be equal on all ranks, one line for each item.
 std::string shared_description(const State& state, const Catalogue& catalogue, const std::filesystem::path& directory) {
   std::string text = fmt::format("directory {}\nstep {}\n", directory.string(), state.step);
   for (const auto& [name, value] : state.scalars) text += fmt::format("scalar {} = {}\n", name, scalar_text(value));
@@ -84,7 +86,7 @@ std::string shared_description(const State& state, const Catalogue& catalogue, c
   return text;
 }
 
-/// Told by every rank alike, since all see all texts.
+/// Every rank has all texts, so every rank throws the same error.
 [[noreturn]] void throw_first_difference(const std::vector<std::string>& texts) {
   const auto rank = static_cast<size_t>(
       std::find_if(texts.begin(), texts.end(), [&](const std::string& text) { return text != texts[0]; }) -
@@ -115,7 +117,7 @@ std::vector<WirePiece> saved_pieces(const Catalogue& catalogue) {
   return pieces;
 }
 
-/// The proof that the held_pieces, in order, tile every tensor with no gap and no overlap.
+/// Throws UsageError unless the held pieces tile every tensor without a gap or an overlap.
 void check_pieces_tile_tensors(const Catalogue& catalogue) {
   size_t next = 0;
   for (size_t tensor = 0; tensor < catalogue.tensors.size(); ++tensor) {
@@ -128,15 +130,15 @@ void check_pieces_tile_tensors(const Catalogue& catalogue) {
       if (held_piece.offset > end) break;
       if (held_piece.offset < end) {
         throw UsageError(fmt::format(
-            "elements {} to {} of tensor {} are held by rank {} and by rank {}, and neither says it is a copy",
+            "elements {} to {} of tensor {} are held by ranks {} and {}: set StatePiece::copy on all but one of them",
             held_piece.offset, std::min(end, held_piece.offset + held_piece.count) - 1, printable(entry.path),
             catalogue.held_pieces[next - 1].rank, held_piece.rank));
       }
       end += held_piece.count;
     }
     if (end < element_count) {
-      throw UsageError(fmt::format("elements of tensor {} from {} on, of {}, are held by no rank",
-                                   printable(entry.path), end, element_count));
+      throw UsageError(fmt::format("no rank holds element {} of tensor {}, which has {} elements", end,
+                                   printable(entry.path), element_count));
     }
   }
 }
@@ -151,7 +153,8 @@ Catalogue local_catalogue(const State& state) {
   for (const StateTensor* tensor : sorted) catalogue.tensors.push_back(entry_of(*tensor));
   catalogue.own = std::move(sorted);
   if (const std::string path = path_conflict(catalogue.tensors); !path.empty()) {
-    throw UsageError(fmt::format("tensor {} is named twice, or is also a group that holds others", printable(path)));
+    throw UsageError(
+        fmt::format("tensor path {} is used twice, or is also the group of another tensor", printable(path)));
   }
   return catalogue;
 }

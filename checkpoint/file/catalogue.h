@@ -1,5 +1,5 @@
 #pragma once
-// What all ranks together hold, proved to be one whole state.
+// The catalogue of a save: which rank holds which elements of each tensor.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,26 +13,26 @@ namespace aliquot {
 
 /// Elements [offset, offset + count) of a tensor, held by a rank.
 struct HeldPiece {
-  int32_t tensor = 0;  // in Catalogue::tensors
+  int32_t tensor = 0;  // index in Catalogue::tensors
   int32_t rank = 0;
-  int32_t piece = 0;  // in the rank's own StateTensor
+  int32_t piece = 0;  // index in StateTensor::pieces of that rank
   int64_t offset = 0, count = 0;
 };
 
-/// The same on every rank, but for `own`.
+/// Identical on every rank, except for `own`.
 struct Catalogue {
-  std::vector<TensorEntry> tensors;     // in order of path
-  std::vector<const StateTensor*> own;  // this rank's, in the same order
-  std::vector<HeldPiece> held_pieces;   // by tensor, then offset: they tile every tensor exactly once
+  std::vector<TensorEntry> tensors;     // sorted by path
+  std::vector<const StateTensor*> own;  // this rank's tensors, in the order of `tensors`
+  std::vector<HeldPiece> held_pieces;   // sorted by tensor and offset; they tile every tensor exactly once
 };
 
-/// The tensors of one rank's state, in order of path. Throws UsageError for one that no file could hold: a path that is
-/// bad, there twice or a group of another; a shape too large; a piece outside its tensor.
+/// Lists the tensors of this rank's state; `held_pieces` stays empty. Throws UsageError for an invalid or duplicate
+/// path, a path that is also the group of another tensor, a shape that is too large, and a piece outside its tensor.
 Catalogue local_catalogue(const State& state);
 
-/// Agrees with all ranks on what is saved, and where. Throws UsageError, on every rank the same, when a rank's state is
-/// bad, when ranks name other tensors, scalars, steps or directories than rank 0 (the first difference is told), and
-/// when elements are held by none or by several.
+/// Builds the catalogue of all ranks. Collective. Throws the same UsageError on every rank if the state of a rank is
+/// invalid; if tensors, scalars, step or directory differ from those of rank 0 (the message gives the first
+/// difference); or if an element is held by no rank or, without a copy flag, by several.
 Catalogue agree_on_catalogue(const State& state, Communicator& communicator, const std::filesystem::path& directory);
 
 }  // namespace aliquot

@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// Doubles, in the manner of kernels/formats/element.h.
+/// float64 with the interface of the element types in kernels/formats/element.h.
 struct Fp64Element {
   using Storage = double;
   static double load(double x) { return x; }

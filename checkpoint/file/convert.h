@@ -1,5 +1,5 @@
 #pragma once
-// Elements from one dtype to another.
+// Conversion of elements from one dtype to another.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,16 +10,18 @@
 
 namespace aliquot {
 
-/// Whether convert() knows the pair: floating-point dtypes, but not float64 to 16 bits, which would round twice.
+/// Whether convert() supports the pair: equal dtypes, or two floating-point dtypes except float64 to 16 bits, which
+/// would round twice.
 bool is_convertible(DType to, DType from);
-/// Whether every value of `from` is one of `to`.
+/// Whether `to` represents every value of `from` exactly.
 bool is_exactly_convertible(DType to, DType from);
 
-/// Writes `count` elements of `from`, as `to_dtype`, to `to`; to the nearest, ties to even, overflow to infinity, NaN stays NaN. The
-/// two do not overlap and need no alignment. is_convertible(to_dtype, from_dtype) holds.
+/// Converts `count` elements at `from` to `to_dtype` and writes them to `to`. Rounds to nearest, ties to even; overflow
+/// becomes infinity, and NaN stays NaN. The two ranges do not overlap and need no alignment. Requires
+/// is_convertible(to_dtype, from_dtype).
 void convert(DType to_dtype, std::byte* to, DType from_dtype, const std::byte* from, int64_t count);
 
-/// The element that begins at `at`, which need not be aligned; exact for every dtype.
+/// The value of the element at `at`, which need not be aligned. Exact for every dtype.
 inline double element_value(DType dtype, const std::byte* at) {
   const auto load = [at](auto value) {
     std::memcpy(&value, at, sizeof value);

@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-// Fragments travel in rounds of about this many bytes over all ranks, so that memory stays bounded.
+// The ranks exchange fragments in rounds of about this many bytes in total, which bounds the memory.
 constexpr int64_t kRoundBytes = 4 << 20;
 
 std::vector<FileExtent> extents_of(const Catalogue& catalogue, int64_t file_bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of state.h5 as this rank can give them, before there is a file.
+// The contents of state.h5 as seen by one rank, before the file exists.
 
 #include <cstdint>
 #include <map>
@@ -13,19 +13,21 @@
 
 namespace aliquot {
 
-/// Knows, from what all ranks hold and where the tensors lie, who holds and who writes each byte of the file: tensors'
-/// bytes belong to their holders, all others (HDF5's own, padding) to rank 0. `catalogue` and `gaps` outlive it.
+/// Maps each byte of the file to the rank that holds it and the rank that writes it. Bytes of tensors belong to the
+/// ranks that hold the elements; all others (HDF5 metadata and padding) belong to rank 0. `catalogue` and `gaps` must
+/// outlive the image.
 class FileImage {
  public:
-  /// `gaps` are rank 0's alone.
+  /// `gaps` is empty on ranks other than 0.
   FileImage(const Catalogue& catalogue, int64_t file_bytes, std::span<const FileGap> gaps, int rank);
 
-  /// Sends and receives the parts of pages that one rank holds and another writes. Collective.
+  /// Sends the parts of pages that one rank holds to the rank that writes the page. Collective.
   void exchange_fragments(Communicator& communicator);
 
   /// The pages this rank writes.
   std::vector<PageRun> own_runs() const;
-  /// Bytes [offset, offset + to.size()) of pages that this rank writes.
+  /// Copies bytes [offset, offset + to.size()) of the file to `to`. Each byte must be held by this rank or be in a page
+  /// that this rank writes.
   void read(std::span<std::byte> to, int64_t offset) const;
 
  private:
@@ -35,9 +37,9 @@ class FileImage {
   const Catalogue& catalogue_;
   std::span<const FileGap> gaps_;
   int rank_;
-  std::vector<FileExtent> extents_;  // source: a held_piece, or -1 - a gap
+  std::vector<FileExtent> extents_;  // source: index of a held piece, or -1 - index of a gap
   PagePlan plan_;
-  std::map<int64_t, std::string> received_;  // by offset in the file
+  std::map<int64_t, std::string> received_;  // bytes from other ranks, by file offset
 };
 
 }  // namespace aliquot

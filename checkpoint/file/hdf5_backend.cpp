@@ -6,16 +6,16 @@
 #include <new>
 
 #if __has_include(<H5FDdevelop.h>)
-#include <H5FDdevelop.h>  // where HDF5 1.14 keeps the driver's interface
+#include <H5FDdevelop.h>  // declares the driver interface in HDF5 1.14
 #endif
 
 namespace aliquot {
 namespace {
 
-/// One open file. HDF5 wants its own part first.
+/// One open file. HDF5 requires its own struct to come first.
 struct OpenFile {
   H5FD_t base{};
-  Hdf5FileBackend* bytes = nullptr;
+  Hdf5FileBackend* backend = nullptr;
   haddr_t end_of_allocation = 0;
 };
 
@@ -23,11 +23,11 @@ OpenFile& as_open_file(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file)
 const OpenFile& as_open_file(const H5FD_t* file) { return *reinterpret_cast<const OpenFile*>(file); }
 
 H5FD_t* driver_open(const char*, unsigned, hid_t access, haddr_t) {
-  const auto* bytes = static_cast<Hdf5FileBackend* const*>(H5Pget_driver_info(access));
-  if (bytes == nullptr) return nullptr;
+  const auto* backend = static_cast<Hdf5FileBackend* const*>(H5Pget_driver_info(access));
+  if (backend == nullptr) return nullptr;
   auto* file = new (std::nothrow) OpenFile;
   if (file == nullptr) return nullptr;
-  file->bytes = *bytes;
+  file->backend = *backend;
   return &file->base;
 }
 
@@ -49,16 +49,16 @@ herr_t driver_set_end_of_allocation(H5FD_t* file, H5FD_mem_t, haddr_t address) {
 }
 
 haddr_t driver_end_of_file(const H5FD_t* file, H5FD_mem_t) {
-  return static_cast<haddr_t>(as_open_file(file).bytes->end_bytes());
+  return static_cast<haddr_t>(as_open_file(file).backend->end_bytes());
 }
 
-// No exception may pass through the C library.
+// The callbacks below catch all exceptions: none may propagate through the C library.
 herr_t driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, void* to) {
-  constexpr auto kMost = static_cast<haddr_t>(std::numeric_limits<int64_t>::max());
-  if (address > kMost || count > kMost - address) return -1;
+  constexpr auto kMaxOffset = static_cast<haddr_t>(std::numeric_limits<int64_t>::max());
+  if (address > kMaxOffset || count > kMaxOffset - address) return -1;
   try {
-    as_open_file(file).bytes->read(static_cast<int64_t>(address), static_cast<int64_t>(count),
-                                   static_cast<std::byte*>(to));
+    as_open_file(file).backend->read(static_cast<int64_t>(address), static_cast<int64_t>(count),
+                                     static_cast<std::byte*>(to));
     return 0;
   } catch (...) {
     return -1;
@@ -67,8 +67,8 @@ herr_t driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t coun
 
 herr_t driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t count, const void* from) {
   try {
-    as_open_file(file).bytes->write(static_cast<int64_t>(address), static_cast<int64_t>(count),
-                                    static_cast<const std::byte*>(from));
+    as_open_file(file).backend->write(static_cast<int64_t>(address), static_cast<int64_t>(count),
+                                      static_cast<const std::byte*>(from));
     return 0;
   } catch (...) {
     return -1;
@@ -78,8 +78,8 @@ herr_t driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t cou
 herr_t driver_truncate(H5FD_t* file, hid_t, hbool_t) {
   OpenFile& open = as_open_file(file);
   try {
-    if (open.bytes->end_bytes() != static_cast<int64_t>(open.end_of_allocation)) {
-      open.bytes->truncate(static_cast<int64_t>(open.end_of_allocation));
+    if (open.backend->end_bytes() != static_cast<int64_t>(open.end_of_allocation)) {
+      open.backend->truncate(static_cast<int64_t>(open.end_of_allocation));
     }
     return 0;
   } catch (...) {
@@ -89,7 +89,7 @@ herr_t driver_truncate(H5FD_t* file, hid_t, hbool_t) {
 
 H5FD_class_t driver_class() {
   H5FD_class_t driver{};
-#ifdef H5FD_CLASS_VERSION  // a field that HDF5 1.14 added
+#ifdef H5FD_CLASS_VERSION  // these fields exist from HDF5 1.14
   driver.version = H5FD_CLASS_VERSION;
   driver.value = static_cast<H5FD_class_value_t>(511);
 #endif
@@ -136,10 +136,10 @@ void SparseMemoryBackend::write(int64_t offset, int64_t count, const std::byte* 
   }
 }
 
-bool set_file_backend(hid_t access, Hdf5FileBackend& bytes) {
+bool set_file_backend(hid_t access, Hdf5FileBackend& backend) {
   static const H5FD_class_t driver = driver_class();
   static const hid_t id = H5FDregister(&driver);
-  Hdf5FileBackend* const pointer = &bytes;
+  Hdf5FileBackend* const pointer = &backend;
   return id >= 0 && H5Pset_driver(access, id, &pointer) >= 0;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Lets HDF5 work on bytes that we hold, so that it makes no system call of its own. Included by hdf5_*.cpp alone.
+// An HDF5 file driver over memory or over verified bytes, so that HDF5 makes no file system calls. Only hdf5_*.cpp
+// include this file.
 
 #include <array>
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace aliquot {
 
-/// What HDF5 takes for a file. The calls may throw; HDF5 then fails the operation it is in.
+/// The storage behind an HDF5 file. A call that throws makes the current HDF5 operation fail.
 class Hdf5FileBackend {
  public:
   Hdf5FileBackend() = default;
@@ -20,10 +21,10 @@ class Hdf5FileBackend {
   virtual int64_t end_bytes() const = 0;
   virtual void read(int64_t offset, int64_t count, std::byte* to) const = 0;
   virtual void write(int64_t offset, int64_t count, const std::byte* from) = 0;
-  virtual void truncate(int64_t end_bytes) = 0;  // longer or shorter
+  virtual void truncate(int64_t end_bytes) = 0;  // may also extend the file
 };
 
-/// A sparse file in memory: only pages that were written to take space, the rest reads as zeros.
+/// A sparse file in memory. Only written pages use memory; all other bytes read as zero.
 class SparseMemoryBackend final : public Hdf5FileBackend {
  public:
   int64_t end_bytes() const override { return end_bytes_; }
@@ -37,8 +38,8 @@ class SparseMemoryBackend final : public Hdf5FileBackend {
   int64_t end_bytes_ = 0;
 };
 
-/// Makes files opened with `access`, a file access list, use `bytes`, which outlives them. The caller holds the
-/// library's lock. False when HDF5 refuses.
-bool set_file_backend(hid_t access, Hdf5FileBackend& bytes);
+/// Makes files opened with the file access property list `access` use `backend`, which must outlive them. The caller
+/// holds an Hdf5Lock. Returns false if HDF5 reports an error.
+bool set_file_backend(hid_t access, Hdf5FileBackend& backend);
 
 }  // namespace aliquot

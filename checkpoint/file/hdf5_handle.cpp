@@ -12,19 +12,21 @@ std::mutex& library_mutex() {
   return mutex;
 }
 
-/// Keeps the innermost reason, which is the one that says something.
-herr_t record_reason(unsigned, const H5E_error2_t* error, void* reason) {
-  if (error->desc != nullptr) *static_cast<std::string*>(reason) = error->desc;
+/// HDF5 calls this for each entry of its error stack, innermost call first. Keeps the first description: it is the cause.
+herr_t record_reason(unsigned, const H5E_error2_t* error, void* context) {
+  auto& reason = *static_cast<std::string*>(context);
+  if (reason.empty() && error->desc != nullptr) reason = error->desc;
   return 0;
 }
 
-/// A little-endian float of 16 bits: the sign, `exponent_bits` and `mantissa_bits`, from the top.
+/// A 16-bit little-endian float: from the most significant bit, the sign, `exponent_bits` and `mantissa_bits`.
 Hdf5Handle make_16_bit_float_type(size_t exponent_bits, size_t mantissa_bits, size_t bias) {
-  Hdf5Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, "make a type");
-  hdf5_checked(H5Tset_fields(type.get(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits), "set a type's fields");
-  hdf5_checked(H5Tset_ebias(type.get(), bias), "set a type's bias");
-  hdf5_checked(H5Tset_precision(type.get(), 16), "set a type's precision");
-  hdf5_checked(H5Tset_size(type.get(), 2), "set a type's size");
+  Hdf5Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, "create a type");
+  hdf5_checked(H5Tset_fields(type.get(), 15, mantissa_bits, exponent_bits, 0, mantissa_bits),
+               "set the fields of a type");
+  hdf5_checked(H5Tset_ebias(type.get(), bias), "set the exponent bias of a type");
+  hdf5_checked(H5Tset_precision(type.get(), 16), "set the precision of a type");
+  hdf5_checked(H5Tset_size(type.get(), 2), "set the size of a type");
   return type;
 }
 
@@ -39,8 +41,9 @@ Hdf5Lock::~Hdf5Lock() { H5Eset_auto2(H5E_DEFAULT, printer_, printer_data_); }
 
 hid_t hdf5_checked(hid_t result, const std::string& what) {
   if (result >= 0) return result;
-  std::string reason = "no reason was given";
+  std::string reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, record_reason, &reason);
+  if (reason.empty()) reason = "HDF5 gave no reason";
   throw FaultError(fmt::format("HDF5 could not {}: {}", what, reason));
 }
 
@@ -54,7 +57,7 @@ Hdf5Handle hdf5_type(DType dtype) {
     case DType::kInt16: return standard(H5T_STD_I16LE);
     case DType::kUInt8: return standard(H5T_STD_U8LE);
   }
-  throw FaultError("a dtype that checkpoints do not know");
+  throw FaultError(fmt::format("invalid dtype {} for an HDF5 dataset", static_cast<int>(dtype)));
 }
 
 std::string hdf5_version() {

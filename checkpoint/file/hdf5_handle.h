@@ -1,5 +1,5 @@
 #pragma once
-// The HDF5 library's handles, owned, and its errors as sentences. Included by hdf5_*.cpp alone.
+// Owning HDF5 handles, and HDF5 errors as exceptions. Only hdf5_*.cpp include this file.
 
 #include <hdf5.h>
 #include <mutex>
@@ -10,7 +10,8 @@
 
 namespace aliquot {
 
-/// Held while HDF5 is used: the library may have been built for one thread. While it lives the library prints nothing.
+/// Hold one during every use of HDF5, since the library may be built without thread safety. Also suppresses the error
+/// messages that HDF5 prints.
 class Hdf5Lock {
  public:
   Hdf5Lock();
@@ -24,16 +25,17 @@ class Hdf5Lock {
   void* printer_data_ = nullptr;
 };
 
-/// Throws FaultError, "HDF5 could not WHAT: the library's reason", if `result` is negative; else returns it.
+/// Returns `result`. If it is negative, throws FaultError "HDF5 could not WHAT: REASON" with the reason that HDF5
+/// gives.
 hid_t hdf5_checked(hid_t result, const std::string& what);
 
-/// A handle of any kind, owned. The destructor closes and forgets; where the close matters, call close().
+/// Owns an HDF5 handle of any kind. The destructor ignores errors of the close; call close() to have them thrown.
 class Hdf5Handle {
  public:
   using Close = herr_t (*)(hid_t);
 
   Hdf5Handle() = default;
-  /// Takes what a call returned; throws as hdf5_checked does.
+  /// Takes ownership of `id`. Throws as hdf5_checked() does if `id` is negative.
   Hdf5Handle(hid_t id, Close closer, const std::string& what) : id_(hdf5_checked(id, what)), close_(closer) {}
   Hdf5Handle(Hdf5Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
   Hdf5Handle& operator=(Hdf5Handle&& other) noexcept {
@@ -53,11 +55,11 @@ class Hdf5Handle {
   Close close_ = nullptr;
 };
 
-/// The type of a dataset of that dtype: little-endian, standard, and for the 16-bit floats a plain custom float type
-/// that h5py reads as float16, and bfloat16 widened to float32.
+/// The HDF5 type of a dataset of `dtype`. All types are little-endian. The 16-bit floats have custom float types: h5py
+/// reads float16 as float16, and bfloat16 as float32.
 Hdf5Handle hdf5_type(DType dtype);
 
-/// "1.10.8"
+/// The version of the HDF5 library in use, such as "1.10.8". The caller holds an Hdf5Lock.
 std::string hdf5_version();
 
 }  // namespace aliquot

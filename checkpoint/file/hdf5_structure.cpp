@@ -10,23 +10,23 @@
 namespace aliquot {
 namespace {
 
-// Metadata goes into blocks of this size, so that it does not lie scattered between the tensors.
+// HDF5 allocates metadata in blocks of this size, so that it is not scattered between the tensors.
 constexpr hsize_t kMetadataBlockBytes = 64 << 10;
-// More attributes than this would leave the object header for a heap; scalars are few and small, so they never do.
+// Above this number HDF5 moves attributes from the object header to a heap. Checkpoints have far fewer scalars.
 constexpr unsigned kCompactAttributes = 4096;
 
 Hdf5Handle creation_list(hid_t kind) {
-  Hdf5Handle list(H5Pcreate(kind), H5Pclose, "make a property list");
-  // A time in the file would make two saves of the same state differ.
-  hdf5_checked(H5Pset_obj_track_times(list.get(), false), "turn object times off");
+  Hdf5Handle list(H5Pcreate(kind), H5Pclose, "create a property list");
+  // With object times in the file, two saves of the same state would differ.
+  hdf5_checked(H5Pset_obj_track_times(list.get(), false), "disable object times");
   return list;
 }
 
-Hdf5Handle create_file(SparseMemoryBackend& bytes) {
-  Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make a property list");
+Hdf5Handle create_file(SparseMemoryBackend& backend) {
+  Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "create a property list");
   const hid_t list = access.get();
-  if (!set_file_backend(list, bytes)) throw FaultError("HDF5 refused our memory driver");
-  // Exactly the format of 1.8: checksummed and compact metadata that every reader since 2008 knows.
+  if (!set_file_backend(list, backend)) throw FaultError("HDF5 did not accept the in-memory file driver");
+  // The file format of HDF5 1.8 (2008), which has checksummed metadata and which every later version reads.
   hdf5_checked(H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_V18), "choose the file format");
   hdf5_checked(H5Pset_alignment(list, kPageBytes, kPageBytes), "set the alignment");
   hdf5_checked(H5Pset_meta_block_size(list, kMetadataBlockBytes), "set the metadata block size");
@@ -42,9 +42,9 @@ struct AttributeValue {
 };
 
 Hdf5Handle simple_space(std::span<const int64_t> shape) {
-  if (shape.empty()) return {H5Screate(H5S_SCALAR), H5Sclose, "make a dataspace"};
+  if (shape.empty()) return {H5Screate(H5S_SCALAR), H5Sclose, "create a dataspace"};
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
-  return {H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose, "make a dataspace"};
+  return {H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose, "create a dataspace"};
 }
 
 AttributeValue attribute_value(const Scalar& value) {
@@ -61,7 +61,7 @@ AttributeValue attribute_value(const Scalar& value) {
   }
   const auto& text = std::get<std::string>(value);
   Hdf5Handle type = copy(H5T_C_S1);
-  hdf5_checked(H5Tset_size(type.get(), text.size() + 1), "size a string");  // with the NUL, which c_str() has
+  hdf5_checked(H5Tset_size(type.get(), text.size() + 1), "set the size of a string");  // includes the terminating NUL
   hdf5_checked(H5Tset_cset(type.get(), H5T_CSET_UTF8), "mark a string as UTF-8");
   return {one(), std::move(type), text.c_str()};
 }
@@ -85,7 +85,7 @@ Hdf5Handle open_group(hid_t file, const std::string& path, hid_t links, hid_t gr
   return {H5Gcreate2(file, path.c_str(), links, groups, H5P_DEFAULT), H5Gclose, what};
 }
 
-/// Creates the groups above a tensor one by one: as intermediate groups they would get times.
+/// Creates the groups above a tensor one by one. H5Pset_create_intermediate_group would give them object times.
 void make_groups(hid_t file, const std::string& path, hid_t links, hid_t groups) {
   for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     open_group(file, path.substr(0, slash), links, groups);
@@ -98,13 +98,13 @@ struct CreationLists {
 
 CreationLists creation_lists() {
   CreationLists lists;
-  lists.links = {H5Pcreate(H5P_LINK_CREATE), H5Pclose, "make a property list"};
+  lists.links = {H5Pcreate(H5P_LINK_CREATE), H5Pclose, "create a property list"};
   hdf5_checked(H5Pset_char_encoding(lists.links.get(), H5T_CSET_UTF8), "mark names as UTF-8");
   lists.groups = creation_list(H5P_GROUP_CREATE);
   lists.datasets = creation_list(H5P_DATASET_CREATE);
-  hdf5_checked(H5Pset_layout(lists.datasets.get(), H5D_CONTIGUOUS), "ask for contiguous storage");
-  hdf5_checked(H5Pset_alloc_time(lists.datasets.get(), H5D_ALLOC_TIME_EARLY), "ask for early allocation");
-  hdf5_checked(H5Pset_fill_time(lists.datasets.get(), H5D_FILL_TIME_NEVER), "turn fill values off");
+  hdf5_checked(H5Pset_layout(lists.datasets.get(), H5D_CONTIGUOUS), "set contiguous storage");
+  hdf5_checked(H5Pset_alloc_time(lists.datasets.get(), H5D_ALLOC_TIME_EARLY), "set early allocation");
+  hdf5_checked(H5Pset_fill_time(lists.datasets.get(), H5D_FILL_TIME_NEVER), "disable fill values");
   return lists;
 }
 
@@ -115,15 +115,15 @@ void make_dataset(hid_t file, TensorEntry& tensor, const CreationLists& lists) {
                                 lists.datasets.get(), H5P_DEFAULT),
                      H5Dclose, what);
   tensor.file_offset = -1;
-  if (tensor.size_bytes > 0) {  // H5Dget_offset of an empty dataset is its error value
+  if (tensor.size_bytes > 0) {  // for an empty dataset H5Dget_offset returns its error value
     const haddr_t offset = H5Dget_offset(dataset.get());
-    if (offset == HADDR_UNDEF) throw FaultError(fmt::format("HDF5 could not {}: it gave it no place", what));
+    if (offset == HADDR_UNDEF) throw FaultError(fmt::format("HDF5 could not {}: it assigned no file offset", what));
     tensor.file_offset = static_cast<int64_t>(offset);
   }
   dataset.close(what);
 }
 
-std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const SparseMemoryBackend& bytes,
+std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const SparseMemoryBackend& backend,
                                int64_t file_bytes) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (const TensorEntry& tensor : tensors) {
@@ -134,10 +134,10 @@ std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const Sp
   std::vector<FileGap> gaps;
   int64_t end = 0;
   for (const auto& [begin, next_end] : ranges) {
-    if (begin < end) throw FaultError("HDF5 laid two datasets over each other");
+    if (begin < end) throw FaultError("HDF5 assigned overlapping file offsets to two datasets");
     if (begin > end) {
       gaps.push_back({end, std::string(static_cast<size_t>(begin - end), '\0')});
-      bytes.read(end, begin - end, reinterpret_cast<std::byte*>(gaps.back().bytes.data()));
+      backend.read(end, begin - end, reinterpret_cast<std::byte*>(gaps.back().bytes.data()));
     }
     end = next_end;
   }
@@ -149,9 +149,9 @@ std::vector<FileGap> find_gaps(const std::vector<TensorEntry>& tensors, const Sp
 FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
                              const std::map<std::string, Scalar>& attributes) {
   const Hdf5Lock lock;
-  SparseMemoryBackend bytes;
+  SparseMemoryBackend backend;
   {
-    Hdf5Handle file = create_file(bytes);
+    Hdf5Handle file = create_file(backend);
     const CreationLists lists = creation_lists();
     write_attribute(file.get(), "format_version", kFormatVersion);
     write_attribute(file.get(), "step", step);
@@ -160,11 +160,11 @@ FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
       make_groups(file.get(), tensor.path, lists.links.get(), lists.groups.get());
       make_dataset(file.get(), tensor, lists);
     }
-    file.close("finish the structure");
+    file.close("close the structure");
   }
   FileStructure structure;
-  structure.file_bytes = (bytes.end_bytes() + kPageBytes - 1) / kPageBytes * kPageBytes;
-  structure.gaps = find_gaps(tensors, bytes, structure.file_bytes);
+  structure.file_bytes = (backend.end_bytes() + kPageBytes - 1) / kPageBytes * kPageBytes;
+  structure.gaps = find_gaps(tensors, backend, structure.file_bytes);
   return structure;
 }
 

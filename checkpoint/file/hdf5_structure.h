@@ -1,5 +1,6 @@
 #pragma once
-// The HDF5 structure of state.h5: made without a file, so that every byte of the file has one writer of ours.
+// The HDF5 structure of state.h5. HDF5 creates it in memory and never writes to the file: each byte of the file is
+// written by one rank.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +15,11 @@
 
 namespace aliquot {
 
-/// The unit in which ranks write: a page of the file has one writer, and the file is whole pages.
+/// The unit of writing: each page of the file is written by one rank, and the file size is a multiple of it.
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kFormatVersion = 1;
 
-/// Bytes of the file that belong to no tensor: HDF5's own, and padding.
+/// Bytes of the file that belong to no tensor: HDF5 metadata and padding.
 struct FileGap {
   int64_t offset = 0;
   std::string bytes;
@@ -26,24 +27,25 @@ struct FileGap {
 
 struct FileStructure {
   int64_t file_bytes = 0;     // a multiple of kPageBytes
-  std::vector<FileGap> gaps;  // in order; with the tensors they tile the file exactly once
+  std::vector<FileGap> gaps;  // sorted by offset; with the tensors they tile the file exactly once
 };
 
-/// Lays the tensors out, in order of path, as plain contiguous datasets, each with elements given its file_offset;
-/// tensors of a page or more begin on a page. `attributes` go on the root, with step and format_version. Depends on
-/// nothing but its arguments and the HDF5 version, so the same state gives the same bytes. Throws FaultError.
+/// Lays out the tensors, which are sorted by path, as contiguous datasets, and sets the file_offset of each tensor that
+/// has elements. Tensors of a page or more begin on a page boundary. `attributes`, step and format_version become
+/// attributes of the root group. The result depends only on the arguments and the HDF5 version, so equal states give
+/// equal bytes. Throws FaultError.
 FileStructure make_structure(std::vector<TensorEntry>& tensors, int64_t step,
                              const std::map<std::string, Scalar>& attributes);
 
-/// Reads bytes of a file that were verified before; throws to refuse.
+/// Reads bytes of a verified file. May throw, which makes the HDF5 operation fail.
 using ReadFileRange = std::function<void(std::span<std::byte> to, int64_t offset)>;
 
-/// Has HDF5 open the bytes and proves that it sees the same as we do: each tensor a contiguous dataset behind hard
-/// links alone, of exactly that shape, type and file offset, with no filter and no external or virtual storage. Throws
-/// FaultError saying what differs. HDF5 reads nothing but these bytes, and no data.
+/// Opens the file with HDF5 and checks that HDF5 sees what the manifest describes: each tensor is a contiguous dataset
+/// with exactly that shape, type and file offset, reached through hard links only, without filters and without external
+/// or virtual storage. HDF5 reads metadata only, and only through `read`. Throws FaultError with the difference.
 void check_structure(const std::vector<TensorEntry>& tensors, int64_t file_bytes, const ReadFileRange& read);
 
-/// The version of the HDF5 library in use, "1.10.8".
+/// The version of the HDF5 library in use, such as "1.10.8".
 std::string linked_hdf5_version();
 
 }  // namespace aliquot

@@ -67,10 +67,10 @@ StagingRing::StagingRing(Ledger* ledger) {
   memory_ = static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, kRingBytes));
   if (memory_ == nullptr) {
     throw UnavailableError(
-        fmt::format("there is no memory for a checkpoint's staging ({} MiB); free some", kRingBytes >> 20));
+        fmt::format("cannot allocate {} MiB of staging memory for a checkpoint: free some memory", kRingBytes >> 20));
   }
-  // A direct transfer is one request to the disk for each run of contiguous memory: small pages halve its speed.
-  ::madvise(memory_, kRingBytes, MADV_HUGEPAGE);  // advice alone: it may fail
+  // Direct I/O makes one disk request for each physically contiguous range. Huge pages double its speed.
+  ::madvise(memory_, kRingBytes, MADV_HUGEPAGE);  // a failure is harmless
 }
 
 StagingRing::~StagingRing() { std::free(memory_); }

@@ -1,6 +1,5 @@
 #pragma once
-// A thread that reads or writes while the rank's own thread does something else, and the memory they hand to each
-// other.
+// A thread for file I/O that overlaps with the work of the calling thread, and the buffers that both use.
 
 #include <condition_variable>
 #include <cstddef>
@@ -18,8 +17,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Does jobs in the order they are given, one at a time, on a thread of its own. After a job that threw, the rest is
-/// dropped. Used by one thread; the destructor drops what has not begun and waits for what has.
+/// Runs jobs one at a time, in order of submission, on its own thread. After a job that threw, no further job runs.
+/// Used by one thread. The destructor drops jobs that have not begun and waits for the running one.
 class IoLane {
  public:
   using Ticket = int64_t;
@@ -29,9 +28,10 @@ class IoLane {
   IoLane& operator=(const IoLane&) = delete;
   ~IoLane();
 
-  /// Tickets count from 1.
+  /// Returns the ticket of the job. The first ticket is 1.
   Ticket submit(std::function<void()> job);
-  /// Returns when that job is done, and so all before it; rethrows the first that failed.
+  /// Blocks until the job with this ticket, and thus every earlier one, is done. Rethrows the exception of the first
+  /// job that failed.
   void wait(Ticket ticket);
 
  private:
@@ -46,8 +46,8 @@ class IoLane {
   std::thread thread_;
 };
 
-/// A ring of page-aligned chunks, booked in the ledger if one is given. As small as keeps a disk at work: what stays in a
-/// processor's cache on its way is hashed and copied from there.
+/// A ring of page-aligned buffers (chunks), recorded in the ledger if one is given. Four chunks of 1 MiB keep a disk
+/// busy and fit in the processor's cache, so that data is hashed and copied from there.
 class StagingRing {
  public:
   static constexpr int64_t kChunks = 4, kChunkBytes = int64_t{1} << 20;
@@ -57,7 +57,7 @@ class StagingRing {
   StagingRing& operator=(const StagingRing&) = delete;
   ~StagingRing();
 
-  /// Chunk `index` modulo the ring.
+  /// Chunk `index` modulo kChunks.
   std::span<std::byte> chunk(int64_t index) const {
     return {memory_ + index % kChunks * kChunkBytes, static_cast<size_t>(kChunkBytes)};
   }

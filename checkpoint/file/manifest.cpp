@@ -21,7 +21,7 @@ constexpr std::string_view kFormatName = "aliquot checkpoint";
 constexpr std::string_view kHashPrefix = "\"sha256\":\"", kHashSuffix = "\"}\n";
 constexpr size_t kHashDigits = 64;
 
-// JSON has no word for what is not finite, so such numbers stand as their bits.
+// JSON cannot represent NaN and infinities, so they are stored as "bits:" and 16 hexadecimal digits.
 Json real_to_json(double value) {
   if (std::isfinite(value)) return value;
   return fmt::format("bits:{:016x}", std::bit_cast<uint64_t>(value));
@@ -33,7 +33,7 @@ double real_from_json(const Json& value) {
   uint64_t bits = 0;
   const auto* end = text.data() + text.size();
   if (!text.starts_with("bits:") || text.size() != 21 || std::from_chars(text.data() + 5, end, bits, 16).ptr != end) {
-    throw ManifestFormatError("holds a number that is none");
+    throw ManifestFormatError("has an invalid floating-point number");
   }
   return std::bit_cast<double>(bits);
 }
@@ -67,7 +67,7 @@ Json scalar_to_json(const Scalar& scalar) {
 }
 
 Scalar scalar_from_json(const Json& json) {
-  if (json_object(json).size() != 1) throw ManifestFormatError("holds a scalar of no type");
+  if (json_object(json).size() != 1) throw ManifestFormatError("has a scalar that does not have exactly one type");
   const std::string type = json.begin().key();
   const Json& value = json.begin().value();
   if (type == "string") return value.get<std::string>();
@@ -77,7 +77,7 @@ Scalar scalar_from_json(const Json& json) {
     return values;
   }
   if (type == "int64") return json_integer(value);
-  if (type != "float64") throw ManifestFormatError("holds a scalar of an unknown type");
+  if (type != "float64") throw ManifestFormatError(fmt::format("has a scalar of unknown type \"{}\"", printable(type)));
   if (!value.is_array()) return real_from_json(value);
   std::vector<double> values;
   for (const Json& each : value) values.push_back(real_from_json(each));
@@ -108,21 +108,21 @@ TensorEntry tensor_from_json(const Json& json) {
   TensorEntry tensor;
   tensor.path = json.at("path").get<std::string>();
   if (const std::string defect = path_defect(tensor.path); !defect.empty()) {
-    throw ManifestFormatError(fmt::format("names a tensor whose path {}", defect));
+    throw ManifestFormatError(fmt::format("has a tensor whose path {}", defect));
   }
   const auto refuse = [&](std::string_view what) {
-    throw ManifestFormatError(fmt::format("says that tensor {} {}", printable(tensor.path), what));
+    throw ManifestFormatError(fmt::format("is invalid: tensor {} {}", printable(tensor.path), what));
   };
   const auto dtype = dtype_named(json.at("dtype").get<std::string>());
-  if (!dtype) refuse("is of an unknown dtype");
+  if (!dtype) refuse("has an unknown dtype");
   tensor.dtype = *dtype;
   for (const Json& extent : json_list(json.at("shape"))) tensor.shape.push_back(json_integer(extent));
   const auto count = checked_element_count(tensor.shape);
-  if (!count) refuse("has a shape that cannot be");
+  if (!count) refuse("has an invalid shape");
   tensor.size_bytes = *count * element_bytes(tensor.dtype);
-  if (json_integer(json.at("bytes")) != tensor.size_bytes) refuse("has other bytes than its shape");
+  if (json_integer(json.at("bytes")) != tensor.size_bytes) refuse("has a byte count that does not match its shape");
   if (tensor.size_bytes > 0) tensor.file_offset = json_integer(json.at("offset"));
-  if (tensor.size_bytes == 0 && !json.at("offset").is_null()) refuse("has a place and no elements");
+  if (tensor.size_bytes == 0 && !json.at("offset").is_null()) refuse("has an offset although it has no elements");
   return tensor;
 }
 
@@ -136,10 +136,12 @@ void check_tensor_offsets(const Manifest& manifest) {
   int64_t end = 0;
   for (const TensorEntry* tensor : placed) {
     if (tensor->file_offset < end) {
-      throw ManifestFormatError(fmt::format("lays tensor {} over another", printable(tensor->path)));
+      throw ManifestFormatError(
+          fmt::format("is invalid: tensor {} overlaps another one or has a negative offset", printable(tensor->path)));
     }
     if (tensor->size_bytes > manifest.file_bytes || tensor->file_offset > manifest.file_bytes - tensor->size_bytes) {
-      throw ManifestFormatError(fmt::format("lays tensor {} outside the file", printable(tensor->path)));
+      throw ManifestFormatError(
+          fmt::format("is invalid: tensor {} extends past the end of the file", printable(tensor->path)));
     }
     end = tensor->file_offset + tensor->size_bytes;
   }
@@ -148,45 +150,50 @@ void check_tensor_offsets(const Manifest& manifest) {
 void check_tensors(const Manifest& manifest) {
   if (!std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(),
                       [](const TensorEntry& a, const TensorEntry& b) { return a.path < b.path; })) {
-    throw ManifestFormatError("does not list its tensors in order");
+    throw ManifestFormatError("does not list its tensors sorted by path");
   }
   if (const std::string path = path_conflict(manifest.tensors); !path.empty()) {
-    throw ManifestFormatError(fmt::format("names {} twice", printable(path)));
+    throw ManifestFormatError(
+        fmt::format("uses the path {} for two tensors, or for a tensor and a group", printable(path)));
   }
   check_tensor_offsets(manifest);
 }
 
 void parse_file_section(const Json& file, Manifest& manifest) {
   if (file.at("name").get<std::string>() != kStateFile || json_integer(file.at("tile_bytes")) != kTileBytes) {
-    throw ManifestFormatError("names another file, or other tiles, than this format has");
+    throw ManifestFormatError(
+        fmt::format("has an unexpected file name or tile size: expected {} and {} bytes", kStateFile, kTileBytes));
   }
   manifest.file_bytes = json_integer(file.at("bytes"));
   const Json& tiles = json_list(file.at("crc32c"));
   if (manifest.file_bytes < kPageBytes || manifest.file_bytes % kPageBytes != 0 ||
       tile_count(manifest.file_bytes) != static_cast<int64_t>(tiles.size())) {
-    throw ManifestFormatError("gives the file a size that its checksums do not cover");
+    throw ManifestFormatError(fmt::format(
+        "has a file size of {} bytes, which is not a positive multiple of {} or does not match its {} checksums",
+        manifest.file_bytes, kPageBytes, tiles.size()));
   }
   for (const Json& tile : tiles) {
     const auto text = tile.get<std::string>();
     uint32_t crc = 0;
     const auto* end = text.data() + text.size();
     if (text.size() != 8 || std::from_chars(text.data(), end, crc, 16).ptr != end)
-      throw ManifestFormatError("holds a checksum that is none");
+      throw ManifestFormatError("has an invalid checksum: expected 8 hexadecimal digits");
     manifest.tile_crcs.push_back(crc);
   }
 }
 
 Manifest parse_manifest_json(std::string_view text) {
   const Json json = parse_json(text);
-  if (json.at("format").get<std::string>() != kFormatName) throw ManifestFormatError("is of another format");
+  if (json.at("format").get<std::string>() != kFormatName)
+    throw ManifestFormatError(fmt::format("is not the manifest of a checkpoint: expected format \"{}\"", kFormatName));
   const int64_t version = json_integer(json.at("version"));
   if (version != kFormatVersion || !json_list(json.at("required_features")).empty()) {
     throw ManifestFormatError(fmt::format(
-        "is of format version {}, or needs features, that this build does not know; use a newer one", version));
+        "has format version {} or required features that this build cannot read: use a newer build", version));
   }
   Manifest manifest;
   manifest.step = json_integer(json.at("step"));
-  if (manifest.step < 0) throw ManifestFormatError("has a negative step");
+  if (manifest.step < 0) throw ManifestFormatError(fmt::format("has the negative step {}", manifest.step));
   manifest.attempt = json.at("attempt").get<std::string>();
   manifest.hdf5_version = json.at("hdf5_version").get<std::string>();
   parse_file_section(json.at("file"), manifest);
@@ -201,7 +208,7 @@ void verify_manifest_hash(std::string_view text) {
   const size_t tail = kHashPrefix.size() + kHashDigits + kHashSuffix.size();
   if (text.size() < tail || !text.ends_with(kHashSuffix) ||
       text.substr(text.size() - tail, kHashPrefix.size()) != kHashPrefix) {
-    throw ManifestFormatError("is cut short or altered: it does not end as it was written");
+    throw ManifestFormatError("is truncated or corrupt: it does not end with its SHA-256");
   }
   const size_t digits = text.size() - kHashSuffix.size() - kHashDigits;
   Sha256 hash;
@@ -209,7 +216,7 @@ void verify_manifest_hash(std::string_view text) {
   hash.update(std::string(kHashDigits, '0'));
   hash.update(kHashSuffix);
   if (hex(hash.finish()) != text.substr(digits, kHashDigits))
-    throw ManifestFormatError("is altered: its own SHA-256 does not match");
+    throw ManifestFormatError("is corrupt: its SHA-256 does not match its contents");
 }
 
 }  // namespace
@@ -231,7 +238,8 @@ std::string manifest_text(const Manifest& manifest) {
   for (const TensorEntry& tensor : manifest.tensors) tensors.push_back(tensor_to_json(tensor));
   json["tensors"] = std::move(tensors);
   std::string text = json.dump();
-  text.back() = ',';  // the closing brace; the hash comes last, at a place that needs no parser to find
+  // The comma replaces the closing brace. The hash comes last, so that it can be verified before the text is parsed.
+  text.back() = ',';
   text += kHashPrefix;
   const std::string digest = sha256_hex(text + std::string(kHashDigits, '0') + std::string(kHashSuffix));
   return text + digest + std::string(kHashSuffix);
@@ -244,7 +252,7 @@ Manifest parse_manifest(std::string_view text, const std::string& where) {
   } catch (const ManifestFormatError& defect) {
     throw CheckpointError(fmt::format("{} {}", where, defect.what()));
   } catch (const Json::exception&) {
-    throw CheckpointError(fmt::format("{} lacks what a manifest must have, or has it in another type", where));
+    throw CheckpointError(fmt::format("{} lacks a required field, or a field has the wrong type", where));
   }
 }
 

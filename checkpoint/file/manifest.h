@@ -1,5 +1,5 @@
 #pragma once
-// manifest.json: what a checkpoint holds and how every byte of it is verified.
+// manifest.json: the tensors and scalars of a checkpoint and the checksums of state.h5.
 
 #include <cstdint>
 #include <map>
@@ -15,28 +15,29 @@ namespace aliquot {
 inline constexpr int64_t kManifestBytesLimit = 100'000'000;
 inline constexpr const char* kStateFile = "state.h5";
 inline constexpr const char* kManifestFile = "manifest.json";
-/// The bytes of state.h5 that share a checksum.
+/// The size of a tile: the range of state.h5 that has its own checksum.
 inline constexpr int64_t kTileBytes = int64_t{4} << 20;
 
 struct Manifest {
   int64_t step = 0;
-  std::string attempt;       // which save wrote it
-  std::string hdf5_version;  // that laid the file out
+  std::string attempt;       // identifies the save that wrote the checkpoint
+  std::string hdf5_version;  // of the library that laid out state.h5
   int64_t file_bytes = 0;
-  std::vector<uint32_t> tile_crcs;   // CRC-32C of each kTileBytes of state.h5, the last one shorter
-  std::vector<TensorEntry> tensors;  // in order of path
+  std::vector<uint32_t> tile_crcs;   // CRC-32C of each tile of state.h5; the last tile may be shorter
+  std::vector<TensorEntry> tensors;  // sorted by path
   std::map<std::string, Scalar> scalars;
-  std::map<std::string, Scalar> written_by;  // ranks, zero_stage, ...: of this file alone
+  std::map<std::string, Scalar> written_by;  // ranks, zero_stage, ...: stored in the manifest only
 };
 
-/// The file's text. Its last value is the SHA-256 of the text with that value's 64 digits taken as zeros.
+/// The text of manifest.json. The last value is the SHA-256 of the text, computed with zeros in place of its 64 digits.
 std::string manifest_text(const Manifest& manifest);
 
-/// Verifies and reads the text. Everything in the result is checked: names, shapes, products, sizes, places that lie in
-/// the file and do not overlap, the number of tiles. Throws CheckpointError, one sentence that begins with `where`.
+/// Verifies the SHA-256 and parses the text. Checks everything in the result: names, shapes, sizes, the number of
+/// tiles, and that all tensors are within the file and do not overlap. Throws CheckpointError with a message that
+/// begins with `where`.
 Manifest parse_manifest(std::string_view text, const std::string& where);
 
-/// Tiles of a file of that size.
+/// The number of tiles of a file of `file_bytes` bytes.
 constexpr int64_t tile_count(int64_t file_bytes) { return (file_bytes + kTileBytes - 1) / kTileBytes; }
 
 }  // namespace aliquot

@@ -14,17 +14,17 @@ constexpr int kDepthLimit = 8;
 }  // namespace
 
 Json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of each enclosing object, outermost first
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDepthLimit) throw ManifestFormatError("is nested too deeply");
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
     if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw ManifestFormatError("has a key twice in one object");
+      throw ManifestFormatError("has a duplicate key in an object");
     }
     return true;
   };
-  // The parser takes a NUL for the end of the text, and would never see what follows it.
+  // The parser stops at a NUL and would accept anything after it.
   if (text.find('\0') != std::string_view::npos) throw ManifestFormatError("is not JSON");
   try {
     Json json = Json::parse(text.begin(), text.end(), check);
@@ -37,18 +37,18 @@ Json parse_json(std::string_view text) {
 
 int64_t json_integer(const Json& value) {
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
-    throw ManifestFormatError("holds an integer that is too large");
-  if (!value.is_number_integer()) throw ManifestFormatError("holds something else where an integer belongs");
+    throw ManifestFormatError("has an integer that does not fit in 64 bits");
+  if (!value.is_number_integer()) throw ManifestFormatError("has a value of another type where an integer is required");
   return value.get<int64_t>();
 }
 
 const Json& json_list(const Json& value) {
-  if (!value.is_array()) throw ManifestFormatError("holds something else where a list belongs");
+  if (!value.is_array()) throw ManifestFormatError("has a value of another type where an array is required");
   return value;
 }
 
 const Json& json_object(const Json& value) {
-  if (!value.is_object()) throw ManifestFormatError("holds something else where an object belongs");
+  if (!value.is_object()) throw ManifestFormatError("has a value of another type where an object is required");
   return value;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// JSON from a file that is not to be trusted.
+// Parsing of JSON from untrusted files.
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -8,19 +8,19 @@
 
 namespace aliquot {
 
-/// What is wrong with a manifest: the end of a sentence that begins with its path.
+/// A defect of a JSON file. what() is a predicate such as "is not JSON": the catcher puts the path before it.
 struct ManifestFormatError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Parses; throws ManifestFormatError for text that is no JSON object, is nested deeper than a few levels, or has a key
-/// twice.
+/// Throws ManifestFormatError if the text is not a JSON object, is nested more than eight levels deep, or has a
+/// duplicate key.
 nlohmann::ordered_json parse_json(std::string_view text);
 
-/// An integer of 64 bits; throws ManifestFormatError for anything else.
+/// The value as a 64-bit integer. Throws ManifestFormatError if it is not an integer or does not fit.
 int64_t json_integer(const nlohmann::ordered_json& value);
 
-/// The value itself where it is an array, an object; throws ManifestFormatError.
+/// Return `value` itself. Throw ManifestFormatError if it is not an array or not an object, respectively.
 const nlohmann::ordered_json& json_list(const nlohmann::ordered_json& value);
 const nlohmann::ordered_json& json_object(const nlohmann::ordered_json& value);
 

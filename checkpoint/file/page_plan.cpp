@@ -8,11 +8,12 @@ namespace aliquot {
 
 PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes) {
   PagePlan plan;
-  int64_t end = 0;        // of the bytes seen
-  int64_t pages_end = 0;  // of the pages that have a writer
+  int64_t end = 0;        // end of the extents processed so far
+  int64_t pages_end = 0;  // end of the pages that have a writer
   for (const FileExtent& extent : extents) {
     if (extent.begin != end || extent.end <= extent.begin)
-      throw FaultError("the parts of a checkpoint's file do not tile it");
+      throw FaultError(
+          "the extents of a checkpoint file do not tile it: one is empty, overlaps another or leaves a gap");
     end = extent.end;
     if (extent.begin < pages_end && plan.runs.back().rank != extent.rank) {
       plan.fragments.push_back({extent.begin, std::min(extent.end, pages_end), extent.rank, plan.runs.back().rank});
@@ -26,7 +27,7 @@ PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes) {
       plan.runs.push_back({begin, pages_end, extent.rank});
     }
   }
-  if (end != pages_end) throw FaultError("a checkpoint's file is not whole pages");
+  if (end != pages_end) throw FaultError("the extents of a checkpoint file do not end on a page boundary");
   return plan;
 }
 

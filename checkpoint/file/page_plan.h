@@ -1,5 +1,5 @@
 #pragma once
-// Who writes which pages of a file.
+// Assignment of the pages of a file to the ranks that write them.
 
 #include <cstdint>
 #include <span>
@@ -7,34 +7,34 @@
 
 namespace aliquot {
 
-/// Bytes [begin, end) of the file, held by a rank. `source` says where, to the rank itself.
+/// Bytes [begin, end) of the file, held by `rank`. `source` identifies the data within that rank.
 struct FileExtent {
   int64_t begin = 0, end = 0;
   int32_t rank = 0;
   int32_t source = 0;
 };
 
-/// Bytes that `from` holds in a page that `to` writes.
+/// Bytes [begin, end) that rank `from` holds in a page that rank `to` writes.
 struct Fragment {
   int64_t begin = 0, end = 0;
   int32_t from = 0, to = 0;
 };
 
-/// Whole pages [begin, end) that one rank writes.
+/// Bytes [begin, end), which are whole pages, written by `rank`.
 struct PageRun {
   int64_t begin = 0, end = 0;
   int32_t rank = 0;
 };
 
-/// Whoever holds a page's first byte writes the page; its neighbours send theirs. So a page has one writer, and can be
-/// written past the page cache.
+/// The rank that holds the first byte of a page writes the page; the other ranks send it their bytes of that page. With
+/// one writer for each page, pages can be written with direct I/O.
 struct PagePlan {
-  std::vector<PageRun> runs;        // in order; over all ranks they tile the file
-  std::vector<Fragment> fragments;  // in order
+  std::vector<PageRun> runs;        // sorted by offset; over all ranks they tile the file
+  std::vector<Fragment> fragments;  // sorted by offset
 };
 
-/// `extents` tile the file from byte 0 to its end, which is a multiple of the page, exactly once, in order.
-/// Pure: the same on every rank. Throws FaultError when they do not.
+/// `extents` must be sorted, tile the file exactly once from byte 0, and end at a multiple of `page_bytes`; else throws
+/// FaultError. Deterministic: the same extents give the same plan on every rank.
 PagePlan plan_pages(std::span<const FileExtent> extents, int64_t page_bytes);
 
 }  // namespace aliquot

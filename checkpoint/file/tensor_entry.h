@@ -1,5 +1,5 @@
 #pragma once
-// One tensor of a checkpoint, whole: what it is called, what it is, and where its bytes lie in state.h5.
+// One full tensor of a checkpoint: its path, shape and dtype, and its range of bytes in state.h5.
 
 #include <cstdint>
 #include <optional>
@@ -19,18 +19,19 @@ struct TensorEntry {
   std::vector<int64_t> shape;
   DType dtype = DType::kFloat32;
   int64_t size_bytes = 0;
-  int64_t file_offset = -1;  // -1: nowhere, as it has no elements
+  int64_t file_offset = -1;  // in state.h5; -1 if the tensor has no elements
 
   friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
 
-/// The dtype called that.
+/// The dtype with this name, or nothing if no dtype has it.
 std::optional<DType> dtype_named(std::string_view name);
 
-/// Of paths in order: one that is the group another lies in, or is there twice. Empty: none.
+/// A path that occurs twice or that is also the group of another tensor, such as "a" beside "a/b". Empty if there is
+/// none.
 std::string path_conflict(std::span<const TensorEntry> sorted);
 
-/// "float32 50257x768", and "float32 scalar" for no extents.
+/// Returns text such as "float32 50257x768", or "float32 scalar" for an empty shape.
 std::string describe(DType dtype, std::span<const int64_t> shape);
 
 }  // namespace aliquot

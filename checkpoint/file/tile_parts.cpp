@@ -19,12 +19,13 @@ std::vector<uint32_t> combine_tile_crcs(const std::vector<std::string>& gathered
   std::vector<uint32_t> tiles(static_cast<size_t>(tile_count(file_bytes)), 0);
   int64_t end = 0;
   for (const TilePart& part : parts) {
-    if (part.begin != end) throw FaultError("the ranks' parts of a checkpoint's file do not tile it");
+    if (part.begin != end) throw FaultError("the checksummed parts of a checkpoint file overlap or leave a gap");
     auto& tile = tiles[static_cast<size_t>(part.begin / kTileBytes)];
     tile = crc32c_combine(tile, part.crc, part.count);
     end += part.count;
   }
-  if (end != file_bytes) throw FaultError("the ranks' parts of a checkpoint's file do not fill it");
+  if (end != file_bytes)
+    throw FaultError("the checksummed parts of a checkpoint file do not end at the end of the file");
   return tiles;
 }
 

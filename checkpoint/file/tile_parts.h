@@ -1,5 +1,5 @@
 #pragma once
-// Checksums of a file's tiles from those of the parts that ranks wrote or read.
+// Combines the checksums of the parts that ranks wrote or read into one checksum for each tile of the file.
 
 #include <cstdint>
 #include <string>
@@ -7,16 +7,17 @@
 
 namespace aliquot {
 
-/// The CRC-32C of bytes [begin, begin + count) of the file, which lie in one tile.
+/// The CRC-32C of bytes [begin, begin + count) of the file. A part does not cross a tile boundary.
 struct TilePart {
   int64_t begin = 0, count = 0;
   uint32_t crc = 0;
 };
 
-/// Every rank's parts, as bytes, to one checksum a tile. Throws FaultError when the parts do not tile the file exactly once.
+/// `gathered` holds the parts of each rank, serialized with to_bytes(). Returns one checksum for each tile. Throws
+/// FaultError if the parts do not tile the file exactly once.
 std::vector<uint32_t> combine_tile_crcs(const std::vector<std::string>& gathered, int64_t file_bytes);
 
-/// [begin, end) cut at the tiles' edges.
+/// Splits [begin, end) at the tile boundaries. The checksums of the parts are 0.
 std::vector<TilePart> split_at_tiles(int64_t begin, int64_t end);
 
 }  // namespace aliquot

@@ -8,12 +8,14 @@
 namespace aliquot {
 namespace {
 
-// kSlices[k][b]: what byte b adds to the register when k further bytes follow it within the same step of eight.
+// Slicing-by-8 tables: kSlices[k][b] is the contribution of byte b to the register if k more bytes follow it in the
+// same step of eight bytes.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_slices() {
   std::array<std::array<uint32_t, 256>, 8> slices{};
   const uint32_t shift = crc32c_shift(1);
   for (uint32_t byte = 0; byte < 256; ++byte) slices[0][byte] = crc32c_multiply(shift, byte);
-  // One byte further each: few enough steps for every compiler's patience with constants.
+  // Each table is derived from the previous one. This keeps the constant evaluation within the step limits of all
+  // compilers.
   for (uint32_t k = 1; k < 8; ++k) {
     for (uint32_t byte = 0; byte < 256; ++byte) {
       const uint32_t before = slices[k - 1][byte];

@@ -1,5 +1,5 @@
 #pragma once
-// CRC-32C (Castagnoli), the checksum of a checkpoint's tiles.
+// CRC-32C (Castagnoli), the checksum of the tiles of a checkpoint.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace aliquot {
 
-/// The CRC-32C of what gave `before` followed by `bytes`; with no `before`, of `bytes` alone. The processor's own
-/// instruction where it has one, chosen at run time.
+/// Continues the CRC-32C `before` over `bytes`; 0 starts a new one. Uses the processor's CRC instruction if it has one,
+/// which is detected at run time.
 uint32_t crc32c(std::span<const std::byte> bytes, uint32_t before = 0);
 
-/// The same from tables, on any processor: the reference.
+/// The same without special instructions, from tables. The reference implementation.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t before = 0);
 
-/// The CRC-32C of A followed by B, from those of A and of B and B's length.
+/// The CRC-32C of the concatenation of two ranges, from their CRCs `a` and `b` and the length of the second.
 uint32_t crc32c_combine(uint32_t a, uint32_t b, int64_t b_bytes);
 
 }  // namespace aliquot

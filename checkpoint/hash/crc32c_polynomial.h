@@ -1,5 +1,6 @@
 #pragma once
-// Arithmetic on CRC-32C remainders: polynomials over GF(2) modulo the Castagnoli polynomial, bit-reversed, x^0 on top.
+// Arithmetic on CRC-32C remainders: polynomials over GF(2) modulo the Castagnoli polynomial. The bits are reversed: x^0
+// is the most significant bit.
 
 #include <array>
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace aliquot {
 
 inline constexpr uint32_t kCrc32cPolynomial = 0x82f63b78u;
 
-/// a * b.
+/// a * b modulo the polynomial.
 constexpr uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
@@ -18,7 +19,7 @@ constexpr uint32_t crc32c_multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-/// x^(8 * count): what a remainder is multiplied by when `count` zero bytes follow.
+/// x^(8 * count) modulo the polynomial. Multiplying a remainder by it appends `count` zero bytes.
 constexpr uint32_t crc32c_shift(uint64_t count) {
   uint32_t power = 0x80000000u;   // x^0
   uint32_t square = 0x00800000u;  // x^8
@@ -29,7 +30,7 @@ constexpr uint32_t crc32c_shift(uint64_t count) {
   return power;
 }
 
-/// Four tables that multiply a remainder by a constant, a byte each.
+/// Tables that multiply a remainder by a constant: one table for each byte of the remainder.
 using Crc32cTables = std::array<std::array<uint32_t, 256>, 4>;
 
 constexpr Crc32cTables crc32c_multiply_tables(uint32_t factor) {

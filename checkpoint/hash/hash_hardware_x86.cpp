@@ -9,8 +9,8 @@
 namespace aliquot {
 namespace {
 
-// The crc32 instruction takes three cycles and one can start each cycle, so three lanes run side by side and are
-// combined every 3 * kLaneBytes bytes.
+// The crc32 instruction has a latency of three cycles and a throughput of one per cycle, so three independent streams
+// (lanes) are interleaved. Their CRCs are combined after every 3 * kLaneBytes bytes.
 constexpr size_t kLaneBytes = 4096;
 const Crc32cTables kShiftLane = crc32c_multiply_tables(crc32c_shift(kLaneBytes));
 const Crc32cTables kShiftTwoLanes = crc32c_multiply_tables(crc32c_shift(2 * kLaneBytes));
@@ -43,7 +43,7 @@ uint64_t load64(const std::byte* at) {
 }
 
 [[gnu::target("sha,sse4.1")]] void sha256_ni(uint32_t state[8], const std::byte* blocks, size_t block_count) {
-  // The instructions want the words as (A B E F) and (C D G H), and the message big-endian.
+  // The instructions expect the state words as (A B E F) and (C D G H), and the message words in big-endian order.
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   __m128i low = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(state)), 0xb1);
   __m128i high = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(state + 4)), 0x1b);
@@ -69,8 +69,8 @@ uint64_t load64(const std::byte* at) {
     abef = _mm_add_epi32(abef, abef_before);
     cdgh = _mm_add_epi32(cdgh, cdgh_before);
   }
-  low = _mm_shuffle_epi32(abef, 0x1b);   // F E B A reversed: A B E F
-  high = _mm_shuffle_epi32(cdgh, 0xb1);  // pairs swapped: G H C D
+  low = _mm_shuffle_epi32(abef, 0x1b);   // reverses F E B A to A B E F
+  high = _mm_shuffle_epi32(cdgh, 0xb1);  // swaps pairs: G H C D
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(low, high, 0xf0));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(high, low, 8));
 }
@@ -80,7 +80,8 @@ uint64_t load64(const std::byte* at) {
 Crc32cUpdate crc32c_hardware() { return __builtin_cpu_supports("sse4.2") ? crc32c_sse42 : nullptr; }
 
 Sha256Update sha256_hardware() {
-  unsigned a = 0, b = 0, c = 0, d = 0;  // __builtin_cpu_supports does not know "sha" before GCC 13
+  unsigned a = 0, b = 0, c = 0,
+           d = 0;  // GCC before 13 does not support __builtin_cpu_supports("sha"), so cpuid is read here
   constexpr unsigned kShaBit = 1u << 29;
   __asm__("cpuid" : "=a"(a), "=b"(b), "=c"(c), "=d"(d) : "a"(0));
   if (a < 7 || !__builtin_cpu_supports("sse4.1")) return nullptr;

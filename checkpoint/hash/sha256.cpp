@@ -71,7 +71,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
 Sha256::Digest Sha256::finish() {
   const uint64_t total_bits = total_bytes_ * 8;
   std::array<std::byte, 72> tail{std::byte{0x80}};
-  const size_t zeros_end = (119 - total_bytes_ % 64) % 64 + 1;  // so that eight bytes are left in the last block
+  const size_t zeros_end = (119 - total_bytes_ % 64) % 64 + 1;  // leaves eight bytes for the length in the last block
   for (size_t i = 0; i < 8; ++i) tail[zeros_end + i] = static_cast<std::byte>(total_bits >> (56 - 8 * i));
   update(std::span<const std::byte>(tail).first(zeros_end + 8));
   Digest digest;

@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256, for digests and for the manifest's own hash.
+// SHA-256, for digests of parameters and for the hash in the manifest.
 
 #include <array>
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace aliquot {
 
-/// Hashes bytes as they come. The processor's own instructions where it has them, chosen at run time.
+/// Incremental SHA-256. kFastest uses the SHA instructions of the processor if it has them, which is detected at run
+/// time.
 class Sha256 {
  public:
   using Digest = std::array<std::byte, 32>;
@@ -20,7 +21,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
-  /// The digest of all bytes so far; nothing may be added after it.
+  /// Returns the digest of all bytes. Call it once, and no update() after it.
   Digest finish();
 
  private:
@@ -32,7 +33,7 @@ class Sha256 {
   uint64_t total_bytes_ = 0;
 };
 
-/// 64 lower-case hex digits.
+/// The digest as 64 lower-case hexadecimal digits.
 std::string hex(const Sha256::Digest& digest);
 std::string sha256_hex(std::string_view text);
 

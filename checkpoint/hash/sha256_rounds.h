@@ -1,5 +1,5 @@
 #pragma once
-// SHA-256's round constants (FIPS 180-4), for the portable loop and for the processor's own instructions.
+// The round constants of SHA-256 (FIPS 180-4), for the portable and the hardware implementation.
 
 #include <array>
 #include <cstdint>

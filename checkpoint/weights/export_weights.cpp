@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 constexpr int64_t kChunkElements = 512 << 10;
 
-/// A file that gets its name when it is whole.
+/// A file that is written under a temporary name and renamed by commit().
 class AtomicFile {
  public:
   AtomicFile(const std::filesystem::path& directory, const std::string& name)
@@ -22,9 +22,10 @@ class AtomicFile {
         name_(name),
         temporary_name_(kAttemptPrefix + name) {
     if (directory_.exists(name)) {
-      throw UsageError(fmt::format("{} is there already: remove it, or write elsewhere", (directory / name).string()));
+      throw UsageError(
+          fmt::format("{} already exists: remove it, or choose another path", (directory / name).string()));
     }
-    directory_.remove(temporary_name_);  // what a killed one left
+    directory_.remove(temporary_name_);  // left behind by a killed process
     file_ = directory_.create(temporary_name_);
   }
   AtomicFile(const AtomicFile&) = delete;
@@ -58,8 +59,8 @@ std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint
   for (const TensorEntry& tensor : checkpoint.manifest().tensors) {
     if (!tensor.path.starts_with(kParameters)) continue;
     if (!is_convertible(dtype, tensor.dtype)) {
-      throw UsageError(
-          fmt::format("tensor {} is {} and cannot become {}", printable(tensor.path), name(tensor.dtype), name(dtype)));
+      throw UsageError(fmt::format("tensor {} is {}, which cannot be converted to {}", printable(tensor.path),
+                                   name(tensor.dtype), name(dtype)));
     }
     parameters.push_back(&tensor);
   }
@@ -70,7 +71,7 @@ std::vector<const TensorEntry*> parameters_of(const CheckpointReader& checkpoint
 void make_directory(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  if (error) throw UsageError(fmt::format("cannot make {}: {}", directory.string(), error.message()));
+  if (error) throw UsageError(fmt::format("cannot create directory {}: {}", directory.string(), error.message()));
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem
     entry.shape = tensor->shape;
   }
   const std::string prefix =
-      safetensors_prefix(entries, {{"format", "pt"}});  // without it transformers refuses the file
+      safetensors_prefix(entries, {{"format", "pt"}});  // the transformers library requires this entry
   const int64_t data_bytes = entries.back().end;
   make_directory(directory);
   AtomicFile file(directory, file_name);

@@ -1,5 +1,5 @@
 #pragma once
-// The parameters of a checkpoint for other programs.
+// Export of the parameters of a checkpoint to a safetensors file.
 
 #include <cstdint>
 #include <filesystem>
@@ -10,13 +10,16 @@
 
 namespace aliquot {
 
-/// Writes every tensor "parameters/NAME" as NAME, in `dtype`, to directory/file_name, a safetensors file: whole and durable under
-/// its name, or not there. `checkpoint` was verified. A fixed amount of memory. Returns the file's size. Throws UsageError when
-/// there is such a file already, or no parameter, or one that cannot become `dtype`; FaultError when writing failed.
+/// Writes each tensor "parameters/NAME" as NAME, converted to `dtype`, to the safetensors file directory/file_name. The
+/// file appears under its name only when it is complete and durable. `checkpoint` must be verified. Uses a fixed amount
+/// of memory. Returns the size of the file.
+///
+/// Throws UsageError if the file exists, if the directory cannot be created, if the checkpoint has no parameters, or if
+/// one cannot be converted to `dtype`; FaultError if a write fails.
 int64_t export_weights(const CheckpointReader& checkpoint, const std::filesystem::path& directory,
                        const std::string& file_name, DType dtype, const VerifyProgress& progress = {});
 
-/// Writes a small file in the same manner.
+/// Writes `text` to directory/file_name, with the same atomicity and errors.
 void write_file_atomically(const std::filesystem::path& directory, const std::string& file_name, std::string_view text);
 
 }  // namespace aliquot

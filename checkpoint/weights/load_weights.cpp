@@ -1,4 +1,4 @@
-// Weights into the shards of any world, and into a checkpoint.
+// Loads weights into the shards of any number of ranks, or into a new checkpoint.
 #include <chrono>
 #include <deque>
 #include <fmt/format.h>
@@ -33,21 +33,22 @@ WeightMatches match_weights(const State& state, const WeightFiles& weights, cons
     const WeightTensor* found = weights.find(name);
     if (found == nullptr) {
       result.missing.push_back(name);
-      if (!allow_missing) defects.push_back(fmt::format("{} is missing there", name));
+      if (!allow_missing) defects.push_back(fmt::format("{} is missing from the file", name));
     } else {
       wanted.insert(found->name);
       if (found->entry->shape != tensor.shape) {
-        defects.push_back(fmt::format("{} is {} there and {} here", name, describe(tensor.dtype, found->entry->shape),
+        defects.push_back(fmt::format("{} is {} in the file and {} in the model", name,
+                                      describe(tensor.dtype, found->entry->shape),
                                       describe(tensor.dtype, tensor.shape)));
       }
     }
     result.matches.emplace_back(&tensor, found);
   }
   for (const WeightTensor& tensor : weights.tensors()) {
-    if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only there", printable(tensor.name)));
+    if (!wanted.contains(tensor.name)) defects.push_back(fmt::format("{} is only in the file", printable(tensor.name)));
   }
   if (defects.empty()) return result;
-  constexpr std::size_t kMaxListed = 4;  // of another model, all of hundreds may differ
+  constexpr std::size_t kMaxListed = 4;  // with the weights of another model, hundreds may differ
   const std::size_t more = defects.size() > kMaxListed ? defects.size() - kMaxListed : 0;
   defects.resize(defects.size() - more);
   throw UsageError(fmt::format("the weights of {} do not fit this model: {}{}", path.string(), fmt::join(defects, "; "),
@@ -83,7 +84,7 @@ LoadReport load_weights(const State& state, Communicator& communicator, const st
   report.path = path;
   std::optional<WeightFiles> weights;
   WeightMatches found;
-  // All is known to fit before anything is touched.
+  // Check everything before the state is modified.
   run_on_all_or_throw(communicator, [&] {
     weights.emplace(WeightFiles::open(file_system, path));
     found = match_weights(state, *weights, path, options.allow_missing);

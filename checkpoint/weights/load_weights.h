@@ -1,5 +1,5 @@
 #pragma once
-// Reading the weights that another program saved into the shards of any world.
+// Loading weights that another program saved into the shards of any number of ranks.
 
 #include <filesystem>
 
@@ -10,10 +10,12 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Fills the tensors "parameters/..." of `state`, copies included, from the files; the rest is not touched. Collective;
-/// each rank reads its own ranges. Throws on every rank the same: UsageError for files that are absent or malformed, and,
-/// listing all of them, for tensors that are missing (unless allowed: zeros), left over or of another shape.
-/// The report's `missing` and `extra` are what became zero and what the files hold that is no parameter.
+/// Fills the tensors "parameters/..." of `state`, including pieces marked as copies, from safetensors files. Leaves all
+/// other tensors, the step and the scalars unchanged. Collective; each rank reads its own ranges.
+///
+/// Throws the same UsageError on every rank if a file is absent or malformed, or if tensors are missing (allowed by
+/// `options.allow_missing`, which fills them with zeros), unknown or of another shape. In the report, `missing` lists
+/// the tensors set to zero, and `extra` the tensors of the files that are not parameters.
 LoadReport load_weights(const State& state, Communicator& communicator, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 

@@ -38,16 +38,16 @@ constexpr std::array kElementTypes{ElementType{"F32", 4, DType::kFloat32},
 
 void check_entry(SafetensorsEntry& tensor) {
   const auto refuse = [&](const std::string& what) {
-    throw SafetensorsFormatError(fmt::format("says that tensor {} {}", printable(tensor.name), what));
+    throw SafetensorsFormatError(fmt::format("is invalid: tensor {} {}", printable(tensor.name), what));
   };
   const auto* type = std::find_if(kElementTypes.begin(), kElementTypes.end(),
                                   [&](const ElementType& t) { return t.name == tensor.type; });
-  if (type == kElementTypes.end()) refuse(fmt::format("is of an unknown type, {}", printable(tensor.type)));
+  if (type == kElementTypes.end()) refuse(fmt::format("has the unknown type {}", printable(tensor.type)));
   tensor.dtype = type->dtype;
   const auto count = checked_element_count(tensor.shape);
-  if (!count) refuse("has a shape that cannot be");
+  if (!count) refuse("has an invalid shape");
   if (tensor.begin > tensor.end) refuse("ends before it begins");
-  if (tensor.end - tensor.begin != *count * type->bytes) refuse("has other bytes than its shape");
+  if (tensor.end - tensor.begin != *count * type->bytes) refuse("has a byte range that does not match its shape");
 }
 
 void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
@@ -57,13 +57,14 @@ void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
   int64_t end = 0;
   for (const SafetensorsEntry& tensor : tensors) {
     if (tensor.begin != end) {
-      throw SafetensorsFormatError(fmt::format(
-          "{} tensor {}", tensor.begin < end ? "lays another over" : "leaves a hole before", printable(tensor.name)));
+      throw SafetensorsFormatError(fmt::format("is invalid: tensor {} {}", printable(tensor.name),
+                                               tensor.begin < end ? "overlaps another one" : "has a gap before it"));
     }
     end = tensor.end;
   }
   if (end != data_bytes) {
-    throw SafetensorsFormatError(fmt::format("describes {} bytes of tensors where the file has {}", end, data_bytes));
+    throw SafetensorsFormatError(
+        fmt::format("is invalid: its header describes {} bytes of tensor data, but the file has {}", end, data_bytes));
   }
 }
 
@@ -71,10 +72,11 @@ void check_tiling(std::vector<SafetensorsEntry>& tensors, int64_t data_bytes) {
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where) {
   try {
-    if (!text.starts_with('{')) throw SafetensorsFormatError("is no safetensors file: its header is no JSON object");
-    // The parser takes a NUL for the end of the text, and would never see what follows it.
+    if (!text.starts_with('{'))
+      throw SafetensorsFormatError("is not a safetensors file: its header is not a JSON object");
+    // The parser stops at a NUL and would accept anything after it.
     if (text.find('\0') != std::string_view::npos)
-      throw SafetensorsFormatError("has a header that is not JSON (a NUL)");
+      throw SafetensorsFormatError("has a header that is not JSON: it contains a NUL");
     SafetensorsSax sax;
     nlohmann::json::sax_parse(text.begin(), text.end(), &sax);
     SafetensorsHeader header = sax.finish();
@@ -118,7 +120,7 @@ SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesy
     const std::filesystem::path real = std::filesystem::canonical(path, error);
     if (error) throw FaultError(fmt::format("cannot open {}: {}", path.string(), error.message()));
     File file = Directory::open(file_system, real.parent_path()).open_for_reading(real.filename());
-    if (!file.is_regular()) throw FaultError(fmt::format("{} is no regular file", path.string()));
+    if (!file.is_regular()) throw FaultError(fmt::format("{} is not a regular file", path.string()));
     const int64_t file_bytes = file.size_bytes();
     if (file_bytes < kHeaderLengthBytes)
       throw FaultError(fmt::format("{} is too short for a safetensors file", path.string()));
@@ -129,7 +131,8 @@ SafetensorsFile SafetensorsFile::open(FileSystem& file_system, const std::filesy
     }
     if (header_bytes > static_cast<uint64_t>(std::min(kSafetensorsHeaderLimit, file_bytes - kHeaderLengthBytes))) {
       throw FaultError(
-          fmt::format("{} is no safetensors file: its header would have {} bytes", path.string(), header_bytes));
+          fmt::format("{} is not a safetensors file: a header of {} bytes is longer than the file or the limit",
+                      path.string(), header_bytes));
     }
     const int64_t data_offset = kHeaderLengthBytes + static_cast<int64_t>(header_bytes);
     const std::string text = read_prefix(file, kHeaderLengthBytes, static_cast<int64_t>(header_bytes));

@@ -1,5 +1,6 @@
 #pragma once
-// Files of Hugging Face's safetensors format: eight bytes of length, a JSON header, and the tensors' bytes without a gap.
+// The safetensors file format of Hugging Face: the length of the header in eight bytes, a JSON header, and the data of
+// the tensors without gaps.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,36 +21,37 @@ inline constexpr int64_t kSafetensorsHeaderLimit = 100'000'000;
 
 struct SafetensorsEntry {
   std::string name;
-  std::string type;            // as the file has it: "F32", "BF16", "I64", ...
-  std::optional<DType> dtype;  // nothing where no dtype here is that
+  std::string type;            // as in the file: "F32", "BF16", "I64", ...
+  std::optional<DType> dtype;  // empty if no DType corresponds to `type`
   std::vector<int64_t> shape;
-  int64_t begin = 0, end = 0;  // its bytes, from the first tensor's on
+  int64_t begin = 0, end = 0;  // byte range, relative to the end of the header
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> tensors;  // in order of name
+  std::vector<SafetensorsEntry> tensors;  // sorted by name
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads the JSON of a file whose tensors take `data_bytes`. Nothing in it is trusted: the result's shapes, products and
-/// sizes agree, and the tensors tile the data exactly, none named twice. Bounded by the text: nothing is built for a
-/// value that does not belong there. Throws UsageError, a sentence that begins with `where`.
+/// Parses the JSON header of a file with `data_bytes` bytes of tensor data. The text is untrusted: the function checks
+/// that shapes and sizes agree, that the tensors tile the data exactly, and that names are unique. Memory use is
+/// proportional to the text. Throws UsageError with a message that begins with `where`.
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t data_bytes, const std::string& where);
 
-/// The text of a file that holds these, before the tensors' own bytes: length, header, padding to 8 bytes. Lays them out
-/// in the order given, setting begin and end; name, type and shape are set.
+/// The bytes of a file before the tensor data: length, header, and padding to 8 bytes. `tensors` have name, type and
+/// shape; the function lays them out in the given order and sets `begin` and `end`.
 std::string safetensors_prefix(std::vector<SafetensorsEntry>& tensors,
                                const std::map<std::string, std::string>& metadata);
 
-/// A file opened for reading. Move-only.
+/// A safetensors file opened for reading. Move-only.
 class SafetensorsFile {
  public:
-  /// Follows symbolic links: the name is the user's. Throws UsageError: absent, no regular file, malformed.
+  /// Follows symbolic links, since the user chose the path. Throws UsageError if the file is absent, not a regular
+  /// file, or malformed.
   static SafetensorsFile open(FileSystem& file_system, const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  /// Bytes of a tensor, from its byte `first` on. Throws FaultError.
+  /// Reads to.size() bytes of a tensor, from its byte `first`. Throws FaultError.
   void read(const SafetensorsEntry& tensor, int64_t first, std::span<std::byte> to) const {
     file_.read(to, data_offset_ + tensor.begin + first);
   }
@@ -62,7 +64,7 @@ class SafetensorsFile {
   int64_t data_offset_;
 };
 
-/// A type's name in such a file: "F32".
+/// The name of a dtype in safetensors files, such as "F32".
 std::string_view safetensors_type(DType dtype);
 
 }  // namespace aliquot

@@ -1,6 +1,6 @@
 #pragma once
-// The events of a safetensors header, taken as they come, so that a hostile header never becomes a tree in memory.
-// Included by safetensors.cpp and its parts alone.
+// A SAX parser of safetensors headers. It builds no JSON tree, so the memory that a malicious header can use is bounded
+// by its size. Only safetensors.cpp and safetensors_sax.cpp include this file.
 
 #include <nlohmann/json.hpp>
 #include <set>
@@ -11,24 +11,26 @@
 
 namespace aliquot {
 
-/// What is wrong with a header: the end of a sentence that begins with the file's name.
+/// A defect of a header. what() is a predicate such as "has two entries named w": the catcher puts the file name in
+/// front.
 struct SafetensorsFormatError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Handed to nlohmann's parser. Every callback throws SafetensorsFormatError for what does not belong where it stands.
+/// Receives the events of nlohmann::json::sax_parse(). A callback throws SafetensorsFormatError if its event is invalid
+/// in the current context.
 class SafetensorsSax {
  public:
   using Json = nlohmann::json;
 
-  /// The tensors in the file's order, once the parser has come to the end.
+  /// The tensors in the order of the header. Call it after parsing; throws if the header is incomplete.
   SafetensorsHeader finish();
 
   bool null() { throw_unexpected_value(); }
   bool boolean(bool) { throw_unexpected_value(); }
   bool number_float(Json::number_float_t, const std::string&) { throw_unexpected_value(); }
   bool binary(Json::binary_t&) { throw_unexpected_value(); }
-  bool number_integer(Json::number_integer_t) { throw SafetensorsFormatError("holds a negative number"); }
+  bool number_integer(Json::number_integer_t) { throw SafetensorsFormatError("has a negative number"); }
   bool number_unsigned(Json::number_unsigned_t value);
   bool string(std::string& value);
   bool start_object(size_t);
@@ -46,10 +48,10 @@ class SafetensorsSax {
   void begin_tensor();
 
   Context context_ = Context::kStart;
-  bool metadata_is_next_ = false;  // the last key at the top was the metadata's
+  bool metadata_is_next_ = false;  // the last key at the top level was __metadata__
   std::string key_;
-  Field field_ = kNone;       // what the value to come is
-  unsigned fields_seen_ = 0;  // of the tensor that is open
+  Field field_ = kNone;       // the field of the next value
+  unsigned fields_seen_ = 0;  // bit mask of Field, for the current tensor
   size_t offset_count_ = 0;
   std::set<std::string> names_;
   SafetensorsEntry tensor_;

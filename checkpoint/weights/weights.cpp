@@ -16,11 +16,11 @@ namespace {
 constexpr const char* kSingleFileName = "model.safetensors";
 constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr int64_t kIndexBytesLimit = 32 << 20;
-// So much of a tensor is converted at once.
+// The size of the buffers for conversion and comparison.
 constexpr int64_t kConvertBytes = 256 << 10;
 
-/// The name used here, whether the file's has the prefix of the module around it or not: GPT-2's parameters have none, those
-/// of Llama "model.", as they are published.
+/// The name without the module prefix "transformer." or "model.", but with "model." before the parameters of Llama.
+/// Published files of GPT-2 have names without a prefix, and those of Llama have "model.".
 std::string canonical_name(std::string_view name) {
   for (const std::string_view prefix : {"transformer.", "model."}) {
     if (!name.starts_with(prefix)) continue;
@@ -33,19 +33,19 @@ std::string canonical_name(std::string_view name) {
   return std::string(name);
 }
 
-/// What PyTorch modules keep beside their parameters.
+/// Whether the tensor is a buffer that PyTorch modules save besides their parameters.
 bool is_module_buffer(const SafetensorsEntry& entry, std::string_view name) {
   const bool mask = name.ends_with(".attn.bias") && entry.shape.size() == 4;
   return mask || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
 
-/// The files that an index names, each once. They lie beside it.
+/// The names of the files that an index lists. The files are in the directory of the index.
 std::set<std::string> read_index_files(FileSystem& file_system, const std::filesystem::path& path) {
   try {
     const auto real = std::filesystem::canonical(path);
     const File file = Directory::open(file_system, real.parent_path()).open_for_reading(real.filename());
     const int64_t size_bytes = file.is_regular() ? file.size_bytes() : kIndexBytesLimit + 1;
-    if (size_bytes > kIndexBytesLimit) throw UsageError(fmt::format("{} is no index of weights", path.string()));
+    if (size_bytes > kIndexBytesLimit) throw UsageError(fmt::format("{} is not an index of weights", path.string()));
     std::string text(static_cast<size_t>(size_bytes), '\0');
     file.read(std::as_writable_bytes(std::span(text)), 0);
     return parse_weight_index(text, path.string());
@@ -85,16 +85,18 @@ std::set<std::string> parse_weight_index(std::string_view text, const std::strin
     for (const auto& [tensor, file] : json_object(json.at("weight_map")).items()) {
       const auto name = file.get<std::string>();
       if (!path_defect(name).empty() || name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
-        throw ManifestFormatError(fmt::format("names {}, which is no safetensors file beside it", printable(name)));
+        throw ManifestFormatError(fmt::format(
+            "lists {}, which is not the name of a safetensors file in the same directory", printable(name)));
       }
       files.insert(name);
     }
-    if (files.empty()) throw ManifestFormatError("names no file");
+    if (files.empty()) throw ManifestFormatError("lists no files");
     return files;
   } catch (const ManifestFormatError& defect) {
     throw UsageError(fmt::format("{} {}", where, defect.what()));
   } catch (const nlohmann::ordered_json::exception&) {
-    throw UsageError(fmt::format("{} is no index of weights: it has no weight_map of names", where));
+    throw UsageError(
+        fmt::format("{} is not an index of weights: it has no weight_map from tensors to file names", where));
   }
 }
 
@@ -129,18 +131,17 @@ void WeightFiles::finish(const std::filesystem::path& path) {
             [](const WeightTensor& a, const WeightTensor& b) { return a.name < b.name; });
   for (size_t i = 1; i < tensors_.size(); ++i) {
     if (tensors_[i].name != tensors_[i - 1].name) continue;
-    throw UsageError(fmt::format("{} holds tensor {} twice", path.string(), printable(tensors_[i].name)));
+    throw UsageError(fmt::format("{} has two tensors named {}", path.string(), printable(tensors_[i].name)));
   }
-  // A head may be the table of tokens; some files hold it again. GPT-2's always is, Llama's in the smaller models.
-  const WeightTensor *head = find("lm_head.weight"), *table = find("wte.weight");
-  const bool always = table != nullptr;
-  if (table == nullptr) table = find("model.embed_tokens.weight");
-  if (head == nullptr || table == nullptr) return;
-  if (!same_bytes(*head, *table)) {
-    if (!always) return;
-    throw UsageError(
-        fmt::format("{} has a head (lm_head.weight) that is not its table of tokens (wte.weight); these are one here",
-                    path.string()));
+  // Some files repeat the token embedding as the output head. The two are tied in GPT-2, and in small models of Llama.
+  const WeightTensor *head = find("lm_head.weight"), *embedding = find("wte.weight");
+  const bool is_gpt2 = embedding != nullptr;
+  if (embedding == nullptr) embedding = find("model.embed_tokens.weight");
+  if (head == nullptr || embedding == nullptr) return;
+  if (!same_bytes(*head, *embedding)) {
+    if (!is_gpt2) return;
+    throw UsageError(fmt::format(
+        "{} has an lm_head.weight that differs from wte.weight: models of GPT-2 require tied weights", path.string()));
   }
   skipped_tensors_.push_back(head->entry->name);
   tensors_.erase(tensors_.begin() + (head - tensors_.data()));
@@ -160,8 +161,9 @@ bool is_weights_path(const std::filesystem::path& path) {
 
 WeightAccess::WeightAccess(const WeightTensor& tensor, DType dtype) : tensor_(tensor), dtype_(dtype) {
   if (tensor.entry->dtype && is_convertible(dtype, *tensor.entry->dtype)) return;
-  throw UsageError(fmt::format("tensor {} of {} is of type {}, which cannot become {}", printable(tensor.name),
-                               tensor.file->path().string(), printable(tensor.entry->type), aliquot::name(dtype)));
+  throw UsageError(fmt::format("tensor {} of {} has the type {}, which cannot be converted to {}",
+                               printable(tensor.name), tensor.file->path().string(), printable(tensor.entry->type),
+                               aliquot::name(dtype)));
 }
 
 void WeightAccess::read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const {
@@ -180,7 +182,7 @@ void WeightAccess::read(const StatePiece& piece, int64_t first, int64_t count, s
 }
 
 void WeightAccess::write(const StatePiece&, int64_t, int64_t, const std::byte*) const {
-  throw FaultError("weights of a file that is only read were to be written");
+  throw FaultError("WeightAccess::write() was called: weight files can only be read");
 }
 
 }  // namespace aliquot

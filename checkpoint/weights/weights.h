@@ -1,5 +1,5 @@
 #pragma once
-// Weights that another program saved: one safetensors file, or an index of several, under the names used here.
+// Weights that another program saved, as one safetensors file or as an index of several, with canonical names.
 
 #include <filesystem>
 #include <memory>
@@ -12,23 +12,24 @@
 
 namespace aliquot {
 
-/// A tensor of the files.
+/// One tensor of the files.
 struct WeightTensor {
-  std::string name;  // without "transformer." before it, and with "model." where it is Llama's
+  std::string name;  // canonical: without the prefix "transformer."; tensors of Llama have the prefix "model."
   const SafetensorsEntry* entry = nullptr;
   const SafetensorsFile* file = nullptr;
 };
 
-/// Opened for reading. Move-only; the tensors point into it.
+/// Weight files opened for reading. Move-only. The tensors point into it.
 class WeightFiles {
  public:
-  /// FILE.safetensors, FILE.safetensors.index.json, or a folder that holds model.safetensors or its index. What is no
-  /// parameter (attention masks, rotary tables, a head that is the table of tokens again) is left out, and told. Throws
-  /// UsageError, naming the file: absent, malformed, an index that names files elsewhere or tensors that are not there.
+  /// `path` is a .safetensors file, a .safetensors.index.json file, or a directory with model.safetensors or its index.
+  /// Leaves out tensors that are not parameters: attention masks, rotary tables, and an output head equal to the token
+  /// embedding. Throws UsageError, with the name of the file, if a file is absent or malformed, or if an index names
+  /// files in other directories.
   static WeightFiles open(FileSystem& file_system, const std::filesystem::path& path);
 
-  const std::vector<WeightTensor>& tensors() const { return tensors_; }                 // in order of name
-  const std::vector<std::string>& skipped_tensors() const { return skipped_tensors_; }  // names in the files
+  const std::vector<WeightTensor>& tensors() const { return tensors_; }                 // sorted by name
+  const std::vector<std::string>& skipped_tensors() const { return skipped_tensors_; }  // names as in the files
   const WeightTensor* find(std::string_view name) const;
 
  private:
@@ -40,20 +41,21 @@ class WeightFiles {
   std::vector<std::string> skipped_tensors_;
 };
 
-/// The files that an index's text names, each once. Throws UsageError, a sentence that begins with `where`: not JSON, no
-/// weight_map, a name that is not of a safetensors file beside the index.
+/// The names of the files that the text of an index lists, without duplicates. Throws UsageError with a message that
+/// begins with `where` if the text is not JSON, has no weight_map, or names something other than a safetensors file in
+/// the same directory.
 std::set<std::string> parse_weight_index(std::string_view text, const std::string& where);
 
-/// Whether the path is weights of this kind, by its name and, of a folder, by what lies in it.
+/// Whether the path names such weights: decided by its suffix or, for a directory, by the files in it.
 bool is_weights_path(const std::filesystem::path& path);
 
-/// Reaches a tensor of the files as elements of any floating-point dtype: read() converts. One thread; write() is refused.
+/// Reads a tensor of the files as elements of `dtype`, converting them. Not thread-safe; write() always throws.
 class WeightAccess final : public PieceAccess {
  public:
-  /// Throws UsageError when the file's type cannot become `dtype`. `tensor` outlives it.
+  /// Throws UsageError if the type in the file cannot be converted to `dtype`. `tensor` must outlive this object.
   WeightAccess(const WeightTensor& tensor, DType dtype);
 
-  /// Elements [piece.offset + first, ... + count) of the tensor.
+  /// Reads `count` elements of the tensor, from element piece.offset + first.
   void read(const StatePiece& piece, int64_t first, int64_t count, std::byte* to) const override;
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override;
 
@@ -62,14 +64,16 @@ class WeightAccess final : public PieceAccess {
   DType dtype_;
 };
 
-/// Writes the files' tensors as a checkpoint of step 0, in fp32 and without an optimizer, to directory/step-00000000.
-/// One process. Throws as open() and save() do. `scalars` are what the weights' own format says of their model.
 struct ImportReport {
   std::filesystem::path path;
   size_t tensor_count = 0;
   std::vector<std::string> skipped_tensors;
-  std::vector<std::string> rounded;  // float64 tensors, to the nearest fp32
+  std::vector<std::string> rounded;  // float64 tensors, which were rounded to fp32
 };
+
+/// Writes the tensors of the files as a checkpoint of step 0, in fp32 and without optimizer state, to
+/// directory/step-00000000. `scalars` become the scalars of the checkpoint. One rank only. Throws as
+/// WeightFiles::open() and save() do.
 ImportReport import_weights(Communicator& communicator, const std::filesystem::path& file,
                             const std::filesystem::path& directory, const std::map<std::string, Scalar>& scalars = {});
 

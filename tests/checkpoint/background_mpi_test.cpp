@@ -1,4 +1,4 @@
-// The same between processes: a save in the background beside collectives of the ranks' own threads.
+// Background saves between MPI processes, concurrently with collectives of the main threads.
 #include <filesystem>
 #include <gtest/gtest.h>
 

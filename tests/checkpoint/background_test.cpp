@@ -1,4 +1,4 @@
-// Saving while training goes on: what is written is the state of the moment, whatever becomes of it; failures are told to all.
+// Background saves: the file holds the state at the call of start(), and all ranks learn of failures.
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -24,7 +24,7 @@ using test::SystemCall;
 
 constexpr int kRanks = 3;
 
-/// Lets no write through until it is opened.
+/// Blocks all writes until open() is called.
 class GatedFileSystem final : public FileSystem {
  public:
   ssize_t pwrite(int file, const void* from, size_t count, off_t offset) override {
@@ -70,14 +70,14 @@ class Background : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Background, WritesTheStateOfTheMomentWhileRanksGoOn) {
+TEST_F(Background, WritesTheStateAtTheCallWhileRanksContinue) {
   std::array<GatedFileSystem, kRanks> gates;
   on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
     save(shard.state(), communicator, folder("blocking"));
     GatedFileSystem& gate = gates[static_cast<size_t>(communicator.rank())];
     saver.start(shard.state(), folder("background"), options_with(gate));
-    shard.poison();  // training changes what was saved
-    // Not one byte is written yet, and the ranks talk to each other as they like.
+    shard.poison();  // training modifies the state that is being saved
+    // No byte is written yet, but the ranks can run collectives.
     for (int i = 0; i < 100; ++i) {
       const auto all = communicator.gather_objects(std::to_string(communicator.rank() * 1000 + i));
       for (int rank = 0; rank < kRanks; ++rank)
@@ -96,7 +96,7 @@ TEST_F(Background, WritesTheStateOfTheMomentWhileRanksGoOn) {
   EXPECT_TRUE(file("blocking", 100) == file("background", 100));
 }
 
-TEST_F(Background, OneSaveAtATimeAndTheNextWaits) {
+TEST_F(Background, ASecondSaveWaitsForTheFirst) {
   on_shards([&](Communicator&, Shard& shard, BackgroundSaver& saver) {
     for (int64_t step = 1; step <= 5; ++step) {
       shard.fill(static_cast<uint64_t>(step));
@@ -118,7 +118,7 @@ TEST_F(Background, OneSaveAtATimeAndTheNextWaits) {
   for (int64_t step = 1; step <= 5; ++step) EXPECT_TRUE(file("all", step) == file("again", step)) << step;
 }
 
-TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
+TEST_F(Background, AFailureOnOneRankIsThrownOnAllAndTheNextSaveWorks) {
   on_shards([&](Communicator& communicator, Shard& shard, BackgroundSaver& saver) {
     shard.state().step = 90;
     saver.start(shard.state(), folder("run"), {});
@@ -127,15 +127,15 @@ TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
       FaultyFileSystem broken(communicator.rank() == 2 ? Fault{call, 0, ENOSPC, true} : Fault{});
       shard.state().step = 100;
       saver.start(shard.state(), folder("run"), options_with(broken));
-      std::string told;
+      std::string message;
       try {
         call == SystemCall::kWrite ? saver.collect() : saver.start(shard.state(), folder("run"), {});
       } catch (const FaultError& error) {
-        told = error.what();
+        message = error.what();
       }
-      EXPECT_EQ(told.find("rank 2: "), 0u) << told;
-      EXPECT_FALSE(saver.in_flight()) << "nothing is started after a failure that was not heard";
-      communicator.gather_objects("told");
+      EXPECT_EQ(message.find("rank 2: "), 0u) << message;
+      EXPECT_FALSE(saver.in_flight()) << "start() must not start a save if it throws the error of the previous one";
+      communicator.gather_objects("checked");
       EXPECT_EQ(list_checkpoints(folder("run")).size(), 1u);
     }
     saver.start(shard.state(), folder("run"), {});
@@ -145,10 +145,10 @@ TEST_F(Background, AFailureOnOneRankIsToldOnAllAndTheNextSaveWorks) {
   for (const FoundCheckpoint& found : list_checkpoints(folder("run"))) EXPECT_NO_THROW(verify_checkpoint(found.path));
 }
 
-/// Cannot be read, like a device that is gone.
+/// Reads fail, as on a lost device.
 class UnreadableAccess final : public PieceAccess {
  public:
-  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw FaultError("the device is gone"); }
+  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw FaultError("the device is lost"); }
   void write(const StatePiece&, int64_t, int64_t, const std::byte*) const override {}
 };
 
@@ -162,11 +162,11 @@ TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
     saver.start(state, folder("run"), {});
     try {
       saver.collect();
-      ADD_FAILURE() << "it was saved";
+      ADD_FAILURE() << "the save succeeded although rank 1 could not copy its state";
     } catch (const FaultError& error) {
-      EXPECT_STREQ(error.what(), "rank 1: the device is gone");
+      EXPECT_STREQ(error.what(), "rank 1: the device is lost");
     }
-    // A state that has grown is refused in the same way.
+    // A state that is larger than the snapshot fails in the same way.
     std::vector<std::byte> more(1 << 20);
     state = shard.state();
     if (communicator.rank() == 0) {
@@ -181,7 +181,7 @@ TEST_F(Background, ACopyThatFailsOnOneRankFailsTheSaveOnAll) {
   EXPECT_EQ(list_checkpoints(folder("run")).size(), 1u);
 }
 
-TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
+TEST_F(Background, RecordsItsMemoryOnceAndFreesIt) {
   const auto failures = test::on_ranks(1, [&](Communicator& communicator) {
     Shard shard(test::edge_case_tensors(), 1, 0, test::Partition::kBlocks, 4);
     shard.fill(1);
@@ -203,16 +203,16 @@ TEST_F(Background, BooksItsMemoryOnceAndGivesItBack) {
     EXPECT_TRUE(ledger.entries().empty());
   });
   EXPECT_EQ(failures[0], "");
-  EXPECT_EQ(list_checkpoints(directory_.path()).size(), 3u) << "destruction waits for the save in flight";
+  EXPECT_EQ(list_checkpoints(directory_.path()).size(), 3u) << "the destructor must wait for the save in flight";
 }
 
-TEST(StagingRingDeathTest, SaysThatThereIsNoMemory) {
-  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+TEST(StagingRingDeathTest, ReportsThatTheMemoryCannotBeAllocated) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "with this sanitizer the memory of the process cannot be limited";
   EXPECT_EXIT(exit_after_running_in_limited_memory(0, [] { StagingRing ring(nullptr); }), testing::ExitedWithCode(2),
-              "there is no memory for a checkpoint's staging \\(4 MiB\\); free some");
+              "cannot allocate 4 MiB of staging memory for a checkpoint: free some memory");
 }
 
-TEST(StreamCopy, IsMemcpyAtEveryLengthAndAlignment) {
+TEST(NonTemporalCopy, EqualsMemcpyAtEveryLengthAndAlignment) {
   std::vector<std::byte> from(200'000), to(from.size() + 8), expected(to.size());
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
   for (const size_t count : {0, 1, 63, 64, 16384, 32767, 32768, 32769, 49152, 65535, 100'003, 131'072, 190'001}) {
@@ -228,7 +228,7 @@ TEST(StreamCopy, IsMemcpyAtEveryLengthAndAlignment) {
   }
 }
 
-TEST_F(Background, LeavesOutWhatOtherRanksSave) {
+TEST_F(Background, TheSnapshotLeavesOutPiecesMarkedAsCopies) {
   float own[4] = {1, 2, 3, 4}, others[4] = {5, 6, 7, 8};
   State state;
   state.tensors = {

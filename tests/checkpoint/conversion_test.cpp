@@ -1,4 +1,4 @@
-// A state of other dtypes than the checkpoint's: converted where that is exact, or asked for, by every way of loading.
+// Loading into tensors of another dtype: converted if that is exact or allow_rounding is set, in every mode of load().
 #include <cstring>
 #include <gtest/gtest.h>
 
@@ -13,13 +13,14 @@ using test::Shard;
 using test::TestTensor;
 
 std::vector<TestTensor> tensors(DType state) {
-  return {{"optimizer/w/exp_avg", {1051, 1001}, state},  // more than a tile, and no multiple of anything
-          {"optimizer/b/exp_avg", {13}, state},
-          {"parameters/b", {13}, DType::kFloat32},
-          {"parameters/w", {1051, 1001}, DType::kFloat32}};
+  return {
+      {"optimizer/w/exp_avg", {1051, 1001}, state},  // more than a tile, and not a multiple of a block, page or chunk
+      {"optimizer/b/exp_avg", {13}, state},
+      {"parameters/b", {13}, DType::kFloat32},
+      {"parameters/w", {1051, 1001}, DType::kFloat32}};
 }
 
-/// Whole bytes of the tensor as it was saved, converted by the reference: all at once.
+/// The bytes of the full saved tensor, converted to `to` in one call.
 std::vector<std::byte> expected(const TestTensor& saved, DType to) {
   const auto from = test::full_tensor_bytes(saved, 1);
   const int64_t count = static_cast<int64_t>(from.size()) / element_bytes(saved.dtype);
@@ -28,10 +29,12 @@ std::vector<std::byte> expected(const TestTensor& saved, DType to) {
   return result;
 }
 
-/// Memory that only an access reaches, like a device's: pieces hold an address that is not to be used.
+/// Models memory that only the PieceAccess can reach, like that of a device: StatePiece::bytes is off by one byte.
 class IndirectAccess final : public PieceAccess {
  public:
-  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override { throw std::logic_error("not read here"); }
+  void read(const StatePiece&, int64_t, int64_t, std::byte*) const override {
+    throw std::logic_error("a load must not read the state");
+  }
   void write(const StatePiece& piece, int64_t first, int64_t count, const std::byte* from) const override {
     EXPECT_LE(count * width, kStagingChunkBytes);
     std::memcpy(piece.bytes - 1 + first * width, from, static_cast<size_t>(count * width));
@@ -68,34 +71,34 @@ class Conversion : public ::testing::TestWithParam<std::tuple<int, bool, bool>> 
   static void expect_converted(const State& state, DType saved) {
     for (const StateTensor& tensor : state.tensors) {
       const DType from = tensor.path.starts_with("optimizer") ? saved : DType::kFloat32;
-      const auto whole = expected({tensor.path, tensor.shape, from}, tensor.dtype);
+      const auto full = expected({tensor.path, tensor.shape, from}, tensor.dtype);
       const int64_t width = element_bytes(tensor.dtype);
       for (const StatePiece& piece : tensor.pieces) {
         ASSERT_EQ(
-            std::memcmp(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width)), 0)
+            std::memcmp(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width)), 0)
             << tensor.path << " from " << piece.offset;
       }
     }
   }
 };
 
-TEST_P(Conversion, ToAWiderDtypeIsExactAndSaid) {
+TEST_P(Conversion, ToAWiderDtypeIsExactAndReported) {
   load_as(DType::kBFloat16, DType::kFloat32, {}, 2);
   load_as(DType::kFloat16, DType::kFloat32, {}, 2);
   load_as(DType::kFloat32, DType::kFloat64, {}, 2);
 }
 
-TEST_P(Conversion, ToANarrowerDtypeRoundsWhereAskedFor) {
+TEST_P(Conversion, ToANarrowerDtypeRoundsWithAllowRounding) {
   LoadOptions options;
   options.allow_rounding = true;
   load_as(DType::kFloat32, DType::kBFloat16, options, 2);
   load_as(DType::kFloat32, DType::kFloat32, options, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Conversion,
+INSTANTIATE_TEST_SUITE_P(Modes, Conversion,
                          ::testing::Combine(::testing::Values(1, 3), ::testing::Bool(), ::testing::Bool()));
 
-TEST(ConversionRefused, WhereItWouldRoundUnaskedOrMeansNothing) {
+TEST(ConversionRejected, IfItWouldRoundWithoutPermissionOrIsUnsupported) {
   const std::vector<std::tuple<DType, DType, bool>> cases{{DType::kFloat32, DType::kBFloat16, false},
                                                           {DType::kBFloat16, DType::kFloat16, false},
                                                           {DType::kInt16, DType::kFloat32, true},
@@ -118,7 +121,7 @@ TEST(ConversionRefused, WhereItWouldRoundUnaskedOrMeansNothing) {
     });
     EXPECT_EQ(failures[0], failures[1]);
     for (const char* tensor : {"optimizer/w/exp_avg", "optimizer/b/exp_avg"}) {
-      EXPECT_NE(failures[0].find(std::string(tensor) + " (there "), std::string::npos) << failures[0];
+      EXPECT_NE(failures[0].find(std::string(tensor) + " (checkpoint: "), std::string::npos) << failures[0];
     }
   }
 }

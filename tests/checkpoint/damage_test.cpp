@@ -1,4 +1,5 @@
-// Accidents: bits, cuts, swaps and things that are not what they seem. Every one must be an error that leaves the state alone.
+// Accidental damage: flipped bits, truncated, exchanged or replaced files. Each must cause a CheckpointError and leave
+// the state unmodified.
 #include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
@@ -23,7 +24,7 @@ using test::Shard;
 using test::small_tensors;
 using test::TemporaryDirectory;
 
-/// Loads again and again into one poisoned shard of one rank.
+/// Loads repeatedly into one poisoned shard, on one rank.
 class Loader {
  public:
   explicit Loader(Communicator& communicator)
@@ -31,13 +32,13 @@ class Loader {
     shard_.poison();
   }
 
-  /// Whether the load was refused as a checkpoint that is bad, with nothing of the state touched.
-  bool refuses(const std::filesystem::path& path) {
+  /// Whether the load throws CheckpointError and leaves the state unmodified.
+  bool rejects(const std::filesystem::path& path) {
     const State before = shard_.state();
     try {
       load(shard_.state(), communicator_, path);
     } catch (const CheckpointError& error) {
-      sentence_ = error.what();
+      message_ = error.what();
       return shard_.is_poisoned() && before.step == shard_.state().step &&
              before.scalars.size() == shard_.state().scalars.size();
     }
@@ -45,18 +46,18 @@ class Loader {
     return false;
   }
 
-  /// The same of a load in one pass, which may leave anything in the state but its step and scalars.
-  bool refuses_single_pass(const std::filesystem::path& path) {
+  /// Whether a load with state_is_fresh throws CheckpointError. Such a load may modify the tensors.
+  bool rejects_in_one_pass(const std::filesystem::path& path) {
     LoadOptions options;
     options.state_is_fresh = true;
-    bool refused = false;
+    bool rejected = false;
     try {
       load(shard_.state(), communicator_, path, options);
     } catch (const CheckpointError&) {
-      refused = true;
+      rejected = true;
     }
     shard_.poison();
-    return refused;
+    return rejected;
   }
 
   bool accepts(const std::filesystem::path& path) {
@@ -67,15 +68,16 @@ class Loader {
     return good;
   }
 
-  const std::string& sentence() const { return sentence_; }
+  const std::string& message() const { return message_; }
 
  private:
   Communicator& communicator_;
   Shard shard_;
-  std::string sentence_;
+  std::string message_;
 };
 
-/// Runs `body` with a checkpoint of the small state, which loads before it and must load after it.
+/// Runs `body` with a valid checkpoint of small_tensors(). `body` must undo its changes: the checkpoint is loaded
+/// before and after.
 void with_checkpoint(const std::function<void(Loader&, const std::filesystem::path&)>& body) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), small_tensors());
@@ -105,20 +107,20 @@ class BitFlipper {
   int file_;
 };
 
-TEST(Damage, EveryBitOfTheManifestIsGuarded) {
+TEST(Damage, AFlipOfAnyBitOfTheManifestIsDetected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     const BitFlipper flipper(path / "manifest.json");
     const auto bits = static_cast<int64_t>(std::filesystem::file_size(path / "manifest.json")) * 8;
     for (int64_t bit = 0; bit < bits; ++bit) {
       flipper.flip(bit);
-      ASSERT_TRUE(loader.refuses(path)) << "bit " << bit;
+      ASSERT_TRUE(loader.rejects(path)) << "bit " << bit;
       flipper.flip(bit);
     }
-    std::cout << "flipped " << bits << " bits of manifest.json, all found\n";
+    std::cout << "flipped " << bits << " bits of manifest.json, all detected\n";
   });
 }
 
-TEST(Damage, EveryBitOfTheStructureAndSampledData) {
+TEST(Damage, AFlipInTheStructureOrInSampledDataIsDetected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     const std::string bytes = test::read_file(path / "state.h5");
     const Manifest manifest = read_manifest(path);
@@ -126,12 +128,12 @@ TEST(Damage, EveryBitOfTheStructureAndSampledData) {
     for (const TensorEntry& tensor : manifest.tensors) {
       for (int64_t i = 0; i < tensor.size_bytes; ++i) is_data[static_cast<size_t>(tensor.file_offset + i)] = true;
     }
-    // Of HDF5's own bytes all that carry something, and of the zeros between them a few; a long test takes all.
+    // In the HDF5 metadata, test all bytes that are not zero and every 64th zero. ALIQUOT_EVERY_BIT tests all of them.
     const bool all = std::getenv("ALIQUOT_EVERY_BIT") != nullptr;
     std::vector<int64_t> bits, data_bits;
     for (size_t at = 0; at < bytes.size(); ++at) {
-      const bool taken = all || bytes[at] != 0 || at % 64 == 0;
-      for (int bit = 0; bit < 8 && (is_data[at] || taken); ++bit)
+      const bool tested = all || bytes[at] != 0 || at % 64 == 0;
+      for (int bit = 0; bit < 8 && (is_data[at] || tested); ++bit)
         (is_data[at] ? data_bits : bits).push_back(static_cast<int64_t>(at) * 8 + bit);
     }
     const size_t structure_bits = bits.size();
@@ -141,73 +143,73 @@ TEST(Damage, EveryBitOfTheStructureAndSampledData) {
     const BitFlipper flipper(path / "state.h5");
     for (int64_t bit : bits) {
       flipper.flip(bit);
-      ASSERT_TRUE(loader.refuses(path)) << "bit " << bit;
+      ASSERT_TRUE(loader.rejects(path)) << "bit " << bit;
       if (bit % 8 == 0) {
-        ASSERT_TRUE(loader.refuses_single_pass(path)) << "bit " << bit;
+        ASSERT_TRUE(loader.rejects_in_one_pass(path)) << "bit " << bit;
       }
       flipper.flip(bit);
     }
     std::cout << "flipped " << structure_bits << " bits of structure and " << data_bits.size()
-              << " of data in state.h5, all found\n";
-    EXPECT_NE(loader.sentence().find("checksum of bytes 0 to"), std::string::npos) << loader.sentence();
+              << " of data in state.h5, all detected\n";
+    EXPECT_NE(loader.message().find("checksum of bytes 0 to"), std::string::npos) << loader.message();
   });
 }
 
-TEST(Damage, EveryTruncationAndAnyGrowth) {
+TEST(Damage, TruncatedExtendedAndZeroedFilesAreRejected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     for (const char* name : {"state.h5", "manifest.json"}) {
       const std::string bytes = test::read_file(path / name);
       for (size_t size = 0; size < bytes.size(); size += 512) {
         test::write_file(path / name, bytes.substr(0, size));
-        ASSERT_TRUE(loader.refuses(path)) << name << " cut to " << size;
+        ASSERT_TRUE(loader.rejects(path)) << name << " cut to " << size;
       }
       test::write_file(path / name, bytes + std::string(4096, '\0'));
-      EXPECT_TRUE(loader.refuses(path)) << name;
+      EXPECT_TRUE(loader.rejects(path)) << name;
       test::write_file(path / name, bytes.substr(0, bytes.size() - 1));
-      EXPECT_TRUE(loader.refuses(path)) << name;
+      EXPECT_TRUE(loader.rejects(path)) << name;
       std::string zeroed = bytes;
       std::fill(zeroed.begin(), zeroed.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(512, bytes.size())),
                 '\0');
       test::write_file(path / name, zeroed);
-      EXPECT_TRUE(loader.refuses(path)) << name;
+      EXPECT_TRUE(loader.rejects(path)) << name;
       test::write_file(path / name, bytes);
     }
   });
 }
 
-TEST(Damage, FilesThatAreMissingOrNotWhatTheySeem) {
+TEST(Damage, MissingFilesAndLinksDirectoriesAndPipesAreRejected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
-    EXPECT_TRUE(loader.refuses(path.parent_path() / "step-00000999"));
+    EXPECT_TRUE(loader.rejects(path.parent_path() / "step-00000999"));
     for (const char* name : {"state.h5", "manifest.json"}) {
       const auto away = path.parent_path() / "away";
       std::filesystem::rename(path / name, away);
-      EXPECT_TRUE(loader.refuses(path)) << name << " absent";
+      EXPECT_TRUE(loader.rejects(path)) << name << " absent";
       std::filesystem::create_symlink(away, path / name);
-      EXPECT_TRUE(loader.refuses(path)) << name << " a link";
+      EXPECT_TRUE(loader.rejects(path)) << name << " a link";
       std::filesystem::remove(path / name);
       std::filesystem::create_directory(path / name);
-      EXPECT_TRUE(loader.refuses(path)) << name << " a directory";
+      EXPECT_TRUE(loader.rejects(path)) << name << " a directory";
       std::filesystem::remove(path / name);
       ASSERT_EQ(::mkfifo((path / name).c_str(), 0600), 0);
-      EXPECT_TRUE(loader.refuses(path)) << name << " a pipe";
+      EXPECT_TRUE(loader.rejects(path)) << name << " a pipe";
       std::filesystem::remove(path / name);
       std::filesystem::rename(away, path / name);
     }
   });
 }
 
-TEST(Damage, AManifestThatIsTooLargeIsNotRead) {
+TEST(Damage, AManifestAboveTheSizeLimitIsNotRead) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     const auto size = std::filesystem::file_size(path / "manifest.json");
     std::filesystem::resize_file(path / "manifest.json", static_cast<uintmax_t>(kManifestBytesLimit) + 1);
-    EXPECT_TRUE(loader.refuses(path));
-    EXPECT_NE(loader.sentence().find("larger than any manifest"), std::string::npos) << loader.sentence();
+    EXPECT_TRUE(loader.rejects(path));
+    EXPECT_NE(loader.message().find("the limit for a manifest is 100000000"), std::string::npos) << loader.message();
     std::filesystem::resize_file(path / "manifest.json", size);
   });
 }
 
-/// Of another step, and stale: of the same step, as it was saved before.
-TEST(Damage, FilesOfAnotherCheckpoint) {
+/// The files are replaced by those of another step, and by those of another save of the same step.
+TEST(Damage, FilesOfAnotherCheckpointAreRejected) {
   with_checkpoint([](Loader& loader, const std::filesystem::path& path) {
     test::save_test_state(path.parent_path(), small_tensors(), 2, 101);
     test::save_test_state(path.parent_path() / "before", small_tensors(), 2, 100);
@@ -215,14 +217,14 @@ TEST(Damage, FilesOfAnotherCheckpoint) {
       for (const char* name : {"state.h5", "manifest.json"}) {
         const std::string mine = test::read_file(path / name);
         test::write_file(path / name, test::read_file(other / name));
-        EXPECT_TRUE(loader.refuses(path)) << other << " " << name;
+        EXPECT_TRUE(loader.rejects(path)) << other << " " << name;
         test::write_file(path / name, mine);
       }
     }
   });
 }
 
-TEST(Damage, TheNextNewestIsUsedAndTheBadOneNamed) {
+TEST(Damage, LoadNewestSkipsAndReportsBadCheckpoints) {
   TemporaryDirectory directory;
   for (int64_t step : {100, 200, 300}) test::save_test_state(directory.path(), small_tensors(), 1, step);
   const auto flip = [&](const char* name) { BitFlipper(directory.path() / name / "state.h5").flip(800'000 % 4096); };
@@ -249,15 +251,15 @@ TEST(Damage, TheNextNewestIsUsedAndTheBadOneNamed) {
   EXPECT_EQ(all_bad, std::vector<std::string>(2));
 }
 
-TEST(Damage, LeftoversAreSweptAndNothingElse) {
+TEST(Damage, SweepRemovesLeftoversAndNothingElse) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), small_tensors());
   test::save_test_state(directory.path(), small_tensors(), 1, 90);
   std::filesystem::create_directories(directory.path() / ".tmp-00000200-0123456789abcdef");
   test::write_file(directory.path() / ".tmp-00000200-0123456789abcdef" / "state.h5", "half");
   std::filesystem::rename(directory.path() / "step-00000090", directory.path() / ".old-step-00000090");
-  std::filesystem::create_directories(directory.path() / "step-1");  // not a name of ours
-  // A rank that is killed while it leaves its record.
+  std::filesystem::create_directories(directory.path() / "step-1");  // not the name of a checkpoint
+  // left behind by a rank that was killed while it wrote its flight record
   test::write_file(directory.path() / ".tmp-flight-0001.txt-71", "half");
   for (const char* name : {"flight-0000.txt", "step-00000300", ".old-step-00000300"})
     test::write_file(directory.path() / name, "a file");

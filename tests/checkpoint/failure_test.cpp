@@ -1,4 +1,5 @@
-// Every system call of a save and of a load, failed in turn, on each rank: the ranks agree, the old checkpoint stands.
+// Makes each system call of a save or a load fail in turn, on each rank. All ranks must report the same error, and the
+// old checkpoint must stay intact.
 #include <cstring>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -27,16 +28,17 @@ constexpr int kRanks = 2;
 
 struct Scenario {
   const char* name;
-  int64_t step;    // beside the old checkpoint at step 90
-  int keep_count;  // 0: all
+  int64_t step;    // the step to save; step 90 exists already
+  int keep_count;  // 0 keeps all
 };
 
-constexpr Scenario kAddingStep{"beside an old one", 100, 0};
-constexpr Scenario kReplacing{"replacing one", 90, 0};
-constexpr Scenario kPruning{"pruning an old one", 100, 1};
+constexpr Scenario kAddingStep{"save of a new step", 100, 0};
+constexpr Scenario kReplacing{"save that replaces its step", 90, 0};
+constexpr Scenario kPruning{"save that prunes the old step", 100, 1};
 
 struct Outcome {
-  std::vector<std::string> failures, warnings;  // warnings: of rank 0
+  std::vector<std::string> failures;  // of each rank
+  std::vector<std::string> warnings;  // of rank 0
   std::array<std::array<int, test::kSystemCallCount>, kRanks> counts{};
 };
 
@@ -52,7 +54,7 @@ Outcome save_with(const Scenario& scenario, const std::filesystem::path& directo
     SaveOptions options;
     options.file_system = &file_system;
     options.keep_count = scenario.keep_count;
-    const auto keep_counts = [&] {
+    const auto store_counts = [&] {
       for (int call = 0; call < test::kSystemCallCount; ++call) {
         outcome.counts[static_cast<size_t>(rank)][static_cast<size_t>(call)] =
             file_system.count(static_cast<SystemCall>(call));
@@ -61,16 +63,17 @@ Outcome save_with(const Scenario& scenario, const std::filesystem::path& directo
     try {
       const SaveReport report = save(shard.state(), communicator, directory, options);
       if (rank == 0) outcome.warnings = report.warnings;
-      keep_counts();
+      store_counts();
     } catch (...) {
-      keep_counts();
+      store_counts();
       throw;
     }
   });
   return outcome;
 }
 
-/// The seed whose bytes the checkpoint of that step holds; 0 when there is none.
+/// The seed (1 or 2) whose data the checkpoint of the step holds; 0 if there is no checkpoint, 99 if it holds other
+/// data.
 uint64_t seed_of(const std::filesystem::path& directory, int64_t step) {
   const auto path = directory / checkpoint_name(step);
   if (!std::filesystem::exists(path)) return 0;
@@ -93,10 +96,10 @@ std::set<std::string> names_in(const std::filesystem::path& directory) {
 }
 
 struct Tally {
-  int cases = 0, failed = 0, survived = 0, pruned = 0;
+  int cases = 0, failed = 0, succeeded = 0, pruned = 0;
 };
 
-/// Makes one call fail in a save and checks all that is promised about it.
+/// Runs a save in which one call fails, and checks the guarantees of save().
 void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tally) {
   SCOPED_TRACE(testing::Message() << scenario.name << ": rank " << rank << ", " << test::name(fault.call) << " "
                                   << fault.nth << (fault.from_then_on ? " and on, " : ", ")
@@ -106,10 +109,10 @@ void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tal
   const int descriptors = test::open_descriptors();
   const Outcome outcome = save_with(scenario, directory.path(), rank, fault);
   EXPECT_EQ(test::open_descriptors(), descriptors);
-  EXPECT_EQ(outcome.failures[0], outcome.failures[1]) << "the ranks disagree";
+  EXPECT_EQ(outcome.failures[0], outcome.failures[1]) << "the ranks report different errors";
   ++tally.cases;
-  const bool worked = outcome.failures[0].empty();
-  ++(worked ? tally.survived : tally.failed);
+  const bool succeeded = outcome.failures[0].empty();
+  ++(succeeded ? tally.succeeded : tally.failed);
   const bool harmless = fault.error == EINTR || fault.short_transfer;
   if (harmless) {
     EXPECT_EQ(outcome.failures[0], "");
@@ -118,14 +121,14 @@ void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tal
                        fault.call == SystemCall::kRename || fault.call == SystemCall::kMakeDirectory ||
                        fault.call == SystemCall::kAllocate;
   if (matters && !harmless) {
-    EXPECT_TRUE(!worked || (scenario.keep_count > 0 && !outcome.warnings.empty())) << "a failure was swallowed";
+    EXPECT_TRUE(!succeeded || (scenario.keep_count > 0 && !outcome.warnings.empty())) << "a failure was not reported";
   }
-  const uint64_t expected = worked ? 2 : scenario.step == 90 ? 1 : 0;
+  const uint64_t expected = succeeded ? 2 : scenario.step == 90 ? 1 : 0;
   EXPECT_EQ(seed_of(directory.path(), scenario.step), expected);
-  // What could not be removed once the new one stood is told, hidden and swept.
-  if (fault.call == SystemCall::kUnlink || worked) sweep_leftovers(directory.path());
+  // What could not be removed after the commit is hidden, and sweep_leftovers() removes it.
+  if (fault.call == SystemCall::kUnlink || succeeded) sweep_leftovers(directory.path());
   std::set<std::string> names = names_in(directory.path());
-  const bool pruned = worked && scenario.keep_count == 1 && !names.contains("step-00000090");
+  const bool pruned = succeeded && scenario.keep_count == 1 && !names.contains("step-00000090");
   if (scenario.step != 90 && !pruned) {
     EXPECT_EQ(seed_of(directory.path(), 90), 1u);
   }
@@ -134,12 +137,12 @@ void run_case(const Scenario& scenario, int rank, const Fault& fault, Tally& tal
   if (!pruned) names.insert("step-00000090");
   if (expected != 0) names.insert(checkpoint_name(scenario.step));
   EXPECT_EQ(names_in(directory.path()), names);
-  if (!worked && rank != 0) {
+  if (!succeeded && rank != 0) {
     EXPECT_EQ(outcome.failures[0].find("rank 1: "), 0u) << outcome.failures[0];
   }
 }
 
-/// Every call that a save makes, one at a time.
+/// Runs a case for each system call that the save makes.
 void run_all(const Scenario& scenario) {
   Outcome plain;
   {
@@ -162,16 +165,16 @@ void run_all(const Scenario& scenario) {
     }
   }
   std::cout << scenario.name << ": " << tally.cases << " cases, " << tally.failed
-            << " saves failed on all ranks alike, " << tally.survived << " went through, " << tally.pruned
+            << " saves failed with the same error on all ranks, " << tally.succeeded << " succeeded, " << tally.pruned
             << " of them pruned\n";
   EXPECT_EQ(tally.pruned > 0, scenario.keep_count > 0);
 }
 
-TEST(Failure, EveryCallOfASaveBesideAnOldCheckpoint) { run_all(kAddingStep); }
+TEST(Failure, EveryCallOfASaveOfANewStep) { run_all(kAddingStep); }
 TEST(Failure, EveryCallOfASaveThatReplacesItsStep) { run_all(kReplacing); }
 TEST(Failure, EveryCallOfASaveThatPrunes) { run_all(kPruning); }
 
-TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
+TEST(Failure, ALoadThatCannotReadThrowsTheSameErrorOnAllRanksAndLeavesTheState) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), test::small_tensors());
   const auto path = directory.path() / "step-00000100";
@@ -190,7 +193,7 @@ TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
             load(shard.state(), communicator, path, options);
             EXPECT_TRUE(shard.holds(1));
           } catch (const CheckpointError&) {
-            // A read that fails once everything is verified may leave part of the state; before, nothing.
+            // A read that fails after verification may leave a part of the state modified. An earlier one must not.
             if (file_system.count(SystemCall::kRead) <= 1) {
               EXPECT_TRUE(shard.is_poisoned());
             }
@@ -206,10 +209,10 @@ TEST(Failure, ALoadThatCannotReadNamesTheRankAndLeavesTheState) {
   }
 }
 
-TEST(Failure, WhatCannotBeKeptAndWhatIsNoDirectoryAreRefused) {
+TEST(Failure, ANegativeKeepCountAndAPathThatIsNotADirectoryAreRejected) {
   TemporaryDirectory directory;
   const auto file = directory.path() / "file";
-  std::ofstream(file) << "no directory";
+  std::ofstream(file) << "not a directory";
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
     Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     EXPECT_THROW(save(shard.state(), communicator, directory.path(), {.keep_count = -1}), UsageError);
@@ -218,7 +221,7 @@ TEST(Failure, WhatCannotBeKeptAndWhatIsNoDirectoryAreRefused) {
   EXPECT_EQ(failures, std::vector<std::string>(2));
 }
 
-TEST(Failure, RanksThatDifferAreToldApart) {
+TEST(Failure, ASaveNamesTheFirstDifferenceBetweenRanks) {
   TemporaryDirectory directory;
   const auto save_altered = [&](const std::function<void(State&, int)>& alter) {
     const auto failures = test::on_ranks(3, [&](Communicator& communicator) {
@@ -239,8 +242,8 @@ TEST(Failure, RanksThatDifferAreToldApart) {
     return failures[0];
   };
   const auto expect_error = [&](const std::string& words, const std::function<void(State&, int)>& alter) {
-    const std::string sentence = save_altered(alter);
-    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+    const std::string message = save_altered(alter);
+    EXPECT_NE(message.find(words), std::string::npos) << message;
   };
   expect_error("rank 2 has \"step 101\" where rank 0 has \"step 100\"",
                [](State& state, int rank) { state.step += rank / 2; });
@@ -251,50 +254,50 @@ TEST(Failure, RanksThatDifferAreToldApart) {
   expect_error("rank 2 has \"nothing\"", [](State& state, int rank) {
     if (rank == 2) state.tensors.erase(state.tensors.begin());
   });
-  expect_error("held by no rank", [](State& state, int) { state.tensors[0].pieces.clear(); });
-  expect_error("held by rank 0 and by rank 1, and neither says it is a copy", [](State& state, int rank) {
+  expect_error("no rank holds element 0", [](State& state, int) { state.tensors[0].pieces.clear(); });
+  expect_error("held by ranks 0 and 1: set StatePiece::copy", [](State& state, int rank) {
     static std::byte spare[4];
     if (rank == 1) state.tensors[0].pieces = {{3, 1, spare}};
   });
-  expect_error("lies outside it", [](State& state, int rank) {
+  expect_error("is out of range: offset 91 and count 1", [](State& state, int rank) {
     static std::byte spare[4];
     if (rank == 1) state.tensors[0].pieces = {{91, 1, spare}};
   });
-  expect_error("named twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
+  expect_error("is used twice", [](State& state, int) { state.tensors[1].path = state.tensors[0].path; });
   expect_error("its path has an empty", [](State& state, int) { state.tensors[0].path = "parameters//w"; });
-  expect_error("is taken", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
-  expect_error("text cannot be saved: it holds a NUL",
+  expect_error("is reserved", [](State& state, int) { state.scalars["step"] = int64_t{1}; });
+  expect_error("text cannot be saved: its value contains a NUL",
                [](State& state, int) { state.scalars["text"] = std::string(1, '\0'); });
   expect_error("step -1 cannot be saved", [](State& state, int) { state.step = -1; });
-  expect_error("is the most", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
+  expect_error("and the limit is", [](State& state, int) { state.scalars["text"] = std::string(40'000, 'x'); });
 }
 
-TEST(Failure, RanksThatLoadDifferentCheckpointsAreTold) {
+TEST(Failure, RanksThatLoadDifferentCheckpointsAreNamed) {
   TemporaryDirectory directory;
   const auto failures = test::on_ranks(2, [&](Communicator& communicator) {
     Shard shard(test::small_tensors(), 2, communicator.rank(), test::Partition::kBlocks, 1);
     load(shard.state(), communicator, directory.path() / (communicator.rank() == 0 ? "a" : "b"));
   });
   EXPECT_EQ(failures[0], failures[1]);
-  EXPECT_NE(failures[1].find("ranks would load different checkpoints: rank 1 asks for"), std::string::npos)
+  EXPECT_NE(failures[1].find("ranks would load different checkpoints: rank 1 requests"), std::string::npos)
       << failures[1];
 }
 
-TEST(Failure, AFileThatIsShorterThanItWasIsNamed) {
+TEST(Failure, AReadPastTheEndOfAFileNamesTheFile) {
   TemporaryDirectory directory;
   test::write_file(directory.path() / "short", "12345");
   const File file = Directory::open(FileSystem::system(), directory.path()).open_for_reading("short");
   std::array<std::byte, 8> bytes{};
   try {
     file.read(bytes, 0);
-    FAIL() << "eight bytes of five";
+    FAIL() << "read 8 bytes of a file of 5";
   } catch (const FaultError& error) {
-    EXPECT_NE(std::string(error.what()).find("short: it ends at byte 5"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("short: unexpected end of file at byte 5"), std::string::npos)
+        << error.what();
   }
 }
 
-/// The room is asked for before anything is written.
-TEST(Failure, ADiskWithoutRoomIsToldBeforeAnythingIsWritten) {
+TEST(Failure, AFullDiskIsReportedBeforeAnythingIsWritten) {
   class FullFileSystem final : public FileSystem {
    public:
     int space(int file, struct statvfs* to) override {
@@ -312,11 +315,11 @@ TEST(Failure, ADiskWithoutRoomIsToldBeforeAnythingIsWritten) {
     save(shard.state(), communicator, directory.path(), options);
   });
   EXPECT_EQ(failures[0], failures[1]);
-  EXPECT_NE(failures[0].find("and 0 B are free: free some"), std::string::npos) << failures[0];
+  EXPECT_NE(failures[0].find("but only 0 B are free: free disk space"), std::string::npos) << failures[0];
   EXPECT_TRUE(names_in(directory.path()).empty());
 }
 
-TEST(Failure, AStateThatDoesNotFitIsListedWhole) {
+TEST(Failure, ALoadListsAllTensorsThatDoNotFit) {
   TemporaryDirectory directory;
   test::save_test_state(directory.path(), test::small_tensors());
   const auto path = directory.path() / "step-00000100";
@@ -338,14 +341,14 @@ TEST(Failure, AStateThatDoesNotFitIsListedWhole) {
       }
     });
   };
-  const std::string sentence = attempt({})[1];
-  for (const char* words : {"parameters/w (there float32 13x7, here float32 7x13)", "missing there: parameters/other",
-                            "only there: parameters/b"}) {
-    EXPECT_NE(sentence.find(words), std::string::npos) << sentence;
+  const std::string message = attempt({})[1];
+  for (const char* words : {"parameters/w (checkpoint: float32 13x7, state: float32 7x13)",
+                            "missing from the checkpoint: parameters/other", "only in the checkpoint: parameters/b"}) {
+    EXPECT_NE(message.find(words), std::string::npos) << message;
   }
   LoadOptions options;
   options.allow_missing = options.allow_extra = true;
-  EXPECT_NE(attempt(options)[0].find("of another shape"), std::string::npos);
+  EXPECT_NE(attempt(options)[0].find("different shape or dtype"), std::string::npos);
   wanted[0].shape = {13, 7};
   EXPECT_EQ(attempt(options), std::vector<std::string>(2));
 }

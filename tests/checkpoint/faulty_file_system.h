@@ -1,5 +1,5 @@
 #pragma once
-// System calls that fail when told to.
+// A file system whose calls fail on request.
 
 #include <array>
 #include <cerrno>
@@ -32,17 +32,17 @@ constexpr std::string_view name(SystemCall call) {
   return kNames[static_cast<size_t>(call)];
 }
 
-/// What goes wrong: the `nth` call of that kind (from 0), or every one from it on, fails with `error`; a `short_transfer`
-/// moves half of the bytes instead.
+/// The fault to inject: call number `nth` of kind `call`, counted from 0, fails with `error`. With `from_then_on` all
+/// later ones fail too. With `short_transfer` a read or write transfers half of the bytes and succeeds.
 struct Fault {
   SystemCall call = SystemCall::kOpen;
-  int nth = -1;  // -1: nothing fails
+  int nth = -1;  // -1 means that no call fails
   int error = EIO;
   bool from_then_on = false;
   bool short_transfer = false;
 };
 
-/// One rank's. Counts its calls of every kind.
+/// The file system of one rank. Counts its calls by kind.
 class FaultyFileSystem final : public FileSystem {
  public:
   explicit FaultyFileSystem(Fault fault = {}) : fault_(fault) {}
@@ -54,7 +54,7 @@ class FaultyFileSystem final : public FileSystem {
   }
   int close(int file) override {
     const bool fault = fails(SystemCall::kClose);
-    const int result = FileSystem::close(file);  // the descriptor is gone either way, as on Linux
+    const int result = FileSystem::close(file);  // as on Linux, a failed close also releases the descriptor
     if (fault) errno = fault_.error;
     return fault ? -1 : result;
   }
@@ -65,7 +65,7 @@ class FaultyFileSystem final : public FileSystem {
   ssize_t pwrite(int file, const void* from, size_t count, off_t offset) override {
     if (!fails(SystemCall::kWrite)) return FileSystem::pwrite(file, from, count, offset);
     if (!fault_.short_transfer || count <= 1) return failure();
-    // Cut at half, by whole sectors where it can be: the rest of a direct write must stay aligned.
+    // Write half, in whole sectors if possible: the rest of a direct write must stay aligned.
     return FileSystem::pwrite(file, from, count >= 1024 ? count / 1024 * 512 : count / 2, offset);
   }
   int allocate(int file, off_t size_bytes) override {
@@ -92,7 +92,7 @@ class FaultyFileSystem final : public FileSystem {
   }
 
  private:
-  // A rank's own thread and its io lane call, never both at once for the same kind that a fault counts.
+  // Called by the thread of a rank and by its IoLane, but never at the same time for the kind of call that fails.
   bool fails(SystemCall call) {
     const int index = counts_[static_cast<size_t>(call)]++;
     const bool hit =

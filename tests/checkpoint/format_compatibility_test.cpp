@@ -1,5 +1,6 @@
-// Checkpoints of every format version that was ever released, kept in the tree: every later build must read them. To keep
-// one of this build: ALIQUOT_KEEP=tests/checkpoint/kept/version-N checkpoint_format_compatibility_test --gtest_also_run_disabled_tests
+// Every later build must load the checkpoints of all released format versions, which are stored in
+// tests/checkpoint/kept. To store one that this build writes:
+// ALIQUOT_KEEP=tests/checkpoint/kept/version-N checkpoint_format_compatibility_test --gtest_also_run_disabled_tests
 #include <cstdlib>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int64_t kStep = 1234;
 
-/// Tensors of every dtype, whose bytes anyone can make again: byte i of tensor t is 7 i + 31 t, modulo 251.
+/// A state with tensors of every dtype. Byte i of tensor t is (7 i + 31 t) mod 251, so the data can be recomputed.
 class ReferenceState {
  public:
   ReferenceState() {
@@ -49,7 +50,7 @@ class ReferenceState {
     state.step = 0;
     state.scalars.clear();
   }
-  void expect_whole() const {
+  void expect_original_data() const {
     for (size_t t = 0; t < memory_.size(); ++t) {
       for (size_t i = 0; i < memory_[t].size(); ++i) ASSERT_EQ(memory_[t][i], expected(t, i)) << t << " byte " << i;
     }
@@ -61,7 +62,7 @@ class ReferenceState {
   std::vector<std::vector<std::byte>> memory_;
 };
 
-TEST(Kept, CheckpointsOfEveryVersionAreRead) {
+TEST(KeptCheckpoints, OfEveryFormatVersionAreLoaded) {
   int count = 0;
   for (const auto& version : std::filesystem::directory_iterator(ALIQUOT_KEPT_CHECKPOINTS)) {
     SCOPED_TRACE(version.path());
@@ -76,7 +77,7 @@ TEST(Kept, CheckpointsOfEveryVersionAreRead) {
         LoadOptions options;
         options.state_is_fresh = fresh;
         load(kept.state, alone, path, options);
-        kept.expect_whole();
+        kept.expect_original_data();
         EXPECT_EQ(kept.state.step, kStep);
         EXPECT_EQ(kept.state.scalars, scalars);
       });
@@ -86,10 +87,10 @@ TEST(Kept, CheckpointsOfEveryVersionAreRead) {
   EXPECT_GE(count, 1);
 }
 
-TEST(Kept, TheSameStateIsStillTheSameFile) {
+TEST(KeptCheckpoints, AreByteIdenticalToASaveByThisBuild) {
   const auto kept = std::filesystem::path(ALIQUOT_KEPT_CHECKPOINTS) / "version-1" / checkpoint_name(kStep);
   if (read_manifest(kept).hdf5_version != linked_hdf5_version())
-    GTEST_SKIP() << "another version of HDF5 lays files out anew";
+    GTEST_SKIP() << "the kept checkpoint was written with another version of HDF5, which lays out files differently";
   test::TemporaryDirectory directory;
   const auto failures =
       test::on_ranks(1, [&](Communicator& alone) { save(ReferenceState().state, alone, directory.path()); });
@@ -98,9 +99,10 @@ TEST(Kept, TheSameStateIsStillTheSameFile) {
               test::read_file(kept / kStateFile));
 }
 
-TEST(Kept, DISABLED_OneMore) {
+/// Writes a checkpoint to keep.
+TEST(KeptCheckpoints, DISABLED_WriteOne) {
   const char* folder = std::getenv("ALIQUOT_KEEP");
-  ASSERT_NE(folder, nullptr) << "a folder to write to";
+  ASSERT_NE(folder, nullptr) << "ALIQUOT_KEEP is not set: expected a directory to write to";
   const auto failures = test::on_ranks(1, [&](Communicator& alone) { save(ReferenceState().state, alone, folder); });
   EXPECT_EQ(failures[0], "");
 }

@@ -17,19 +17,20 @@
 namespace aliquot::test {
 namespace {
 
-/// Runs `body`; false if it refused its input with one of the house's errors. Anything else that is thrown ends the program.
+/// Runs `body`. Returns false if it throws an Error, which means that it rejected its input. Any other exception ends
+/// the program.
 template <typename Body>
 bool accepted(Body&& body) {
   try {
     body();
     return true;
   } catch (const Error& error) {
-    require(error.what()[0] != '\0', "an error without a sentence");
+    require(error.what()[0] != '\0', "an error has an empty message");
     return false;
   }
 }
 
-/// A manifest's text with its own hash made right: what a stranger would do.
+/// The text of a manifest with a valid hash appended, as an attacker would do.
 std::string with_valid_hash(std::string_view body) {
   const std::string begin = std::string(body) + "\"sha256\":\"", end = "\"}\n";
   return begin + sha256_hex(begin + std::string(64, '0') + end) + end;
@@ -37,7 +38,8 @@ std::string with_valid_hash(std::string_view body) {
 
 constexpr size_t kHashTailBytes = 10 + 64 + 3;  // "sha256":"..."} and a newline
 
-/// A small checkpoint, honest, made once, and a copy of it to be spoiled.
+/// A small valid checkpoint, created once. The targets overwrite its files with altered versions of `state` and
+/// `manifest`.
 class SampleCheckpoint {
  public:
   SampleCheckpoint() {
@@ -65,11 +67,12 @@ void run_manifest(std::string_view input) {
   Manifest manifest;
   if (!accepted([&] { manifest = parse_manifest(text, "input"); })) return;
   const std::string again = manifest_text(manifest);
-  require(manifest_text(parse_manifest(again, "again")) == again, "a manifest does not survive being written");
+  require(manifest_text(parse_manifest(again, "again")) == again,
+          "a manifest changes when it is written and parsed again");
   for (const TensorEntry& tensor : manifest.tensors) {
     require(tensor.size_bytes == 0 ||
                 (tensor.file_offset >= 0 && tensor.file_offset + tensor.size_bytes <= manifest.file_bytes),
-            "a tensor lies outside the file");
+            "a tensor extends past the end of the file");
   }
 }
 
@@ -95,23 +98,23 @@ std::string crc_text(std::string_view bytes) {
   return text;
 }
 
-/// The input spoils an honest checkpoint: a byte of switches, then records of three bytes of place and one to add. Checksums
-/// and hash are made right afterwards.
+/// The input alters a valid checkpoint. Its first byte holds switches. Each further four bytes select a position (three
+/// bytes) and a value to add to the byte there. Afterwards checksums and hash are made valid again.
 void run_checkpoint(std::string_view input) {
   if (input.empty()) return;
   const auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(input[i])); };
   std::string state = sample().state;
   std::string body = sample().manifest.substr(0, sample().manifest.size() - kHashTailBytes);
   for (size_t i = 1; i + 4 <= input.size(); i += 4) {
-    const size_t place = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16;
-    std::string& which = (place & 1) != 0 ? body : state;
-    char& target = which[(place >> 1) % which.size()];
+    const size_t position = byte(i) | byte(i + 1) << 8 | byte(i + 2) << 16;
+    std::string& which = (position & 1) != 0 ? body : state;
+    char& target = which[(position >> 1) % which.size()];
     target = static_cast<char>(static_cast<unsigned char>(target) + byte(i + 3));
   }
   if ((byte(0) & 1) != 0) state.resize(state.size() / 2);
   if ((byte(0) & 2) != 0) {
     const size_t version = body.find("1.");
-    if (version != std::string::npos) body[version] = '2';  // no structure to compare with
+    if (version != std::string::npos) body[version] = '2';  // another HDF5 version: the structure is not compared
   }
   const std::string before = crc_text(sample().state);
   if (const size_t at = body.find(before); at != std::string::npos) body.replace(at, 8, crc_text(state));
@@ -123,7 +126,7 @@ void run_checkpoint(std::string_view input) {
     LoadOptions options;
     options.state_is_fresh = fresh;
     const bool loaded = accepted([&] { load(shard.state(), single_rank(), sample().path(), options); });
-    require(loaded || fresh || shard.is_poisoned(), "a bad checkpoint touched the state");
+    require(loaded || fresh || shard.is_poisoned(), "a rejected checkpoint modified the state");
   }
   accepted([] { verify_checkpoint(sample().path()); });
 }
@@ -138,29 +141,31 @@ void run_safetensors(std::string_view input) {
     if (!accepted([&] { header = parse_safetensors_header(input, data_bytes, "input"); })) continue;
     int64_t total = 0;
     for (const SafetensorsEntry& tensor : header.tensors) {
-      require(0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= data_bytes, "a tensor outside the file");
+      require(0 <= tensor.begin && tensor.begin <= tensor.end && tensor.end <= data_bytes,
+              "a tensor extends past the end of the file");
       total += tensor.end - tensor.begin;
     }
     require(total == data_bytes, "tensors do not fill the file");
     std::vector<SafetensorsEntry> entries = header.tensors;
     const std::string text = safetensors_prefix(entries, header.metadata);
     const auto again = parse_safetensors_header(std::string_view(text).substr(8), data_bytes, "again");
-    require(again.tensors.size() == entries.size(), "a header does not survive being written");
+    require(again.tensors.size() == entries.size(), "a header changes when it is written and parsed again");
   }
 }
 
 std::vector<std::string> safetensors_seeds() {
-  return {
-      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
-      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[],"data_offsets":[24,26]},)"
-      R"("b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"e":{"dtype":"F64","shape":[0,5],"data_offsets":[26,26]}})",
-      "{}   "};
+  return {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+          R"({"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[],"data_offsets":[24,26]},)"
+          R"("b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+          R"("e":{"dtype":"F64","shape":[0,5],"data_offsets":[26,26]}})",
+          "{}   "};
 }
 
 void run_weight_index(std::string_view input) {
   std::set<std::string> files;
   if (!accepted([&] { files = parse_weight_index(input, "input"); })) return;
-  for (const std::string& file : files) require(file.find('/') == std::string::npos, "an index leads elsewhere");
+  for (const std::string& file : files)
+    require(file.find('/') == std::string::npos, "an index names a file in another directory");
 }
 
 std::vector<std::string> weight_index_seeds() {

@@ -1,5 +1,5 @@
-// SIGKILL at a random moment of a run that saves again and again. ALIQUOT_KILLS says how often (100); scripts/kill.sh adds
-// up more.
+// Kills a run that saves repeatedly, with SIGKILL at random moments. ALIQUOT_KILLS is the number of kills, 100 by
+// default; scripts/kill.sh adds up the kills of several runs.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -23,7 +23,8 @@ constexpr int64_t kReady = -1;
 
 enum class SaveMode { kBlocking, kBackground };
 
-/// Saves step after step from two ranks and tells each one it was promised, until it is killed.
+/// Saves consecutive steps from two ranks until the process is killed. Writes each completed step to the pipe
+/// `acknowledge`.
 [[noreturn]] void save_until_killed(SaveMode mode, const std::filesystem::path& directory, int64_t step,
                                     int acknowledge) {
   test::on_ranks(2, [&](Communicator& communicator) {
@@ -32,26 +33,26 @@ enum class SaveMode { kBlocking, kBackground };
     SaveOptions options;
     options.keep_count = 3;
     BackgroundSaver saver(communicator, snapshot_bytes(shard.state()), nullptr);
-    const auto tell = [&](int64_t what) {
+    const auto report = [&](int64_t what) {
       if (communicator.rank() == 0 && ::write(acknowledge, &what, sizeof what) != sizeof what) ::_exit(2);
     };
-    tell(kReady);
+    report(kReady);
     for (int64_t next = step;; ++next) {
       shard.state().step = next;
       if (mode == SaveMode::kBlocking) {
         save(shard.state(), communicator, directory, options);
       } else {
         saver.start(shard.state(), directory, options);
-        for (int i = 0; i < 20; ++i) communicator.gather_objects("training goes on");
+        for (int i = 0; i < 20; ++i) communicator.gather_objects("training continues");
         saver.collect();
       }
-      tell(next);
+      report(next);
     }
   });
   ::_exit(1);
 }
 
-/// What a save takes here and now: the moments of the kills follow it.
+/// The duration of a save on this machine, from which the test derives the moments of the kills.
 uint32_t save_microseconds() {
   test::TemporaryDirectory directory;
   const auto begun = std::chrono::steady_clock::now();
@@ -68,7 +69,7 @@ int64_t last_acknowledged(int pipe, int64_t before) {
 
 class Kill : public testing::TestWithParam<SaveMode> {};
 
-TEST_P(Kill, NothingThatWasAcknowledgedIsLostAndNothingHalfIsSeen) {
+TEST_P(Kill, AcknowledgedSavesSurviveAndPartialSavesAreNotVisible) {
   const char* wanted = std::getenv("ALIQUOT_KILLS");
   const int kills = wanted != nullptr ? std::atoi(wanted) : 100;
   test::TemporaryDirectory directory;
@@ -101,16 +102,17 @@ TEST_P(Kill, NothingThatWasAcknowledgedIsLostAndNothingHalfIsSeen) {
     ASSERT_GE(newest->step, acknowledged);
     acknowledged = newest->step;
   }
-  std::cout << kills << " kills, " << interrupted_saves << " with a save half done, " << acknowledged
+  std::cout << kills << " kills, " << interrupted_saves << " during a save, " << acknowledged
             << " checkpoints written, none lost\n";
   if (kills < 50) return;
-  EXPECT_GT(interrupted_saves, 0) << "nothing was killed where it matters";
-  EXPECT_GT(acknowledged, 0) << "nothing was saved before it was killed";
+  EXPECT_GT(interrupted_saves, 0) << "no kill interrupted a save";
+  EXPECT_GT(acknowledged, 0) << "no save completed before a kill";
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Kill, testing::Values(SaveMode::kBlocking, SaveMode::kBackground), [](const auto& each) {
-  return each.param == SaveMode::kBlocking ? "Blocking" : "Background";
-});
+INSTANTIATE_TEST_SUITE_P(SaveModes, Kill, testing::Values(SaveMode::kBlocking, SaveMode::kBackground),
+                         [](const auto& each) {
+                           return each.param == SaveMode::kBlocking ? "Blocking" : "Background";
+                         });
 
 }  // namespace
 }  // namespace aliquot

@@ -1,4 +1,5 @@
-// What a load and a save take besides the state, as the system counts it: the staging buffer of each rank, whatever the file.
+// The memory that a load and a save use besides the state, as measured by the kernel, is the staging buffer of each
+// rank. It does not depend on the size of the file.
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -14,11 +15,11 @@ namespace aliquot {
 namespace {
 
 constexpr int kRanks = 3;
-constexpr int64_t kCount = int64_t{24} << 20;         // of each tensor
-constexpr int64_t kOverheadBytes = int64_t{6} << 20;  // threads, lists, what the allocator keeps
+constexpr int64_t kCount = int64_t{24} << 20;         // elements of each tensor
+constexpr int64_t kOverheadBytes = int64_t{6} << 20;  // threads, lists and memory that the allocator retains
 constexpr int64_t kMaxBytes = kRanks * kStagingBytes + kOverheadBytes;
 
-/// A line of /proc/self/status in bytes.
+/// The value of a line of /proc/self/status, in bytes.
 int64_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -27,7 +28,7 @@ int64_t status_bytes(const std::string& name) {
   return -1;
 }
 
-/// Forgets the most memory that this process ever had; false where the system does not let it.
+/// Resets the peak memory (VmHWM) of this process. Returns false if the system does not permit it.
 bool reset_peak() {
   const int file = ::open("/proc/self/clear_refs", O_WRONLY);
   const bool worked = file >= 0 && ::write(file, "5", 1) == 1;
@@ -35,7 +36,8 @@ bool reset_peak() {
   return worked;
 }
 
-/// Two tensors, cut anywhere into a third each; one of them twice where copies are asked for.
+/// Two tensors. Each rank holds one third of each, or with `with_copies` all of it, marked as copies on ranks other
+/// than 0.
 class LargeState {
  public:
   LargeState(int rank, DType dtype, bool with_copies)
@@ -62,12 +64,12 @@ class Memory : public ::testing::Test {
  protected:
   void SetUp() override {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "a sanitizer's own memory is counted too";
+    GTEST_SKIP() << "the memory of the sanitizer would be counted too";
 #endif
-    if (!reset_peak()) GTEST_SKIP() << "this system does not forget a peak";
+    if (!reset_peak()) GTEST_SKIP() << "this system does not permit resetting VmHWM";
   }
 
-  /// What `body`, run on all ranks at once, needs besides what was there before.
+  /// Runs `body` on all ranks at once. Returns the peak memory of the process minus the memory before.
   static int64_t growth(Communicator& ranks, const std::function<void()>& body) {
     static int64_t before = 0;
     ranks.gather_objects("ready");
@@ -102,13 +104,13 @@ class Memory : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Memory, OfASaveAndALoadIsTheStagingWhateverTheState) {
+TEST_F(Memory, OfASaveAndALoadIsTheStagingForAnySizeOfState) {
   const auto failures = test::on_ranks(kRanks, [&](Communicator& ranks) {
     LargeState large(ranks.rank(), DType::kFloat32, false);
     EXPECT_LE(growth(ranks, [&] { save(large.state(), ranks, directory_.path()); }), kMaxBytes);
   });
   EXPECT_EQ(failures, std::vector<std::string>(kRanks));
-  expect_bounded("load, verified first", DType::kFloat32, false, {});
+  expect_bounded("load after verification", DType::kFloat32, false, {});
   expect_bounded("load in one pass", DType::kFloat32, false, {.state_is_fresh = true});
   expect_bounded("load of copies", DType::kFloat32, true, {.state_is_fresh = true});
   expect_bounded("load that rounds", DType::kBFloat16, false, {.allow_rounding = true, .state_is_fresh = true});

@@ -1,5 +1,6 @@
-// Power that fails at any moment of a run of saves: whatever the disk made of what was not flushed, the newest checkpoint that
-// was acknowledged is there and whole, and nothing half written is seen. And every flush is needed for that.
+// Simulates a power loss after every call of a sequence of saves, with many combinations of the unsynced changes that
+// reached the disk. The newest acknowledged checkpoint must be complete, and no partial one visible. Every sync must be
+// necessary for that.
 #include <gtest/gtest.h>
 #include <iostream>
 #include <map>
@@ -24,14 +25,14 @@ using test::WriteOutcome;
 constexpr int kRanks = 2;
 constexpr size_t kNone = SIZE_MAX;
 constexpr int kRandomOutcomes = 12;
-constexpr const char* kFolder = "runs/a";  // two folders that the first save makes
+constexpr const char* kFolder = "runs/a";  // two directories that the first save creates
 
 struct Save {
   int64_t step;
-  uint64_t seed;  // of its contents
+  uint64_t seed;  // of the contents
 };
 
-/// Makes the saves one after the other from two ranks, and writes down what reached the disk.
+/// Runs the saves in sequence on two ranks and returns their calls to the file system.
 std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
   test::TemporaryDirectory directory;
   DiskLog log(directory.path());
@@ -54,7 +55,7 @@ std::vector<DiskCall> record(const std::vector<Save>& saves, int keep_count) {
   return log.calls();
 }
 
-/// The seed of what a checkpoint holds, every tensor of it; 0 if it is no seed up to 9.
+/// The seed, from 1 to 9, whose data all tensors of the checkpoint hold; 0 if there is none.
 uint64_t seed_of(const CheckpointReader& reader) {
   for (uint64_t seed = 1; seed < 10; ++seed) {
     bool all = true;
@@ -71,7 +72,7 @@ uint64_t seed_of(const CheckpointReader& reader) {
   return 0;
 }
 
-/// The checkpoints that a restart finds on a disk, by step: the seed of each, or 0 for one that is not whole.
+/// Restores the disk and lists the checkpoints that a restart finds: the seed of each by step, or 0 for an invalid one.
 std::map<int64_t, uint64_t> recover(const Disk& disk) {
   test::TemporaryDirectory directory(std::filesystem::exists("/dev/shm") ? "/dev/shm"
                                                                          : std::filesystem::temp_directory_path());
@@ -89,21 +90,22 @@ std::map<int64_t, uint64_t> recover(const Disk& disk) {
   return found;
 }
 
-/// Looks at disks, each different one once.
+/// Calls recover() once for each distinct disk.
 class RecoveryCache {
  public:
   const std::map<int64_t, uint64_t>& operator()(const Disk& disk) {
     const std::string key = disk.fingerprint();
-    const auto known = known_.find(key);
-    return known != known_.end() ? known->second : known_.emplace(key, recover(disk)).first->second;
+    const auto cached = results_.find(key);
+    return cached != results_.end() ? cached->second : results_.emplace(key, recover(disk)).first->second;
   }
-  size_t different_count() const { return known_.size(); }
+  size_t different_count() const { return results_.size(); }
 
  private:
-  std::map<std::string, std::map<int64_t, uint64_t>> known_;
+  std::map<std::string, std::map<int64_t, uint64_t>> results_;
 };
 
-/// What is wrong with what was found when the power failed after `count` calls; empty: nothing.
+/// Checks the checkpoints found after a power loss after `count` calls. Returns the violated guarantee, or an empty
+/// string.
 std::string find_violation(const std::vector<DiskCall>& calls, size_t count, const std::map<int64_t, uint64_t>& found) {
   const DiskCall* acknowledged = nullptr;
   std::map<int64_t, std::set<uint64_t>> possible;
@@ -113,32 +115,32 @@ std::string find_violation(const std::vector<DiskCall>& calls, size_t count, con
     if (i < count) acknowledged = &calls[i];
   }
   for (const auto& [step, seed] : found) {
-    if (!possible[step].contains(seed)) return "step " + std::to_string(step) + " is seen and not whole";
+    if (!possible[step].contains(seed)) return "step " + std::to_string(step) + " is visible but not valid";
   }
   if (acknowledged == nullptr) return {};
   if (found.empty() || found.rbegin()->first < acknowledged->step)
-    return "step " + std::to_string(acknowledged->step) + " was acknowledged and is gone";
+    return "step " + std::to_string(acknowledged->step) + " was acknowledged but is missing";
   const auto same = found.find(acknowledged->step);
   if (same != found.end() && same->second < acknowledged->seed)
-    return "step " + std::to_string(acknowledged->step) + " is as it was before it was replaced";
+    return "step " + std::to_string(acknowledged->step) + " has its contents from before an acknowledged replacement";
   return {};
 }
 
-/// Every kind of fate for what was not flushed: all lost, all kept, names without contents and the reverse, torn writes, one
-/// change lost or kept alone, and random ones.
+/// The outcomes to try for unsynced changes: all lost; all kept; only names or only contents kept; all torn; a single
+/// change lost or kept; and random ones.
 std::vector<std::function<WriteOutcome(size_t)>> write_outcomes(const std::vector<DiskCall>& calls,
                                                                 const std::vector<size_t>& open, uint64_t seed) {
   const auto names = [&calls](size_t i) { return calls[i].kind == DiskCall::Kind::kEntries; };
   std::vector<std::function<WriteOutcome(size_t)>> all;
   all.emplace_back([](size_t) { return WriteOutcome::kLost; });
   if (open.empty()) return all;
-  all.emplace_back([](size_t) { return WriteOutcome::kKept; });
-  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kKept : WriteOutcome::kLost; });
-  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kLost : WriteOutcome::kKept; });
+  all.emplace_back([](size_t) { return WriteOutcome::kWritten; });
+  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kWritten : WriteOutcome::kLost; });
+  all.emplace_back([names](size_t i) { return names(i) ? WriteOutcome::kLost : WriteOutcome::kWritten; });
   all.emplace_back([](size_t) { return WriteOutcome::kTorn; });
   for (const size_t one : open) {
-    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kLost : WriteOutcome::kKept; });
-    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kKept : WriteOutcome::kLost; });
+    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kLost : WriteOutcome::kWritten; });
+    all.emplace_back([one](size_t i) { return i == one ? WriteOutcome::kWritten : WriteOutcome::kLost; });
   }
   for (uint64_t n = 0; n < kRandomOutcomes; ++n) {
     all.emplace_back([key = seed * kRandomOutcomes + n](size_t i) {
@@ -151,10 +153,10 @@ std::vector<std::function<WriteOutcome(size_t)>> write_outcomes(const std::vecto
 
 struct Replay {
   size_t states = 0;
-  std::string violation;  // the first broken promise
+  std::string violation;  // the first violated guarantee, or empty
 };
 
-/// Lets the power fail after every call in turn, with one flush left out.
+/// Simulates a power loss after each call, as if the sync with the index `ignored` had not happened.
 Replay replay(const std::vector<DiskCall>& calls, size_t ignored, RecoveryCache& recovery_cache) {
   Replay result;
   for (size_t count = 0; count <= calls.size(); ++count) {
@@ -170,7 +172,8 @@ Replay replay(const std::vector<DiskCall>& calls, size_t ignored, RecoveryCache&
   return result;
 }
 
-std::vector<size_t> flushes(const std::vector<DiskCall>& calls) {
+/// The indices of all syncs.
+std::vector<size_t> syncs(const std::vector<DiskCall>& calls) {
   std::vector<size_t> result;
   for (size_t i = 0; i < calls.size(); ++i) {
     if (calls[i].kind == DiskCall::Kind::kSync) result.push_back(i);
@@ -178,38 +181,40 @@ std::vector<size_t> flushes(const std::vector<DiskCall>& calls) {
   return result;
 }
 
-/// All states of a run recover; then, with each flush left out in turn, some do not. Returns how many flushes are needed.
+/// Expects that every power loss is recoverable. Then leaves out each sync in turn, and returns the number of syncs
+/// whose omission loses data.
 size_t check_every_power_loss(const char* name, const std::vector<DiskCall>& calls) {
   RecoveryCache recovery_cache;
-  const Replay whole = replay(calls, kNone, recovery_cache);
-  EXPECT_EQ(whole.violation, "") << name;
-  std::cout << name << ": " << calls.size() << " calls, " << whole.states << " states after a loss of power ("
+  const Replay complete = replay(calls, kNone, recovery_cache);
+  EXPECT_EQ(complete.violation, "") << name;
+  std::cout << name << ": " << calls.size() << " calls, " << complete.states << " states after a power loss ("
             << recovery_cache.different_count() << " different), all recovered\n";
   size_t needed = 0;
-  for (const size_t flush : flushes(calls)) {
-    const Replay without = replay(calls, flush, recovery_cache);
+  for (const size_t sync : syncs(calls)) {
+    const Replay without = replay(calls, sync, recovery_cache);
     needed += without.violation.empty() ? 0 : 1;
-    std::cout << "  without flush " << flush << " of rank " << calls[flush].rank << ": "
+    std::cout << "  without sync " << sync << " of rank " << calls[sync].rank << ": "
               << (without.violation.empty() ? "nothing is lost" : without.violation) << "\n";
   }
   return needed;
 }
 
-TEST(PowerLoss, SavesAndAReplacementRecoverAndNeedEveryFlush) {
+TEST(PowerLoss, SavesAndAReplacementRecoverAndNeedEverySync) {
   const auto calls = record({{1, 1}, {2, 2}, {2, 3}}, 0);
-  // Each save: both ranks' parts, the manifest, its folder, the name. The first also two new folders.
-  ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2u);
-  EXPECT_EQ(check_every_power_loss("saves and a replacement", calls), flushes(calls).size());
+  // Each save syncs state.h5 on both ranks, the manifest, the checkpoint's directory and its parent. The first save
+  // also syncs the parents of two new directories.
+  ASSERT_EQ(syncs(calls).size(), 3 * 5 + 2u);
+  EXPECT_EQ(check_every_power_loss("saves and a replacement", calls), syncs(calls).size());
 }
 
-TEST(PowerLoss, PruningNeverLosesAndNeedsItsFlush) {
+TEST(PowerLoss, PruningLosesNothingAndNeedsEverySync) {
   const auto calls = record({{1, 1}, {2, 2}, {3, 3}}, 1);
-  ASSERT_EQ(flushes(calls).size(), 3 * 5 + 2 + 2u);
-  EXPECT_EQ(check_every_power_loss("saves that prune", calls), flushes(calls).size());
+  ASSERT_EQ(syncs(calls).size(), 3 * 5 + 2 + 2u);
+  EXPECT_EQ(check_every_power_loss("saves with pruning", calls), syncs(calls).size());
 }
 
-/// The model of the disk itself: what was flushed lasts, by the rank that flushed it alone; what was not may go.
-TEST(PowerLoss, TheDiskForgetsWhatWasNotFlushed) {
+/// A test of the model of the disk: a sync makes only the changes of the same rank durable.
+TEST(PowerLoss, TheDiskModelMayLoseUnsyncedChanges) {
   test::TemporaryDirectory directory;
   DiskLog log(directory.path());
   test::RecordingFileSystem one(log, 0), other(log, 1);
@@ -228,11 +233,11 @@ TEST(PowerLoss, TheDiskForgetsWhatWasNotFlushed) {
     const auto& names = disk.directories.at(0);
     return names.contains("a") ? disk.files.contains(names.at("a")) ? disk.files.at(names.at("a")) : "" : "none";
   };
-  ASSERT_EQ(log.calls().size(), 5u);  // create, write, the other's write, two flushes
-  EXPECT_EQ(contents(5, kNone, lost), text) << "the other rank's part was not flushed";
+  ASSERT_EQ(log.calls().size(), 5u);  // create, write, write of the other rank, two syncs
+  EXPECT_EQ(contents(5, kNone, lost), text) << "the write of the other rank was not synced";
   EXPECT_EQ(contents(5, 3, lost), "");
   EXPECT_EQ(contents(5, 4, lost), "none");
-  EXPECT_EQ(contents(3, kNone, [](size_t) { return WriteOutcome::kKept; }), text + text);
+  EXPECT_EQ(contents(3, kNone, [](size_t) { return WriteOutcome::kWritten; }), text + text);
   EXPECT_EQ(contents(2, kNone, [](size_t) { return WriteOutcome::kTorn; }), "1234");
 }
 

@@ -92,14 +92,14 @@ void DiskLog::acknowledge(int64_t step, uint64_t seed) {
 }
 
 void DiskLog::add(DiskCall call) {
-  now_.apply(call);
+  disk_.apply(call);
   calls_.push_back(std::move(call));
 }
 
 int DiskLog::new_node(uint64_t real, bool is_directory) {
   const int node = node_count_++;
   nodes_[real] = node;
-  if (is_directory) now_.directories[node];
+  if (is_directory) disk_.directories[node];
   return node;
 }
 
@@ -198,7 +198,7 @@ int RecordingFileSystem::rename_at(int directory, const char* from, const char* 
   const int result = FileSystem::rename_at(directory, from, to, flags);
   if (result != 0) return result;
   const int node = node_of(directory);
-  const auto& names = log_.now_.directories[node];
+  const auto& names = log_.disk_.directories[node];
   DiskCall made = call(DiskCall::Kind::kEntries, node);
   made.entries[to] = names.at(from);
   made.entries[from] = (flags & RENAME_EXCHANGE) != 0 ? names.at(to) : -1;
@@ -219,13 +219,13 @@ int RecordingFileSystem::unlink_at(int directory, const char* name, int flags) {
 
 std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored) {
   std::vector<size_t> result;
-  std::map<std::pair<int, int>, bool> flushed;  // by rank and node: whether a flush follows
+  std::map<std::pair<int, int>, bool> synced;  // by rank and node: whether a later call syncs the node
   for (size_t i = count; i-- > 0;) {
     const DiskCall& call = calls[i];
     if (call.kind == DiskCall::Kind::kAcknowledge) continue;
     if (call.kind == DiskCall::Kind::kSync) {
-      if (i != ignored) flushed[{call.rank, call.node}] = true;
-    } else if (!flushed[{call.rank, call.node}]) {
+      if (i != ignored) synced[{call.rank, call.node}] = true;
+    } else if (!synced[{call.rank, call.node}]) {
       result.push_back(i);
     }
   }
@@ -237,16 +237,16 @@ Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t i
   Disk disk;
   disk.directories[0];
   for (size_t i = 0; i < count; ++i) {
-    if (!calls[i].makes_directory) continue;  // a directory is one whether or not its first name has lasted
+    if (!calls[i].makes_directory) continue;  // the node is a directory even if its name is lost
     for (const auto& [name, node] : calls[i].entries) disk.directories[node];
   }
   const std::vector<size_t> open = unsynced_changes(calls, count, ignored);
   auto next = open.begin();
   for (size_t i = 0; i < count; ++i) {
     if (calls[i].kind == DiskCall::Kind::kSync || calls[i].kind == DiskCall::Kind::kAcknowledge) continue;
-    const bool certain = next == open.end() || *next != i;
-    if (!certain) ++next;
-    const WriteOutcome what = certain ? WriteOutcome::kKept : outcome(i);
+    const bool durable = next == open.end() || *next != i;
+    if (!durable) ++next;
+    const WriteOutcome what = durable ? WriteOutcome::kWritten : outcome(i);
     if (what == WriteOutcome::kLost) continue;
     if (what == WriteOutcome::kTorn && calls[i].kind == DiskCall::Kind::kWrite) {
       DiskCall half = calls[i];

@@ -1,5 +1,5 @@
 #pragma once
-// System calls that are made and written down, and what a disk may hold if the power fails after some of them.
+// A file system that records its calls, and a model of the disk contents after a power loss.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,33 +13,33 @@
 
 namespace aliquot::test {
 
-/// One call that changes a disk, or makes changes last. Files and directories are numbered; 0 is the root.
+/// One call that changes the disk or makes changes durable. Files and directories (nodes) are numbered; 0 is the root.
 struct DiskCall {
   enum class Kind { kEntries, kWrite, kResize, kSync, kAcknowledge };
   Kind kind = Kind::kWrite;
   int rank = 0;
-  int node = 0;                        // the file written to or flushed, the directory changed
-  std::map<std::string, int> entries;  // kEntries: names that now mean those nodes; -1: none
-  bool makes_directory = false;        // the node it names is a new directory
-  int64_t offset = 0;                  // kWrite; kResize: the size
+  int node = 0;                        // the file that is written or synced, or the directory that changes
+  std::map<std::string, int> entries;  // kEntries: new nodes by name; -1 removes the name
+  bool makes_directory = false;        // kEntries: whether the new node is a new directory
+  int64_t offset = 0;                  // kWrite: the offset; kResize: the new size
   std::string bytes;
-  int64_t step = 0;   // kAcknowledge: a save of that step has returned
-  uint64_t seed = 0;  // with these contents
+  int64_t step = 0;   // kAcknowledge: the step of the save that returned
+  uint64_t seed = 0;  // kAcknowledge: the seed of the saved contents
 };
 
-/// What a disk holds.
+/// The contents of a disk.
 struct Disk {
   std::map<int, std::string> files;
   std::map<int, std::map<std::string, int>> directories;
 
   void apply(const DiskCall& call);
-  /// Makes files and folders of it beneath an empty directory.
+  /// Creates the files and directories in the empty directory `to`.
   void restore(const std::filesystem::path& to) const;
-  /// The same for the same contents.
+  /// A hash of the contents.
   std::string fingerprint() const;
 };
 
-/// What several ranks did to everything beneath one directory, in order. Thread-safe.
+/// The calls of several ranks on everything in one directory, in order. Thread-safe.
 class DiskLog {
  public:
   explicit DiskLog(const std::filesystem::path& root);
@@ -51,16 +51,16 @@ class DiskLog {
   friend class RecordingFileSystem;
   void add(DiskCall call);
   int new_node(uint64_t real, bool is_directory);
-  int find_node(uint64_t real) const;  // -1: not beneath the root
+  int find_node(uint64_t real) const;  // -1 if it is not in the log
 
-  std::mutex mutex_;  // held while a call is made, so that the order written down is the order made
+  std::mutex mutex_;  // held during each call, so that the recorded order is the real one
   std::vector<DiskCall> calls_;
-  Disk now_;
-  std::map<uint64_t, int> nodes_;  // by the real one's number
+  Disk disk_;
+  std::map<uint64_t, int> nodes_;  // by inode number
   int node_count_ = 0;
 };
 
-/// One rank's. Makes the calls and adds them to the log, which outlives it.
+/// The file system of one rank. Makes the calls and adds them to `log`, which must outlive it.
 class RecordingFileSystem final : public FileSystem {
  public:
   RecordingFileSystem(DiskLog& log, int rank) : log_(log), rank_(rank) {}
@@ -81,18 +81,18 @@ class RecordingFileSystem final : public FileSystem {
 
   DiskLog& log_;
   int rank_;
-  std::map<int, int> nodes_;  // by descriptor
+  std::map<int, int> nodes_;  // by file descriptor
 };
 
-enum class WriteOutcome { kLost, kKept, kTorn };  // torn: the first half of a write alone
+enum class WriteOutcome { kLost, kWritten, kTorn };  // kTorn: only the first half of a write reached the disk
 
-/// The disk after the first `count` calls, when the power fails there. A change lasts for certain if the same rank flushed
-/// what it changed before that, with a call other than `ignored`; the others meet the fate they are given. Whatever lasts is
-/// applied in order, so what is lost lets later changes pass it.
+/// The disk after the first `count` calls, if the power fails then. A change is durable if the same rank synced its
+/// node afterwards, with a call other than `ignored`. `outcome` decides about all other changes. All changes that
+/// reached the disk are applied in order.
 Disk after_power_loss(const std::vector<DiskCall>& calls, size_t count, size_t ignored,
                       const std::function<WriteOutcome(size_t)>& outcome);
 
-/// Of the first `count` calls, the changes that no flush but `ignored` has made certain.
+/// The indices of those changes among the first `count` calls that no sync except `ignored` has made durable.
 std::vector<size_t> unsynced_changes(const std::vector<DiskCall>& calls, size_t count, size_t ignored);
 
 }  // namespace aliquot::test

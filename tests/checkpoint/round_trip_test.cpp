@@ -21,10 +21,11 @@ using test::TemporaryDirectory;
 
 const std::vector<std::string> kNone;
 
-void save_from(int rank_count, const std::filesystem::path& directory, Partition cut, const SaveOptions& options = {},
-               const std::vector<test::TestTensor>& tensors = edge_case_tensors(), int64_t step = 100) {
+void save_from(int rank_count, const std::filesystem::path& directory, Partition partition,
+               const SaveOptions& options = {}, const std::vector<test::TestTensor>& tensors = edge_case_tensors(),
+               int64_t step = 100) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
-    Shard shard(tensors, rank_count, communicator.rank(), cut, 5);
+    Shard shard(tensors, rank_count, communicator.rank(), partition, 5);
     shard.fill(1);
     shard.state().step = step;
     save(shard.state(), communicator, directory, options);
@@ -51,43 +52,43 @@ bool same(const std::map<std::string, Scalar>& a, const std::map<std::string, Sc
   return true;
 }
 
-void load_on(int rank_count, const std::filesystem::path& path, Partition cut,
+void load_on(int rank_count, const std::filesystem::path& path, Partition partition,
              const std::vector<test::TestTensor>& tensors = edge_case_tensors(), bool fresh = false) {
   const auto failures = on_ranks(rank_count, [&](Communicator& communicator) {
-    Shard shard(tensors, rank_count, communicator.rank(), cut, 9);
+    Shard shard(tensors, rank_count, communicator.rank(), partition, 9);
     shard.poison();
     shard.state().step = -1;
     shard.state().scalars.clear();
     LoadOptions options;
     options.state_is_fresh = fresh;
     load(shard.state(), communicator, path, options);
-    if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
+    if (!shard.holds(1)) throw std::runtime_error("the loaded bytes differ from the saved ones");
     if (shard.state().step != 100 || !same(shard.state().scalars, test::test_scalars()))
-      throw std::runtime_error("other scalars");
+      throw std::runtime_error("the loaded scalars differ from the saved ones");
   });
   for (const std::string& failure : failures) EXPECT_EQ(failure, "");
 }
 
-TEST(RoundTrip, TheSameStateGivesTheSameFileWhateverTheRanks) {
+TEST(RoundTrip, TheSameStateGivesTheSameFileForAnyNumberOfRanks) {
   TemporaryDirectory directory;
   save_from(1, directory.path() / "1", Partition::kBlocks);
   const std::string expected = test::read_file(directory.path() / "1" / "step-00000100" / "state.h5");
   ASSERT_FALSE(expected.empty());
   for (int rank_count : {1, 2, 3, 4, 5}) {
-    for (Partition cut : {Partition::kBlocks, Partition::kRandom}) {
+    for (Partition partition : {Partition::kBlocks, Partition::kRandom}) {
       for (bool direct : {true, false}) {
-        const auto place = directory.path() / (std::to_string(rank_count) + (cut == Partition::kBlocks ? "b" : "a") +
-                                               (direct ? "d" : "o"));
+        const auto place = directory.path() / (std::to_string(rank_count) +
+                                               (partition == Partition::kBlocks ? "b" : "r") + (direct ? "d" : "o"));
         SaveOptions options;
         options.direct_io = direct;
-        save_from(rank_count, place, cut, options);
+        save_from(rank_count, place, partition, options);
         EXPECT_TRUE(test::read_file(place / "step-00000100" / "state.h5") == expected) << place;
       }
     }
   }
 }
 
-TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
+TEST(RoundTrip, AnyNumberOfRanksLoadsWhatAnyNumberSaved) {
   for (int writers : {1, 2, 3, 4, 5, 7, 8}) {
     TemporaryDirectory directory;
     save_from(writers, directory.path(), writers % 2 == 0 ? Partition::kBlocks : Partition::kRandom);
@@ -100,7 +101,7 @@ TEST(RoundTrip, EveryPairOfRankCountsLoadsTheSameBits) {
   }
 }
 
-TEST(RoundTrip, NothingButTheCheckpointIsLeft) {
+TEST(RoundTrip, ASaveLeavesNoOtherFilesAndNoOpenDescriptors) {
   TemporaryDirectory directory;
   const int before = test::open_descriptors();
   save_from(3, directory.path() / "deep" / "er", Partition::kBlocks);
@@ -112,13 +113,13 @@ TEST(RoundTrip, NothingButTheCheckpointIsLeft) {
   EXPECT_EQ(names, (std::set<std::string>{"step-00000100", "state.h5", "manifest.json"}));
 }
 
-TEST(RoundTrip, AStateWithoutTensorsAndAScalarAlone) {
+TEST(RoundTrip, AStateWithScalarsAndNoTensors) {
   TemporaryDirectory directory;
   save_from(2, directory.path(), Partition::kBlocks, {}, {});
   load_on(3, directory.path() / "step-00000100", Partition::kBlocks, {});
 }
 
-TEST(RoundTrip, SavingAStepAgainReplacesIt) {
+TEST(RoundTrip, ASecondSaveOfAStepReplacesTheFirst) {
   TemporaryDirectory directory;
   save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors());
   save_from(3, directory.path(), Partition::kBlocks);
@@ -127,7 +128,7 @@ TEST(RoundTrip, SavingAStepAgainReplacesIt) {
   EXPECT_EQ(sweep_leftovers(directory.path()), kNone);
 }
 
-TEST(RoundTrip, WhoWroteItStandsInTheManifestAlone) {
+TEST(RoundTrip, TheManifestRecordsWrittenBy) {
   TemporaryDirectory directory;
   SaveOptions options;
   options.written_by["zero_stage"] = int64_t{3};
@@ -139,7 +140,7 @@ TEST(RoundTrip, WhoWroteItStandsInTheManifestAlone) {
   EXPECT_EQ(manifest.tensors.size(), edge_case_tensors().size());
 }
 
-TEST(RoundTrip, RetentionKeepsTheNewest) {
+TEST(RoundTrip, KeepCountKeepsTheNewestCheckpoints) {
   TemporaryDirectory directory;
   for (int64_t step : {1, 2, 3, 4}) save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
   SaveOptions options;
@@ -148,7 +149,8 @@ TEST(RoundTrip, RetentionKeepsTheNewest) {
   std::vector<int64_t> steps;
   for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{4, 5}));
-  // A run that went back and saves an older step keeps what it just saved.
+  // A run that was resumed from an older step saves step 3: the checkpoint just written is kept, although it is not the
+  // newest.
   save_from(2, directory.path(), Partition::kBlocks, options, test::small_tensors(), 3);
   steps.clear();
   for (const auto& found : list_checkpoints(directory.path())) steps.push_back(found.step);
@@ -158,24 +160,24 @@ TEST(RoundTrip, RetentionKeepsTheNewest) {
 TEST(RoundTrip, CopiesAreLoadedAndNotSaved) {
   TemporaryDirectory directory;
   const auto failures = on_ranks(3, [&](Communicator& communicator) {
-    Shard whole(test::small_tensors(), 1, 0, Partition::kBlocks, 1);
-    whole.fill(1);
-    for (StateTensor& tensor : whole.state().tensors) {
+    Shard full(test::small_tensors(), 1, 0, Partition::kBlocks, 1);
+    full.fill(1);
+    for (StateTensor& tensor : full.state().tensors) {
       for (StatePiece& piece : tensor.pieces) piece.copy = communicator.rank() != 1;
     }
-    save(whole.state(), communicator, directory.path());
+    save(full.state(), communicator, directory.path());
     for (bool fresh : {false, true}) {
-      whole.poison();
+      full.poison();
       LoadOptions options;
       options.state_is_fresh = fresh;
-      load(whole.state(), communicator, directory.path() / "step-00000100", options);
-      if (!whole.holds(1)) throw std::runtime_error("a copy was not loaded");
+      load(full.state(), communicator, directory.path() / "step-00000100", options);
+      if (!full.holds(1)) throw std::runtime_error("a piece marked as a copy was not loaded");
     }
   });
   EXPECT_EQ(failures, std::vector<std::string>(3));
 }
 
-/// Every byte of a piece inverted, as an example of memory that is not plain.
+/// Stores every byte of a piece inverted, as an example of memory that needs a PieceAccess.
 class InvertedAccess final : public PieceAccess {
  public:
   explicit InvertedAccess(int64_t width) : width_(width) {}
@@ -190,7 +192,7 @@ class InvertedAccess final : public PieceAccess {
   int64_t width_;
 };
 
-TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
+TEST(RoundTrip, SaveAndLoadUseThePieceAccess) {
   TemporaryDirectory plain, inverted;
   save_from(1, plain.path(), Partition::kBlocks);
   for (bool fresh : {false, true}) {
@@ -214,7 +216,7 @@ TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
           for (int64_t i = 0; i < piece.count * element_bytes(tensor.dtype); ++i) piece.bytes[i] = ~piece.bytes[i];
         }
       }
-      if (!shard.holds(1)) throw std::runtime_error("other bytes than were saved");
+      if (!shard.holds(1)) throw std::runtime_error("the loaded bytes differ from the saved ones");
     });
     EXPECT_EQ(failures, std::vector<std::string>(3));
   }
@@ -222,7 +224,7 @@ TEST(RoundTrip, MemoryThatIsNotPlainIsReachedThroughItsAccess) {
               test::read_file(inverted.path() / "step-00000100" / "state.h5"));
 }
 
-TEST(RoundTrip, StagingIsBookedAndGivenBack) {
+TEST(RoundTrip, StagingMemoryIsRecordedInTheLedgerAndFreed) {
   TemporaryDirectory directory;
   Ledger ledger;
   SaveOptions options;
@@ -233,27 +235,27 @@ TEST(RoundTrip, StagingIsBookedAndGivenBack) {
   EXPECT_EQ(ledger.in_use_bytes(), 0);
 }
 
-TEST(RoundTrip, AFolderOfCheckpointsAndACheckpointAreToldApart) {
+TEST(RoundTrip, LoadRejectsADirectoryOfCheckpointsAndLoadNewestRejectsACheckpoint) {
   const TemporaryDirectory directory;
   for (const int64_t step : {7, 12})
     save_from(2, directory.path(), Partition::kBlocks, {}, test::small_tensors(), step);
   const std::filesystem::path newest = directory.path() / checkpoint_name(12);
-  const auto said = on_ranks(2, [&](Communicator& communicator) {
+  const auto load_errors = on_ranks(2, [&](Communicator& communicator) {
     Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
     load(shard.state(), communicator, directory.path(), {});
   });
-  for (const std::string& sentence : said) {
-    EXPECT_EQ(sentence, fmt::format("rank 0: {} is not a checkpoint but a folder of 2: expected one of them, as {}, or "
-                                    "load_newest() of the folder",
-                                    directory.path().string(), newest.string()));
+  for (const std::string& error : load_errors) {
+    EXPECT_EQ(error, fmt::format("rank 0: {} is not a checkpoint but a directory of 2 checkpoints: load one of them, "
+                                 "such as {}, or use load_newest()",
+                                 directory.path().string(), newest.string()));
   }
-  const auto other = on_ranks(2, [&](Communicator& communicator) {
+  const auto load_newest_errors = on_ranks(2, [&](Communicator& communicator) {
     Shard shard(test::small_tensors(), 2, communicator.rank(), Partition::kBlocks, 5);
     load_newest(shard.state(), communicator, newest);
   });
-  for (const std::string& sentence : other)
-    EXPECT_EQ(sentence, fmt::format("rank 0: {} is a checkpoint itself: expected the folder that holds checkpoints",
-                                    newest.string()));
+  for (const std::string& error : load_newest_errors)
+    EXPECT_EQ(error, fmt::format("rank 0: {} is a checkpoint: expected the directory that contains checkpoints",
+                                 newest.string()));
 }
 
 }  // namespace

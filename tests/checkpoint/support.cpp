@@ -31,7 +31,8 @@ uint64_t mix(uint64_t x) {
 
 TemporaryDirectory::TemporaryDirectory(const std::filesystem::path& beneath) {
   std::string name = (beneath / "aliquot-test-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+  if (::mkdtemp(name.data()) == nullptr)
+    throw std::runtime_error("cannot create a temporary directory in " + beneath.string());
   path_ = name;
 }
 
@@ -92,17 +93,17 @@ std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed
   return bytes;
 }
 
-Shard::Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition cut, uint64_t seed) {
+Shard::Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition partition, uint64_t seed) {
   shapes_ = tensors;
   std::mt19937_64 order(seed + static_cast<uint64_t>(rank));
-  if (cut == Partition::kRandom) std::shuffle(shapes_.begin(), shapes_.end(), order);
+  if (partition == Partition::kRandom) std::shuffle(shapes_.begin(), shapes_.end(), order);
   int64_t flat_blocks = 0;
   for (const TestTensor& tensor : tensors) flat_blocks += (count_of(tensor) + kBlockElements - 1) / kBlockElements;
   const int64_t shard_count = (flat_blocks + rank_count - 1) / rank_count * kBlockElements;
   for (const TestTensor& shape : shapes_) {
     StateTensor tensor{shape.path, shape.shape, shape.dtype, {}, nullptr};
     const int64_t count = count_of(shape);
-    if (cut == Partition::kBlocks) {
+    if (partition == Partition::kBlocks) {
       int64_t start = 0;
       for (const TestTensor& before : tensors) {
         if (before.path == shape.path) break;
@@ -134,10 +135,10 @@ void Shard::add_piece(StateTensor& tensor, int64_t offset, int64_t count) {
 
 void Shard::fill(uint64_t seed) {
   for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto whole = full_tensor_bytes(shapes_[i], seed);
+    const auto full = full_tensor_bytes(shapes_[i], seed);
     const int64_t width = element_bytes(shapes_[i].dtype);
     for (const StatePiece& piece : state_.tensors[i].pieces) {
-      std::memcpy(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width));
+      std::memcpy(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width));
     }
   }
 }
@@ -164,10 +165,10 @@ bool Shard::is_poisoned() const {
 
 bool Shard::holds(uint64_t seed) const {
   for (size_t i = 0; i < shapes_.size(); ++i) {
-    const auto whole = full_tensor_bytes(shapes_[i], seed);
+    const auto full = full_tensor_bytes(shapes_[i], seed);
     const int64_t width = element_bytes(shapes_[i].dtype);
     for (const StatePiece& piece : state_.tensors[i].pieces) {
-      if (std::memcmp(piece.bytes, whole.data() + piece.offset * width, static_cast<size_t>(piece.count * width)) != 0)
+      if (std::memcmp(piece.bytes, full.data() + piece.offset * width, static_cast<size_t>(piece.count * width)) != 0)
         return false;
     }
   }

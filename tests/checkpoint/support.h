@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of checkpoints share: ranks, states cut in any way, directories that go away.
+// Helpers of the checkpoint tests: ranks as threads, states with any partition, temporary directories.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace aliquot::test {
 
-/// A directory of its own beneath the system's temporary one, removed with all in it.
+/// A new directory in the system's temporary directory. The destructor removes it with its contents.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(const std::filesystem::path& beneath = std::filesystem::temp_directory_path());
@@ -27,58 +27,61 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-/// Runs `body` on that many ranks, as threads. Returns what each rank threw, empty strings where nothing.
+/// Runs `body` on `rank_count` ranks, which are threads. Returns the exception message of each rank, or an empty string
+/// if it threw nothing.
 std::vector<std::string> on_ranks(int rank_count, const std::function<void(Communicator&)>& body);
 
-/// What a tensor is, without its bytes.
+/// The description of a tensor, without its data.
 struct TestTensor {
   std::string path;
   std::vector<int64_t> shape;
   DType dtype;
 };
 
-/// Every dtype, scalars, empty tensors, primes, sizes around pages and tiles.
+/// Tensors of every dtype: scalars, empty tensors, prime sizes, and sizes near those of pages and tiles.
 std::vector<TestTensor> edge_case_tensors();
 /// A few small tensors.
 std::vector<TestTensor> small_tensors();
 
-/// Bytes that depend on path, seed and place alone.
+/// Pseudorandom bytes of the full tensor. They depend only on path, seed and position.
 std::vector<std::byte> full_tensor_bytes(const TestTensor& tensor, uint64_t seed);
 
 enum class Partition { kBlocks, kRandom };
 
-/// One rank's part of a state, with its memory. Blocks: one flat buffer of whole blocks in equal shards. Anywhere:
-/// pieces of any length, dealt to ranks at random by `seed`, in an order of tensors that differs from rank to rank.
+/// The part of a state that one rank holds, with its memory. kBlocks: the tensors form one flat buffer, each padded to
+/// whole blocks, which is split into equal shards. kRandom: pieces of random length on random ranks, both determined by
+/// `seed`; the order of tensors differs between ranks.
 class Shard {
  public:
-  Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition cut, uint64_t seed);
+  Shard(const std::vector<TestTensor>& tensors, int rank_count, int rank, Partition partition, uint64_t seed);
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
 
   State& state() { return state_; }
-  void fill(uint64_t seed);  // the pieces' share of full_tensor_bytes
-  void poison();             // every byte 0xa5
+  void fill(uint64_t seed);  // fills the pieces from full_tensor_bytes()
+  void poison();             // sets every byte to 0xa5
   bool holds(uint64_t seed) const;
   bool is_poisoned() const;
 
  private:
   void add_piece(StateTensor& tensor, int64_t offset, int64_t count);
   State state_;
-  std::vector<TestTensor> shapes_;  // in the state's order
+  std::vector<TestTensor> shapes_;  // in the order of state_.tensors
   std::vector<std::unique_ptr<std::byte[]>> memory_;
 };
 
-/// The scalars every test saves.
+/// The scalars of every Shard.
 std::map<std::string, Scalar> test_scalars();
 
-/// Saves `tensors`, filled by `seed`, from that many ranks. Throws what the first rank threw.
+/// Saves `tensors`, filled with `seed`, from `rank_count` ranks. Throws std::runtime_error with the error of rank 0 if
+/// that fails.
 void save_test_state(const std::filesystem::path& directory, const std::vector<TestTensor>& tensors, uint64_t seed = 1,
                      int64_t step = 100, int rank_count = 1);
 
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& bytes);
 
-/// Descriptors this process has open.
+/// The number of open file descriptors of this process.
 int open_descriptors();
 
 }  // namespace aliquot::test

@@ -1,4 +1,4 @@
-// Programs that are not ours read the file: HDF5's h5dump, and h5py where a Python has it.
+// Other programs read state.h5: h5dump of HDF5, and h5py if it is installed.
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-/// What a command prints, and whether it ended well.
+/// The output of a command, and whether its exit code was 0.
 std::pair<std::string, bool> output_of(const std::string& command) {
   FILE* const pipe = ::popen((command + " 2>&1").c_str(), "r");
   std::string text;
@@ -43,9 +43,9 @@ class Readers : public ::testing::Test {
   test::TemporaryDirectory directory_;
 };
 
-TEST_F(Readers, H5dump) {
+TEST_F(Readers, H5dumpReadsTheFile) {
   const std::string program = ALIQUOT_H5DUMP;
-  if (program.empty()) GTEST_SKIP() << "h5dump is missing (on Debian: apt install hdf5-tools)";
+  if (program.empty()) GTEST_SKIP() << "h5dump is not installed (on Debian: apt install hdf5-tools)";
   const auto [header, read_header] = output_of(program + " -H " + file());
   EXPECT_TRUE(read_header) << header;
   for (const char* words : {"DATASET \"h.0.w\"", "H5T_IEEE_F32LE", "( 2, 3 ) / ( 2, 3 )", "GROUP \"optimizer\"",
@@ -61,8 +61,8 @@ TEST_F(Readers, H5dump) {
   EXPECT_NE(halves.find("1.5, -2"), std::string::npos) << halves;
 }
 
-TEST_F(Readers, H5py) {
-  if (!output_of("python3 -c 'import h5py'").second) GTEST_SKIP() << "no h5py (pip install h5py)";
+TEST_F(Readers, H5pyReadsTheFile) {
+  if (!output_of("python3 -c 'import h5py'").second) GTEST_SKIP() << "h5py is not installed (pip install h5py)";
   const std::string script =
       "import h5py; f = h5py.File('" + file() +
       "', 'r'); print(f['parameters/h.0.w'][1].tolist(), "

@@ -1,4 +1,4 @@
-// Files that HDF5 takes and we do not.
+// Valid HDF5 files that are not valid checkpoints.
 #include <cstring>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/file/hdf5_handle.h"
 #include "checkpoint/file/hdf5_structure.h"
 #include "checkpoint/file/page_plan.h"
 #include "checkpoint/file/tile_parts.h"
@@ -19,7 +20,7 @@ namespace {
 
 using test::TemporaryDirectory;
 
-/// A file made with HDF5 itself that holds /w, and what our checks say to it.
+/// A file with the dataset /w, created with HDF5, and the result of check_structure() for it.
 class StructureCheck : public ::testing::Test {
  protected:
   void SetUp() override { file_ = H5Fcreate(path().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT); }
@@ -38,7 +39,7 @@ class StructureCheck : public ::testing::Test {
     H5Sclose(space);
   }
 
-  /// What check_structure says; empty if it is content.
+  /// The message that check_structure() throws, or an empty string.
   std::string check_error() {
     H5Fclose(file_);
     const std::string bytes = test::read_file(path());
@@ -62,32 +63,32 @@ TEST_F(StructureCheck, AcceptsAPlainDataset) {
   EXPECT_EQ(check_error(), "");
 }
 
-TEST_F(StructureCheck, RefusesAnotherByteOrder) {
+TEST_F(StructureCheck, RejectsBigEndianData) {
   add(H5T_IEEE_F32BE, {10, 10});
-  EXPECT_EQ(check_error(), "dataset w is not exactly float32, little-endian");
+  EXPECT_EQ(check_error(), "dataset w does not have the type little-endian float32");
 }
 
-TEST_F(StructureCheck, RefusesAnotherShape) {
+TEST_F(StructureCheck, RejectsADifferentShape) {
   add(H5T_IEEE_F32LE, {100});
-  EXPECT_EQ(check_error(), "dataset w has another shape than the manifest says");
+  EXPECT_EQ(check_error(), "dataset w does not have the shape that the manifest gives");
 }
 
-TEST_F(StructureCheck, RefusesAnotherPlace) {
+TEST_F(StructureCheck, RejectsADifferentOffset) {
   add(H5T_IEEE_F32LE, {10, 10});
   tensor_.file_offset += 4;
-  EXPECT_EQ(check_error(), "dataset w lies elsewhere than the manifest says");
+  EXPECT_EQ(check_error(), "dataset w is not at the offset that the manifest gives");
 }
 
-TEST_F(StructureCheck, RefusesSoftAndExternalLinks) {
+TEST_F(StructureCheck, RejectsSoftAndExternalLinks) {
   add(H5T_IEEE_F32LE, {10, 10}, H5P_DEFAULT, "real");
   H5Lcreate_soft("/real", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_EQ(check_error(), "dataset w lies behind a soft or external link");
+  EXPECT_EQ(check_error(), "dataset w is reached through a soft or external link");
   SetUp();
   H5Lcreate_external("/etc/passwd", "/w", file_, "w", H5P_DEFAULT, H5P_DEFAULT);
-  EXPECT_EQ(check_error(), "dataset w lies behind a soft or external link");
+  EXPECT_EQ(check_error(), "dataset w is reached through a soft or external link");
 }
 
-TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
+TEST_F(StructureCheck, RejectsStorageThatIsNotContiguousInTheFile) {
   const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
   const hsize_t chunk[] = {5, 5};
   H5Pset_chunk(chunked, 2, chunk);
@@ -98,7 +99,7 @@ TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
   const hid_t external = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, "/etc/passwd", 0, 400);
   add(H5T_IEEE_F32LE, {10, 10}, external);
-  EXPECT_EQ(check_error(), "dataset w keeps its data in another file");
+  EXPECT_EQ(check_error(), "dataset w stores its data in another file");
   SetUp();
   const hid_t compact = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_layout(compact, H5D_COMPACT);
@@ -107,14 +108,14 @@ TEST_F(StructureCheck, RefusesStorageThatIsNotContiguousHere) {
   for (hid_t list : {chunked, external, compact}) H5Pclose(list);
 }
 
-TEST_F(StructureCheck, RefusesAGroupAndNothing) {
+TEST_F(StructureCheck, RejectsAGroupAndAMissingDataset) {
   H5Gclose(H5Gcreate2(file_, "w", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
   EXPECT_NE(check_error(), "");
   SetUp();
   EXPECT_EQ(check_error(), "dataset w is absent");
 }
 
-TEST_F(StructureCheck, SurvivesEveryTruncation) {
+TEST_F(StructureCheck, RejectsEveryTruncation) {
   add(H5T_IEEE_F32LE, {10, 10});
   H5Fclose(file_);
   const std::string bytes = test::read_file(path());
@@ -127,7 +128,7 @@ TEST_F(StructureCheck, SurvivesEveryTruncation) {
   }
 }
 
-TEST(PagePlan, RefusesExtentsThatDoNotTileWholePages) {
+TEST(PagePlan, RejectsExtentsThatDoNotTileWholePages) {
   const auto plan = [](std::vector<FileExtent> extents) { return plan_pages(extents, 4096); };
   EXPECT_EQ(plan({{0, 100, 0, 0}, {100, 4096, 1, 0}}).fragments.size(), 1u);
   EXPECT_THROW(plan({{0, 100, 0, 0}, {200, 4096, 1, 0}}), FaultError);
@@ -136,7 +137,7 @@ TEST(PagePlan, RefusesExtentsThatDoNotTileWholePages) {
   EXPECT_THROW(plan({{0, 4096, 0, 0}, {4096, 5000, 1, 0}}), FaultError);
 }
 
-TEST(TileParts, RefusesPartsThatDoNotFillTheFile) {
+TEST(TileParts, RejectsPartsThatDoNotTileTheFile) {
   const auto combine = [](const std::vector<TilePart>& parts) {
     return combine_tile_crcs({to_bytes(std::span<const TilePart>(parts))}, 5000);
   };
@@ -146,8 +147,18 @@ TEST(TileParts, RefusesPartsThatDoNotFillTheFile) {
   EXPECT_THROW(combine({{0, 3000, 9}}), FaultError);
 }
 
-TEST(Snapshots, AreRefusedWithASentenceWhereThereIsNoMemory) {
+TEST(Snapshots, ThrowUnavailableErrorIfTheMemoryCannotBeAllocated) {
   EXPECT_THROW(Snapshot(int64_t{1} << 56, nullptr), UnavailableError);
+}
+
+TEST(Hdf5Errors, NameTheInnermostCause) {
+  const Hdf5Lock lock;
+  try {
+    hdf5_checked(H5Fopen("/no/such/file.h5", H5F_ACC_RDONLY, H5P_DEFAULT), "open a file");
+    FAIL();
+  } catch (const FaultError& error) {
+    EXPECT_NE(std::string(error.what()).find("No such file or directory"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace

@@ -42,18 +42,18 @@ TEST(Crc32c, HardwareEqualsPortableAtEveryLengthAndAlignment) {
   }
 }
 
-TEST(Crc32c, GoesOnAndCombines) {
+TEST(Crc32c, ContinuesAndCombines) {
   const auto bytes = random_bytes(50'000);
-  const uint32_t whole = crc32c(bytes);
+  const uint32_t expected = crc32c(bytes);
   for (size_t cut : {0, 1, 255, 4096, 12288, 49'999, 50'000}) {
     const auto first = std::span(bytes).first(cut), rest = std::span(bytes).subspan(cut);
-    EXPECT_EQ(crc32c(rest, crc32c(first)), whole);
-    EXPECT_EQ(crc32c_portable(rest, crc32c_portable(first)), whole);
-    EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(rest), static_cast<int64_t>(rest.size())), whole);
+    EXPECT_EQ(crc32c(rest, crc32c(first)), expected);
+    EXPECT_EQ(crc32c_portable(rest, crc32c_portable(first)), expected);
+    EXPECT_EQ(crc32c_combine(crc32c(first), crc32c(rest), static_cast<int64_t>(rest.size())), expected);
   }
 }
 
-TEST(Sha256, KnownVectors) {  // FIPS 180-4's examples
+TEST(Sha256, KnownVectors) {  // the examples of FIPS 180-4
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -62,16 +62,16 @@ TEST(Sha256, KnownVectors) {  // FIPS 180-4's examples
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(Sha256, HardwareEqualsPortableHoweverItIsFed) {
+TEST(Sha256, HardwareEqualsPortableForAnySplitOfTheInput) {
   for (size_t count : {0, 1, 55, 56, 57, 63, 64, 65, 119, 120, 127, 128, 1000, 65'537}) {
     const auto bytes = random_bytes(count);
-    Sha256 portable(Sha256::Implementation::kPortable), whole, pieces;
+    Sha256 portable(Sha256::Implementation::kPortable), at_once, pieces;
     portable.update(bytes);
-    whole.update(bytes);
+    at_once.update(bytes);
     for (size_t at = 0; at < count; at += 37)
       pieces.update(std::span(bytes).subspan(at, std::min<size_t>(37, count - at)));
     const auto expected = portable.finish();
-    EXPECT_EQ(whole.finish(), expected) << count;
+    EXPECT_EQ(at_once.finish(), expected) << count;
     EXPECT_EQ(pieces.finish(), expected) << count;
   }
 }

@@ -1,4 +1,4 @@
-// Files of another program's weights: honest ones in every type, and every lie that a header can tell.
+// Weight files of other programs: valid files of every type, and every kind of malformed header.
 #include "checkpoint/weights/safetensors.h"
 
 #include <array>
@@ -26,7 +26,7 @@ std::string file_of(const std::string& header, const std::string& data) {
   return length + header + data;
 }
 
-/// One float32 tensor of two elements, its fields to be replaced.
+/// A header with one tensor that has the given name and fields.
 std::string header(const std::string& name, const std::string& fields) { return "{\"" + name + "\":{" + fields + "}}"; }
 constexpr const char* kValidFields = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
 
@@ -50,15 +50,15 @@ using InvalidHeaders = std::vector<std::pair<const char*, std::string>>;
 
 InvalidHeaders headers_of_wrong_kind() {
   return {
-      {"nothing", ""},
-      {"no object", "[1,2]"},
+      {"empty text", ""},
+      {"an array", "[1,2]"},
       {"a number", "8"},
-      {"blank first", " " + header("w", kValidFields)},
-      {"cut short", header("w", kValidFields).substr(0, 30)},
-      {"more after it", header("w", kValidFields) + "{}"},
-      {"a NUL after it", header("w", kValidFields) + std::string(1, '\0')},
+      {"leading blank", " " + header("w", kValidFields)},
+      {"truncated", header("w", kValidFields).substr(0, 30)},
+      {"trailing text", header("w", kValidFields) + "{}"},
+      {"trailing NUL", header("w", kValidFields) + std::string(1, '\0')},
       {"unknown type", header("w", R"("dtype":"F33","shape":[2],"data_offsets":[0,8])")},
-      {"type no text", header("w", R"("dtype":4,"shape":[2],"data_offsets":[0,8])")},
+      {"type not a string", header("w", R"("dtype":4,"shape":[2],"data_offsets":[0,8])")},
       {"no type", header("w", R"("shape":[2],"data_offsets":[0,8])")},
       {"no shape", header("w", R"("dtype":"F32","data_offsets":[0,8])")},
       {"no offsets", header("w", R"("dtype":"F32","shape":[2])")},
@@ -68,10 +68,10 @@ InvalidHeaders headers_of_wrong_kind() {
       {"metadata twice",
        R"({"__metadata__":{"a":"b"},"__metadata__":{"a":"b"},"w":{)" + std::string(kValidFields) + "}}"},
       {"metadata key twice", R"({"__metadata__":{"a":"b","a":"c"},"w":{)" + std::string(kValidFields) + "}}"},
-      {"metadata no text", R"({"__metadata__":{"a":1},"w":{)" + std::string(kValidFields) + "}}"},
-      {"metadata deep", R"({"__metadata__":{"a":{}},"w":{)" + std::string(kValidFields) + "}}"},
-      {"metadata a list", R"({"__metadata__":[],"w":{)" + std::string(kValidFields) + "}}"},
-      {"tensor a text", R"({"w":"x"})"},
+      {"metadata value not a string", R"({"__metadata__":{"a":1},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata value an object", R"({"__metadata__":{"a":{}},"w":{)" + std::string(kValidFields) + "}}"},
+      {"metadata an array", R"({"__metadata__":[],"w":{)" + std::string(kValidFields) + "}}"},
+      {"tensor a string", R"({"w":"x"})"},
       {"tensor null", R"({"w":null})"},
   };
 }
@@ -80,64 +80,66 @@ InvalidHeaders headers_with_wrong_numbers() {
   const std::string two = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],)";
   return {
       {"negative extent", header("w", R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])")},
-      {"extent real", header("w", R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])")},
-      {"extent text", header("w", R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])")},
-      {"extent deep", header("w", R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])")},
+      {"extent not an integer", header("w", R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])")},
+      {"extent a string", header("w", R"("dtype":"F32","shape":["2"],"data_offsets":[0,8])")},
+      {"extent an array", header("w", R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])")},
       {"extent 2^53+1", header("w", R"("dtype":"F32","shape":[9007199254740993],"data_offsets":[0,8])")},
       {"extent 2^64", header("w", R"("dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,8])")},
-      {"product wraps", header("w", R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])")},
-      {"product wraps to 8", header("w", R"("dtype":"F32","shape":[4611686018427387904,4,2],"data_offsets":[0,8])")},
-      {"zero hides", header("w", R"("dtype":"F32","shape":[1099511627776,1099511627776,0],"data_offsets":[0,0])")},
+      {"product overflows", header("w", R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0])")},
+      {"product overflows to 8",
+       header("w", R"("dtype":"F32","shape":[4611686018427387904,4,2],"data_offsets":[0,8])")},
+      {"product overflows before an extent of 0",
+       header("w", R"("dtype":"F32","shape":[1099511627776,1099511627776,0],"data_offsets":[0,0])")},
       {"33 extents",
        header("w", R"("dtype":"F32","shape":[2,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],)"
                    R"("data_offsets":[0,8])")},
       {"fewer bytes", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,4])")},
       {"more bytes", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,16])")},
-      {"reversed", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[8,0])")},
-      {"hole first", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[4,8])")},
-      {"hole last", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[0,4])")},
+      {"reversed offsets", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[8,0])")},
+      {"gap before the first tensor", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[4,8])")},
+      {"gap after the last tensor", header("w", R"("dtype":"F32","shape":[1],"data_offsets":[0,4])")},
       {"one offset", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[8])")},
       {"three offsets", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])")},
       {"negative offset", header("w", R"("dtype":"F32","shape":[2],"data_offsets":[-8,0])")},
-      {"overlap", two + R"("data_offsets":[0,4]}})"},
-      {"overlap in part", two + R"("data_offsets":[2,6]}})"},
-      {"hole between", two + R"("data_offsets":[8,12]}})"},
-      {"no UTF-8", header("w\xff\xfe", kValidFields)},
+      {"complete overlap", two + R"("data_offsets":[0,4]}})"},
+      {"partial overlap", two + R"("data_offsets":[2,6]}})"},
+      {"gap between tensors", two + R"("data_offsets":[8,12]}})"},
+      {"invalid UTF-8", header("w\xff\xfe", kValidFields)},
       {"overlong UTF-8", header("w\xc0\xaf", kValidFields)},
-      {"half a surrogate", header("w\\ud800", kValidFields)},
+      {"single surrogate", header("w\\ud800", kValidFields)},
       {"a control character", header("w\x01", kValidFields)},
-      {"deep", R"({"w":)" + std::string(200'000, '[')},
+      {"deep arrays", R"({"w":)" + std::string(200'000, '[')},
       {"deep objects", std::string(200'000, '{')},
   };
 }
 
-TEST(Safetensors, EveryLieInAHeaderIsRefusedWithASentence) {
-  InvalidHeaders lies = headers_of_wrong_kind();
+TEST(Safetensors, EveryInvalidHeaderIsRejected) {
+  InvalidHeaders invalid = headers_of_wrong_kind();
   const InvalidHeaders more = headers_with_wrong_numbers();
-  lies.insert(lies.end(), more.begin(), more.end());
-  for (const auto& [what, text] : lies) {
+  invalid.insert(invalid.end(), more.begin(), more.end());
+  for (const auto& [what, text] : invalid) {
     EXPECT_THROW(parse_safetensors_header(text, 8, "here"), UsageError) << what;
   }
   EXPECT_NO_THROW(parse_safetensors_header(header("w", kValidFields), 8, "here"));
   EXPECT_NO_THROW(parse_safetensors_header(header("w", kValidFields) + "   ", 8, "here"));
 }
 
-TEST(Safetensors, AFileThatIsNoneIsRefused) {
+TEST(Safetensors, FilesThatAreNotSafetensorsAreRejected) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
-  const std::string honest = file_of(header("w", kValidFields), "12345678");
-  const auto refused = [&](const std::string& bytes) {
+  const std::string valid = file_of(header("w", kValidFields), "12345678");
+  const auto expect_rejected = [&](const std::string& bytes) {
     test::write_file(path, bytes);
     EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), path), UsageError) << bytes.size();
   };
-  for (size_t bytes = 0; bytes < honest.size(); ++bytes) refused(honest.substr(0, bytes));
-  refused(honest + "x");
+  for (size_t bytes = 0; bytes < valid.size(); ++bytes) expect_rejected(valid.substr(0, bytes));
+  expect_rejected(valid + "x");
   for (size_t byte = 0; byte < 8; ++byte) {
-    std::string longer = honest;
+    std::string longer = valid;
     longer[byte] = static_cast<char>(0xff);
-    refused(longer);
+    expect_rejected(longer);
   }
-  test::write_file(path, honest);
+  test::write_file(path, valid);
   EXPECT_NO_THROW(SafetensorsFile::open(FileSystem::system(), path));
   EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), directory.path()), UsageError);
   EXPECT_THROW(SafetensorsFile::open(FileSystem::system(), directory.path() / "none"), UsageError);
@@ -145,7 +147,7 @@ TEST(Safetensors, AFileThatIsNoneIsRefused) {
   EXPECT_NO_THROW(SafetensorsFile::open(FileSystem::system(), directory.path() / "link.safetensors"));
 }
 
-TEST(Safetensors, AnIndexNamesFilesBesideItAlone) {
+TEST(Safetensors, AnIndexNamesOnlyFilesInItsDirectory) {
   for (const char* text :
        {"", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", R"({"weight_map":{"a":1}})",
         R"({"weight_map":{"a":"../a.safetensors"}})", R"({"weight_map":{"a":"/etc/a.safetensors"}})",
@@ -158,7 +160,7 @@ TEST(Safetensors, AnIndexNamesFilesBesideItAlone) {
             std::set<std::string>{"1.safetensors"});
 }
 
-TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
+TEST(Weights, SeveralFilesWithNamePrefixesFormOneSet) {
   TemporaryDirectory directory;
   const auto write = [&](const char* name, const std::string& text, const std::string& data) {
     test::write_file(directory.path() / name, file_of(text, data));
@@ -177,9 +179,11 @@ TEST(Weights, OfSeveralFilesUnderPrefixesAreOneSet) {
     EXPECT_EQ(weights.tensors()[0].name, "wte.weight");
     EXPECT_EQ(weights.skipped_tensors(), (std::vector<std::string>{"transformer.h.0.attn.bias", "lm_head.weight"}));
   }
-  write("1.safetensors", header("transformer.wte.weight", kValidFields), "12345679");  // the head is another
+  write("1.safetensors", header("transformer.wte.weight", kValidFields),
+        "12345679");  // the head differs from the embedding
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
-  write("2.safetensors", header("model.wte.weight", kValidFields), "12345678");  // the same name twice
+  write("2.safetensors", header("model.wte.weight", kValidFields),
+        "12345678");  // two tensors with the same canonical name
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
   std::filesystem::remove(directory.path() / "2.safetensors");
   EXPECT_THROW(WeightFiles::open(FileSystem::system(), directory.path()), UsageError);
@@ -190,12 +194,13 @@ std::string bytes_of(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-TEST(Convert, EveryHalfIsTheSameNumberInFp32AndBack) {
+TEST(Convert, Every16BitFloatSurvivesTheWayToFp32AndBack) {
   for (const DType half : {DType::kBFloat16, DType::kFloat16}) {
     ASSERT_TRUE(is_exactly_convertible(DType::kFloat32, half));
     ASSERT_FALSE(is_exactly_convertible(half, DType::kFloat32));
     for (uint32_t bits = 0; bits < 65536; ++bits) {
-      const std::array<uint16_t, 4> padded{static_cast<uint16_t>(bits)};  // the compiler looks for wider loads
+      const std::array<uint16_t, 4> padded{
+          static_cast<uint16_t>(bits)};  // GCC warns about wider loads from a single uint16_t
       const uint16_t& in = padded[0];
       float wide = 0;
       uint16_t out = 0;
@@ -212,7 +217,7 @@ TEST(Convert, EveryHalfIsTheSameNumberInFp32AndBack) {
   }
 }
 
-TEST(Convert, RoundsToTheNearestAndKnowsWhatItCannotDo) {
+TEST(Convert, RoundsToNearestAndReportsUnsupportedPairs) {
   const double values[] = {1.0 + 0x1p-24, 1.0 + 0x1.8p-23, 1e300, -0.0};
   float narrow[4];
   convert(DType::kFloat32, reinterpret_cast<std::byte*>(narrow), DType::kFloat64,
@@ -228,8 +233,8 @@ TEST(Convert, RoundsToTheNearestAndKnowsWhatItCannotDo) {
   EXPECT_FALSE(is_exactly_convertible(DType::kBFloat16, DType::kFloat16));
 }
 
-/// Weights in three types, in a file whose halves need converting; every rank of any world gets the same numbers.
-TEST(Weights, GoIntoTheShardsOfAnyWorld) {
+/// A file with fp32, bf16 and fp64 tensors, loaded as fp32: the values are the same for any number of ranks.
+TEST(Weights, LoadIntoTheShardsOfAnyWorld) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
   const std::string data =
@@ -255,7 +260,7 @@ TEST(Weights, GoIntoTheShardsOfAnyWorld) {
             float value;
             std::memcpy(&value, piece.bytes + 4 * i, 4);
             if (!expected.contains(tensor.path)) {
-              EXPECT_EQ(piece.bytes[4 * i], std::byte{0xa5}) << "the optimizer was touched";
+              EXPECT_EQ(piece.bytes[4 * i], std::byte{0xa5}) << "the load modified optimizer state";
             } else {
               EXPECT_EQ(value, expected.at(tensor.path)[static_cast<size_t>(piece.offset + i)]) << tensor.path;
             }
@@ -267,7 +272,7 @@ TEST(Weights, GoIntoTheShardsOfAnyWorld) {
   }
 }
 
-TEST(Weights, ThatDoNotFitAreListedAndNothingIsTouched) {
+TEST(Weights, ThatDoNotFitAreListedAndTheStateIsUnmodified) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
   test::write_file(path, file_of(R"({"a":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
@@ -286,37 +291,38 @@ TEST(Weights, ThatDoNotFitAreListedAndNothingIsTouched) {
     }
   });
   EXPECT_EQ(failures[0], failures[1]);
-  for (const char* words : {"a is float32 1x2 there and float32 2 here", "b is missing there", "x is only there"}) {
+  for (const char* words : {"a is float32 1x2 in the file and float32 2 in the model", "b is missing from the file",
+                            "x is only in the file"}) {
     EXPECT_NE(failures[0].find(words), std::string::npos) << failures[0];
   }
 }
 
-/// An index is opened like any file of strangers; a type that the model's cannot be made of is named.
-TEST(Weights, ThatCannotBeReadAreRefusedWithASentence) {
+/// An index that is absent, a pipe or a socket, and a tensor of a type that cannot be converted.
+TEST(Weights, ThatCannotBeReadAreRejected) {
   TemporaryDirectory directory;
   const auto index = directory.path() / "model.safetensors.index.json";
-  const auto says = [&](const std::filesystem::path& path) {
+  const auto error_of = [&](const std::filesystem::path& path) {
     return test::on_ranks(1, [&](Communicator& communicator) {
       test::Shard shard({{"parameters/a", {1}, DType::kFloat32}}, 1, 0, test::Partition::kBlocks, 9);
       load_weights(shard.state(), communicator, path);
     })[0];
   };
-  EXPECT_NE(says(index).find("cannot open"), std::string::npos) << says(index);
+  EXPECT_NE(error_of(index).find("cannot open"), std::string::npos) << error_of(index);
   ASSERT_EQ(::mkfifo(index.c_str(), 0600), 0);
-  EXPECT_NE(says(index).find("is no index of weights"), std::string::npos) << says(index);
+  EXPECT_NE(error_of(index).find("is not an index of weights"), std::string::npos) << error_of(index);
   std::filesystem::remove(index);
-  ASSERT_EQ(::mknod(index.c_str(), S_IFSOCK | 0600, 0), 0);  // which nobody opens
-  EXPECT_NE(says(index).find("cannot open"), std::string::npos) << says(index);
+  ASSERT_EQ(::mknod(index.c_str(), S_IFSOCK | 0600, 0), 0);  // a socket, which cannot be opened
+  EXPECT_NE(error_of(index).find("cannot open"), std::string::npos) << error_of(index);
   std::filesystem::remove(index);
   test::write_file(directory.path() / "w.safetensors",
                    file_of(header("a", R"("dtype":"I64","shape":[1],"data_offsets":[0,8])"), "12345678"));
-  EXPECT_NE(says(directory.path() / "w.safetensors").find("I64"), std::string::npos)
-      << says(directory.path() / "w.safetensors");
+  EXPECT_NE(error_of(directory.path() / "w.safetensors").find("I64"), std::string::npos)
+      << error_of(directory.path() / "w.safetensors");
 }
 
-TEST(Export, WhatCannotBeWrittenIsRefusedWithASentence) {
+TEST(Export, ThrowsIfTheFileExistsOrCannotBeWritten) {
   TemporaryDirectory directory;
-  const auto says = [&](const char* tensor, DType dtype, const std::filesystem::path& to) -> std::string {
+  const auto error_of = [&](const char* tensor, DType dtype, const std::filesystem::path& to) -> std::string {
     const auto saved = directory.path() / fmt::format("of {} {}", name(dtype), tensor);
     if (!std::filesystem::exists(saved)) test::save_test_state(saved, {{fmt::format("{}/a", tensor), {3}, dtype}}, 1);
     try {
@@ -327,17 +333,19 @@ TEST(Export, WhatCannotBeWrittenIsRefusedWithASentence) {
     return "";
   };
   const auto out = directory.path() / "out";
-  EXPECT_EQ(says("parameters", DType::kFloat32, out), "");
-  EXPECT_EQ(says("parameters", DType::kFloat32, out),
-            (out / "w.safetensors").string() + " is there already: remove it, or write elsewhere");
+  EXPECT_EQ(error_of("parameters", DType::kFloat32, out), "");
+  EXPECT_EQ(error_of("parameters", DType::kFloat32, out),
+            (out / "w.safetensors").string() + " already exists: remove it, or choose another path");
   const auto nothing = directory.path() / "nothing";
-  EXPECT_EQ(says("parameters", DType::kUInt8, nothing), "tensor parameters/a is uint8 and cannot become bfloat16");
-  EXPECT_EQ(says("optimizer", DType::kFloat32, nothing), "the checkpoint has no parameters to export");
+  EXPECT_EQ(error_of("parameters", DType::kUInt8, nothing),
+            "tensor parameters/a is uint8, which cannot be converted to bfloat16");
+  EXPECT_EQ(error_of("optimizer", DType::kFloat32, nothing), "the checkpoint has no parameters to export");
   EXPECT_FALSE(std::filesystem::exists(nothing));
-  EXPECT_NE(says("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot make "), std::string::npos);
+  EXPECT_NE(error_of("parameters", DType::kFloat32, out / "w.safetensors" / "in").find("cannot create directory "),
+            std::string::npos);
 }
 
-TEST(Weights, WhatIsMissingIsZeroWhenAskedFor) {
+TEST(Weights, MissingTensorsAreZeroWithAllowMissing) {
   TemporaryDirectory directory;
   const auto path = directory.path() / "w.safetensors";
   test::write_file(path, file_of(header("a", kValidFields), "12345678"));
