@@ -16,7 +16,8 @@
 namespace aliquot {
 namespace {
 
-/// Ranks that compute with other numbers of threads need other scratch: all plan with the most of each.
+/// Ranks with different numbers of threads may need different scratch sizes. All ranks plan with the maximum of each
+/// size.
 ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
   std::string bytes;
   const auto append = [&bytes](int64_t value) { bytes.append(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -24,7 +25,7 @@ ActivationSpec max_over_ranks(ActivationSpec own, Communicator& ranks) {
     append(use.output_bytes), append(use.kept_bytes), append(use.scratch_bytes);
   append(own.backward_bytes);
   for (const std::string& all : ranks.gather_objects(bytes)) {
-    if (all.size() != bytes.size()) break;  // another model: materialize() says which
+    if (all.size() != bytes.size()) break;  // the models differ: materialize() reports how
     const char* at = all.data();
     const auto most = [&at](int64_t& value) {
       int64_t other = 0;
@@ -51,12 +52,12 @@ void refuse_shape(const std::string& parameter, const std::vector<int64_t>& shap
   }
 }
 
-/// Of two parameters that share a pointer, the model would see the last one at both.
+/// Throws UsageError if two slots share a pointer: the second assignment would overwrite the first.
 void refuse_pointers(const std::string& parameter, const PointerSlots& slots, const std::vector<ParameterSpec>& others,
                      const std::vector<PointerSlots>& others_slots) {
   if (slots.value.empty()) {
     throw UsageError(
-        fmt::format("{} has no pointer to its values: expected the address of a pointer of the model's", parameter));
+        fmt::format("{} has no pointer to its values: expected the address of one of the model's pointers", parameter));
   }
   const void *value = slots.value.where(), *gradient = slots.gradient.where();
   if (value == gradient)
@@ -71,7 +72,7 @@ void refuse_pointers(const std::string& parameter, const PointerSlots& slots, co
   }
 }
 
-/// Whether ALIQUOT_CHECK asks for the checking mode.
+/// Whether ALIQUOT_CHECK enables the checking mode.
 bool environment_checks() {
   const char* value = std::getenv("ALIQUOT_CHECK");
   const std::string_view text = value == nullptr ? "" : value;
@@ -114,13 +115,17 @@ Engine::Engine(World& world, const EngineOptions& options) : world_(world), opti
   check(options.optimizer, options.moments);
   decider_ = std::make_unique<StepDecider>(options_, world.rank_count());
   if (!(options.clip >= 0.0) || !std::isfinite(options.clip))
-    throw UsageError(fmt::format("clip is {}; it must be 0, which is off, or above", options.clip));
+    throw UsageError(
+        fmt::format("EngineOptions::clip is {}: expected 0 (no clipping) or a positive number", options.clip));
   if (options.update_in_backward && options.clip > 0) {
-    throw UsageError("--update-in-backward updates before the norm is known, so it cannot clip; set --clip 0");
+    throw UsageError(
+        fmt::format("EngineOptions::update_in_backward updates units before the gradient norm is known, so it requires "
+                    "EngineOptions::clip 0, but clip is {}",
+                    options.clip));
   }
   if (options.max_skipped < 0)
-    throw UsageError(
-        fmt::format("max_skipped is {}: expected 0, which is off, or a number of steps", options.max_skipped));
+    throw UsageError(fmt::format(
+        "EngineOptions::max_skipped is {}: expected 0 (no limit) or a positive number of steps", options.max_skipped));
 }
 
 Engine::~Engine() = default;
@@ -144,7 +149,8 @@ void Engine::declare_activations(ActivationSpec activations, Recompute recompute
   refuse_if_materialized("declare activations");
   const bool can = std::ranges::any_of(activations.uses, [](const UseActivations& use) { return use.recomputable; });
   if (can && !recompute)
-    throw UsageError("a use is declared recomputable, and nothing is given that would run its forward again");
+    throw UsageError(
+        "a use is declared recomputable, but declare_activations() was called without a recompute function");
   const ScopedBootstrapPurpose purpose("declare activations");
   activations_ = max_over_ranks(std::move(activations), world_.communicator());
   recompute_ = std::move(recompute);
@@ -180,7 +186,8 @@ const Plan& Engine::plan() {
 void Engine::compute_on(std::unique_ptr<Stream> stream) {
   refuse_if_materialized("compute on another stream");
   if (stream != nullptr && stream->lane() != Lane::kCompute)
-    throw UsageError("the model's stream is to be of the compute lane");
+    throw UsageError(fmt::format("compute_on() needs a stream of lane {}, but this stream has lane {}",
+                                 aliquot::name(Lane::kCompute), aliquot::name(stream->lane())));
   compute_stream_ = std::move(stream);
 }
 

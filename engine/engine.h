@@ -1,5 +1,6 @@
 #pragma once
-// The public face: a model says what it has and brackets what it does; the engine shards, gathers, reduces and updates.
+// The engine: a model declares its parameters and encloses its forward and backward code in scopes. The engine shards,
+// gathers, reduces and updates the parameters.
 
 #include <cstdint>
 #include <deque>
@@ -26,11 +27,12 @@ namespace aliquot {
 class Session;
 class StepDecider;
 
-/// Is handed a parameter's values, the first of them number `first`; they stay until it returns.
+/// Receives consecutive values of a parameter. `first` is the index of values[0]. The span is valid during the call.
 using ValuesCallback = std::function<void(int64_t first, std::span<const float> values)>;
 using TakeValues [[deprecated("use ValuesCallback")]] = ValuesCallback;
 
-/// What is gathered together. Made by Engine::add_unit and owned by the engine.
+/// A set of parameters that is gathered, reduced and updated together. Made by Engine::add_unit() and owned by the
+/// engine.
 class Unit {
  public:
   Unit(Engine& engine, UnitId index) : engine_(engine), index_(index) {}
@@ -40,22 +42,25 @@ class Unit {
   const std::string& name() const;
   UnitId index() const { return index_; }
 
-  /// Declares a parameter, full name "UNIT.NAME" (or NAME alone for a name that starts with '.', without the dot).
-  /// `value` and `gradient` are where the model keeps its pointers, set while the unit is live, each of its own within the
-  /// unit. They must outlive the engine; a gradient may have none where the parameter is not trainable. Throws UsageError,
-  /// and declares nothing, for a shape with an extent below 1 or too many elements, for no pointer to the values, and for a
-  /// pointer that the unit has already. Only before materialize().
+  /// Declares a parameter. Its full name is "UNIT.NAME"; if `name` starts with '.', it is `name` without the dot.
+  /// `value` and `gradient` are the addresses of two pointers of the model. The engine sets these pointers while a
+  /// scope of the unit is open. They must outlive the engine. `gradient` may be empty if the parameter is not
+  /// trainable. Throws UsageError, and declares nothing, if an extent is below 1, the shape has too many elements,
+  /// `value` is empty, or another parameter of the unit uses the same pointer. Call before materialize().
   Unit& add(std::string_view name, std::vector<int64_t> shape, PointerSlot value, PointerSlot gradient,
             const ParameterOptions& options = {});
-  /// Its gradient kernels write what they are handed instead of adding to zeros.
+  /// Declares that the unit's gradient kernels overwrite the gradient memory. By default they add to it, and the engine
+  /// clears it first.
   Unit& assigns_gradients();
 
-  /// Opens the use of this unit alone. Throws UsageError, naming what was expected, out of the declared order.
+  /// Opens the next use, which must contain this unit only. Throws UsageError, naming the expected use, if another use
+  /// is next in the declared order.
   [[nodiscard]] Scope forward();
   [[nodiscard]] Scope backward();
-  /// Between steps: whole, in the order of forward, and nothing is kept for a backward. Every rank makes whole passes.
+  /// Opens the next use of an evaluation: a forward pass between steps that saves nothing for backward. Every rank must
+  /// run the complete pass, in the declared order.
   [[nodiscard]] Scope evaluate();
-  /// This rank does not run the unit's next use, forward or backward; gradients that it would have written are zeros.
+  /// Skips the unit's next use, forward or backward, on this rank. The rank contributes zeros to the gradients.
   void skip();
   [[deprecated("use skip()")]] void pass_over() { skip(); }
 
@@ -64,11 +69,13 @@ class Unit {
   UnitId index_;
 };
 
-/// Collective: every rank makes the same calls in the same order, from its own thread. The world must outlive it.
-/// Errors are aliquot::Error (kernels/system/error.h).
+/// Trains a declared model on all ranks of a world. Collective: every rank makes the same calls in the same order, each
+/// rank from its own thread. The world must outlive the engine. Errors derive from aliquot::Error
+/// (kernels/system/error.h).
 ///
-/// An exception that leaves a scope or a Pass abandons the step: the rank's next step(), without further micro-batches,
-/// takes part in what the others still wait for, all ranks skip the update, and the step after is clean.
+/// If an exception leaves a Scope or a Pass, the rank abandons the step. It must then call step() without further
+/// micro-batches: the call completes the collectives that other ranks wait for, all ranks skip the update, and the next
+/// step starts normally.
 class Engine {
  public:
   Engine(World& world, const EngineOptions& options);
@@ -76,82 +83,87 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// The order of use is the order of these calls unless declare_order() says another.
+  /// Declares a unit. Forward uses units in the order of these calls, unless declare_order() sets another order.
   Unit& add_unit(std::string name);
   std::deque<Unit>& units();
-  /// Each use names the units that are whole together; units may come again. Only before plan() and materialize().
+  /// Sets the order of forward. Each use lists the units that are gathered at the same time. A unit may have several
+  /// uses. Call before plan() and materialize().
   void declare_order(std::vector<std::vector<UnitId>> uses);
 
-  /// By use: what the model leaves for its backward, in memory of the engine's, which Scope::memory() then names; where
-  /// ranks need different sizes, all are given the most. Of those
-  /// declared recomputable, as many as EngineOptions::recompute says are run again by `recompute`. Before materialize().
+  /// Declares how much activation memory each use needs. The engine allocates it, and Scope::memory() returns its
+  /// addresses. If ranks declare different sizes, all ranks use the largest. `recompute` repeats the forward of
+  /// recomputable uses; EngineOptions::recompute sets how many. Collective. Call before materialize().
   void declare_activations(ActivationSpec activations, Recompute recompute = {});
 
-  /// What will run and what it costs, before anything is allocated. Valid until something more is declared.
+  /// Returns the schedule and its memory, before anything is allocated. The reference is valid until the next
+  /// declaration.
   const Plan& plan();
-  /// Allocates, checks that all ranks agree, and lets every rank make its own shards.
+  /// Checks that all ranks have the same plan and options, allocates memory, and initializes the shards of each rank.
   void materialize(const Initialize& initialize);
 
-  /// Begins a micro-batch. Throws UsageError if the one before was not finished.
+  /// Begins a micro-batch. Throws UsageError if the previous micro-batch is not finished.
   Pass micro_batch();
-  /// Opens the next use, of one unit or of several together.
+  /// Opens the next use, which must contain exactly these units.
   [[nodiscard]] Scope forward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope backward(std::initializer_list<const Unit*> units);
   [[nodiscard]] Scope evaluate(std::initializer_list<const Unit*> units);
   void skip(std::initializer_list<const Unit*> units);
-  /// A number in a list would be taken for a null pointer: numbers come in a span.
+  /// Deleted because {0} would convert to a null pointer. Pass unit ids in a span.
   Scope forward(std::initializer_list<int> units) = delete;
   Scope backward(std::initializer_list<int> units) = delete;
   Scope evaluate(std::initializer_list<int> units) = delete;
   void skip(std::initializer_list<int> units) = delete;
-  /// The same for units known by number while the program runs.
+  /// The same with unit ids.
   [[nodiscard]] Scope forward(std::span<const UnitId> units) { return open(units, UseKind::kForward); }
   [[nodiscard]] Scope backward(std::span<const UnitId> units) { return open(units, UseKind::kBackward); }
   [[nodiscard]] Scope evaluate(std::span<const UnitId> units) { return open(units, UseKind::kEvaluate); }
   void skip(std::span<const UnitId> units);
   [[deprecated("use skip()")]] void pass_over(std::initializer_list<const Unit*> units) { skip(units); }
   [[deprecated("use skip()")]] void pass_over(std::span<const UnitId> units) { skip(units); }
-  /// As an exception that leaves a scope or a Pass does: for one that came between them, or before the first micro-batch.
+  /// Abandons the step, as an exception that leaves a Scope or a Pass does. For errors outside of scopes, or before the
+  /// first micro-batch.
   void abandon();
-  /// After the last micro-batch, or in an abandoned step at once: norm, clip, update, publish. A skipped step changed nothing,
-  /// which its report says. Throws, the same on all ranks, when EngineOptions::max_skipped steps in a row were skipped:
-  /// NotFiniteError if a gradient of the last one was not finite, or else FaultError. The step counts, and another may follow.
+  /// Ends the step after its last micro-batch, or after it was abandoned: computes the norm, clips, updates and
+  /// all-gathers parameters. A skipped step changes nothing, and StepReport::skipped is true. If
+  /// EngineOptions::max_skipped steps in a row were skipped, throws on all ranks: NotFiniteError if a gradient of the
+  /// last step was not finite, otherwise FaultError. That step is counted, and training may continue with another step.
   [[nodiscard]] StepReport step();
 
-  /// From the next step on, the same on every rank. Throws UsageError below 0, and for what is no number.
+  /// Applies from the next step on. Must be the same on every rank. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);
-  /// What the loss of this step is to be multiplied by: 1 but for fp16.
+  /// The factor by which the model must multiply the loss of this step. 1 unless the model computes in fp16.
   double loss_scale() const;
-  /// Steps taken, skipped ones counted; what a resumed run goes on from.
+  /// The number of finished steps, including skipped ones. A checkpoint restores it.
   int64_t step_count() const;
-  /// Where the model's own kernels run: they are enqueued while their unit's scope lives. Only after materialize().
+  /// The stream on which the model must enqueue its kernels while a scope is open. Call after materialize().
   Stream& compute_stream();
-  /// On a GPU: the model's kernels run on a stream of its own (wrap_cuda_stream, lane compute), of the world's device.
-  /// Before materialize().
+  /// Makes the engine use `stream` for the model's kernels, for example a CUDA stream from wrap_cuda_stream(). The
+  /// stream must belong to the world's device and have lane kCompute. Call before materialize().
   void compute_on(std::unique_ptr<Stream> stream);
 
-  /// From the next step on, notes when each operation runs.
+  /// Records from the next step on when each operation runs.
   void record_timelines();
-  /// The step before the last: of this rank, and when its second 0 was on the steady clock. Between steps; waits for what
-  /// is under way here. Empty before three steps were recorded.
+  /// The timeline of this rank for the second-last step. Empty before three steps were recorded. `began`, if not null,
+  /// receives the steady-clock time of second 0 of the timeline. Call between steps; waits for this rank's streams.
   Timeline timeline(double* began = nullptr);
 
-  /// Between steps: parameters whose names begin with `prefix` are trained from now on, or no longer. What was trained goes
-  /// on from where it was; moments begin at zero, while bias corrections go on counting the run's steps, and of what is
-  /// frozen the working copy alone is kept. The old memory and the new are both there for a moment. What is refused
-  /// changes nothing.
+  /// Unfreezes or freezes the parameters whose names begin with `prefix`. Call between steps. Parameters that stay
+  /// trainable keep their optimizer state. Newly trainable ones start with zero moments; the update count for bias
+  /// correction continues. Frozen ones keep only their working copy. Old and new memory exist at the same time during
+  /// the call. If it throws, the engine is unchanged.
   void set_trainable(std::string_view prefix, bool trainable);
 
-  /// Everything a checkpoint holds, as this rank holds it: between steps only, valid until the next one. After pieces were
-  /// overwritten, adopt() takes over the scalars and lets all ranks go on together.
+  /// The state that a checkpoint saves: scalars, and this rank's pieces of all tensors. Call between steps. The result
+  /// is valid until the next step. To load a state, overwrite the pieces and then call adopt() with the loaded scalars.
   State state();
   void adopt(const State& state);
-  /// Between steps: compares what several ranks hold of the same, whole parameters below stage 3, shards with replicas. Throws
-  /// FaultError, the same on all ranks, naming the unit and the rank that differs: memory or arithmetic failed in silence.
+  /// Compares data that several ranks hold: full parameters below ZeRO stage 3, and shards if there are replicas. Call
+  /// between steps. If copies differ (silent data corruption), throws the same FaultError on all ranks, which names the
+  /// unit and the ranks.
   void check_copies();
-  /// A whole parameter, by name, as its fp32 master, on every rank. Between steps. Collective.
+  /// Returns a full parameter as fp32 master values, on every rank. Collective. Call between steps.
   std::vector<float> read(std::string_view parameter);
-  /// The same in bounded pieces, from the first element to the last, for what need not be in memory whole.
+  /// The same, but passes the values to `take` in chunks of bounded size, from the first element to the last.
   void read(std::string_view parameter, const ValuesCallback& take);
 
   World& world() { return world_; }
@@ -169,13 +181,13 @@ class Engine {
   Plan make_plan(const std::vector<UnitDeclaration>& declared) const;
   std::string options_text() const;
   void check_agreement(const Plan& plan, const Plan& evaluation) const;
-  /// The evaluation that goes with `plan`, when all ranks mean the same and both are proved.
+  /// Returns the evaluation plan for `plan`. Checks that all ranks agree on both plans, and validates them.
   Plan agreed_evaluation(const Plan& plan) const;
   void refuse_if_materialized(std::string_view what) const;
-  /// Throws UsageError where there is none yet.
-  Session& session(std::string_view what) const;
-  /// The same, between steps and at rest: `what` for the message of either refusal.
-  Session& idle_session(std::string_view what, std::string_view call) const;
+  /// Throws UsageError, naming `call`, if materialize() was not called.
+  Session& session(std::string_view call) const;
+  /// The same, and throws UsageError within a step. Waits until this rank's streams are idle.
+  Session& idle_session(std::string_view call) const;
   std::unique_ptr<Session> make_session(Plan evaluation);
   void switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation);
   Scope open(std::span<const UnitId> units, UseKind kind);
@@ -187,13 +199,13 @@ class Engine {
   std::vector<std::vector<UnitId>> uses_;
   ActivationSpec activations_;
   Recompute recompute_;
-  std::shared_ptr<const Plan> plan_;        // of what is declared; null until it is asked for
-  std::unique_ptr<Stream> compute_stream_;  // the user's, until the session has it
+  std::shared_ptr<const Plan> plan_;        // null until plan() is called, and after each declaration
+  std::unique_ptr<Stream> compute_stream_;  // from compute_on(); moved into the session by materialize()
   std::unique_ptr<StepDecider> decider_;
-  std::unique_ptr<Session> session_;  // refers to all above; null until materialize()
+  std::unique_ptr<Session> session_;  // refers to the members above; null until materialize()
 };
 
-/// A range backwards: for (auto& unit : reversed(engine.units())).
+/// Iterates a range in reverse order: for (auto& unit : reversed(engine.units())).
 template <typename Range>
 auto reversed(Range& range) {
   struct Reversed {

@@ -1,4 +1,4 @@
-// Ranks that would run different schedules, or train otherwise, are told apart before any of them waits for another.
+// Checks that all ranks have the same schedule and the same options, before any rank waits for another.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 namespace aliquot {
 namespace {
 
-/// The first line in which the texts of rank 0 and another differ, as each has it.
+/// Describes the first line in which the texts of rank 0 and of another rank differ.
 std::string first_difference(std::string_view of_0, int rank, std::string_view of_rank) {
   while (!of_0.empty() || !of_rank.empty()) {
     const std::string_view line_0 = of_0.substr(0, of_0.find('\n')), line = of_rank.substr(0, of_rank.find('\n'));
@@ -17,10 +17,10 @@ std::string first_difference(std::string_view of_0, int rank, std::string_view o
     of_0.remove_prefix(std::min(of_0.size(), line_0.size() + 1));
     of_rank.remove_prefix(std::min(of_rank.size(), line.size() + 1));
   }
-  return "in nothing that has a name";
+  return "they differ only in sizes or offsets of buffers";
 }
 
-/// Every number of an optimizer, whichever it has, a line each.
+/// All hyperparameters of an optimizer, one per line.
 std::string optimizer_text(const Optimizer& optimizer, const std::string& of) {
   return std::visit(
       [&](const auto& o) {
@@ -46,7 +46,7 @@ std::string optimizer_text(const Optimizer& optimizer, const std::string& of) {
       optimizer);
 }
 
-/// What a schedule is made from, by the names of EngineOptions, a line each.
+/// The options that determine the schedule, with the names of EngineOptions, one per line.
 std::string schedule_options_text(const EngineOptions& o) {
   return fmt::format("zero_stage {}\nreplicas {}\nprecision {}\naccumulate {}\naccumulate_into {}\n", o.zero_stage,
                      o.replicas, o.precision.describe(), o.accumulate,
@@ -62,7 +62,7 @@ std::string schedule_options_text(const EngineOptions& o) {
 
 }  // namespace
 
-/// What decides a result beside the plan, a line each.
+/// The options that affect results but not the plan, one per line.
 std::string Engine::options_text() const {
   const LossScaling& scaling = options_.loss_scaling;
   return fmt::format("optimizer {}\n{}moments {}\nclip {}\nseed {}\nmax_skipped {}\n",
@@ -82,8 +82,8 @@ void Engine::check_agreement(const Plan& plan, const Plan& evaluation) const {
   const auto texts = ranks.gather_objects(options_text() + schedule_options_text(options_) + description(plan));
   for (int r = 1; r < ranks.rank_count(); ++r) {
     if (all[r] == all[0]) continue;
-    throw UsageError(
-        fmt::format("rank {} would not run what rank 0 runs: {}", r, first_difference(texts[0], r, texts[r])));
+    throw UsageError(fmt::format("rank {} has another plan or other options than rank 0: {}", r,
+                                 first_difference(texts[0], r, texts[r])));
   }
 }
 

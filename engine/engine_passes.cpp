@@ -1,4 +1,4 @@
-// A step, as the user calls it: the session does the work.
+// The calls of a step, which the engine forwards to its session.
 #include "engine/engine.h"
 #include "engine/session.h"
 #include "kernels/system/error.h"
@@ -39,21 +39,24 @@ Scope Engine::evaluate(std::initializer_list<const Unit*> units) { return open(i
 void Engine::skip(std::initializer_list<const Unit*> units) { skip(std::span<const UnitId>(ids_of(units))); }
 
 Pass Engine::micro_batch() {
-  session("the first micro-batch").begin_micro_batch();
+  session("micro_batch()").begin_micro_batch();
   return Pass(this, step_count());
 }
 
 Scope Engine::open(std::span<const UnitId> units, UseKind kind) {
-  session("opening a unit").open(units, kind);
+  session(kind == UseKind::kForward    ? "forward()"
+          : kind == UseKind::kBackward ? "backward()"
+                                       : "evaluate()")
+      .open(units, kind);
   return Scope(this);
 }
 
-void Engine::skip(std::span<const UnitId> units) { session("passing over a unit").skip(units); }
-void Engine::abandon() { session("abandoning a step").abandon(); }
+void Engine::skip(std::span<const UnitId> units) { session("skip()").skip(units); }
+void Engine::abandon() { session("abandon()").abandon(); }
 StepReport Engine::step() { return session("step()").step(); }
 
-Stream& Engine::compute_stream() { return session("asking for its stream").compute_stream(); }
-void Engine::record_timelines() { session("recording").record_timelines(); }
-Timeline Engine::timeline(double* began) { return session("asking for a timeline").timeline(began); }
+Stream& Engine::compute_stream() { return session("compute_stream()").compute_stream(); }
+void Engine::record_timelines() { session("record_timelines()").record_timelines(); }
+Timeline Engine::timeline(double* began) { return session("timeline()").timeline(began); }
 
 }  // namespace aliquot

@@ -1,4 +1,4 @@
-// Bringing an engine to life, and its state in and out.
+// Materialization of an engine, and access to its state.
 #include <fmt/format.h>
 
 #include "engine/engine.h"
@@ -9,16 +9,16 @@
 
 namespace aliquot {
 
-Session& Engine::session(std::string_view what) const {
-  if (!session_) throw UsageError(fmt::format("materialize() the engine before {}", what));
+Session& Engine::session(std::string_view call) const {
+  if (!session_) throw UsageError(fmt::format("call materialize() before {}", call));
   session_->finish_pending();
   return *session_;
 }
 
-Session& Engine::idle_session(std::string_view what, std::string_view call) const {
-  Session& session = this->session(what);
+Session& Engine::idle_session(std::string_view call) const {
+  Session& session = this->session(call);
   session.require_between_steps(call);
-  session.wait_until_idle();  // what the last step published may still be on its way here
+  session.wait_until_idle();  // the last all-gather of parameters may still be running
   return session;
 }
 
@@ -38,7 +38,7 @@ std::unique_ptr<Session> Engine::make_session(Plan evaluation) {
 
 void Engine::materialize(const Initialize& initialize) {
   refuse_if_materialized("materialize");
-  if (!initialize) throw UsageError("materialize() needs a function that says what the parameters begin with");
+  if (!initialize) throw UsageError("materialize() needs a function that sets the initial values of parameters");
   const ScopedBootstrapPurpose purpose("materialize an engine");
   session_ = make_session(agreed_evaluation(plan()));
   try {
@@ -48,25 +48,27 @@ void Engine::materialize(const Initialize& initialize) {
     session_.reset();
     throw;
   }
-  world_.communicator().gather_objects("materialized");  // nobody reads a peer's shard before it is made
+  world_.communicator().gather_objects(
+      "materialized");  // barrier: all shards are initialized before any rank reads them
 }
 
 State Engine::state() {
-  const Session& session = idle_session("asking for its state", "state()");
+  const Session& session = idle_session("state()");
   State state{.step = 0, .tensors = session.state().tensors(), .scalars = {}};
   decider_->save(state);
   return state;
 }
 
 void Engine::adopt(const State& state) {
-  session("adopting a state").require_between_steps("adopt()");
+  session("adopt()").require_between_steps("adopt()");
   const ScopedBootstrapPurpose purpose("adopt a state");
   const StepDecider::Counts counts = decider_->counts_in(state);
-  // Nobody reads a peer's shard before it is loaded; and all go on from the same step.
+  // A barrier, so that no rank reads a shard before it is loaded; and a check that all ranks resume from the same step.
   const auto all = world_.communicator().gather_objects(counts.text());
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
-    throw UsageError(fmt::format("rank {} would go on from \"{}\", rank 0 from \"{}\"", r, all[r], all[0]));
+    throw UsageError(
+        fmt::format("adopt() got different states: rank {} has \"{}\", rank 0 has \"{}\"", r, all[r], all[0]));
   }
   decider_->resume(counts);
   session_->wait_until_idle();
@@ -74,19 +76,19 @@ void Engine::adopt(const State& state) {
 }
 
 void Engine::check_copies() {
-  const Session& session = idle_session("comparing copies", "check_copies()");
+  const Session& session = idle_session("check_copies()");
   const ScopedBootstrapPurpose purpose("compare copies", step_count());
-  world_.communicator().gather_objects("at rest");  // what others publish here has come too
+  world_.communicator().gather_objects("at rest");  // barrier: other ranks have finished writing to this rank's memory
   const std::string difference = session.state().difference();
   if (difference.empty()) return;
   throw FaultError(
-      fmt::format("silent corruption, found after step {}: {}; go on from a checkpoint before it, and look at "
-                  "the memory of that machine",
+      fmt::format("silent data corruption, found after step {}: {}; resume from an earlier checkpoint, and test the "
+                  "memory of that machine",
                   step_count(), difference));
 }
 
 void Engine::read(std::string_view parameter, const ValuesCallback& take) {
-  const ShardedState& state = idle_session("reading a parameter", "read()").state();
+  const ShardedState& state = idle_session("read()").state();
   const auto tensor = state.parameter(parameter);
   if (!tensor) throw UsageError(fmt::format("there is no parameter {}", parameter));
   state.stream().run(fmt::format("reading {}", parameter), *tensor,

@@ -1,4 +1,4 @@
-// Freezing and unfreezing between steps: another plan, and what was trained carried over to it.
+// Freezing and unfreezing between steps: makes a session with a new plan, and copies the state to it.
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
@@ -17,8 +17,8 @@ void copy_state(const State& before, const State& after, TensorStream stream) {
   for (const StateTensor& tensor : after.tensors) by_path[tensor.path] = &tensor;
   for (const StateTensor& tensor : before.tensors) {
     const auto found = by_path.find(tensor.path);
-    if (found == by_path.end()) continue;  // moments of what is frozen now; the same on every rank
-    stream.run("carrying over " + tensor.path, tensor, [&](int64_t first, std::span<const std::byte> elements) {
+    if (found == by_path.end()) continue;  // moments of a parameter that is frozen now, on every rank
+    stream.run("copying " + tensor.path, tensor, [&](int64_t first, std::span<const std::byte> elements) {
       write_elements(*found->second, first, elements);
     });
   }
@@ -27,7 +27,7 @@ void copy_state(const State& before, const State& after, TensorStream stream) {
 }  // namespace
 
 void Engine::set_trainable(std::string_view prefix, bool trainable) {
-  session("freezing or unfreezing").require_between_steps("set_trainable()");
+  session("set_trainable()").require_between_steps("set_trainable()");
   const ScopedBootstrapPurpose purpose("change what is trainable", step_count());
   std::vector<UnitDeclaration> changed = declared_;
   int count = 0;
@@ -38,13 +38,13 @@ void Engine::set_trainable(std::string_view prefix, bool trainable) {
       ++count;
     }
   }
-  if (count == 0) throw UsageError(fmt::format("no parameter's name begins with \"{}\"", prefix));
+  if (count == 0) throw UsageError(fmt::format("set_trainable(): no parameter name begins with \"{}\"", prefix));
   auto plan = std::make_shared<const Plan>(make_plan(changed));
   Plan evaluation = agreed_evaluation(*plan);
   switch_session(std::move(changed), std::move(plan), std::move(evaluation));
 }
 
-/// Another session trains what the present one has. What fails leaves the engine as it was.
+/// Replaces the session by one with the new plan, and copies the state. If it throws, the engine keeps the old session.
 void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_ptr<const Plan> plan, Plan evaluation) {
   const State before = state();
   std::unique_ptr<Session> old = std::move(session_);
@@ -67,7 +67,7 @@ void Engine::switch_session(std::vector<UnitDeclaration> declared, std::shared_p
   if (old->is_recording()) session_->record_timelines();
   old.reset();
   session_->guard_pointers();
-  world_.communicator().gather_objects("carried over");  // nobody reads a peer's shard before it is there
+  world_.communicator().gather_objects("carried over");  // barrier: all shards are copied before any rank reads them
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// What a user chooses, and what a step reports.
+// Options of the engine and of parameters, and the report of a step.
 
 #include <cstdint>
 #include <functional>
@@ -17,60 +17,60 @@ namespace aliquot {
 
 struct EngineOptions {
   int zero_stage = 3;
-  int replicas = 1;  // groups of contiguous ranks that each hold one whole model
+  int replicas = 1;  // number of shard groups; each has contiguous ranks and holds one copy of the model
   Precision precision = {};
-  int accumulate = 1;  // micro-batches a step
+  int accumulate = 1;  // micro-batches per step
   AccumulateInto accumulate_into = AccumulateInto::kAuto;
-  int prefetch = 1;
-  int keep_gathered = 0;
-  int recompute =
-      kRecomputeAsNeeded;  // uses, from the first on, that run forward again before backward and keep nothing
+  int prefetch = 1;                    // how many uses ahead of compute units are gathered
+  int keep_gathered = 0;               // number of last uses in forward whose units stay gathered for backward
+  int recompute = kRecomputeAsNeeded;  // number of recomputable uses, from the first, that repeat forward in backward
   GatherMode gather = GatherMode::kAuto;
-  Offload offload_state = Offload::kNone;       // where the optimizer's state, masters included, lies between updates
-  std::string offload_state_to = {};            // for disk: a directory, of each rank's own or shared
-  Offload offload_parameters = Offload::kNone;  // where the shards of stage 3 lie between gathers and updates
-  std::string offload_parameters_to = {};
-  bool update_in_backward = false;             // needs clip 0
-  bool reproducible = false;                   // the same bits on any power of two of ranks, for one global batch
-  bool quantize_weights = false;               // stage 3: gathers in 8 bits, which cross between nodes once a step
-  bool quantize_gradients = false;             // sums of a node's ranks go to other nodes in 8 bits
-  int64_t memory_budget_bytes = 0;             // of each rank, for what the engine keeps; 0: none. See plan_within()
-  CostModel cost = CostModel::typical_host();  // of the machine, to choose by
+  Offload offload_state = Offload::kNone;       // where optimizer state and masters are stored between updates
+  std::string offload_state_to = {};            // directory for Offload::kDisk; ranks may share it
+  Offload offload_parameters = Offload::kNone;  // ZeRO stage 3: where shards are stored between gathers and updates
+  std::string offload_parameters_to = {};       // directory for Offload::kDisk; ranks may share it
+  bool update_in_backward = false;              // update a unit as soon as its gradient is reduced; requires clip 0
+  bool reproducible = false;                    // same bits on any power-of-two number of ranks, for one global batch
+  bool quantize_weights = false;    // ZeRO stage 3: gather 8-bit weights; one transfer between nodes per step
+  bool quantize_gradients = false;  // send sums of a node's gradients to other nodes in 8 bits
+  int64_t memory_budget_bytes = 0;  // per rank, for engine memory; 0: no budget. See plan_within()
+  CostModel cost = CostModel::typical_host();  // rates by which a plan within the budget is chosen
   Optimizer optimizer = AdamW{};
-  DType moments = DType::kFloat32;  // or bf16, rounded stochastically
-  double clip = 1.0;                // by the global norm; 0: off
-  LossScaling loss_scaling = {};    // for fp16
-  uint64_t seed = 1;                // of stochastic rounding
-  int max_skipped = 0;              // step() throws when so many in a row were skipped; 0: it never does
-  bool tell_skipped = true;         // the first rank tells the log sink of each skipped step, and why
-  /// The checking mode (docs/wrapping.md): red zones between parameters and around activations, and on hosts memory that
-  /// faults when it is used out of turn. The environment's ALIQUOT_CHECK=1 turns it on too. Changes no result; costs time and
-  /// memory, which is in the plan.
+  DType moments = DType::kFloat32;  // fp32, or bf16 with stochastic rounding
+  double clip = 1.0;                // maximum global gradient norm; 0: no clipping
+  LossScaling loss_scaling = {};    // used if precision.compute is fp16
+  uint64_t seed = 1;                // for stochastic rounding
+  int max_skipped = 0;              // step() throws after this many skipped steps in a row; 0: never
+  bool tell_skipped = true;         // rank 0 logs each skipped step and the reason
+  /// Checking mode (docs/wrapping.md): red zones around parameters and activations, and on hosts memory that faults
+  /// when used outside of its scope. ALIQUOT_CHECK=1 in the environment enables it too. Results do not change. It costs
+  /// time, and memory that the plan includes.
   bool check = false;
 };
 
 struct ParameterOptions {
   bool trainable = true;
   bool decayed = true;
-  float lr_scale = 1.0f;     // of the optimizer's rate
-  float decay_scale = 1.0f;  // of its weight decay, if decayed
-  bool matrix = true;        // Muon takes it whole if it has two dimensions; false: not (embeddings, the last layer)
+  float lr_scale = 1.0f;     // multiplies the learning rate
+  float decay_scale = 1.0f;  // multiplies the weight decay, if `decayed`
+  bool matrix = true;        // Muon orthogonalizes it if it has two dimensions; false for embeddings and the last layer
 };
 
 struct StepReport {
-  int64_t step = 0;          // from 1, skipped ones counted
-  double gradient_norm = 0;  // before clipping, of the mean over ranks and micro-batches
+  int64_t step = 0;          // from 1; skipped steps count
+  double gradient_norm = 0;  // of the mean gradient over ranks and micro-batches, before clipping
   double learning_rate = 0;
-  double loss_scale = 1;         // of this step; the next one's may differ
-  bool skipped = false;          // nothing was changed: a gradient was not finite, or a rank abandoned the step
-  std::string first_not_finite;  // the first parameter, by name, whose gradient was not finite
-  int abandoned_by = -1;         // the first rank that abandoned the step, if one did
-  /// This rank's own gradients were not, before ranks added them up. Looked at on hosts, in a step after one that was not finite.
+  double loss_scale = 1;         // the scale that this step used
+  bool skipped = false;          // no update: a gradient was not finite, or a rank abandoned the step
+  std::string first_not_finite;  // first parameter in name order whose gradient was not finite; empty: none
+  int abandoned_by = -1;         // lowest rank that abandoned the step; -1: none
+  /// Whether this rank's gradients were already not finite before the reduction. Checked only on hosts, and only in a
+  /// step that follows a step with a gradient that was not finite.
   bool own_not_finite = false;
 };
 
 /// Fills `values` with the initial values of elements [offset, offset + values.size()) of the parameter. Called for the
-/// parts that this rank holds; must give the same value for an element on every rank.
+/// elements that this rank stores. Must return the same value for an element on every rank.
 using Initialize = std::function<void(const ParameterSpec& parameter, int64_t offset, std::span<float> values)>;
 
 }  // namespace aliquot

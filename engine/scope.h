@@ -1,5 +1,5 @@
 #pragma once
-// Objects whose lifetime brackets what a model does.
+// RAII objects: Scope encloses the model's code in one use, Pass encloses one micro-batch.
 
 #include <cstdint>
 #include <exception>
@@ -12,7 +12,7 @@ namespace aliquot {
 
 class Engine;
 
-/// Tells an end that was reached from one that an exception came by.
+/// Tells whether an object is being destroyed by an exception that was thrown after its construction.
 class Unwinding {
  public:
   bool now() const { return std::uncaught_exceptions() > before_; }
@@ -21,11 +21,11 @@ class Unwinding {
   int before_ = std::uncaught_exceptions();
 };
 
-/// What the model's code does while a scope lives.
+/// The kind of model code that runs while a scope is open.
 enum class UseKind : uint8_t { kForward, kBackward, kEvaluate };
 
-/// A unit is live, whole and at the model's own pointers, while this object lives. Move-only; closing it allocates nothing
-/// and does not throw: what goes wrong on a stream is thrown by the next call of the engine.
+/// While this object exists, the full parameters of its units are accessible through the model's pointers. Move-only.
+/// The destructor neither allocates nor throws. The next call of the engine throws errors that occurred on a stream.
 class Scope {
  public:
   explicit Scope(Engine* engine) : engine_(engine) {}
@@ -33,7 +33,7 @@ class Scope {
   Scope& operator=(Scope&&) = delete;
   ~Scope();
 
-  /// Where this use's activations lie, as they were declared to the engine. While the scope is open.
+  /// Addresses of the activation memory declared for this use. Valid while the scope is open.
   UseMemory memory() const;
 
  private:
@@ -41,8 +41,8 @@ class Scope {
   Unwinding unwinding_;
 };
 
-/// One micro-batch, while this object lives; an exception that leaves it before its step was taken abandons that step.
-/// Nothing else comes of it, so it need not be kept.
+/// Represents one micro-batch. If an exception destroys it before step() ran, that step is abandoned. It has no other
+/// effect, so a caller that needs no exception handling may discard it.
 class Pass {
  public:
   Pass(Engine* engine, int64_t step) : engine_(engine), step_(step) {}

@@ -1,4 +1,4 @@
-// What a session is made of; turns, streams and timelines.
+// Construction of a session, the change between training and evaluation, streams and timelines.
 #include "engine/session.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ Session::Session(Parts parts)
       if (operation.lane != Lane::kCompute) make_lane(operation.lane);
     }
   }
-  // Last: if another stream cannot be made, the user's stream stays where it is.
+  // Last, so that the caller keeps the user's stream if the creation of another stream throws.
   if (parts.compute_stream) {
     compute_lane() = std::move(parts.compute_stream);
   } else {
@@ -76,8 +76,8 @@ void Session::resume(std::unique_ptr<Stream> compute_stream) {
   guard_pointers();
 }
 
-/// Training and evaluation take turns, those of other engines of the world too: whoever begins waits for all ranks to have
-/// finished the other. Throws UsageError where another engine is in the middle of a step.
+/// Training and evaluation of all engines of a world use the communicator in turns. A change waits until all ranks have
+/// finished the previous work. Throws UsageError if another engine of the world is within a step.
 Executor& Session::activate(Executor& next) {
   World::Turns& turns = world_.turns();
   if (turns.holder == &next) return next;
@@ -89,7 +89,7 @@ Executor& Session::activate(Executor& next) {
   next.start_after_barrier(turns.base);
   turns.holder = &next;
   turns.finish = [this, &next] {
-    if (!next.at_start_of_step()) throw UsageError("another engine of this world is in the middle of a step");
+    if (!next.at_start_of_step()) throw UsageError("another engine of this world is within a step: finish it first");
     wait_until_idle();
     return next.progress_end();
   };
@@ -109,14 +109,14 @@ void Session::require_nothing_live() const {
       fmt::format("unit {} is still live: close its scope first", plan_->model.units[live_units_.front()].name));
 }
 
-void Session::require_between_steps(std::string_view what) const {
+void Session::require_between_steps(std::string_view call) const {
   require_nothing_live();
   if (micro_batch_ < 0 && !abandoned_ && active_->at_start_of_step()) return;
-  throw UsageError(fmt::format("{} is for between steps: this one is not finished", what));
+  throw UsageError(fmt::format("{} must be called between steps: the current step is not finished", call));
 }
 
 void Session::finish_pending() {
-  if (unusable_) throw FaultError("this engine's ranks have lost one another: make a new one");
+  if (unusable_) throw FaultError("this engine cannot be used after a failure: make a new engine");
   unusable_ = failure_ != nullptr;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   if (!evaluates() || !abandoned_) return;

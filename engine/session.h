@@ -1,5 +1,5 @@
 #pragma once
-// A materialized engine: the memory of a plan, what runs in it, and how far the step has come.
+// A materialized engine: the memory and executors of a plan, and the progress of the current step.
 
 #include <exception>
 #include <memory>
@@ -19,12 +19,12 @@
 
 namespace aliquot {
 
-/// Runs one plan from materialize() or set_trainable() on, until another session takes over. Made collectively; used from
-/// the rank's own thread. Everything given by reference must outlive it.
+/// Runs one plan, from materialize() or set_trainable() until set_trainable() replaces the session. Construction is
+/// collective. Used from the rank's own thread. Everything passed by reference must outlive it.
 ///
-/// It owns all that the plan needs, in layers: groups; memory (arena and homes); views of that memory (weights, updater,
-/// bindings); executors. A layer refers to those before it, so members are destroyed in reverse. The streams go first:
-/// destroying one waits for its work, which uses all the rest.
+/// Its members form layers: groups; memory (arena and offload stores); views of that memory (weights, updater,
+/// bindings); executors; streams. Each layer refers to the layers declared before it. The streams are destroyed first:
+/// the destructor of a stream waits for its work, which uses all other layers.
 class Session {
  public:
   struct Parts {
@@ -35,46 +35,47 @@ class Session {
     std::shared_ptr<const Plan> plan;
     Plan evaluation;
     std::vector<std::vector<PointerSlots>> slots;  // by unit, then parameter
-    std::unique_ptr<Stream>& compute_stream;       // the user's, if there is one: taken when all else has been made
+    std::unique_ptr<Stream>& compute_stream;       // the user's, or null; moved from if the constructor succeeds
   };
   explicit Session(Parts parts);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// To be called first by every call of the engine: throws what closing a scope could not, and ends an evaluation that
-  /// an exception left.
+  /// Every public call of the engine calls this first. Rethrows an exception stored by close(), and ends an evaluation
+  /// that an exception interrupted.
   void finish_pending();
 
-  // A step: micro-batches, each of which opens and closes every use, then step(). All throw UsageError out of order.
+  // A step consists of micro-batches, each of which opens and closes every use, and of step(). These functions throw
+  // UsageError if they are called out of order.
   void begin_micro_batch();
   void open(std::span<const UnitId> units, UseKind kind);
-  /// What goes wrong is thrown by finish_pending().
+  /// Stores an exception, which finish_pending() rethrows.
   void close(bool by_exception) noexcept;
   void skip(std::span<const UnitId> units);
   const UseMemory& use_memory() const { return use_memory_; }
   StepReport step();
-  /// This rank takes no part in the update: all ranks skip it.
+  /// Makes all ranks skip the update of this step.
   void abandon();
-  /// The same for an exception that left a micro-batch of that step, unless it was taken since.
+  /// The same, for an exception that left a micro-batch of `step`. Has no effect if that step is already finished.
   void abandon_micro_batch(int64_t step) noexcept;
 
-  /// Throws UsageError, naming what was asked for, unless nothing is under way: no step, no evaluation, no live unit.
-  void require_between_steps(std::string_view what) const;
-  /// Waits for everything that this rank has enqueued.
+  /// Throws UsageError, naming `call`, if a step or an evaluation is not finished or a scope is open.
+  void require_between_steps(std::string_view call) const;
+  /// Waits for all work that this rank has enqueued.
   void wait_until_idle() const;
-  /// Between steps, at rest.
+  /// Use it only between steps and after wait_until_idle().
   const ShardedState& state() const { return state_; }
 
   Stream& compute_stream() { return executor_.stream(Lane::kCompute); }
-  /// Another session may take the stream of the model's code; until it is back nothing runs here.
+  /// Releases the compute stream for another session. This session must not run anything until resume().
   std::unique_ptr<Stream> release_compute_stream();
-  /// The stream is back, and the model's pointers are this session's.
+  /// Undoes release_compute_stream(), and guards the model's pointers again.
   void resume(std::unique_ptr<Stream> compute_stream);
-  /// The model's pointers are this session's.
+  /// Sets the model's pointers to this session's guard addresses.
   void guard_pointers() { bindings_.guard_all(); }
 
-  /// From the next step on, notes when each operation runs.
+  /// As Engine::record_timelines().
   void record_timelines();
   bool is_recording() const { return recorder_.has_value(); }
   /// As Engine::timeline().
@@ -129,15 +130,15 @@ class Session {
   int64_t recorded_from_ = 0;
   LaneStreams lanes_;  // one for every lane of either plan
 
-  // How far the step has come.
+  // Progress of the current step or evaluation.
   Executor* active_ = &executor_;
-  int micro_batch_ = -1;            // begun, of this step
-  std::vector<UnitId> live_units_;  // of the scope that is open
-  UseMemory use_memory_;            // of it, too
+  int micro_batch_ = -1;            // the last one that this step has begun; -1: none
+  std::vector<UnitId> live_units_;  // units of the open scope
+  UseMemory use_memory_;            // memory of the open scope
   std::vector<bool> recomputed_;    // by use
-  bool abandoned_ = false;          // an exception left this step, or this evaluation
-  bool unusable_ = false;           // a failure was thrown: its streams are of no use any more
-  std::exception_ptr failure_;      // of closing a scope
+  bool abandoned_ = false;          // this step, or this evaluation
+  bool unusable_ = false;           // a failure was thrown; the streams cannot be used any more
+  std::exception_ptr failure_;      // stored by close()
 };
 
 }  // namespace aliquot

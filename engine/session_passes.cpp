@@ -1,4 +1,4 @@
-// A step as the model goes through it: what may be opened when, and what closing it sets off.
+// The calls of a step: checks their order, and runs the operations between them.
 #include <algorithm>
 #include <fmt/format.h>
 
@@ -18,7 +18,8 @@ std::string Session::unit_names(std::span<const UnitId> units) const {
   const auto count = static_cast<UnitId>(plan_->model.units.size());
   std::string names;
   for (const UnitId unit : units) {
-    if (unit < 0 || unit >= count) throw UsageError(fmt::format("there is no unit {}: there are {}", unit, count));
+    if (unit < 0 || unit >= count)
+      throw UsageError(fmt::format("invalid unit id {}: expected an id below {}", unit, count));
     names += (names.empty() ? "" : " with ") + plan_->model.units[unit].name;
   }
   return names;
@@ -26,7 +27,7 @@ std::string Session::unit_names(std::span<const UnitId> units) const {
 
 std::string Session::use_text(const Operation& operation) const {
   if (!is_model_code(operation.verb)) return "step()";
-  const bool forward = operation.verb == Verb::kForward;  // a recompute is the beginning of a backward, to the model
+  const bool forward = operation.verb == Verb::kForward;  // a recompute belongs to the backward that follows it
   const UseKind kind = !forward ? UseKind::kBackward : evaluates() ? UseKind::kEvaluate : UseKind::kForward;
   return fmt::format("{} of {}", name(kind), unit_names(plan_->model.uses[operation.operand]));
 }
@@ -36,13 +37,13 @@ bool Session::is_next(std::span<const UnitId> units) const {
 }
 
 void Session::refuse_abandoned() const {
-  if (abandoned_) throw UsageError("an exception left this step: call step(), which skips it on all ranks, first");
+  if (abandoned_) throw UsageError("this step was abandoned: call step() first, which skips it on all ranks");
 }
 
-/// Nothing else begins before a pass of evaluation has ended.
+/// Throws UsageError if a pass of evaluation is not finished.
 void Session::refuse_unfinished_evaluation() const {
   if (!evaluates() || evaluator_.at_start_of_step()) return;
-  throw UsageError(fmt::format("an evaluation is not finished: {} is still to come", use_text(next_operation())));
+  throw UsageError(fmt::format("an evaluation is not finished: {} comes next", use_text(next_operation())));
 }
 
 void Session::begin_micro_batch() {
@@ -50,13 +51,14 @@ void Session::begin_micro_batch() {
   refuse_abandoned();
   refuse_unfinished_evaluation();
   if (micro_batch_ + 1 == options_.accumulate)
-    throw UsageError(fmt::format("this step has had its {} micro-batches; call step()", options_.accumulate));
+    throw UsageError(fmt::format("this step already has {} micro-batches (EngineOptions::accumulate): call step()",
+                                 options_.accumulate));
   Executor& executor = activate(executor_);
   if (micro_batch_ < 0) executor.set_reported_step(decider_.step_count() + 1);
   executor.run_to_model_code();
   const Operation& next = next_operation();
   if (next.micro_batch != micro_batch_ + 1 || next.verb != Verb::kForward || next.operand != 0)
-    throw UsageError(fmt::format("micro-batch {} is not finished: {} is still to come", micro_batch_, use_text(next)));
+    throw UsageError(fmt::format("micro-batch {} is not finished: {} comes next", micro_batch_, use_text(next)));
   ++micro_batch_;
 }
 
@@ -77,10 +79,11 @@ void Session::require_in_order(std::span<const UnitId> units, UseKind kind) cons
 void Session::open(std::span<const UnitId> units, UseKind kind) {
   refuse_abandoned();
   if (kind == UseKind::kEvaluate) {
-    if (micro_batch_ >= 0) throw UsageError("evaluate between steps: this one is not finished");
+    if (micro_batch_ >= 0)
+      throw UsageError("evaluate() must be called between steps: the current step is not finished");
     begin_evaluation(units);
   } else if (micro_batch_ < 0) {
-    throw UsageError("open a micro-batch before a unit");
+    throw UsageError("a unit was opened outside of a micro-batch: call micro_batch() first");
   }
   require_in_order(units, kind);
   if (next_operation().verb == Verb::kRecompute) recompute(units);
@@ -99,7 +102,7 @@ void Session::make_live(std::span<const UnitId> units, UseKind kind) {
   use_memory_.recomputed = kind != UseKind::kEvaluate && recomputed_[place];
 }
 
-/// To the model it is a forward; to all else an operation of its own, before the backward that asked for it.
+/// Runs the operation kRecompute, which precedes a backward: the model's code repeats its forward.
 void Session::recompute(std::span<const UnitId> units) {
   make_live(units, UseKind::kForward);
   try {
@@ -112,7 +115,7 @@ void Session::recompute(std::span<const UnitId> units) {
   finish_pending();
 }
 
-/// A pass that begins with the wrong unit is refused before anything is gathered for it.
+/// Checks the first unit of a pass before the evaluation gathers anything.
 void Session::begin_evaluation(std::span<const UnitId> units) {
   const bool begins = !evaluates() || evaluator_.at_start_of_step();
   const auto& first = plan_->model.uses.front();
@@ -120,13 +123,13 @@ void Session::begin_evaluation(std::span<const UnitId> units) {
     throw UsageError(fmt::format("evaluate of {} was opened where the declared order has evaluate of {}",
                                  unit_names(units), unit_names(first)));
   }
-  if (begins) require_between_steps("an evaluation");
+  if (begins) require_between_steps("evaluate()");
   activate(evaluator_);
   if (begins) evaluator_.set_reported_step(decider_.step_count());
   evaluator_.run_to_model_code();
 }
 
-/// The model's code is not run; all that belongs to it is.
+/// Runs the operation without the model's code.
 void Session::skip_use() {
   active_->open(true);
   active_->close();
@@ -134,11 +137,10 @@ void Session::skip_use() {
 
 void Session::skip(std::span<const UnitId> units) {
   require_nothing_live();
-  if (micro_batch_ < 0) throw UsageError("open a micro-batch before a unit is passed over");
+  if (micro_batch_ < 0) throw UsageError("skip() was called outside of a micro-batch: call micro_batch() first");
   const Operation& next = next_operation();
   if (!is_next(units) || next.micro_batch != micro_batch_) {
-    throw UsageError(
-        fmt::format("{} was passed over where the declared order has {}", unit_names(units), use_text(next)));
+    throw UsageError(fmt::format("{} was skipped where the declared order has {}", unit_names(units), use_text(next)));
   }
   if (next.verb == Verb::kRecompute) skip_use();
   skip_use();
@@ -152,9 +154,9 @@ void Session::close(bool by_exception) noexcept {
     ModelAddresses& addresses = evaluates() ? evaluation_addresses_ : addresses_;
     addresses.close(active_->stream(Lane::kCompute), active_->next());
     active_->close();
-    // The last of an evaluation's operations let go of what was gathered.
+    // The last operations of an evaluation release the gathered units.
     if (evaluates() && active_->at_end_of_passes()) active_->finish_step();
-  } catch (...) {  // from a destructor: thrown by the engine's next call
+  } catch (...) {  // a destructor must not throw: the next call of the engine rethrows it
     failure_ = std::current_exception();
   }
 }
@@ -169,7 +171,7 @@ void Session::abandon() {
   abandoned_ = true;
 }
 
-/// As all ranks must, whether their model's code runs or not.
+/// An abandoned step must still run all operations, because other ranks wait for them.
 void Session::skip_rest_of_passes() {
   active_->run_to_model_code();
   while (!active_->at_end_of_passes()) skip_use();
@@ -180,20 +182,21 @@ StepReport Session::step() {
   if (abandoned_) {
     if (options_.update_in_backward) {
       unusable_ = true;
-      throw FaultError("a step that updates in backward cannot be abandoned: parts of it have been taken already");
+      throw FaultError(
+          "a step with EngineOptions::update_in_backward cannot be abandoned: some units are updated already");
     }
     if (micro_batch_ < 0) executor_.set_reported_step(decider_.step_count() + 1);
     skip_rest_of_passes();
   }
   refuse_unfinished_evaluation();
-  if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before a micro-batch was begun");
+  if (micro_batch_ < 0 && !abandoned_) throw UsageError("step() was called before micro_batch()");
   if (evaluates() || !executor_.at_end_of_passes()) {
     throw UsageError(fmt::format("step() was called where the declared order has {}",
                                  use_text(executor_.operation(executor_.next()))));
   }
   executor_.finish_step(abandoned_);
   const bool own_not_finite = gradient_detector_.found();
-  gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // the next one
+  gradient_detector_.begin_step(!decider_.report().first_not_finite.empty());  // for the next step
   abandoned_ = false;
   micro_batch_ = -1;
   return decider_.end_step(own_not_finite, options_.tell_skipped && world_.rank() == 0);

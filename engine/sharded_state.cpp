@@ -13,12 +13,12 @@
 namespace aliquot {
 namespace {
 
-/// The pieces of one tensor of a flat over the shards of some ranks. `at`: where element `first` of the flat lies, given
-/// how many elements one value stands for.
+/// The ranks whose shards of a flat this rank holds. `at` returns the address of the value for element `first` of the
+/// flat.
 struct HeldShards {
   int first_rank, last_rank;
-  int own_rank;  // -1: another replica's rank saves what this one holds
-  int64_t elements_per_value = 1;
+  int own_rank;                    // the rank whose pieces this rank saves; -1: another replica saves them
+  int64_t elements_per_value = 1;  // more than 1 for scales of quantized blocks
   std::function<std::byte*(int64_t first)> at;
 };
 
@@ -37,7 +37,7 @@ std::vector<StatePiece> pieces_of(const FlatLayout& layout, int32_t tensor, cons
 
 }  // namespace
 
-/// Padding is written by nothing else, and difference() compares it.
+/// Also clears padding, which difference() compares and no other code writes.
 void ShardedState::clear_masters_and_optimizer() const {
   for (int32_t f = 0; f < flat_count(); ++f) {
     for (const Role role : {Role::kMaster, Role::kOptimizer}) {
@@ -50,7 +50,7 @@ void ShardedState::clear_masters_and_optimizer() const {
 }
 
 void ShardedState::initialize(const Initialize& initialize) const {
-  // The values, and what is converted from them.
+  // The staging memory holds the values and their conversions.
   const int64_t staging_bytes = plan().schedule.stream_bytes;
   const Booking booking(parts_.view.device().ledger(), staging_bytes, Category::kStaging, "initial values");
   const int64_t chunk = std::max<int64_t>(1, staging_bytes / kStreamCopies / static_cast<int64_t>(sizeof(float)));
@@ -64,7 +64,7 @@ void ShardedState::initialize(const Initialize& initialize) const {
   clear_residuals();
 }
 
-/// At most `chunk` values at once.
+/// Processes at most `chunk` values at a time.
 void ShardedState::initialize_shard(const Initialize& initialize, int32_t flat, int rank, int64_t chunk,
                                     std::vector<float>& values) const {
   const FlatSpec& spec = plan().flats[flat];
@@ -88,7 +88,7 @@ void ShardedState::clear_residuals() const {
   }
 }
 
-/// The rank whose pieces this one saves: itself, or none, as other replicas have them.
+/// This rank in replica 0, which saves its pieces; -1 in other replicas.
 int ShardedState::saving_rank() const {
   return parts_.groups.replica_index() == 0 ? parts_.groups.shard_group().rank() : -1;
 }
@@ -145,7 +145,7 @@ std::optional<StateTensor> ShardedState::parameter(std::string_view name) const 
   return std::nullopt;
 }
 
-/// Null where the address can be followed.
+/// Returns null if the host can access the address directly.
 const PieceAccess* ShardedState::raw_access(const std::byte* at, DType dtype) const {
   if (parts_.view.is_host_addressable(at)) return nullptr;
   const int64_t bytes = element_bytes(dtype);

@@ -1,5 +1,5 @@
 #pragma once
-// The model's state between steps, as this rank holds it.
+// This rank's part of the training state, between steps.
 
 #include <optional>
 #include <string_view>
@@ -14,8 +14,9 @@
 
 namespace aliquot {
 
-/// Parameters, masters and the optimizer's state: initial values, tensors as checkpoints take them, and comparisons. Used
-/// between steps, with nothing under way, from the rank's own thread. Everything given must outlive it.
+/// Access to parameters, masters and optimizer state: initialization, the tensors of a checkpoint, and the comparison
+/// of copies. Used between steps, while all streams are idle, from the rank's own thread. Everything passed must
+/// outlive it.
 class ShardedState {
  public:
   struct Parts {
@@ -29,23 +30,23 @@ class ShardedState {
   };
   explicit ShardedState(const Parts& parts) : parts_(parts) {}
 
-  /// Parameters from `initialize`; all else is zeros.
+  /// Sets parameters to the values of `initialize`, and all other state to zero.
   void initialize(const Initialize& initialize) const;
-  /// Clears the error-feedback residuals of quantised gradients, which are of a state that is no more.
+  /// Clears the error-feedback residuals, which belong to the previous state.
   void clear_residuals() const;
 
-  /// All tensors, in pieces that lie here.
+  /// All tensors of the state, each with the pieces that this rank holds.
   std::vector<StateTensor> tensors() const;
-  /// The parameter of that name, if there is one.
   std::optional<StateTensor> parameter(std::string_view name) const;
 
-  /// Collective. What differs between ranks that hold the same, the same sentence on every rank; empty: nothing.
+  /// Collective. Describes the first difference between copies on different ranks. The same text on every rank; empty
+  /// if all copies are equal.
   std::string difference() const;
-  /// Takes its memory from the plan's.
+  /// A stream whose staging memory is Schedule::stream_bytes.
   TensorStream stream() const;
 
  private:
-  /// Bytes of a device's memory or of a home, as they are.
+  /// Copies bytes from and to device memory or an offload store, without conversion.
   class RawAccess final : public PieceAccess {
    public:
     RawAccess(const HostView& view, int64_t bytes_per_value) : view_(view), bytes_per_value_(bytes_per_value) {}

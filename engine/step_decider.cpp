@@ -16,13 +16,14 @@ namespace {
   throw UsageError(fmt::format("the state's {} is {}: expected {}", name, value, expected));
 }
 
-/// A scalar of the state, or `otherwise` where it has none.
+/// Returns a scalar of the state, or `otherwise` if the state lacks it.
 template <typename T>
 T number(const State& state, const std::string& name, T otherwise) {
   const auto found = state.scalars.find(name);
   if (found == state.scalars.end()) return otherwise;
   if (const T* value = std::get_if<T>(&found->second)) return *value;
-  throw UsageError(fmt::format("the state's {} is no number of the kind that an engine keeps", name));
+  throw UsageError(fmt::format("the state's {} has the wrong type: expected {}", name,
+                               std::is_integral_v<T> ? "an integer" : "a floating-point number"));
 }
 
 }  // namespace
@@ -34,7 +35,7 @@ StepDecider::StepDecider(const EngineOptions& options, int rank_count) : options
 
 void StepDecider::set_learning_rate(double rate) {
   if (!(rate >= 0.0 && rate < 1e30))
-    throw UsageError(fmt::format("the learning rate is {}; it must be 0 or more, and below 1e30", rate));
+    throw UsageError(fmt::format("the learning rate is {}: expected a number from 0 to less than 1e30", rate));
   learning_rate_ = rate;
 }
 
@@ -71,7 +72,7 @@ UpdateSteps StepDecider::decide(const NormResult& norm) {
   UpdateSteps steps = update_steps(factor);
   LossScaler next = scaler_;
   next.step_done(!finite);
-  // Gradients of a step that is skipped may have been of any size; of another scale they are other numbers.
+  // The residual of a skipped step may have any size, and one of another loss scale would have the wrong scale.
   steps.resets_residual = report_.skipped || next.scale() != scaler_.scale();
   return steps;
 }
@@ -80,28 +81,28 @@ UpdateSteps StepDecider::decide_before_norm() {
   return update_steps(static_cast<double>(gradient_factor(1.0, part_count())));
 }
 
-const StepReport& StepDecider::end_step(bool own_not_finite, bool tells) {
+const StepReport& StepDecider::end_step(bool own_not_finite, bool logs) {
   report_.own_not_finite = own_not_finite;
   ++step_count_;
   if (!report_.skipped) ++update_count_;
   if (report_.abandoned_by < 0) scaler_.step_done(report_.skipped);
-  report_skipped(tells);
+  report_skipped(logs);
   return report_;
 }
 
-void StepDecider::report_skipped(bool tells) {
+void StepDecider::report_skipped(bool logs) {
   skipped_in_a_row_ = report_.skipped ? skipped_in_a_row_ + 1 : 0;
   const bool finite = report_.first_not_finite.empty();
   if (finite && !report_.skipped) return;
   const std::string why = finite ? fmt::format("rank {} abandoned it", report_.abandoned_by)
                                  : fmt::format("the gradient of {} is not finite", report_.first_not_finite);
-  if (tells)
+  if (logs)
     log_message("step {} was {}: {}", report_.step,
-                report_.skipped ? "skipped" : "not skipped, as updates came in backward", why);
+                report_.skipped ? "skipped" : "not skipped, because units are updated in backward", why);
   if (options_.max_skipped == 0 || skipped_in_a_row_ < options_.max_skipped) return;
   const std::string sentence =
-      fmt::format("step {} was skipped: {}; that makes {} in a row (EngineOptions::max_skipped)", report_.step, why,
-                  std::exchange(skipped_in_a_row_, 0));
+      fmt::format("step {} was skipped: {}; skipped steps in a row: {} (limit EngineOptions::max_skipped)",
+                  report_.step, why, std::exchange(skipped_in_a_row_, 0));
   if (finite) throw FaultError(sentence);
   throw NotFiniteError(sentence);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a step does with its gradients, and the counts that steps leave behind.
+// The decision at the end of each step, and the counts that persist between steps.
 
 #include "engine/options.h"
 #include "engine/run/executor.h"
@@ -7,29 +7,30 @@
 
 namespace aliquot {
 
-/// Decides every update from the norm: learning rate, clip factor, loss scale, skip. Counts steps. Outlives the sessions
-/// that train one after the other. Used from the rank's own thread; the options must outlive it.
+/// Decides the update of each step from the gradient norm: learning rate, clip factor, loss scale, and whether to skip.
+/// Counts steps. The engine keeps it when set_trainable() replaces the session. Used from the rank's own thread. The
+/// options must outlive it.
 class StepDecider final : public StepDecision {
  public:
-  /// Throws UsageError for a learning rate that set_learning_rate() refuses.
+  /// Throws UsageError if set_learning_rate() would reject the learning rate of the optimizer.
   StepDecider(const EngineOptions& options, int rank_count);
 
-  /// From the next step on. Throws UsageError below 0, and for what is no number.
+  /// Applies from the next step on. Throws UsageError unless 0 <= rate < 1e30.
   void set_learning_rate(double rate);
   double loss_scale() const { return scaler_.scale(); }
-  /// Steps taken, skipped ones counted.
+  /// Number of finished steps, including skipped ones.
   int64_t step_count() const { return step_count_; }
 
   UpdateSteps decide(const NormResult& norm) override;
   UpdateSteps decide_before_norm() override;
-  /// Of the last step decided.
+  /// The report of the last step that was decided.
   const StepReport& report() const { return report_; }
 
-  /// Counts the step that was decided. `own_not_finite`: StepReport::own_not_finite; `tells`: the log sink hears of a
-  /// skipped step. Throws after EngineOptions::max_skipped steps in a row were skipped.
-  const StepReport& end_step(bool own_not_finite, bool tells);
+  /// Counts the step. `own_not_finite` is StepReport::own_not_finite. `logs`: log a skipped step. Throws if
+  /// EngineOptions::max_skipped steps in a row were skipped.
+  const StepReport& end_step(bool own_not_finite, bool logs);
 
-  /// The counts and the loss scale, which a checkpoint holds.
+  /// The counts and the loss scale, which a checkpoint saves.
   struct Counts {
     int64_t step_count, update_count;
     LossScaler::State scale;
@@ -37,21 +38,22 @@ class StepDecider final : public StepDecision {
     std::string text() const;
   };
   void save(State& state) const;
-  /// Those of a state; what it lacks is as now. Throws UsageError, naming the scalar, for what cannot be.
+  /// Reads the counts of a state. Scalars that the state lacks keep their current values. Throws UsageError, naming the
+  /// scalar, for an invalid value.
   Counts counts_in(const State& state) const;
   void resume(const Counts& counts);
 
  private:
   UpdateSteps update_steps(double factor) const;
   double part_count() const { return static_cast<double>(options_.accumulate) * rank_count_; }
-  void report_skipped(bool tells);
+  void report_skipped(bool logs);
 
   const EngineOptions& options_;
   int rank_count_;
   LossScaler scaler_;
   double learning_rate_ = 0;
-  int64_t step_count_ = 0;    // taken or skipped
-  int64_t update_count_ = 0;  // taken
+  int64_t step_count_ = 0;    // includes skipped steps
+  int64_t update_count_ = 0;  // excludes skipped steps
   int skipped_in_a_row_ = 0;
   StepReport report_;
 };

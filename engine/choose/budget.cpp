@@ -17,7 +17,7 @@ int recomputable_uses(const ModelSpec& model) {
 std::string choices(const Policy& policy, const Schedule& schedule, std::size_t use_count, int recomputable) {
   std::vector<std::string> parts;
   if (policy.zero_stage == 3) {
-    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept whole after forward",
+    parts.push_back(fmt::format("{}, prefetch {}, {} of {} uses kept gathered after forward",
                                 schedule.view ? "gathers as views" : "gathers as copies", policy.prefetch,
                                 policy.keep_gathered, use_count));
   }
@@ -26,10 +26,11 @@ std::string choices(const Policy& policy, const Schedule& schedule, std::size_t 
     parts.push_back(fmt::format("{} of {} uses recomputed", std::min(policy.recompute, recomputable), use_count));
   }
   if (parts.empty() && recomputable > 0) return "nothing recomputed";
-  return parts.empty() ? "nothing to choose below stage 3" : fmt::format("{}", fmt::join(parts, ", "));
+  return parts.empty() ? "nothing to choose below ZeRO stage 3" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-/// None, and quarters of what can be. Asked for a number, it is that.
+/// The numbers of recomputed uses to try: 0, and each quarter of the recomputable uses. If the policy sets a number,
+/// only that number.
 std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) {
   if (policy.recompute != kRecomputeAsNeeded) return {policy.recompute};
   const int most = recomputable_uses(model);
@@ -41,7 +42,7 @@ std::vector<int> recompute_counts(const ModelSpec& model, const Policy& policy) 
   return counts;
 }
 
-/// How many uses stay whole: all of them, and halves of that, down to none.
+/// The values of keep_gathered to try: all uses, a half, a quarter, and so on, and 0.
 std::vector<int> keep_gathered_counts(const Policy& policy, std::size_t use_count) {
   std::vector<int> counts = {0};
   if (policy.zero_stage < 3) return counts;
@@ -54,7 +55,7 @@ std::vector<GatherMode> gather_modes(const Policy& policy) {
   return {GatherMode::kAuto, GatherMode::kCopy};
 }
 
-/// A GPU's host has memory beside the budget; a host's own is what the budget is of.
+/// On GPUs, the budget does not include host memory, so offload to the host helps. On hosts it does not.
 std::vector<Offload> state_offload_choices(const Policy& policy, const Topology& topology) {
   if (policy.offload_state != Offload::kNone || !topology.has_gpus()) return {policy.offload_state};
   return {Offload::kNone, Offload::kHost};
@@ -97,13 +98,14 @@ class BudgetSearch {
 
   std::optional<Candidate> best, fastest, smallest;
 
-  /// As few uses are recomputed as anything fits with: what that costs is known for certain, what a prefetch gains is not.
+  /// Finds the smallest number of recomputed uses with which a plan fits, then the fastest plan with that number. The
+  /// cost of a recompute is certain, but the benefit of prefetch is only simulated.
   void run(const Policy& asked) {
     const std::vector<int> counts = recompute_counts(model_, asked);
     for (std::size_t i = 0; i < counts.size() && !best; ++i) {
       Policy policy = asked;
       policy.recompute = counts[i];
-      const bool last = i + 1 == counts.size();  // what does not fit is then told by all of them
+      const bool last = i + 1 == counts.size();  // if nothing fits, the message needs the smallest candidate
       const bool fits = counts.size() > 1 && anything_fits(policy);
       if (!last && !fits) continue;
       if (i > 0 && fits) policy.recompute = least_recompute(counts[i - 1], policy);
@@ -127,7 +129,7 @@ class BudgetSearch {
     if (made.bytes <= budget_bytes_ && better(made, best)) best = std::move(made);
   }
 
-  /// With nothing ahead and nothing kept all is smallest: where that does not fit, the others need not be tried.
+  /// Tries only plans without prefetch and without kept units, which are the smallest.
   bool anything_fits(const Policy& policy) const {
     return std::ranges::any_of(candidates(policy, topology_, model_.uses.size()), [&](const Policy& each) {
       return each.prefetch == 0 && each.keep_gathered == 0 &&
@@ -153,7 +155,7 @@ class BudgetSearch {
 }  // namespace
 
 int64_t rank_bytes(const Plan& plan) {
-  const auto home = [&](Offload to, Space space) {  // a GPU's budget is not its host's
+  const auto home = [&](Offload to, Space space) {  // the budget of a GPU does not include host memory
     return to == Offload::kHost && !plan.topology.has_gpus() ? plan.schedule.bytes(space) : 0;
   };
   const int64_t step_bytes = plan.schedule.bytes(Space::kArena) + plan.schedule.bytes(Space::kReplicateGroup) +
@@ -173,17 +175,17 @@ Plan plan_within(int64_t budget_bytes, const ModelSpec& model, const Policy& pol
   };
   if (!best) {
     throw UnavailableError(
-        fmt::format("a memory budget of {} cannot be met: the smallest schedule takes {} ({} bytes) a "
-                    "rank, with {}. More ranks, a higher stage{} a narrower precision{} need less",
+        fmt::format("EngineOptions::memory_budget_bytes is {}, but the smallest schedule needs {} ({} bytes) per rank, "
+                    "with {}: use more ranks, a higher ZeRO stage{} a narrower precision{}",
                     format_bytes(budget_bytes), format_bytes(smallest->bytes), smallest->bytes, describe(*smallest),
                     model.activations.uses.empty() ? " or" : ",",
                     model.activations.uses.empty() ? "" : " or a smaller micro-batch"));
   }
   best->plan.choice = fmt::format(
-      "{}: {} of {} a rank, {:.3g} s a step by simulation (rates of a typical machine, unless others were given)",
+      "{}: {} of {} per rank, {:.3g} s per step by simulation (with EngineOptions::cost; default: a typical machine)",
       describe(*best), format_bytes(best->bytes), format_bytes(budget_bytes), best->seconds);
   if (fastest->bytes > budget_bytes && fastest->seconds < best->seconds) {
-    best->plan.choice += fmt::format("; {} would take {} and {:.3g} s", describe(*fastest),
+    best->plan.choice += fmt::format("; {} would need {} and {:.3g} s", describe(*fastest),
                                      format_bytes(fastest->bytes), fastest->seconds);
   }
   return std::move(best->plan);

@@ -27,8 +27,8 @@ OperationId EventSimulator::operation_of(const LaneState& lane) const {
   return lane.operations[static_cast<std::size_t>(lane.next % static_cast<OperationIndex>(lane.operations.size()))];
 }
 
-/// What is issued later starts later: after compute where that is the issuing thread, and after the norm, which the host
-/// waits for to decide.
+/// Whether later operations are issued only after this one: the host waits for the norm, and compute may run on the
+/// issuing thread.
 bool EventSimulator::blocks_issue(OperationId id) const {
   return operations_[id].verb == Verb::kNorm || (compute_issues_ && operations_[id].lane == Lane::kCompute);
 }
@@ -63,7 +63,7 @@ void EventSimulator::run() {
   }
 }
 
-/// True if what takes no time was done, so that more may start.
+/// Starts operations that can start. Returns true if an operation of duration 0 finished, so that more may start.
 bool EventSimulator::start_ready() {
   bool done = false;
   for (LaneState& lane : lanes_) {
@@ -116,7 +116,7 @@ void EventSimulator::set_speeds() {
 }
 
 double EventSimulator::speed_of(const LaneState& lane, bool computing, double link_demand, double core_share) const {
-  constexpr double kLeast = 0.1;  // however many hold it up, a thread has its turns
+  constexpr double kLeast = 0.1;  // the operating system schedules every thread sometimes
   const OperationId id = operation_of(lane);
   const Price& price = prices_[id];
   if (operations_[id].lane == Lane::kCompute) return compute_speed_ * std::max(1 - core_share, kLeast);

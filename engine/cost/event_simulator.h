@@ -1,5 +1,5 @@
 #pragma once
-// Operations that take their time, slow one another down and wait for one another: steps of a schedule, played.
+// An event simulation of several steps of a schedule.
 
 #include <array>
 #include <vector>
@@ -8,13 +8,13 @@
 
 namespace aliquot {
 
-/// Steps one after the other, until nothing of the first one's start is left. An operation starts when its lane is free and
-/// its waits are over. While several run, those on the node's link share it, and computing and what moves bytes hold each
-/// other up as their prices say.
+/// Simulates kSteps consecutive steps, enough that the last ones do not depend on the start. An operation starts when
+/// its lane is free and its waits are satisfied. Operations that run at the same time share the link of the node.
+/// Compute and data movement slow each other down, as Price tells.
 class EventSimulator {
  public:
   static constexpr int kSteps = 4;
-  /// `compute_speed`: what a rank that has less than a core for each thread computes with.
+  /// `compute_speed`: relative speed of compute, less than 1 if a rank has less than one core per thread.
   EventSimulator(const Plan& plan, std::vector<Price> prices, bool compute_issues, double compute_speed);
 
   const std::vector<Price>& prices() const { return prices_; }
@@ -22,13 +22,13 @@ class EventSimulator {
   double compute_end(int step) const { return compute_end_[step]; }
 
  private:
-  /// An operation of one of the steps, counted on through all of them.
+  /// An index of operations that continues through all steps.
   using OperationIndex = int64_t;
   struct LaneState {
-    std::vector<OperationId> operations;  // of a step, in order
-    OperationIndex next = 0;              // of those, through all steps
+    std::vector<OperationId> operations;  // of the lane in one step, in order
+    OperationIndex next = 0;              // index into `operations`, continued through all steps
     bool running = false;
-    double left_seconds = 0, speed = 1, since = 0, end = 0;  // of what runs
+    double left_seconds = 0, speed = 1, since = 0, end = 0;  // of the running operation
   };
 
   int64_t count() const { return static_cast<int64_t>(operations_.size()); }
@@ -50,7 +50,7 @@ class EventSimulator {
   std::array<std::vector<TimeSpan>, kSteps> spans_;
   std::array<std::vector<bool>, kSteps> done_;
   std::array<double, kSteps> compute_end_{};
-  OperationIndex first_blocked_ = 0;  // operations from here on are not issued: this one holds them up
+  OperationIndex first_blocked_ = 0;  // this unfinished operation blocks the issue of all later ones
   double now_ = 0;
 };
 

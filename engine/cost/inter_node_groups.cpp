@@ -9,19 +9,19 @@ namespace aliquot {
 namespace {
 
 GroupPlacement placement_of(const Topology& world, const std::vector<int>& members) {
-  const Topology group = subset(world, members);
-  GroupPlacement meeting{.rank_count = group.rank_count()};
-  for (const int rank : members) meeting.ranks_on_node += world.node_of_rank[rank] == world.node_of_rank[0];
-  meeting.other_nodes = group.node_count() - 1;
-  meeting.sums_on_node = meeting.ranks_on_node > 1 && group.nodes_are_aligned();
-  return meeting;
+  const Topology group = topology_of_group(world, members);
+  GroupPlacement placement{.rank_count = group.rank_count()};
+  for (const int rank : members) placement.ranks_on_node += world.node_of_rank[rank] == world.node_of_rank[0];
+  placement.other_nodes = group.node_count() - 1;
+  placement.sums_on_node = placement.ranks_on_node > 1 && group.nodes_are_aligned();
+  return placement;
 }
 
 }  // namespace
 
 InterNodeGroups::InterNodeGroups(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / replica_count;
-  std::set<int> indices, places;  // of replicas that have ranks on the first node; of those ranks in theirs
+  std::set<int> indices, places;  // replicas with ranks on the first node; shard indices of those ranks
   for (const int rank : world.ranks_of_node(0)) {
     indices.insert(rank / ranks);
     places.insert(rank % ranks);

@@ -1,5 +1,5 @@
 #pragma once
-// What of a collective leaves a node.
+// The bytes that collectives send between nodes.
 
 #include <cstdint>
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace aliquot {
 
-/// How the ranks of one group lie, seen from the first node, and the bytes that it sends to the others, as the communicator of
-/// ranks on several nodes moves them.
+/// The placement of one group's ranks on nodes, and the bytes that its ranks on the first node send to other nodes,
+/// with the algorithms of the communicator for several nodes.
 struct GroupPlacement {
   int rank_count = 0, ranks_on_node = 0, other_nodes = 0;
-  bool sums_on_node = false;  // a node adds up its own ranks' parts before they leave
+  bool sums_on_node = false;  // a node adds the parts of its ranks before it sends them
 
-  /// Each of the node's parts goes to each other node once.
+  /// The node sends each of its parts once to each other node.
   int64_t gathered_bytes(int64_t part_bytes) const { return part_bytes * ranks_on_node * other_nodes; }
-  /// To each rank elsewhere goes the node's sum of its part, in fp32, or each rank's own as it is sent.
+  /// The node sends to each rank elsewhere the fp32 sum of that rank's part, or one part from each of its own ranks.
   int64_t reduced_bytes(int64_t part_count, DType sent) const {
     const int64_t parts = rank_count - ranks_on_node;
     return sums_on_node ? parts * part_count * element_bytes(DType::kFloat32)
@@ -25,12 +25,12 @@ struct GroupPlacement {
   }
 };
 
-/// The groups that have ranks on the first node.
+/// The placements of all groups that have ranks on the first node.
 struct InterNodeGroups {
   InterNodeGroups(const Topology& world, int replica_count);
 
-  std::vector<GroupPlacement> replicas;  // contiguous ranks that share one whole model
-  std::vector<GroupPlacement> peers;     // ranks that hold the same shard; none without replicas
+  std::vector<GroupPlacement> replicas;  // shard groups
+  std::vector<GroupPlacement> peers;     // replicate groups; empty without replicas
 };
 
 }  // namespace aliquot

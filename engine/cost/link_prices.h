@@ -1,12 +1,12 @@
 #pragma once
-// What moving bytes between ranks takes, within a node and across.
+// The prices of transfers within a node and between nodes.
 
 #include "engine/cost/inter_node_groups.h"
 #include "engine/cost/prices.h"
 
 namespace aliquot {
 
-/// Whom a collective goes round.
+/// The ranks that take part in a collective.
 struct GroupExtent {
   explicit GroupExtent(const Topology& topology);
 
@@ -14,7 +14,7 @@ struct GroupExtent {
   bool one_node;
 };
 
-/// Prices of moves, of one plan on one machine; both must outlive it.
+/// Prices of transfers for one plan and one machine. Both must outlive it.
 class LinkPrices {
  public:
   LinkPrices(const Plan& plan, const CostModel& cost);
@@ -24,19 +24,20 @@ class LinkPrices {
   const InterNodeGroups& crossings() const { return crossings_; }
   int nodes() const { return node_count_; }
   int ranks_per_node() const { return replica_.rank_count / node_count_; }
-  /// Replicas that share the first node's link.
+  /// Number of replicas that share the link of the first node.
   int64_t groups() const { return static_cast<int64_t>(crossings_.replicas.size()); }
 
-  /// One collective: what it takes inside the node, and then, where it crosses, on the node's link. On a host that has no
-  /// core to spare, copying and computing take turns, and what waits for messages waits for its turn.
+  /// The price of a transfer that takes `inside_seconds` within the node, and, if it `crosses`, `rounds` rounds on the
+  /// link of the node. Includes the slowdown while compute runs, on hosts without spare cores.
   Price move(double inside_seconds, int64_t crossing_bytes, bool crosses, int rounds = 1) const;
-  /// All ranks' parts to, or from, all ranks: what comes from other nodes comes once to each node, then goes round in it.
+  /// The price of an all-gather or a reduce-scatter. Data from other nodes arrives once per node, then is shared within
+  /// it.
   Price collective(int64_t part_bytes, int64_t crossing_bytes) const;
   int64_t inter_node_gather_bytes(int64_t part_bytes) const;
-  /// What a loop reads and writes.
+  /// The price of a loop that reads and writes this many bytes.
   Price memory_traffic(double bytes) const { return move(bytes / cost_.copy_bytes_per_second, 0, false); }
-  /// From `peers` others, `bytes` of each: of this node, or of others, which all of a node's ranks are sent at once. All ranks
-  /// meet for either.
+  /// The price of receiving `bytes` from each of `peers` ranks of this node, or, with `across`, of other nodes. With
+  /// `across`, all ranks of a node receive at the same time.
   Price receive_from(int peers, int64_t bytes, bool across) const;
 
  private:
@@ -46,7 +47,7 @@ class LinkPrices {
   int node_count_;
 };
 
-/// One after the other.
+/// Adds the price of an operation part that runs after `sum`.
 void add(Price& sum, const Price& one);
 
 }  // namespace aliquot

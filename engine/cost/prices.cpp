@@ -24,8 +24,8 @@ class Pricing {
         copies_(copied_slots(plan.schedule)),
         recipes_(reduce_recipes(plan)) {
     if (!cost.uses.empty() && cost.uses.size() != plan.model.uses.size()) {
-      throw UsageError(
-          fmt::format("{} uses are priced, but the model declares {}", cost.uses.size(), plan.model.uses.size()));
+      throw UsageError(fmt::format("CostModel::uses has {} entries, but the model has {} uses", cost.uses.size(),
+                                   plan.model.uses.size()));
     }
   }
 
@@ -47,7 +47,7 @@ class Pricing {
       case Verb::kMuonMomentum: return {muon_momentum(operation.operand), 0};
       case Verb::kGatherMatrices:
       case Verb::kScatterMatrices: return move_matrices(operation.operand);
-      case Verb::kOrthogonalize:  // a multiply-add is two
+      case Verb::kOrthogonalize:  // a multiply-add is two flops
         return {2 * plan_.matrix_groups[operation.operand].work / cost_.matrix_flops_per_second, 0};
       case Verb::kUpdate: return {update(operation.operand), 0};
       case Verb::kCopyIn:
@@ -105,7 +105,7 @@ class Pricing {
     return sum;
   }
 
-  /// Within the node, rounded, between nodes.
+  /// Sums within the node, quantizes, and sums between nodes.
   Price reduce_quantized(const FlatSpec& flat, DType sent) const {
     const int64_t count = flat.layout.shard_count(), code = encoded_bytes(count);
     Price sum;
@@ -115,7 +115,8 @@ class Pricing {
       add(sum, links_.memory_traffic(static_cast<double>(links_.ranks_per_node() * met + links_.nodes() * count * 4)));
     }
     add(sum, links_.receive_from(links_.nodes() - 1, code, true));
-    // Sums and what is carried are read, three codes written, one read; sums are written and read.
+    // Per node: fp32 sums are read; decoded sums are written and read. Of codes, the residual is read; sums, residual
+    // and received parts are written; received parts are read.
     add(sum, links_.memory_traffic(static_cast<double>(links_.nodes() * (3 * 4 * count + 5 * code))));
     return sum;
   }
@@ -134,7 +135,7 @@ class Pricing {
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
       add(price, reduce_scatter(plan_.flats[f], recipe));
-      // Two read and one written, a byte.
+      // An addition reads two values and writes one.
       copied += 3 * recipe.additions * shard_bytes(plan_.flats[f], recipe.partial_dtype);
       if (!recipe.casts()) continue;
       const int64_t whole = plan_.flats[f].layout.flat_count();
@@ -156,7 +157,7 @@ class Pricing {
     return seconds;
   }
 
-  /// A peer rounds a part for each other, and its own sum for all.
+  /// Each rank of the replicate group quantizes one part for each other rank, and its own sum for all.
   Price quantized_replica_all_reduce(UnitId unit) const {
     Price sum;
     const int peers = plan_.policy.replica_count;
@@ -176,8 +177,8 @@ class Pricing {
     return sum;
   }
 
-  /// Of each shard a sum over the peers, of which each makes a part that all then get. A node's ranks meet their peers at
-  /// once, over one link.
+  /// Sums each shard over the replicate group: a reduce-scatter, then an all-gather. All replicate groups of a node use
+  /// its link at the same time.
   Price replica_all_reduce(UnitId unit) const {
     if (encodes_exchanges(plan_)) return quantized_replica_all_reduce(unit);
     Price sum;
@@ -201,7 +202,7 @@ class Pricing {
     return sum;
   }
 
-  /// Within the replica; and of all ranks a word on whether one abandons the step.
+  /// An all-gather within the replica, and, with replicas, an all-reduce of the abandon flag over the world.
   Price norm() const {
     const int64_t part_bytes = norm_part_bytes(plan_.flats);
     Price price = links_.collective(part_bytes, links_.inter_node_gather_bytes(part_bytes));
@@ -210,8 +211,8 @@ class Pricing {
     return price;
   }
 
-  /// A rank sends its shards of the matrices and receives those that it owns, or the other way round; where it has all of
-  /// them, what others made of theirs. The more of the two is what takes time.
+  /// A rank sends its shards of the matrices and receives the matrices that it owns, or the reverse. In place (ZeRO
+  /// stage 0), it receives the results of other owners. The larger direction determines the time.
   Price move_matrices(int32_t group) const {
     if (links_.replica().rank_count == 1) return {};
     const MatrixGroup& what = plan_.matrix_groups[group];
@@ -223,11 +224,11 @@ class Pricing {
     const double received = what.in_place ? sent : std::max(share, static_cast<double>(what.held_bytes));
     const double inside =
         cost_.inside_node.latency_seconds + received * (ranks - 1) / ranks / cost_.inside_node.bytes_per_second;
-    // A link between nodes carries what all ranks of a node are sent from elsewhere.
+    // The link of a node carries the traffic of all its ranks from other nodes.
     const double elsewhere = on_a_node * (ranks - on_a_node) / ranks * static_cast<double>(links_.groups());
     Price price = links_.move(inside, std::llround(received * elsewhere), !links_.replica().one_node);
     price.bytes = std::llround(sent * (ranks - 1) / ranks);
-    // What a node sends is its ranks' shards, or what they own; spread evenly over the owners, which it is nearly.
+    // Assumes that owners have equal work, which is nearly true.
     price.crossing_bytes = std::llround(sent * elsewhere);
     return price;
   }
@@ -242,7 +243,7 @@ class Pricing {
     double elements = 0;
     for (const int32_t f : plan_.flats_of_unit[unit]) {
       if (!plan_.flats[f].trainable) continue;
-      // Of a matrix half was done by the blend: each moves about half the bytes that AdamW does.
+      // kMuonMomentum does the other half for matrices. Each half moves about half the bytes of AdamW.
       elements += static_cast<double>(plan_.updated_count(f)) * (plan_.flats[f].matrices ? 0.5 : 1);
     }
     return elements * cost_.update_seconds_per_element;

@@ -1,5 +1,5 @@
 #pragma once
-// What each operation of a schedule takes, from rates.
+// The predicted time and traffic of each operation, from the rates of a machine.
 
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace aliquot {
 
-/// What one operation takes, and moves.
+/// The price of one operation.
 struct Price {
-  double seconds = 0;                  // where nothing slows it down
-  int64_t bytes = 0;                   // sent, and received
-  int64_t crossing_bytes = 0;          // sent by a node to others
-  double link_seconds = 0;             // of `seconds`, so long the node's link is busy
-  double seconds_while_computing = 0;  // what it takes while the rank computes; 0: the same
-  double core_share = 0;               // of the rank's computing that it stops meanwhile
+  double seconds = 0;                  // duration without contention
+  int64_t bytes = 0;                   // sent by a rank, and also received
+  int64_t crossing_bytes = 0;          // sent by a node to other nodes
+  double link_seconds = 0;             // part of `seconds` during which the link of the node is busy
+  double seconds_while_computing = 0;  // duration while the rank computes; 0: the same as `seconds`
+  double core_share = 0;               // fraction by which it slows down compute meanwhile
 };
 
-/// By operation. Throws UsageError when the uses priced are not the plan's.
+/// Returns the prices by operation. Throws UsageError if the number of CostModel::uses differs from that of the model.
 std::vector<Price> prices(const Plan& plan, const CostModel& cost);
 
 }  // namespace aliquot

@@ -34,7 +34,7 @@ Timeline simulate(const Plan& plan, const CostModel& cost) {
   const EventSimulator simulator(plan, prices(plan, cost), cost.compute_issues, compute_speed);
   const auto& operations = plan.schedule.operations;
   constexpr int kStep = EventSimulator::kSteps - 2;
-  std::vector<TimeSpan> busy;  // what a collective may hide under, which may be the next step's forward
+  std::vector<TimeSpan> busy;  // compute that may hide a collective, including the neighbouring steps
   for (int step = kStep - 1; step <= kStep + 1; ++step) {
     for (std::size_t id = 0; id < operations.size(); ++id) {
       const TimeSpan& span = simulator.spans(step)[id];

@@ -31,10 +31,10 @@ std::string process(std::size_t rank) {
 
 std::string box(const Plan& plan, std::size_t rank, OperationId id, const TimeSpan& span) {
   const Operation& operation = plan.schedule.operations[id];
-  return fmt::format(
-      R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"operation":{},"micro_batch":{}}}}})",
-      quoted(title(plan, id)), quoted(name(operation.verb)), rank, static_cast<int>(operation.lane),
-      span.start_seconds * 1e6, span.seconds() * 1e6, id, operation.micro_batch);
+  return fmt::format(R"({{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},)"
+                     R"("ts":{:.3f},"dur":{:.3f},"args":{{"operation":{},"micro_batch":{}}}}})",
+                     quoted(title(plan, id)), quoted(name(operation.verb)), rank, static_cast<int>(operation.lane),
+                     span.start_seconds * 1e6, span.seconds() * 1e6, id, operation.micro_batch);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline
     out << (rank == 0 ? "" : ",\n") << process(rank);
     for (int lane = 0; lane < kLaneCount; ++lane) out << ",\n" << track(rank, static_cast<Lane>(lane));
     for (std::size_t id = 0; id < ranks[rank].operations.size(); ++id) {
-      // A release takes no time: there is nothing to see.
+      // A release takes no time, so it needs no box.
       if (info(plan.schedule.operations[id].verb).actor == Actor::kNone) continue;
       out << ",\n" << box(plan, rank, static_cast<OperationId>(id), ranks[rank].operations[id]);
     }

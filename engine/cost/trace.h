@@ -1,5 +1,5 @@
 #pragma once
-// A timeline as a picture.
+// Timelines in the trace format of browsers.
 
 #include <ostream>
 
@@ -7,10 +7,11 @@
 
 namespace aliquot {
 
-/// As JSON that chrome://tracing and ui.perfetto.dev open: one track a lane, one box an operation, microseconds.
+/// Writes JSON for chrome://tracing and ui.perfetto.dev, with one track per lane and one box per operation. Times are
+/// in microseconds.
 void write_trace(std::ostream& out, const Plan& plan, const Timeline& timeline);
 
-/// The same for several ranks, one process of the picture each.
+/// The same for several ranks. Each rank is a process of the trace.
 void write_trace(std::ostream& out, const Plan& plan, const std::vector<Timeline>& ranks);
 
 }  // namespace aliquot

@@ -10,33 +10,35 @@ namespace aliquot {
 namespace {
 
 constexpr IntegerRange kUses{0, 1 << 20};
-constexpr RealRange kRate{.least = 0, .most = 1e29};  // the optimizers take less than 1e30
+constexpr RealRange kRate{.least = 0, .most = 1e29};  // optimizers accept less than 1e30
 constexpr std::string_view kDisk = "disk:";
 
-/// An option whose value is not a field of its own.
+/// Adds an option that needs its own functions to set and to get the value.
 void add(OptionTable& t, const char* name, std::string hint, const char* meaning, auto set, auto get) {
   t.add({name, std::move(hint), meaning, false, std::move(set), std::move(get)});
 }
 
 void add_world(OptionTable& t, WorldOptions& o) {
-  t.choice("device", o.device, kDeviceWords, "Where to compute.");
-  t.choice("world", o.kind, kWorldWords, "Over what ranks reach each other.");
+  t.choice("device", o.device, kDeviceWords, "Device to compute on; auto: a GPU if there is one.");
+  t.choice("world", o.kind, kWorldWords,
+           "How ranks communicate; auto: MPI under a launcher, else threads; NCCL if each rank has its own GPU.");
   add(
-      t, "threads", "N", "Host threads a rank computes with; default the node's cores / ranks on it.",
+      t, "threads", "N", "Compute threads per rank on hosts; default: cores of the node divided by its ranks.",
       [&o](std::string_view text) {
         o.threads_per_rank = static_cast<int>(parse_count(text, {1, 4096}));
       },
       [&o] { return o.threads_per_rank == 0 ? OptionValue() : OptionValue(int64_t{o.threads_per_rank}); });
   t.real("timeout", o.timeout_seconds, {.least = 0.001, .most = 1e9},
-         "Seconds until a collective that waits is given up.");
+         "Seconds after which a rank that waits for another one reports a failure.");
 }
 
 void add_offload(OptionTable& t, const char* name, Offload& kind, std::string& directory, const char* meaning) {
   const auto set = [&kind, &directory](std::string_view text) {
-    if (text == kDisk) throw UsageError("disk: wants a directory, as in disk:/scratch.");
+    if (text == kDisk) throw UsageError("invalid value 'disk:': expected a directory, for example disk:/scratch.");
     const bool on_disk = text.starts_with(kDisk) && text != enum_name(kOffloadWords, Offload::kDisk);
     const Offload given = on_disk ? Offload::kDisk : parse_enum<Offload>(text, kOffloadWords);
-    if (given == Offload::kDisk && !on_disk) throw UsageError("DIR stands for a directory, as in disk:/scratch.");
+    if (given == Offload::kDisk && !on_disk)
+      throw UsageError("invalid value 'disk:DIR': replace DIR by a directory, for example disk:/scratch.");
     kind = given;
     directory = on_disk ? text.substr(kDisk.size()) : std::string_view();
   };
@@ -58,20 +60,21 @@ void add_recompute(OptionTable& t, int& count) {
     }
     return std::to_string(count);
   };
-  add(t, "recompute", joined(words),
-      "What runs forward again in backward and keeps nothing; auto: what --memory-budget needs.", set, get);
+  add(t, "recompute", joined(words) + "|N",
+      "What repeats forward in backward in place of saving activations: nothing (none), all blocks (block) or the "
+      "first N; "
+      "auto: as few as --memory-budget needs.",
+      set, get);
 }
 
-/// "auto" is the default and is not listed.
+/// "auto", the default, is reported as no value.
 void add_accumulate_into(OptionTable& t, AccumulateInto& into) {
   constexpr EnumNames<AccumulateInto> kAll = kAccumulateIntoWords;
-  const auto listed = kAll.subspan(1);
-  const auto set = [&into, listed, kAll](std::string_view text) {
-    into = text == kAll.front().text ? kAll.front().value : parse_enum(text, listed);
-  };
-  add(t, "accumulate-into", joined(names_of(listed)),
-      "Sum micro-batches unsharded or sharded; default full at stages 0 and 1, shard at 2 and 3.", set, [&into, kAll] {
-        return into == kAll.front().value ? OptionValue() : OptionValue(std::string(enum_name(kAll, into)));
+  const auto set = [&into, kAll](std::string_view text) { into = parse_enum(text, kAll); };
+  add(t, "accumulate-into", joined(names_of(kAll)),
+      "Sum micro-batches in full gradients or in shards; default auto: full at ZeRO stages 0 and 1, shard at 2 and 3.",
+      set, [&into, kAll] {
+        return into == AccumulateInto::kAuto ? OptionValue() : OptionValue(std::string(enum_name(kAll, into)));
       });
 }
 
@@ -81,7 +84,8 @@ void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
     weights = chosen.weights;
     gradients = chosen.gradients;
   };
-  add(t, "quantize", joined(names_of<Quantized>(kQuantizeWords)), "8-bit weights and gradients between nodes.", set,
+  add(t, "quantize", joined(names_of<Quantized>(kQuantizeWords)),
+      "What is sent in 8 bits: weights (in gathers, ZeRO stage 3), gradients (between nodes), both or none.", set,
       [&weights, &gradients]() -> OptionValue {
         return std::string(enum_name(kQuantizeWords, Quantized{weights, gradients}));
       });
@@ -89,70 +93,80 @@ void add_quantize(OptionTable& t, bool& weights, bool& gradients) {
 
 void add_schedule(OptionTable& t, EngineOptions& o) {
   t.choice("zero-stage", o.zero_stage, kStageWords,
-           "What is sharded: nothing, optimizer state, gradients too, parameters too.");
+           "What is sharded: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too.");
   t.count("replicas", o.replicas, {1, 1 << 20},
-          "Hybrid sharding: groups of contiguous ranks, each holding one whole model.");
-  t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches a step.");
+          "Hybrid sharding: number of copies of the model, each sharded over a group of contiguous ranks.");
+  t.count("accumulate", o.accumulate, {1, kMaxMicroBatches}, "Micro-batches per step.");
   add_accumulate_into(t, o.accumulate_into);
-  t.count("prefetch", o.prefetch, kUses, "How many units ahead are gathered.");
-  t.count("keep-gathered", o.keep_gathered, kUses, "How many units stay whole after forward.");
+  t.count("prefetch", o.prefetch, kUses, "How many uses ahead of compute units are gathered, at ZeRO stage 3.");
+  t.count("keep-gathered", o.keep_gathered, kUses,
+          "How many of the last uses in forward keep their units gathered for backward, at ZeRO stage 3.");
   add_recompute(t, o.recompute);
-  t.choice("gather", o.gather, kGatherWords, "How one host's ranks see each other's shards.");
-  add_offload(t, "offload", o.offload_state, o.offload_state_to, "Where optimizer state lives between uses.");
+  t.choice("gather", o.gather, kGatherWords,
+           "How ranks gather shards at ZeRO stage 3: copy them, or view them in shared memory (one host); auto: view "
+           "if possible.");
+  add_offload(t, "offload", o.offload_state, o.offload_state_to,
+              "Where optimizer state is stored between updates: the device (none), host memory, or files in DIR.");
   add_offload(t, "offload-parameters", o.offload_parameters, o.offload_parameters_to,
-              "Where parameter shards live between uses, at stage 3.");
+              "Where parameter shards are stored between uses, at ZeRO stage 3.");
   t.toggle("update-in-backward", o.update_in_backward,
-           "Update a unit as soon as its gradient is reduced; needs --clip 0.");
-  t.toggle("reproducible", o.reproducible, "The same bits on any power-of-two number of ranks.");
+           "Update a unit as soon as its gradient is reduced; requires --clip 0.");
+  t.toggle("reproducible", o.reproducible, "Give the same bits on any power-of-two number of ranks.");
   add_quantize(t, o.quantize_weights, o.quantize_gradients);
   t.count("max-skipped", o.max_skipped, {0, std::numeric_limits<int>::max()},
-          "Stop after so many steps in a row that were not finite.");
-  t.toggle("check", o.check, "Look for writes outside parameters and activations, and for uses out of turn.");
+          "Stop after N skipped steps in a row; a step is skipped if a gradient is not finite.");
+  t.toggle("check", o.check,
+           "Detect writes outside of parameters and activations, and accesses outside of scopes; slower.");
 }
 
 void add_precision(OptionTable& t, CommonOptions& o) {
   Precision& precision = o.engine.precision;
-  t.choice("precision", o.precision, kComputeWords, "What is computed in; default fp32 on hosts, bf16 on GPUs.");
-  t.choice("gradients", precision.gradients, kGradientWords, "What gradients are accumulated in.");
+  t.choice("precision", o.precision, kComputeWords,
+           "Type of parameters in compute; default: fp32 on hosts, bf16 on GPUs.");
+  t.choice("gradients", precision.gradients, kGradientWords, "Type in which gradients are accumulated.");
   t.choice("reduce-precision", precision.reduce, kGradientWords,
-           "What gradients are sent in; default that of --gradients.");
+           "Type in which ranks send gradients; default: that of --gradients.");
   t.choice("master", precision.master, kMasterWords,
-           "How the fp32 master is kept beside bf16; the same bits either way.");
-  t.choice("state", o.engine.moments, kGradientWords, "What optimizer moments are kept in.");
+           "Master values beside bf16 parameters: the 16 missing bits (split) or fp32; results are the same.");
+  t.choice("state", o.engine.moments, kGradientWords, "Type of optimizer moments.");
 }
 
 void add_betas(OptionTable& t, OptimizerOptions& o) {
   const auto set = [&o](std::string_view text) {
     const size_t comma = text.find(',');
-    if (comma == std::string_view::npos) throw UsageError("give two numbers with a comma between, as in 0.9,0.95.");
+    if (comma == std::string_view::npos)
+      throw UsageError("invalid value '" + std::string(text) + "': expected two numbers, for example 0.9,0.95.");
     const RealRange range{0, 1};
     const double first = parse_real(text.substr(0, comma), range), second = parse_real(text.substr(comma + 1), range);
-    if (first >= 1 || second >= 1) throw UsageError("a decay of 1 never forgets: give numbers below 1.");
+    if (first >= 1 || second >= 1)
+      throw UsageError("invalid value '" + std::string(text) + "': expected numbers below 1.");
     o.beta1 = first;
     o.beta2 = second;
   };
-  add(t, "betas", "X,Y", "Decay of the first and second moment.", set, [&o] {
+  add(t, "betas", "X,Y", "Decay rates of the first and second moments.", set, [&o] {
     return o.beta1 && o.beta2 ? OptionValue(exact_text(*o.beta1) + "," + exact_text(*o.beta2)) : OptionValue();
   });
 }
 
-/// Any 64 bits: programs draw seeds.
+/// Accepts any 64-bit number, because programs generate seeds.
 void add_seed(OptionTable& t, uint64_t& seed) {
   const auto set = [&seed](std::string_view text) { seed = parse_seed(text); };
-  add(t, "seed", "N", "What the first weights are drawn from.", set, [&seed]() -> OptionValue { return seed; });
+  add(t, "seed", "N", "Seed of the initial weights and of stochastic rounding.", set,
+      [&seed]() -> OptionValue { return seed; });
 }
 
 void add_optimizer(OptionTable& t, CommonOptions& o) {
-  t.choice("optimizer", o.optimizer.kind, kOptimizerWords, "The update rule.");
+  t.choice("optimizer", o.optimizer.kind, kOptimizerWords, "The optimizer.");
   t.real("lr", o.optimizer.lr, kRate, "The learning rate.");
   add_betas(t, o.optimizer);
-  t.real("eps", o.optimizer.eps, kRate, "Added to the root of the second moment.");
-  t.real("weight-decay", o.optimizer.weight_decay, kRate, "Decoupled; not of tensors with one dimension.");
-  t.real("momentum", o.optimizer.momentum, {0, 1}, "Of sgd, default 0.9, and of muon, default 0.95.");
-  t.toggle("nesterov", o.optimizer.nesterov, "Nesterov's momentum, for sgd, default off, and muon, default on.");
+  t.real("eps", o.optimizer.eps, kRate, "Added to the square root of the second moment.");
+  t.real("weight-decay", o.optimizer.weight_decay, kRate,
+         "Decoupled weight decay; tensors with one dimension are not decayed.");
+  t.real("momentum", o.optimizer.momentum, {0, 1}, "Momentum of sgd (default 0.9) and muon (default 0.95).");
+  t.toggle("nesterov", o.optimizer.nesterov, "Nesterov momentum for sgd (default off) and muon (default on).");
   t.real("muon-lr", o.optimizer.muon_lr, kRate,
-         "Muon's rate of matrices where --lr is the rest's; the schedule scales both.");
-  t.real("clip", o.engine.clip, {.least = 0}, "The most the gradients' global norm may be; 0 is off.");
+         "Learning rate of matrices with muon; --lr applies to other parameters. The schedule scales both.");
+  t.real("clip", o.engine.clip, {.least = 0}, "Maximum global gradient norm; 0: no clipping.");
   add_seed(t, o.engine.seed);
 }
 
@@ -170,7 +184,8 @@ OptionTable common_option_table(CommonOptions& options) {
   OptionTable table;
   add_world(table, options.world);
   add_schedule(table, options.engine);
-  table.bytes("memory-budget", options.memory_budget, "Fit this a rank, and choose what changes no result.");
+  table.bytes("memory-budget", options.memory_budget,
+              "Maximum memory per rank: chooses options that fit and do not change results.");
   add_precision(table, options);
   add_optimizer(table, options);
   return table;

@@ -1,5 +1,5 @@
 #pragma once
-// The options that the command and the C interface share: one typed struct, and one table of what each accepts.
+// The options that the command and the C interface share: a typed struct, and a table of option names.
 
 #include <cstdint>
 #include <optional>
@@ -11,20 +11,20 @@
 
 namespace aliquot {
 
-inline constexpr int64_t kMaxMicroBatches = 1 << 20;  // a step
+inline constexpr int64_t kMaxMicroBatches = 1 << 20;  // per step
 
 struct CommonOptions {
   WorldOptions world;
-  EngineOptions engine;  // except for what follows
+  EngineOptions engine;  // all except the following fields
   std::optional<DType> precision;
   std::optional<int64_t> memory_budget;
   OptimizerOptions optimizer;
 
-  /// All of them together. What is unset takes the default of EngineOptions.
+  /// Combines all options. Fields that are not set keep the default of EngineOptions.
   EngineOptions engine_options() const;
 };
 
-/// Bound to `options`, which must outlive the table and stay where it is.
+/// Makes a table that refers to `options`, which must outlive it and must not move.
 OptionTable common_option_table(CommonOptions& options);
 
 }  // namespace aliquot

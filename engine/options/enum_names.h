@@ -1,5 +1,5 @@
 #pragma once
-// The words of enumerations, as options and messages spell them: one table each.
+// The names of enumerators in options and messages, one table for each enumeration.
 
 #include <array>
 
@@ -27,7 +27,7 @@ inline constexpr std::array kComputeWords{EnumName{"fp32", DType::kFloat32}, Enu
 inline constexpr std::array kGradientWords{EnumName{"fp32", DType::kFloat32}, EnumName{"bf16", DType::kBFloat16}};
 inline constexpr std::array kMasterWords{EnumName{"split", MasterForm::kSplit}, EnumName{"fp32", MasterForm::kWhole}};
 
-/// What crosses between nodes in 8 bits.
+/// The value of the option "quantize".
 struct Quantized {
   bool weights = false, gradients = false;
   friend bool operator==(const Quantized&, const Quantized&) = default;

@@ -23,12 +23,12 @@ int edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names) {
-  if (word.size() < 2) return {};  // every other letter would be as near
+  if (word.size() < 2) return {};  // for one letter, all names are equally near
   std::vector<std::pair<int, std::string>> near;
   const int limit = std::max(2, static_cast<int>(word.size()) / 3);
   for (const std::string& name : names) {
     int distance = edit_distance(word, name);
-    // A word that a name begins with was cut short rather than misspelt.
+    // A prefix of a name counts as nearly equal.
     if (word.size() >= 3 && name.starts_with(word)) distance = std::min(distance, 1);
     if (distance <= limit) near.emplace_back(distance, name);
   }

@@ -1,5 +1,5 @@
 #pragma once
-// "Did you mean ...?"
+// Suggestions for misspelt names.
 
 #include <string>
 #include <string_view>
@@ -7,13 +7,13 @@
 
 namespace aliquot {
 
-/// Letters to insert, drop, change or swap with a neighbour to turn one word into the other.
+/// The number of letters to insert, remove, replace or swap with a neighbour to get from one word to the other.
 int edit_distance(std::string_view from, std::string_view to);
 
-/// The names nearest to `word`, at most three, the nearest first; none that is too far off to be meant.
+/// Returns at most three names similar to `word`, the most similar first.
 std::vector<std::string> nearest_names(std::string_view word, const std::vector<std::string>& names);
 
-/// " Did you mean --zero-stage or --steps?", each name with `prefix`; empty when nothing is near.
+/// Returns " Did you mean --zero-stage or --steps?" with `prefix` before each name. Empty if no name is similar.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& names, std::string_view prefix);
 
 }  // namespace aliquot

@@ -54,7 +54,7 @@ Optimizer make_optimizer(const OptimizerOptions& options) {
 void refuse_unused(const OptimizerOptions& options) {
   const auto refuse = [&](bool is_unused, const char* option) {
     if (!is_unused) return;
-    throw UsageError("the option " + std::string(option) + " is none of the optimizer " +
+    throw UsageError("the option " + std::string(option) + " does not apply to the optimizer " +
                      std::string(enum_name(kOptimizerWords, options.kind)));
   };
   std::visit(

@@ -1,5 +1,5 @@
 #pragma once
-// An optimizer by its name, and the numbers that were given for it.
+// The choice of an optimizer and its hyperparameters.
 
 #include <array>
 #include <optional>
@@ -20,15 +20,16 @@ inline constexpr std::array kOptimizerWords{EnumName{"adamw", OptimizerKind::kAd
 
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::kAdamW;
-  // Unset: the optimizer's own default.
+  // Not set: the default of the optimizer.
   std::optional<double> lr = {}, beta1 = {}, beta2 = {}, eps = {}, weight_decay = {}, momentum = {}, muon_lr = {};
   std::optional<bool> nesterov = {};
 };
 
-/// Numbers that the optimizer does not have are ignored. Those of Muon's rest are AdamW's, but for the decay, which is of both.
+/// Makes the optimizer. Ignores hyperparameters that it does not have. With Muon, lr, the betas and eps apply to the
+/// AdamW that updates the other parameters. The weight decay applies to both.
 Optimizer make_optimizer(const OptimizerOptions& options);
 
-/// Throws UsageError for a number that was given and that the optimizer does not have.
+/// Throws UsageError if a hyperparameter is set that the optimizer does not have.
 void refuse_unused(const OptimizerOptions& options);
 
 }  // namespace aliquot

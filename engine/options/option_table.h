@@ -1,6 +1,6 @@
 #pragma once
-// One table of options, from which a command's parser, its --help, its configuration file and the record of a run are made,
-// and the C interface too.
+// A table of options. The command-line parser, --help, configuration files, the record of a run and the C interface all
+// use it.
 
 #include <concepts>
 #include <functional>
@@ -15,25 +15,25 @@
 
 namespace aliquot {
 
-/// Empty where nothing was given and nothing is resolved yet.
+/// The current value of an option. Empty if the option is not set and has no fixed default.
 using OptionValue = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string>;
 
-/// One option, bound to a variable whose value at the time is the default.
+/// One option. It refers to a variable, whose value when the option is added is the default.
 struct Option {
   std::string name;     // without dashes
-  std::string hint;     // "N"; empty for a switch
-  std::string meaning;  // one line or two
+  std::string hint;     // the form of the value, for example "N" or "a|b"; empty for a switch
+  std::string meaning;  // for --help
   bool is_switch = false;
-  std::function<void(std::string_view)> set;  // throws UsageError without the option's name
+  std::function<void(std::string_view)> set;  // throws UsageError; the caller adds the name of the option
   std::function<OptionValue()> get;
 };
 
 class OptionTable {
  public:
-  /// What follows belongs under this heading in --help.
+  /// Starts a group of options with a heading in --help.
   void heading(std::string title);
 
-  // Each option is bound to `value`, or to the value of an optional, which must outlive the table and stay where it is.
+  // Each option refers to `value`, which must outlive the table and must not move.
   template <typename T>
   void count(std::string name, T& value, IntegerRange range, std::string meaning) {
     bind(std::move(name), "N", value, std::move(meaning), [range](auto text) { return parse_count(text, range); });
@@ -45,25 +45,25 @@ class OptionTable {
   }
   /// One of `names`.
   void choice(std::string name, std::string& value, std::vector<std::string> names, std::string meaning);
-  /// One of `words`, which are shown as words.
+  /// The enumerator for one of `words`.
   template <typename E>
   void choice(std::string name, E& value, std::type_identity_t<EnumNames<E>> words, std::string meaning);
   template <typename E>
   void choice(std::string name, std::optional<E>& value, std::type_identity_t<EnumNames<E>> words, std::string meaning);
   void text(std::string name, std::string hint, std::string& value, std::string meaning);
-  /// --name alone, or with on or off.
+  /// A switch: "--name", "--name on" or "--name off".
   template <typename T>
   void toggle(std::string name, T& value, std::string meaning) {
     bind(std::move(name), "", value, std::move(meaning), parse_switch);
   }
   void add(Option option);
-  /// Adds options of another table, bound to the same variables.
+  /// Adds options of another table. They refer to the same variables.
   void add(const OptionTable& other, std::initializer_list<std::string_view> names);
-  /// One of them, with a meaning of its own.
+  /// Adds one option of another table, with another meaning.
   void add(const OptionTable& other, std::string_view name, std::string meaning);
 
   struct Entry {
-    std::string heading;  // of the group it opens; else empty
+    std::string heading;  // of the group that begins with this option; else empty
     Option option;
     OptionValue default_value;
   };
@@ -102,7 +102,7 @@ class OptionTable {
   std::string next_heading_;
 };
 
-/// "a|b|c".
+/// Returns "a|b|c".
 std::string joined(const std::vector<std::string>& names);
 
 template <typename E>

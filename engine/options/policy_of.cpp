@@ -4,7 +4,7 @@ namespace aliquot {
 
 Policy policy_of(const EngineOptions& options) {
   Policy policy;
-  // Every field of Policy by name: a new one does not compile before it is looked at here.
+  // The structured binding lists all fields of Policy, so that a new field does not compile until it is handled here.
   auto& [zero_stage, replica_count, precision, micro_batch_count, accumulate_into, prefetch, keep_gathered, recompute,
          gather, offload_state, offload_parameters, update_in_backward, reproducible, quantize_weights,
          quantize_gradients, state_bytes_per_block, matrix_updates, check, evaluation] = policy;

@@ -1,5 +1,5 @@
 #pragma once
-// The part of EngineOptions that a schedule depends on.
+// Conversion of EngineOptions to the Policy of the planner.
 
 #include "engine/options.h"
 #include "engine/plan/policy.h"

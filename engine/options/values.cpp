@@ -11,8 +11,8 @@
 namespace aliquot {
 namespace {
 
-[[noreturn]] void refuse(std::string_view text, const std::string& what_to_give) {
-  throw UsageError("'" + std::string(text) + "' will not do: give " + what_to_give + ".");
+[[noreturn]] void refuse(std::string_view text, const std::string& expected) {
+  throw UsageError("invalid value '" + std::string(text) + "': expected " + expected + ".");
 }
 
 std::string_view trim(std::string_view text) {
@@ -38,9 +38,9 @@ bool same_letters(std::string_view a, std::string_view b) {
   return true;
 }
 
-// A number with one of the suffixes, or none. Whole numbers without a suffix are read exactly.
+// Parses a number with an optional suffix. Integers without a suffix are exact.
 template <size_t N>
-int64_t parse_scaled(std::string_view given, const std::array<Suffix, N>& suffixes, const std::string& what_to_give) {
+int64_t parse_scaled(std::string_view given, const std::array<Suffix, N>& suffixes, const std::string& expected) {
   const std::string_view text = trim(given);
   int64_t whole = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
@@ -48,27 +48,27 @@ int64_t parse_scaled(std::string_view given, const std::array<Suffix, N>& suffix
   double number = 0;
   const auto [rest, real_error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (real_error != std::errc()) refuse(given, what_to_give);
+  if (real_error != std::errc()) refuse(given, expected);
   const std::string_view suffix = trim({rest, static_cast<size_t>(text.data() + text.size() - rest)});
   for (const Suffix& known : suffixes) {
     if (!same_letters(suffix, known.name)) continue;
     const double value = number * known.factor;
-    // 7.3b is not exactly a multiple of one in binary: near enough to whole is whole.
+    // Binary rounding may make a product such as 7.3 * 1e9 slightly non-integer.
     if (std::abs(value) < 9e18 && std::abs(value - std::round(value)) <= 1e-9 * std::abs(value))
       return std::llround(value);
   }
-  refuse(given, what_to_give);
+  refuse(given, expected);
 }
 
 std::string range_text(IntegerRange range) {
-  if (range.most == std::numeric_limits<int64_t>::max()) return "a whole number from " + std::to_string(range.least);
-  return "a whole number from " + std::to_string(range.least) + " to " + std::to_string(range.most);
+  if (range.most == std::numeric_limits<int64_t>::max()) return "an integer from " + std::to_string(range.least);
+  return "an integer from " + std::to_string(range.least) + " to " + std::to_string(range.most);
 }
 
 std::string range_text(RealRange range) {
   const bool floor = std::isfinite(range.least), ceiling = std::isfinite(range.most);
   if (floor && ceiling) return "a number from " + exact_text(range.least) + " to " + exact_text(range.most);
-  return floor ? "a number, " + exact_text(range.least) + " or more" : "a number";
+  return floor ? "a number from " + exact_text(range.least) : "a number";
 }
 
 template <typename Real>
@@ -82,7 +82,7 @@ std::string exact(Real value) {
 }  // namespace
 
 int64_t parse_count(std::string_view text, IntegerRange range) {
-  const std::string what = range_text(range) + " (k, m and b are thousands, millions and billions)";
+  const std::string what = range_text(range) + " (suffixes: k for thousands, m for millions, b for billions)";
   const int64_t value = parse_scaled(text, kCountSuffixes, what);
   if (value < range.least || value > range.most) refuse(text, range_text(range));
   return value;
@@ -96,7 +96,7 @@ uint64_t parse_seed(std::string_view text) {
 }
 
 int64_t parse_bytes(std::string_view text) {
-  const std::string what = "a number of bytes, as in 512MiB, 24GiB or 80GB";
+  const std::string what = "a number of bytes, for example 512MiB, 24GiB or 80GB";
   const int64_t value = parse_scaled(text, kByteSuffixes, what);
   if (value < 0) refuse(text, what);
   return value;
@@ -119,7 +119,7 @@ std::string parse_choice(std::string_view given, const std::vector<std::string>&
     if (name == text) return name;
     list += (list.empty() ? "" : ", ") + name;
   }
-  throw UsageError("'" + std::string(given) + "' will not do: give one of " + list + "." +
+  throw UsageError("invalid value '" + std::string(given) + "': expected one of " + list + "." +
                    did_you_mean(text, names, ""));
 }
 
@@ -128,7 +128,7 @@ std::vector<std::string> parse_list(std::string_view given) {
   for (size_t at = 0; at <= given.size();) {
     const size_t end = std::min(given.find(',', at), given.size());
     const std::string item(trim(given.substr(at, end - at)));
-    if (item.empty()) refuse(given, "one or several with commas between");
+    if (item.empty()) refuse(given, "one or several values separated by commas");
     if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(item);
     at = end + 1;
   }

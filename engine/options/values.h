@@ -1,5 +1,5 @@
 #pragma once
-// Values as text: what the command, its files and the C interface accept.
+// Parsing of option values, for the command, its configuration files and the C interface.
 
 #include <cstdint>
 #include <limits>
@@ -11,38 +11,39 @@
 
 namespace aliquot {
 
-// Each function reads the whole text, or throws UsageError with what is wrong and what to give. The caller adds the option's name.
+// Each parse function accepts the complete text or throws UsageError with the invalid value and what is expected. The
+// caller adds the name of the option.
 
 struct IntegerRange {
   int64_t least = 0;
   int64_t most = std::numeric_limits<int64_t>::max();
 };
-/// "4096", "7.5b" (1e9), "3m" (1e6), "12k" (1e3): whole in the end.
+/// Parses an integer with an optional suffix: "4096", "12k" (1e3), "3m" (1e6), "7.5b" (1e9).
 int64_t parse_count(std::string_view text, IntegerRange range);
 
-/// A count, or any whole number of 64 bits.
+/// Parses any unsigned 64-bit integer, or a count.
 uint64_t parse_seed(std::string_view text);
 
-/// "1048576", "24 GiB", "1.5MB": KiB MiB GiB TiB are powers of 1024, KB MB GB TB of 1000.
+/// Parses bytes: "1048576", "24 GiB", "1.5MB". KiB, MiB, GiB and TiB are powers of 1024; KB, MB, GB and TB of 1000.
 int64_t parse_bytes(std::string_view text);
 
 struct RealRange {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
 };
-/// "3e-4": finite.
+/// Parses a finite number: "3e-4".
 double parse_real(std::string_view text, RealRange range);
 
-/// One of `names`. The refusal offers the nearest.
+/// Parses one of `names`. The error message suggests similar names.
 std::string parse_choice(std::string_view text, const std::vector<std::string>& names);
 
-/// A value of an enumeration and its name.
+/// An enumerator and its name.
 template <typename E>
 struct EnumName {
   std::string_view text;
   E value;
 };
-/// A table of words that lives as long as the program.
+/// A table with static storage duration.
 template <typename E>
 using EnumNames = std::span<const EnumName<E>>;
 
@@ -53,7 +54,7 @@ std::vector<std::string> names_of(EnumNames<E> words) {
   return names;
 }
 
-/// The value of one of `words`.
+/// Parses the name of an enumerator.
 template <typename E>
 E parse_enum(std::string_view text, EnumNames<E> words) {
   const std::string name = parse_choice(text, names_of(words));
@@ -62,7 +63,7 @@ E parse_enum(std::string_view text, EnumNames<E> words) {
   return words[at].value;
 }
 
-/// The word of a value; empty if the table has none.
+/// Returns the name of an enumerator; empty if the table lacks it.
 template <typename E>
 std::string_view enum_name(std::type_identity_t<EnumNames<E>> words, const E& value) {
   for (const EnumName<E>& word : words) {
@@ -71,13 +72,13 @@ std::string_view enum_name(std::type_identity_t<EnumNames<E>> words, const E& va
   return {};
 }
 
-/// "1,2,4": what stands between commas, without blanks around it, each once, in order. Nothing between two is refused.
+/// Parses a list: "1,2,4". Removes blanks around items and duplicates; keeps the order. Throws if an item is empty.
 std::vector<std::string> parse_list(std::string_view text);
 
-/// "on" or "off", and "true", "false", "yes", "no", "1", "0".
+/// Parses "on", "true", "yes", "1", and "off", "false", "no", "0".
 bool parse_switch(std::string_view text);
 
-/// The shortest text that reads back to the same bits, as JSON takes it; "null" for what is not finite.
+/// Returns the shortest JSON number that reads back to the same bits; "null" if the value is not finite.
 std::string exact_text(double value);
 std::string exact_text(float value);
 

@@ -66,7 +66,7 @@ const std::vector<Access>& Accesses::of(OperationId id) {
     const bool trainable = plan_.flats[flat].trainable;
     if (operation.verb == Verb::kGatherQuantizedShards) gather_quantized_shards(flat);
     if (operation.verb == Verb::kGather) gather(flat);
-    if (operation.verb == Verb::kRelease) {  // the model's pointers are good until here
+    if (operation.verb == Verb::kRelease) {  // the model may read the parameters until the release
       add({.role = plan_.schedule.view ? Role::kParameters : Role::kGathered,
            .flat = flat,
            .read_by_others = plan_.schedule.view});
@@ -91,7 +91,7 @@ void Accesses::use(OperationId id) {
       const bool slot = plan_.schedule.zero_stage == 3 && !plan_.schedule.view;
       add({.role = slot ? Role::kGathered : Role::kParameters, .flat = flat, .read_by_others = plan_.schedule.view});
       if (operation.verb == Verb::kBackward && plan_.flats[flat].trainable) {
-        // What an earlier backward left there must still be there.
+        // The backward adds to the gradients of an earlier backward.
         if (std::ranges::find(accumulating_units_[id], unit) != accumulating_units_[id].end())
           add({.role = Role::kGradients, .flat = flat});
         add({.role = Role::kGradients, .flat = flat, .writes = true});
@@ -100,7 +100,7 @@ void Accesses::use(OperationId id) {
   }
 }
 
-/// Nothing is read that this micro-batch did not write.
+/// Model code reads only activations that the same micro-batch wrote.
 void Accesses::activations(const Operation& operation) {
   const ActivationSpec& spec = plan_.model.activations;
   if (spec.uses.empty()) return;
@@ -134,7 +134,8 @@ void Accesses::gather(int32_t flat) {
   add({.role = Role::kGathered, .flat = flat, .writes = true, .read_by_others = several_nodes_});
 }
 
-/// A rank's own part is read by those at its place on other nodes; theirs are written here, and read by this node's.
+/// Ranks at the same place on other nodes read the own part. Their parts are written here, and this node's ranks read
+/// them.
 void Accesses::gather_quantized_shards(int32_t flat) {
   add({.role = Role::kParameters, .flat = flat});
   add({.role = Role::kQuantizedShards, .flat = flat, .writes = true});
@@ -144,16 +145,17 @@ void Accesses::gather_quantized_shards(int32_t flat) {
 }
 
 void Accesses::gather_quantized(int32_t flat) {
-  const bool meets = has_several_ranks_per_node(plan_);
-  add({.role = Role::kQuantizedShards, .flat = flat, .read_by_others = meets, .after_all_arrived = meets});
-  if (meets) {
+  const bool collective = has_several_ranks_per_node(plan_);
+  add({.role = Role::kQuantizedShards, .flat = flat, .read_by_others = collective, .after_all_arrived = collective});
+  if (collective) {
     add({.role = Role::kQuantizedParameters, .flat = flat, .writes = true});
     add({.role = Role::kQuantizedParameters, .flat = flat});
   }
   add({.role = Role::kGathered, .flat = flat, .writes = true});
 }
 
-/// Peers are of other replicas: what they read, they are through with when the exchange is.
+/// Other replicas also read these buffers. They have finished when the exchange ends, so the accesses need no
+/// read_by_others, which is about the shard group.
 void Accesses::replica_all_reduce(int32_t flat) {
   add({.role = Role::kReplicaPartialSums, .flat = flat});
   if (has_exchange_staging_) add({.role = Role::kExchangeStaging, .flat = -1, .writes = true});
@@ -171,7 +173,7 @@ void Accesses::replica_all_reduce(int32_t flat) {
 void Accesses::all_gather_gradients(int32_t flat) {
   const Role sum = reduces_in_place_ ? Role::kGradients : Role::kReducedGradients;
   add({.role = sum, .flat = flat, .read_by_others = true, .after_all_arrived = true});
-  // A part is written when its owner has sent it, and so has read what it needed here.
+  // A part is written after its owner has sent it, so its owner has finished reading here.
   add({.role = Role::kGradients,
        .flat = flat,
        .writes = true,
@@ -191,7 +193,7 @@ void Accesses::gradient_to_update(int32_t flat) {
   add({.role = whole ? Role::kGradients : Role::kReducedGradients, .flat = flat});
 }
 
-/// From what it was.
+/// An update in place.
 void Accesses::add_read_and_write(Role role, int32_t flat) {
   add({.role = role, .flat = flat});
   add({.role = role, .flat = flat, .writes = true});
@@ -223,32 +225,33 @@ void Accesses::group(const Operation& operation) {
   }
 }
 
-/// Between the shards, or the wholes that every rank has, and the owners.
+/// Moves matrices between their owners and the shards, or, at ZeRO stage 0, the full buffers of all ranks.
 void Accesses::move_matrices(int32_t group, bool in_place, Verb verb) {
-  const auto blended = [&](bool writes, bool meets, bool read_by_others) {
+  const auto directions = [&](bool writes, bool after_all_arrived, bool read_by_others) {
     for (const int32_t flat : plan_.matrix_groups[group].flats)
       add({.role = Role::kMuonDirections,
            .flat = flat,
            .writes = writes,
            .read_by_others = read_by_others,
-           .after_all_arrived = meets});
+           .after_all_arrived = after_all_arrived});
   };
-  const auto matrices = [&](bool writes, bool meets, bool read_by_others) {
+  const auto matrices = [&](bool writes, bool after_all_arrived, bool read_by_others) {
     add({.role = Role::kOwnedMatrices,
          .flat = group,
          .writes = writes,
          .read_by_others = read_by_others,
-         .after_all_arrived = meets});
+         .after_all_arrived = after_all_arrived});
   };
   if (verb == Verb::kGatherMatrices) {
-    blended(false, true, true);
+    directions(false, true, true);
     matrices(true, true, false);
   } else if (verb == Verb::kOrthogonalize) {
-    for (const bool writes : {false, true}) in_place ? blended(writes, false, false) : matrices(writes, false, false);
+    for (const bool writes : {false, true})
+      in_place ? directions(writes, false, false) : matrices(writes, false, false);
     add({.role = Role::kOrthogonalizeScratch, .flat = group, .writes = true});
   } else {
-    in_place ? blended(false, true, true) : matrices(false, true, true);
-    blended(true, true, false);
+    in_place ? directions(false, true, true) : matrices(false, true, true);
+    directions(true, true, false);
   }
 }
 

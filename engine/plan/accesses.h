@@ -1,5 +1,5 @@
 #pragma once
-// Which buffers an operation reads and writes, on its own rank and on its peers.
+// The buffers that each operation reads and writes, on its own rank and on peers.
 
 #include <vector>
 
@@ -7,23 +7,24 @@
 
 namespace aliquot {
 
-/// One operation's touch of the buffer of `role` that is in use for `flat` (as PlannedBuffer has it), on every rank alike. Only its owner writes a
-/// buffer; `read_by_others`: the operation of every other rank reads it too.
+/// One access of an operation to the buffer of `role` that is in use for `flat` (PlannedBuffer::flat). The same on
+/// every rank. Only the own rank writes a buffer. `read_by_others`: the same operation on other ranks reads it too.
 struct Access {
   Role role;
   int32_t flat;
   bool writes = false;
   bool read_by_others = false;
-  bool after_all_arrived = false;  // what the own rank does, too, is done when all ranks have come to the collective
+  bool after_all_arrived = false;  // the access begins only after all ranks have started the collective
 };
 
-/// The contract between schedules and those who carry them out: an executor touches this and no more.
+/// The contract between the schedule and the executor: an operation must access these buffers and no others. The
+/// validator checks schedules by this contract, and AccessCheck checks the executor.
 class Accesses {
  public:
   explicit Accesses(const Plan& plan);
 
-  /// In the order they are made; valid until the next call. What one operation does to the same bytes on two ranks is
-  /// the communicator's own business.
+  /// The accesses of an operation, in order. Valid until the next call. The communicator itself orders the accesses of
+  /// one collective to the same bytes on different ranks.
   const std::vector<Access>& of(OperationId operation);
 
   bool trains(UnitId unit) const;
@@ -46,9 +47,9 @@ class Accesses {
   void add(Access access) { accesses_.push_back(access); }
 
   const Plan& plan_;
-  bool several_nodes_;                                   // then a node's ranks read what they received for one another
-  bool reduces_in_place_;                                // the sum replaces the own part of the gradients
-  bool has_exchange_staging_;                            // between nodes of hosts
+  bool several_nodes_;                                   // ranks of a node then forward received parts to one another
+  bool reduces_in_place_;                                // see Schedule::reduces_in_place
+  bool has_exchange_staging_;                            // for exchanges between host nodes
   std::vector<ReduceRecipe> recipes_;                    // by operation
   std::vector<std::vector<UnitId>> accumulating_units_;  // by operation: units whose gradient a backward adds to
   std::vector<std::vector<BufferId>> copies_;            // by operation

@@ -1,5 +1,5 @@
 #pragma once
-// What a model's code leaves behind for its own use, where the engine is to give it the memory.
+// The activation memory that a model declares and the engine allocates.
 
 #include <cstdint>
 #include <functional>
@@ -8,13 +8,13 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Of one use, for one micro-batch.
+/// Memory of one use, for one micro-batch.
 struct UseActivations {
-  int64_t output_bytes = 0;   // its result, the next use's input
-  int64_t kept_bytes = 0;     // what its forward leaves for its backward alone
-  int64_t scratch_bytes = 0;  // while its code runs, forward or backward
-  bool recomputable = false;  // what it keeps can be made again from its input: see Recompute
-  // What else its backward reads of what forward saw; an output is there until the last that reads it.
+  int64_t output_bytes = 0;   // output of the use, which is the input of the next use
+  int64_t kept_bytes = 0;     // activations that only the backward of the same use reads
+  int64_t scratch_bytes = 0;  // temporary memory while forward or backward of the use runs
+  bool recomputable = false;  // the kept activations can be recomputed from the input: see Recompute
+  // Whether backward reads the input and the output of the use. The engine frees an output after its last reader.
   bool input_in_backward = true;
   bool output_in_backward = true;
 
@@ -22,27 +22,27 @@ struct UseActivations {
 };
 
 struct ActivationSpec {
-  std::vector<UseActivations> uses;  // by use, as declared; empty: the model has memory of its own
-  int64_t backward_bytes = 0;        // what backward hands from use to use: there from its first to its last
+  std::vector<UseActivations> uses;  // in the declared order; empty: the model allocates its activations itself
+  int64_t backward_bytes = 0;        // gradients of activations, passed from use to use during a backward pass
 
   friend bool operator==(const ActivationSpec&, const ActivationSpec&) = default;
 };
 
-/// Where they lie while a use's scope is open, on the engine's device, aligned to 256 bytes; null for what was declared to take nothing, or is
-/// not there any more. Nothing is ever cleared: what is read was written by the model before.
+/// Addresses of a use's buffers while its scope is open: device memory, aligned to 256 bytes. An address is null if the
+/// declared size is 0 or the buffer has been freed. The engine never clears these buffers.
 struct UseMemory {
   int32_t use = -1;
-  void* input = nullptr;  // the output of the use before
+  void* input = nullptr;  // output of the previous use
   void* output = nullptr;
   void* kept = nullptr;
   void* scratch = nullptr;
-  void* backward = nullptr;  // in backward alone
-  bool recomputed = false;   // what forward leaves in `kept` is gone before backward, which finds it made again
+  void* backward = nullptr;  // only in backward
+  bool recomputed = false;   // `kept` is freed after forward, and recomputed before backward
 };
 
-/// Runs forward of `memory.use` once more, so that `memory.kept` holds what it held. Its units are live and its input is
-/// there; its output too, to be written once more or left alone, where backward reads it. Called from within backward(), on the rank's own thread;
-/// enqueues on the compute stream as forward did. What it throws abandons the step.
+/// Repeats the forward of `memory.use` and thereby restores `memory.kept`. The parameters of the use and `memory.input`
+/// are accessible. `memory.output` is not null if backward reads it; the function may rewrite it or leave it unchanged.
+/// Called from backward() on the rank's thread. Must enqueue on the compute stream. An exception abandons the step.
 using Recompute = std::function<void(const UseMemory& memory)>;
 
 }  // namespace aliquot

@@ -1,16 +1,16 @@
 #pragma once
-// Which of many holders has each byte of a memory.
+// A map from byte ranges to their holders.
 
 #include <cstdint>
 #include <map>
 
 namespace aliquot {
 
-/// Ranges of bytes with one holder each. The planner and the proof both walk a schedule with one; what they conclude from the
-/// holders, each works out for itself.
+/// Disjoint byte ranges, each with one holder. Both the planner and the validator track with it which buffer last
+/// occupied a byte. They share only this map, so that the validator stays independent of the planner.
 class ByteHolders {
  public:
-  /// Calls visit(holder) for each range of one holder that has a byte of [begin, end), in order, then lets `holder` have them all.
+  /// Calls visit(holder), in order, for each range that overlaps [begin, end). Then assigns [begin, end) to `holder`.
   template <typename Visit>
   void assign(int64_t begin, int64_t end, int32_t holder, Visit visit) {
     cut(begin);
@@ -25,7 +25,7 @@ class ByteHolders {
     int64_t end;
     int32_t holder;
   };
-  /// No range lies on both sides of `at`.
+  /// Splits the range that contains `at`, if there is one, so that a range begins at `at`.
   void cut(int64_t at) {
     auto it = held_.upper_bound(at);
     if (it == held_.begin()) return;
@@ -35,7 +35,7 @@ class ByteHolders {
     it->second.end = at;
     held_.emplace(at, upper);
   }
-  std::map<int64_t, Held> held_;  // by their first byte
+  std::map<int64_t, Held> held_;  // by first byte
 };
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// What of a range is free.
+// An allocator of offsets in a range.
 
 #include <cstddef>
 #include <cstdint>
@@ -7,17 +7,18 @@
 
 namespace aliquot {
 
-/// The free bytes of a range without end, as spans that do not touch. Among 10,000 of them one is found by looking at some
-/// 200: they lie in blocks, each of which knows its longest. Copyable; one thread at a time; throws nothing but bad_alloc.
+/// The free spans of an unbounded range. Adjacent spans are merged. Spans are kept in blocks that know their longest
+/// span, so that a search among 10,000 spans examines about 200 entries. Copyable. Not thread-safe. Throws only
+/// bad_alloc.
 class FreeSpans {
  public:
   /// Everything from `begin` on is free.
   explicit FreeSpans(int64_t begin) : blocks_{{{{begin, INT64_MAX}}, INT64_MAX - begin}} {}
 
-  /// The lowest offset at which `size` bytes are free, which then are not; for none, where the first span begins.
+  /// Allocates `size` bytes at the lowest free offset. For size 0, returns the begin of the first span.
   int64_t allocate(int64_t size);
 
-  /// [begin, end) is taken, all of it.
+  /// Frees [begin, end), which must be allocated completely.
   void release(int64_t begin, int64_t end);
 
  private:
@@ -26,13 +27,13 @@ class FreeSpans {
     int64_t size() const { return end - begin; }
   };
   struct Block {
-    std::vector<Span> spans;  // one at least
+    std::vector<Span> spans;  // at least one
     int64_t longest;
   };
-  /// After its spans have changed: drops the block if it is empty, and halves it if it is long.
+  /// Updates a block after its spans changed: removes it if it is empty, and splits it if it has too many spans.
   void update_block(std::size_t block);
 
-  std::vector<Block> blocks_;  // by offset; the last span of the last has no end
+  std::vector<Block> blocks_;  // by offset; the last span of the last block is unbounded
 };
 
 }  // namespace aliquot

@@ -14,7 +14,7 @@ Clock nothing() {
   return clock;
 }
 
-/// What another rank knows when this one knows `clock`: to it, this rank is elsewhere.
+/// The same clock as seen by another rank, for which this rank is "elsewhere".
 Clock mirrored(const Clock& clock) { return {clock.elsewhere, clock.here}; }
 
 void merge(Clock& into, const Clock& from) {
@@ -30,7 +30,7 @@ bool is_collective(const Plan& plan, const Operation& operation) {
   if (info(operation.verb).group != GroupId::kShard) return false;
   const bool gathers = operation.verb == Verb::kGather, refreshes = operation.verb == Verb::kGatherQuantizedShards;
   if (!gathers && !refreshes) return true;
-  if (plan.model.units[operation.operand].parameters.empty()) return false;  // it has nothing to meet for
+  if (plan.model.units[operation.operand].parameters.empty()) return false;  // nothing to gather
   if (refreshes) return plan.topology.node_count() > 1;
   return !plan.schedule.view && (!plan.policy.quantize_weights || has_several_ranks_per_node(plan));
 }

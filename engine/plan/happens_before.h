@@ -1,5 +1,5 @@
 #pragma once
-// What has certainly finished when an operation starts, over all ranks and two steps.
+// The happens-before relation between operations, over all ranks and two consecutive steps.
 
 #include <array>
 #include <vector>
@@ -8,21 +8,23 @@
 
 namespace aliquot {
 
-/// An operation of one of two steps that follow one another, in issue order: step (0 or 1) * operation count + operation.
+/// An operation in one of two consecutive steps: step (0 or 1) * operation count + operation.
 using Moment = int32_t;
 inline constexpr Moment kNever = -1;
 
-/// Whether no rank of a replica can finish the operation before each of them has started it.
+/// Whether no rank of the shard group can finish the operation before all of them have started it.
 bool is_collective(const Plan& plan, const Operation& operation);
-/// Or meets ranks of other replicas.
+/// Whether the operation is such a collective, or one of the replicate group.
 bool communicates(const Plan& plan, const Operation& operation);
 
-/// Happens-before, closed over lanes, waits and collectives. One schedule serves all ranks, so two of them tell
-/// everything: this one, and one that stands for every other. Every wait of the plan must be for what is issued before.
-/// The host thread's own order is not counted on: what is proved here holds where compute is a stream too.
+/// The transitive happens-before relation from lanes, waits and collectives. All ranks run the same schedule, so it
+/// suffices to model two ranks: this one ("here") and any other ("elsewhere"). Every wait must refer to an operation
+/// that was issued earlier. The order of the issuing host thread is not used, so the result also holds if compute is a
+/// CUDA stream.
 class HappensBefore {
  public:
-  /// The last operation of each lane known to have ended: here, and on every other rank. A lane ends its work in order.
+  /// For each lane, the last operation that has certainly ended: on this rank, and on every other rank. A lane ends its
+  /// operations in order.
   struct Clock {
     std::array<Moment, kLaneCount> here, elsewhere;
     friend bool operator==(const Clock&, const Clock&) = default;
@@ -30,11 +32,13 @@ class HappensBefore {
 
   explicit HappensBefore(const Plan& plan);
 
+  /// What has ended when this rank starts the operation.
   const Clock& at_start(Moment moment) const { return start_[moment]; }
-  /// When all ranks have started a collective, which is before it touches a peer's memory; else as at_start().
+  /// What has ended when all ranks have started a collective, before it accesses memory of peers. For other operations
+  /// the same as at_start().
   const Clock& at_all_arrived(Moment moment) const { return all_arrived_[moment]; }
 
-  /// True for kNever.
+  /// Whether `earlier` has ended on this rank at `clock`. True for kNever.
   bool ended_here(Moment earlier, const Clock& clock) const {
     return earlier < 0 || earlier <= clock.here[lane(earlier)];
   }

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kAlignBytes = 256;
 
-/// The busiest owner has at most this much more than its share.
+/// A group is balanced if the busiest owner has at most this multiple of the average work.
 constexpr double kMaxImbalance = 1.1;
-constexpr std::size_t kManyMatricesPerOwner = 8;  // matrices an owner
+constexpr std::size_t kManyMatricesPerOwner = 8;
 
 class MatrixGrouper {
  public:
@@ -43,7 +43,8 @@ class MatrixGrouper {
     }
   }
 
-  /// Asked only when a tenth more matrices than last time are there: owners are found anew each time.
+  /// Whether the current group is balanced. Evaluated only after the number of matrices has grown by 10 %, because each
+  /// evaluation assigns all owners again.
   bool is_balanced() {
     if (current_.matrices.size() < static_cast<std::size_t>(rank_count_) ||
         current_.matrices.size() < next_check_count_)
@@ -56,7 +57,7 @@ class MatrixGrouper {
       all += work, largest = std::max(largest, work);
     }
     if (current_.work * rank_count_ <= all * kMaxImbalance) return true;
-    // One that outweighs many others would wait for very many more.
+    // One very large matrix may prevent balance. The group is then closed when it has many other matrices.
     const bool many = current_.matrices.size() >= kManyMatricesPerOwner * static_cast<std::size_t>(rank_count_);
     return many && current_.work <= largest * kMaxImbalance;
   }

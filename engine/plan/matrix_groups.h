@@ -1,5 +1,5 @@
 #pragma once
-// Which rank works on which whole matrices, and which of them at one time.
+// The assignment of whole matrices (Muon) to owner ranks, and the groups in which they are processed.
 
 #include <cstdint>
 #include <vector>
@@ -9,8 +9,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// A matrix of a flat, as it lies at its owner: row-major, at `offset_bytes` of the group's memory, or in its own place of
-/// the flat where every rank updates it whole.
+/// A matrix and the rank that orthogonalizes it. The owner stores it in row-major order, at `offset_bytes` of the
+/// buffer Role::kOwnedMatrices, or, if the group is in place, within the flat buffer.
 struct OwnedMatrix {
   int32_t flat, tensor;
   int32_t owner;
@@ -20,13 +20,14 @@ struct OwnedMatrix {
   int64_t size_bytes() const { return shape.rows * shape.columns * static_cast<int64_t>(sizeof(float)); }
 };
 
-/// Units that follow one another, as few as keep all owners about equally busy: more would need more memory at one time.
+/// Consecutive units whose matrices are orthogonalized at the same time: as few units as give all owners about equal
+/// work. Larger groups would need more memory.
 struct MatrixGroup {
   std::vector<int32_t> flats;
   std::vector<OwnedMatrix> matrices;  // in the order of flats, then of tensors
-  bool in_place = false;              // owners work where the matrices lie: nothing is collected
-  int64_t held_bytes = 0;             // by the owner of most; 0 in place
-  int64_t scratch_bytes = 0;          // that the largest matrix needs
+  bool in_place = false;              // every rank has all matrices: owners work in the flat, and nothing is gathered
+  int64_t held_bytes = 0;             // maximum over owners of the bytes of their matrices; 0 if in place
+  int64_t scratch_bytes = 0;          // for the largest matrix
   double work = 0;                    // multiply-adds of the busiest owner
 };
 

@@ -13,7 +13,7 @@
 namespace aliquot {
 namespace {
 
-/// As much of a name as a sentence bears.
+/// The first characters of a name, for a message.
 std::string shortened(std::string_view name) {
   constexpr std::size_t kMost = 80;
   return printable(name.substr(0, kMost)) + (name.size() > kMost ? "..." : "");
@@ -21,9 +21,10 @@ std::string shortened(std::string_view name) {
 
 constexpr int64_t kMaxElements = int64_t{1} << 58;
 
-/// Names and shapes that no checkpoint can hold are told before anything is trained.
+/// Throws UsageError for names and shapes that a checkpoint cannot store, so that training does not fail at its first
+/// save.
 void check_savable(const TensorSpec& tensor) {
-  constexpr std::size_t kPathOverheadBytes = 64;  // what a checkpoint writes around the name
+  constexpr std::size_t kPathOverheadBytes = 64;  // for the prefix and suffix that a checkpoint adds to the name
   std::string defect = path_defect(tensor.name);
   if (tensor.name.size() > kPathBytesLimit - kPathOverheadBytes)
     defect = fmt::format("is longer than {} bytes", kPathBytesLimit - kPathOverheadBytes);
@@ -38,13 +39,13 @@ void check_savable(const TensorSpec& tensor) {
   }
 }
 
-/// A name is not the beginning of another at a slash: in a file one would be a tensor and a group.
+/// Throws UsageError if names "a" and "a/b" both exist: in an HDF5 file "a" would be a tensor and a group.
 void check_groups(const std::unordered_set<std::string_view>& names) {
   for (const std::string_view name : names) {
     for (std::size_t slash = name.find('/'); slash != std::string_view::npos; slash = name.find('/', slash + 1)) {
       if (!names.contains(name.substr(0, slash))) continue;
       throw UsageError(
-          fmt::format("no checkpoint can hold parameter {} beside {}: what comes before a / is a group there",
+          fmt::format("no checkpoint can hold parameter {} beside {}: the part of a name before '/' is a group",
                       shortened(name), shortened(name.substr(0, slash))));
     }
   }
@@ -76,8 +77,9 @@ void check_scales(const ModelSpec& model) {
       const bool good = parameter.lr_scale >= 0 && parameter.decay_scale >= 0 && std::isfinite(parameter.lr_scale) &&
                         std::isfinite(parameter.decay_scale);
       if (good) continue;
-      throw UsageError(fmt::format("the rate of {} is scaled by {} and its decay by {}: give 0 or more",
-                                   parameter.tensor.name, parameter.lr_scale, parameter.decay_scale));
+      throw UsageError(
+          fmt::format("parameter {} has lr_scale {} and decay_scale {}: expected finite numbers, 0 or more",
+                      parameter.tensor.name, parameter.lr_scale, parameter.decay_scale));
     }
   }
 }
@@ -91,9 +93,13 @@ void check_activations(const ModelSpec& model) {
   const bool negative = std::ranges::any_of(uses, [](const UseActivations& use) {
     return use.output_bytes < 0 || use.kept_bytes < 0 || use.scratch_bytes < 0;
   });
-  if (negative || backward_bytes < 0) throw UsageError("activations take 0 bytes or more");
+  if (negative || backward_bytes < 0)
+    throw UsageError("activations are declared with a negative size: expected 0 bytes or more");
   if (uses.empty() && backward_bytes > 0)
-    throw UsageError("bytes that backward hands on are declared, and no use: declare what each use takes, if only 0");
+    throw UsageError(
+        fmt::format("ActivationSpec::backward_bytes is {}, but ActivationSpec::uses is empty: declare the "
+                    "activations of each use",
+                    backward_bytes));
 }
 
 }  // namespace
@@ -104,7 +110,7 @@ void ModelSpec::check() const {
   check_scales(*this);
   std::vector<bool> used(units.size(), false);
   for (const auto& use : uses) {
-    if (use.empty()) throw UsageError("the declared order has a use of no unit");
+    if (use.empty()) throw UsageError("the declared order has a use without units");
     for (const UnitId unit : use) {
       if (unit < 0 || unit >= static_cast<UnitId>(units.size())) {
         throw UsageError(fmt::format("the declared order uses unit {}, but there are {} units", unit, units.size()));

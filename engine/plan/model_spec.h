@@ -1,5 +1,5 @@
 #pragma once
-// What a model is, to the planner: units of parameters and the order they are used in.
+// The model as the planner sees it: units of parameters and the order in which forward uses them.
 
 #include <cstdint>
 #include <string>
@@ -13,52 +13,54 @@ namespace aliquot {
 
 using UnitId = int32_t;
 
-/// What a unit's gradient kernels do to the memory they are handed: add to what is there (it starts as zeros), or write it.
+/// Whether a unit's gradient kernels add to the gradient memory, which the engine clears first, or overwrite it.
 enum class GradientMode : uint8_t { kAdd, kAssign };
 
 struct ParameterSpec {
   TensorSpec tensor;  // its name is the parameter's full name
   bool decayed = true;
   float lr_scale = 1.0f, decay_scale = 1.0f;
-  bool matrix = true;  // an optimizer of whole matrices may take it, if it is one
+  bool matrix = true;  // an optimizer of whole matrices (Muon) may update it as one, if it has two dimensions
 };
 
-/// What is gathered together: a transformer block.
+/// A set of parameters that is gathered together, for example a transformer block.
 struct UnitSpec {
   std::string name;
   std::vector<ParameterSpec> parameters;
   GradientMode gradients = GradientMode::kAdd;
 };
 
-/// `uses` is the order of forward: in each use the units named are whole together; a unit may be used again (a tied
-/// embedding). Backward is the same order reversed.
+/// `uses` is the order of forward. Each use lists the units that are gathered at the same time. A unit may have several
+/// uses (a tied embedding). Backward runs in reverse order.
 struct ModelSpec {
   std::vector<UnitSpec> units;
   std::vector<std::vector<UnitId>> uses;
   ActivationSpec activations = {};
 
-  /// Throws UsageError, naming unit and parameter, for names used twice, a unit never used, a use of nothing, of a unit
-  /// that is not there or of one unit twice, and for activations of other uses than there are.
+  /// Throws UsageError, naming unit and parameter, if a name occurs twice, a unit is never used, a use is empty,
+  /// contains an undeclared unit or contains a unit twice, or if the number of uses differs from that of the
+  /// activations.
   void check() const;
 };
 
-/// Parameters of one unit that can share a flat buffer: one element type, all trainable or none, all updated as whole
-/// matrices or none.
+/// Parameters of one unit that share a flat buffer. They have the same element type, are all trainable or all frozen,
+/// and either all or none are updated as whole matrices.
 struct FlatSpec {
   UnitId unit;
-  std::vector<int32_t> parameters;  // indices in the unit, in its order
+  std::vector<int32_t> parameters;  // indices into UnitSpec::parameters, ascending
   bool trainable;
   FlatLayout layout;
   bool matrices = false;
 };
 
-/// One rank's part of it, kept as `dtype`.
+/// Bytes of one shard of the flat buffer with elements of type `dtype`.
 inline int64_t shard_bytes(const FlatSpec& flat, DType dtype) {
   return flat.layout.shard_count() * element_bytes(dtype);
 }
 
-/// The flat buffers of every unit over the `rank_count` ranks of each of `replica_count` replicas, in the order of units.
-/// `matrices_apart`: the optimizer takes matrices whole. `red_zone_blocks`: as FlatLayout has them.
+/// The flat buffers of all units, in the order of units. Each is sharded over `rank_count` ranks, the size of one of
+/// `replica_count` replicas. `matrices_apart` puts matrices for Muon into flat buffers of their own. `red_zone_blocks`:
+/// see FlatLayout.
 std::vector<FlatSpec> flats(const ModelSpec& model, int rank_count, int replica_count = 1, bool matrices_apart = false,
                             int64_t red_zone_blocks = 0);
 

@@ -10,13 +10,14 @@
 namespace aliquot {
 namespace {
 
-/// Sizes and offsets as they are placed.
+/// Rounds sizes up to the alignment of buffers.
 struct Alignment {
   int64_t bytes;
   int64_t operator()(int64_t size) const { return (size + bytes - 1) / bytes * bytes; }
 };
 
-/// Which lives of those added meet a given one: found by where they begin, or by what covers that one's beginning.
+/// Finds buffers whose lifetimes overlap a given lifetime. An overlapping lifetime either begins within the given one,
+/// or covers its first operation.
 class LifetimeIndex {
  public:
   explicit LifetimeIndex(OperationId count) : begin_at_(static_cast<std::size_t>(count)) {
@@ -26,7 +27,7 @@ class LifetimeIndex {
 
   void add(const PlannedBuffer* buffer) {
     begin_at_[static_cast<std::size_t>(buffer->first)].push_back(buffer);
-    // A segment tree: each life is at the few nodes that together are it.
+    // A segment tree: each lifetime is stored at the O(log n) nodes whose union it is.
     for (std::size_t low = static_cast<std::size_t>(buffer->first) + leaves_,
                      high = static_cast<std::size_t>(buffer->last) + leaves_ + 1;
          low < high; low /= 2, high /= 2) {
@@ -49,7 +50,7 @@ class LifetimeIndex {
   std::vector<std::vector<const PlannedBuffer*>> begin_at_, covering_;
 };
 
-/// How many pairs of buffers are there at once: what placing the largest first takes.
+/// Counts the pairs of buffers with overlapping lifetimes, which determine the run time of place_largest_first().
 int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& in_order) {
   std::priority_queue<OperationId, std::vector<OperationId>, std::greater<>> alive;  // by their last operations
   int64_t pairs = 0;
@@ -61,19 +62,19 @@ int64_t count_overlaps(const std::vector<DraftBuffer>& buffers, const std::vecto
   return pairs;
 }
 
-/// Buffers that are always there come first in their space, one after the other.
+/// Persistent buffers come first in their space, one after another.
 void place_persistent(ScheduleDraft& draft, Schedule& schedule, int rank_count) {
   const Alignment aligned{draft.alignment_bytes};
   for (auto& [buffer, ends] : draft.buffers) {
     if (!buffer.always) continue;
     int64_t& cursor = schedule.bytes(buffer.space);
     buffer.offset_bytes = cursor;
-    // In the shared range a flat's shards lie side by side, so that together they are the whole.
+    // In the shared range the shards of a flat are adjacent, so that together they form the full parameters.
     cursor += aligned(buffer.size_bytes * (buffer.space == Space::kSharedRange ? rank_count : 1));
   }
 }
 
-/// The largest first, each at the lowest offset that is free while it lives.
+/// Places the largest buffer first, each at the lowest offset that is free during its lifetime.
 int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                             Alignment aligned) {
   std::vector<std::size_t> order = transient;
@@ -102,8 +103,8 @@ int64_t place_largest_first(std::vector<DraftBuffer>& buffers, const std::vector
   return end;
 }
 
-/// In the order of first use, each at the lowest offset that is free at that moment: in little more than linear time, where
-/// the above takes the square.
+/// Places buffers in the order of first use, each at the lowest offset that is free at that time. Takes nearly linear
+/// time; place_largest_first() takes quadratic time.
 int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient, int64_t base,
                        Alignment aligned) {
   std::multimap<OperationId, std::size_t> ending;  // by last operation
@@ -124,7 +125,8 @@ int64_t place_in_order(std::vector<DraftBuffer>& buffers, const std::vector<std:
   return end;
 }
 
-/// As the step goes by. Walking it twice makes the second walk's first answers those of the step before.
+/// Makes the first operation of each buffer wait for the ends of the buffers that held its bytes before. Walks the step
+/// twice, so that in the second walk the earlier holder may be one of the previous step.
 void wait_for_earlier_holders(const std::vector<DraftBuffer>& buffers, const std::vector<std::size_t>& transient,
                               std::vector<Operation>& operations) {
   ByteHolders holders;
@@ -149,7 +151,7 @@ void wait_for_earlier_holders(const std::vector<DraftBuffer>& buffers, const std
 
 namespace {
 
-/// Those of one space that come and go, in the order of first use.
+/// The buffers of a space that are not persistent, in the order of first use.
 std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, Space space) {
   std::vector<std::size_t> transient;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -160,9 +162,10 @@ std::vector<std::size_t> transient_in(const std::vector<DraftBuffer>& buffers, S
   return transient;
 }
 
-/// After what is always there; returns the end.
+/// Places transient buffers after the persistent ones, and returns the end. Tries both orders if the number of overlaps
+/// allows it, and keeps the smaller placement.
 int64_t place_transient(ScheduleDraft& draft, const std::vector<std::size_t>& transient, int64_t base) {
-  constexpr int64_t kMaxOverlaps = 4'000'000;  // some 0.2 s
+  constexpr int64_t kMaxOverlaps = 4'000'000;  // about 0.2 s
   const Alignment aligned{draft.alignment_bytes};
   std::vector<DraftBuffer> other = draft.buffers;
   const int64_t end = place_in_order(draft.buffers, transient, base, aligned);

@@ -17,91 +17,122 @@ void refuse_precision(const Policy& policy) {
   const Precision& precision = policy.precision;
   const auto is_wide = [](DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kBFloat16; };
   if (!is_wide(precision.compute) && precision.compute != DType::kFloat16)
-    throw UsageError(fmt::format("a model computes in fp32, bf16 or fp16, not in {}", name(precision.compute)));
+    throw UsageError(
+        fmt::format("EngineOptions::precision.compute is {}: expected fp32, bf16 or fp16", name(precision.compute)));
   if (!is_wide(precision.gradients) || !is_wide(precision.sent()))
-    throw UsageError("gradients are kept and sent in fp32 or bf16");
+    throw UsageError(
+        fmt::format("EngineOptions::precision.gradients is {} and EngineOptions::precision.reduce is {}: "
+                    "expected fp32 or bf16",
+                    name(precision.gradients), name(precision.sent())));
   if (precision.gradients == DType::kBFloat16 && precision.sent() == DType::kFloat32)
     throw UsageError(
-        "gradients that are kept in bf16 gain nothing when they are sent in fp32; send bf16, or keep fp32");
+        "EngineOptions::precision.reduce is fp32, but EngineOptions::precision.gradients is bf16: sending rounded "
+        "gradients in fp32 gains nothing; use the same type for both");
 }
 
 void refuse_replicas(const Policy& policy) {
   if (policy.replica_count == 1) return;
   if (policy.zero_stage == 0)
-    throw UsageError("at stage 0 every rank is a replica of its own: --replicas is for stages 1 to 3");
+    throw UsageError(
+        fmt::format("EngineOptions::replicas is {}, but EngineOptions::zero_stage 0 shards nothing: every "
+                    "rank is a replica; use 1 replica, or ZeRO stage 1, 2 or 3",
+                    policy.replica_count));
   if (policy.reproducible)
-    throw UsageError("--reproducible adds every micro-batch over all ranks, which --replicas is there to save");
+    throw UsageError(fmt::format("EngineOptions::reproducible requires EngineOptions::replicas 1, but it is {}",
+                                 policy.replica_count));
 }
 
 void refuse_recompute(const ModelSpec& model, const Policy& policy) {
-  if (policy.recompute < kRecomputeAsNeeded) throw UsageError("recompute is a count of uses, 0 or more");
+  if (policy.recompute < kRecomputeAsNeeded)
+    throw UsageError(
+        fmt::format("EngineOptions::recompute is {}: expected a number of uses, 0 or more, or {} (as "
+                    "needed)",
+                    policy.recompute, kRecomputeAsNeeded));
   const auto& uses = model.activations.uses;
   const bool can = std::ranges::any_of(uses, [](const UseActivations& use) { return use.recomputable; });
   if (policy.recompute > 0 && !can) {
     throw UsageError(
-        "nothing can be recomputed: no use of this model is declared recomputable (Engine::declare_activations())");
+        "EngineOptions::recompute is set, but this model declares no recomputable use (Engine::declare_activations())");
   }
 }
 
 void refuse_quantization(const Policy& policy, const Topology& replica) {
   if (!policy.quantize_weights && !policy.quantize_gradients) return;
   if (policy.quantize_weights && policy.zero_stage < 3)
-    throw UsageError("--quantize weights is of what stage 3 gathers; below it every rank keeps whole parameters");
+    throw UsageError(
+        fmt::format("EngineOptions::quantize_weights requires EngineOptions::zero_stage 3, but it is {}: every rank "
+                    "keeps full parameters, and no gather is needed",
+                    policy.zero_stage));
   if (policy.quantize_weights && policy.gather == GatherMode::kView)
     throw UsageError(
-        "--quantize weights gathers copies, which are decoded; --gather view would read shards as they are");
+        "EngineOptions::quantize_weights decodes gathered copies, but EngineOptions::gather is view: use copy or auto");
   if (policy.quantize_weights && policy.offload_parameters != Offload::kNone)
     throw UsageError(
-        "--quantize weights keeps shards encoded beside their 16 or 32 bits: leave --offload-parameters out");
+        "EngineOptions::quantize_weights and EngineOptions::offload_parameters exclude each other: set only one");
   if (policy.quantize_gradients && policy.reproducible)
     throw UsageError(
-        "--quantize gradients rounds what nodes add up, so sums depend on the nodes; --reproducible must not");
+        "EngineOptions::quantize_gradients and EngineOptions::reproducible exclude each other: quantized sums depend "
+        "on "
+        "the number of nodes");
   const int on_each = replica.rank_count() / replica.node_count();
   for (int r = 0; r < replica.rank_count(); ++r) {
     if (replica.node_of_rank[r] == r / on_each) continue;
     throw UsageError(
-        fmt::format("--quantize needs as many contiguous ranks on every node; here are {}", replica.describe()));
+        fmt::format("EngineOptions::quantize_weights and EngineOptions::quantize_gradients require the same number of "
+                    "contiguous ranks on every node, but there are {}",
+                    replica.describe()));
   }
 }
 
 void refuse_incompatible_options(const ModelSpec& model, const Policy& policy, const Topology& topology) {
   if (policy.zero_stage < 0 || policy.zero_stage > 3) {
     throw UsageError(
-        fmt::format("there is no ZeRO stage {}: 0 shards nothing, 1 optimizer state, 2 gradients too, 3 parameters too",
+        fmt::format("EngineOptions::zero_stage is {}: expected 0 (shards nothing), 1 (optimizer state), 2 (gradients "
+                    "too) or 3 (parameters too)",
                     policy.zero_stage));
   }
-  if (policy.micro_batch_count < 1) throw UsageError("a step needs at least one micro-batch");
+  if (policy.micro_batch_count < 1)
+    throw UsageError(fmt::format("EngineOptions::accumulate is {}: expected 1 or more", policy.micro_batch_count));
   if (policy.prefetch < 0 || policy.keep_gathered < 0)
-    throw UsageError("prefetch and keep-gathered are counts of 0 or more");
+    throw UsageError(
+        fmt::format("EngineOptions::prefetch is {} and EngineOptions::keep_gathered is {}: expected 0 or "
+                    "more",
+                    policy.prefetch, policy.keep_gathered));
   refuse_recompute(model, policy);
   refuse_precision(policy);
   refuse_replicas(policy);
   if (policy.offload_parameters != Offload::kNone && policy.zero_stage < 3)
-    throw UsageError("--offload-parameters offloads the shards of stage 3; below it every rank needs whole parameters");
+    throw UsageError(
+        fmt::format("EngineOptions::offload_parameters requires EngineOptions::zero_stage 3, but it is {}: every rank "
+                    "needs full parameters",
+                    policy.zero_stage));
   if (policy.update_in_backward && policy.precision.compute == DType::kFloat16)
-    throw UsageError("--update-in-backward cannot skip a step, which fp16 needs; use bf16, or update at the end");
+    throw UsageError(
+        "EngineOptions::update_in_backward cannot skip a step, which fp16 may need: compute in bf16, or leave "
+        "update_in_backward off");
   if (policy.update_in_backward && policy.matrix_updates)
     throw UsageError(
-        "--update-in-backward updates a unit by itself, but muon works on matrices at the end of the step, with all "
-        "ranks: leave it out, or take adamw");
+        "EngineOptions::update_in_backward updates single units, but Muon updates matrices of several units at the end "
+        "of the step: use another optimizer, or leave update_in_backward off");
   if (policy.reproducible && !(is_power_of_two(topology.rank_count()) && is_power_of_two(policy.micro_batch_count))) {
     throw UsageError(
-        fmt::format("--reproducible sums over powers of two: {} ranks with {} micro-batches each do not make one",
+        fmt::format("EngineOptions::reproducible requires powers of two, but there are {} ranks with {} micro-batches "
+                    "each",
                     topology.rank_count(), policy.micro_batch_count));
   }
   for (const UnitSpec& unit : model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       if (parameter.tensor.dtype != DType::kFloat32) {
         throw UsageError(
-            fmt::format("parameter {} is declared {}; masters are float32, and the precision says what is "
-                        "computed in",
+            fmt::format("parameter {} is declared {}: expected fp32; EngineOptions::precision.compute sets the type "
+                        "that the model reads",
                         parameter.tensor.name, name(parameter.tensor.dtype)));
       }
     }
   }
 }
 
-/// Kernels that write their gradients cannot follow another that left its own in the same place.
+/// Throws UsageError if kernels that overwrite gradients would destroy gradients of an earlier use or micro-batch.
 void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int micro_batch_count) {
   std::vector<int> use_count(model.units.size(), 0);
   for (const auto& use : model.uses) {
@@ -110,12 +141,17 @@ void refuse_overwritten_gradients(const ModelSpec& model, bool into_shard, int m
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     if (model.units[u].gradients == GradientMode::kAdd) continue;
     if (use_count[u] > 1) {
-      throw UsageError(fmt::format("unit {} is used {} times in a pass, so its gradient kernels must add, not assign",
-                                   model.units[u].name, use_count[u]));
+      throw UsageError(
+          fmt::format("unit {} is used {} times in a pass, so its gradient kernels must add: do not call "
+                      "Unit::assigns_gradients()",
+                      model.units[u].name, use_count[u]));
     }
     if (!into_shard && micro_batch_count > 1) {
-      throw UsageError(fmt::format("unit {} assigns its gradients: accumulate into the shard, or let its kernels add",
-                                   model.units[u].name));
+      throw UsageError(
+          fmt::format("unit {} assigns its gradients, so micro-batches cannot be summed in full gradients: "
+                      "set EngineOptions::accumulate_into to shard, or do not call "
+                      "Unit::assigns_gradients()",
+                      model.units[u].name));
     }
   }
 }
@@ -128,30 +164,38 @@ Schedule resolve(const ModelSpec& model, const Policy& policy, const Topology& t
   schedule.micro_batch_count = policy.micro_batch_count;
   if (policy.reproducible && policy.accumulate_into == AccumulateInto::kFull && policy.micro_batch_count > 1) {
     throw UsageError(
-        "--reproducible sums every micro-batch over the ranks; accumulate into the shard, or let it choose");
+        "EngineOptions::reproducible sums every micro-batch over the ranks, but EngineOptions::accumulate_into is "
+        "full: "
+        "use shard or auto");
   }
   const bool wants_shard = accumulates_into_shard(policy);
   if (policy.reproducible && policy.micro_batch_count > 1 << (kTreeLevelCount - 1))
-    throw UsageError(fmt::format("--reproducible takes at most {} micro-batches", 1 << (kTreeLevelCount - 1)));
+    throw UsageError(
+        fmt::format("EngineOptions::reproducible allows at most {} micro-batches, but "
+                    "EngineOptions::accumulate is {}",
+                    1 << (kTreeLevelCount - 1), policy.micro_batch_count));
   schedule.accumulate_into_shard = wants_shard && policy.micro_batch_count > 1;
   schedule.reduces_in_place = policy.zero_stage <= 1 && !schedule.accumulate_into_shard && policy.replica_count == 1;
   schedule.sums_in_levels = schedule.accumulate_into_shard && policy.reproducible;
   refuse_overwritten_gradients(model, wants_shard, policy.micro_batch_count);
   if (policy.gather == GatherMode::kView && policy.offload_parameters != Offload::kNone)
-    throw UsageError("--gather view reads shards where they lie, so they cannot be offloaded; use copy, or auto");
+    throw UsageError(
+        "EngineOptions::gather is view, which reads shards in place, so EngineOptions::offload_parameters is not "
+        "possible: use copy or auto");
   if (policy.gather == GatherMode::kView && !can_view(topology)) {
-    throw UsageError("--gather view needs all ranks on one host; use copy, or auto");
+    throw UsageError(
+        "EngineOptions::gather is view, which requires all ranks on one host without GPUs: use copy or auto");
   }
   schedule.view = policy.zero_stage == 3 && policy.gather != GatherMode::kCopy && can_view(topology) &&
                   policy.offload_parameters == Offload::kNone && !policy.quantize_weights;
   return schedule;
 }
 
-/// As much as a step leaves free between steps, so that reading raises no peak; within bounds, and no more than the largest
-/// tensor fills.
+/// Staging memory between steps: as much as the step's peak leaves free, so that reading tensors does not raise the
+/// peak. Bounded below and above, and by the size of the largest tensor.
 int64_t stream_bytes(const Plan& plan) {
   constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20, kValueBytes = element_bytes(DType::kFloat32);
-  constexpr int64_t kMostRounds = 1024;  // of ranks meeting over the largest tensor, where the bounds allow
+  constexpr int64_t kMostRounds = 1024;  // aim at no more exchanges than this for the largest tensor
   int64_t largest = 0;
   for (const FlatSpec& flat : plan.flats) {
     for (const TensorSpec& tensor : flat.layout.tensors()) largest = std::max(largest, tensor.element_count());
@@ -186,7 +230,8 @@ int closed_levels(int32_t micro_batch) { return std::countr_one(static_cast<uint
 Topology topology_of_shard_group(const Topology& world, int replica_count) {
   const int ranks = world.rank_count() / std::max(replica_count, 1);
   if (replica_count < 1 || ranks * replica_count != world.rank_count())
-    throw UsageError(fmt::format("{} ranks do not make {} replicas of one size", world.rank_count(), replica_count));
+    throw UsageError(fmt::format("EngineOptions::replicas is {}: expected a divisor of the number of ranks, {}",
+                                 replica_count, world.rank_count()));
   const auto replica = [&](int index) {
     std::vector<int> members(static_cast<std::size_t>(ranks));
     std::iota(members.begin(), members.end(), index * ranks);
@@ -197,8 +242,8 @@ Topology topology_of_shard_group(const Topology& world, int replica_count) {
     const Topology other = replica(index);
     if (other.node_of_rank == first.node_of_rank && other.has_gpus() == first.has_gpus()) continue;
     throw UsageError(fmt::format(
-        "replicas are to lie alike, but the first is {} and replica {} is {}; start as many ranks on every node, and a "
-        "number of replicas that goes with that",
+        "replicas must be placed alike on nodes, but the first is {} and replica {} is {}: start the same number of "
+        "ranks on every node, and choose EngineOptions::replicas to match",
         first.describe(), index, other.describe()));
   }
   return first;

@@ -1,5 +1,5 @@
 #pragma once
-// What a plan costs, in one line.
+// A plan's memory in one line of text.
 
 #include <iosfwd>
 
@@ -8,8 +8,8 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// "ZeRO stage 3 on 4 ranks, each: parameters 2.00 MiB, ...; at most 9.13 MiB at once, at backward h.3": each category's
-/// peak, then that of their sum; and what was chosen to meet a budget.
+/// Prints the peak of each category, the peak of their sum, and the options that were chosen to meet a budget: "ZeRO
+/// stage 3 on 4 ranks, each: parameters 2.00 MiB, ...; at most 9.13 MiB at once, at backward h.3".
 std::ostream& operator<<(std::ostream& to, const Plan& plan);
 
 }  // namespace aliquot

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// Within the node first, then between nodes.
+/// The accesses of a quantized reduce: first within the node, then between nodes.
 void append_quantized(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to) {
   if (recipe.peers_read) {
     to.push_back({.role = Role::kNodePartialSums, .flat = flat, .writes = true});

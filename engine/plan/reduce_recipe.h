@@ -1,6 +1,6 @@
 #pragma once
-// What a reduce does with gradients: what it reads, sends, writes and rounds. The writer plans its buffers by this, the executor
-// runs it, and prices are taken from it.
+// The steps of a reduce: the buffers that it reads, sends and writes, and their types. The schedule writer, the
+// executor and the cost model all use this description.
 
 #include <vector>
 
@@ -10,28 +10,28 @@ namespace aliquot {
 
 struct Access;
 
-/// The type of a micro-batch's sum until it has been added to others, and of those that wait for it.
+/// The type of kMicroBatchSum and of the partial sums to which it is added.
 DType partial_dtype(const Plan& plan);
 
-/// Of one reduce, for each trainable flat of its unit. The sum over ranks goes to `sum` if nothing waits for it. Else it goes to
-/// kMicroBatchSum, what waits is added to it one after the other, and the last addition writes `sum`.
+/// How one reduce treats each trainable flat of its unit. If there are no earlier partial sums, the sum over ranks is
+/// written to `sum`. Otherwise it is written to kMicroBatchSum, the earlier sums are added one after another, and the
+/// last addition writes `sum`.
 struct ReduceRecipe {
   DType gradient_dtype = DType::kFloat32;  // of kGradients
-  DType sent_dtype =
-      DType::kFloat32;     // of what ranks read of one another; where it is another, kSentGradients is cast first
-  bool encoded = false;    // the sums of a node's ranks go to other nodes in 8 bits
-  bool peers_read = true;  // of what is sent: all ranks, or those of the node
-  bool staged = false;     // between nodes of hosts
-  bool in_levels = false;  // what waits is at levels of a tree, else in `sum`
-  int additions = 0;       // how many sums wait
+  DType sent_dtype = DType::kFloat32;      // sent between ranks; if it differs, gradients are cast to kSentGradients
+  bool encoded = false;                    // 8-bit sums are sent to other nodes
+  bool peers_read = true;                  // other ranks read the gradients of this rank
+  bool staged = false;                     // uses kReduceStaging, between host nodes
+  bool in_levels = false;                  // earlier sums are at levels of a tree; false: in `sum`
+  int additions = 0;                       // number of earlier sums to add
   DType partial_dtype = DType::kFloat32;
   Role sum = Role::kReducedGradients;
   DType sum_dtype = DType::kFloat32;
-  bool squares = false;  // the sum is complete: its squares are for the norm
+  bool squares = false;  // the sum is complete, so its squares are computed for the norm
 
   bool casts() const { return sent_dtype != gradient_dtype; }
   Role sent() const { return casts() ? Role::kSentGradients : Role::kGradients; }
-  /// The i-th that waits.
+  /// The buffer of the i-th earlier sum.
   Role waiting(int i) const { return in_levels ? tree_level_role(i) : sum; }
 };
 
@@ -39,7 +39,7 @@ struct ReduceRecipe {
 class ReduceRecipes {
  public:
   explicit ReduceRecipes(const Plan& plan);
-  /// Of a reduce in that micro-batch that is the first, or the last, of its unit in a step.
+  /// The recipe of a reduce in `micro_batch`. `first`, `last`: it is the unit's first, or last, reduce of the step.
   ReduceRecipe at(bool first, bool last, int32_t micro_batch) const;
 
  private:
@@ -47,13 +47,13 @@ class ReduceRecipes {
   ReduceRecipe common_;
 };
 
-/// By operation of the schedule; nothing is meant where it is no reduce.
+/// The recipes by operation. Entries of operations that are not reduces are unspecified.
 std::vector<ReduceRecipe> reduce_recipes(const Plan& plan);
 
-/// Appends what the reduce of a flat touches, in order.
+/// Appends the accesses of the reduce of a flat, in order.
 void append_accesses(const ReduceRecipe& recipe, int32_t flat, std::vector<Access>& to);
 
-/// Whether the lives of such buffers end with a reduce, or an exchange, whatever becomes of the sum.
+/// Whether such buffers are needed only until the end of a reduce, or of an exchange between replicas.
 constexpr bool ends_with_reduce(Role role) {
   return role == Role::kGradients || role == Role::kSentGradients || role == Role::kNodePartialSums ||
          role == Role::kFp32Sums || role == Role::kQuantizedSums || role == Role::kQuantizedReceived ||

@@ -1,5 +1,5 @@
 #pragma once
-// The roles of a schedule's buffers, and the facts that hold for every buffer of one.
+// The roles of buffers, and the properties that all buffers with the same role share.
 
 #include <algorithm>
 #include <array>
@@ -13,69 +13,71 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// What a buffer is for.
+/// The kind of a buffer. "Persistent" buffers exist during the whole step and between steps. At ZeRO stage 0, buffers
+/// of updated values hold all elements in place of a shard.
 enum class Role : uint8_t {
-  kParameters,  // as computed with: stage 3: the own shard; else the whole, own shard in its place. Always there
-  kMaster,  // what the fp32 master needs beside a 16-bit copy, of the own shard (stage 0: of the whole). Always there
-  kOptimizer,         // all states of the own shard (stage 0: of the whole). Always there
-  kSegments,          // on GPUs: the update's table of which parameter lies where in the own shard. Always there
-  kGathered,          // slot: the whole unit, from its gather to its release
-  kGradients,         // whole: from the first backward that writes to the reduce; always there at stages 0 and 1
-  kReducedGradients,  // the own shard of the sum, from the first reduce to the update
-  kSentGradients,     // the whole gradients as they are sent, where that is another type
-  kReplicaPartialSums,  // with replicas: the own shard of this one's sum in fp32, as peers read it, until they exchanged theirs
-  kMicroBatchSum,        // the own shard of one micro-batch's sum, to be added to those before it
-  kBlockSquares,         // a sum of squares a block of the own shard, for the norm
-  kNormParts,            // every rank's parts of the norm
-  kStagedShard,          // where parameters are offloaded: the own shard, as a gather reads it
-  kOffloadedParameters,  // where offloaded ones lie between uses; the roles of those names are slots then. Always there
-  kOffloadedMaster,
-  kOffloadedOptimizer,
-  kOutputActivations,    // of a use, not of a flat: what its forward makes for the next
-  kSavedActivations,     // of a use: what its forward, or its recompute, leaves for its backward
-  kScratch,              // of a use, while it runs
-  kActivationGradients,  // nobody's: what backward hands from use to use, within a micro-batch
-  kMuonDirections,  // what matrices are to be moved along, fp32, of the own shard (stage 0: of the whole), until the update
-  kOwnedMatrices,         // of a group, not of a flat: those that this rank owns, whole
-  kOrthogonalizeScratch,  // of a group: what its owners work in
-  kQuantizedShards,       // of the ranks at the own place on each node, their own among them, in 8 bits. Always there
-  kQuantizedParameters,   // all ranks', while a gather decodes them
-  kNodePartialSums,       // what a node's ranks have of the gradients that this one adds up for it
-  kFp32Sums,  // their sums in fp32, a part for each node; then other nodes' of the own shard. With replicas: theirs
-  kQuantizedSums,          // a part for each node, as they go there
-  kQuantizedReceived,      // a part from each node
-  kErrorFeedbackResidual,  // what encoding sums left out, to be added to the next ones. Always there
-  kReduceStaging,          // of no flat: staging of all reduces between nodes of hosts (ReduceStaging)
-  kExchangeStaging,        // of no flat: staging of all exchanges between nodes of hosts
-  kTreeLevel0,  // reproducible: the sum of one micro-batch that waits for its neighbour; of 2, 4, ... in the 19 after it
+  kParameters,            // compute-type values: own shard at ZeRO stage 3, else all elements. Persistent
+  kMaster,                // master bits of the own shard beside a 16-bit copy. Persistent
+  kOptimizer,             // all optimizer states of the own shard. Persistent
+  kSegments,              // on GPUs: the update kernel's table of the pieces of the own shard. Persistent
+  kGathered,              // slot: full parameters of a unit, from its gather to its release
+  kGradients,             // full gradients, from the first backward to the reduce. Persistent at ZeRO stages 0 and 1
+  kReducedGradients,      // own shard of the sum over ranks, from the first reduce to the update
+  kSentGradients,         // full gradients in the type in which ranks send them, if it is another type
+  kReplicaPartialSums,    // with replicas: own shard of this replica's sum, fp32, until the exchange between replicas
+  kMicroBatchSum,         // own shard of the sum of one micro-batch, before it is added to earlier ones
+  kBlockSquares,          // sums of squares of the blocks of the own shard, for the norm
+  kNormParts,             // the parts of the norm from all ranks
+  kStagedShard,           // with offloaded parameters: slot for the own shard, from which gathers read
+  kOffloadedParameters,   // stored copy of offloaded parameters. kParameters is then a slot. Persistent
+  kOffloadedMaster,       // the same for kMaster
+  kOffloadedOptimizer,    // the same for kOptimizer
+  kOutputActivations,     // owned by a use: output of its forward, input of the next use
+  kSavedActivations,      // owned by a use: written by its forward or recompute, read by its backward
+  kScratch,               // owned by a use: temporary memory while it runs
+  kActivationGradients,   // no owner: gradients of activations, passed from use to use within a micro-batch
+  kMuonDirections,        // update directions of the matrices of the own shard, fp32, from the momentum to the update
+  kOwnedMatrices,         // owned by a matrix group: the full matrices that this rank owns
+  kOrthogonalizeScratch,  // owned by a matrix group: temporary memory of kOrthogonalize
+  kQuantizedShards,       // 8-bit shards of the ranks at this rank's place on each node, own one included. Persistent
+  kQuantizedParameters,   // 8-bit shards of all ranks, while a gather decodes them
+  kNodePartialSums,       // parts of the gradients of this node's ranks, which this rank adds
+  kFp32Sums,              // fp32 sums of those, one part per node; then the decoded parts. With replicas: decoded parts
+  kQuantizedSums,         // 8-bit sums to send, one part per node (with replicas: per replica)
+  kQuantizedReceived,     // 8-bit sums received, one part per node (with replicas: per replica)
+  kErrorFeedbackResidual,  // what quantizing sums lost, to be added to the next sums. Persistent
+  kReduceStaging,          // no owner: staging of all reduces between host nodes (ReduceStaging)
+  kExchangeStaging,        // no owner: staging of all exchanges between host nodes
+  kTreeLevel0,  // reproducible: waiting sum of 1 micro-batch; the next 19 values: of 2, 4, 8, ... micro-batches
 };
 inline constexpr int kTreeLevelCount = 20;
 
-/// What memory a buffer's offset counts in. In the range that ranks share, from the start of the whole flat's place there.
-/// What peers of other replicas read lies apart, since memory is made by the group that reads it.
+/// The memory in which a buffer has its offset. In kSharedRange it is the offset of the flat, which holds the shards of
+/// all ranks. kReplicateGroup is separate from kArena because the group whose ranks read a range must allocate it.
 enum class Space : uint8_t { kArena, kSharedRange, kOffloadedState, kOffloadedParameters, kReplicateGroup };
 inline constexpr int kSpaceCount = 5;
 
-/// What PlannedBuffer::flat is an index of; kNone: of nothing, it is -1.
+/// What PlannedBuffer::flat is an index of. kNone: the index is -1.
 enum class Owner : uint8_t { kFlat, kUse, kMatrixGroup, kNone };
 
-/// How many elements of its flat a buffer holds: the own shard, all, at stage 3 the shard and else all, or what the rank updates.
+/// How many elements of its flat a buffer holds. kStored: the shard at ZeRO stage 3, else all. kUpdated: the elements
+/// that the rank updates (Plan::updated_count()).
 enum class ElementCount : uint8_t { kOther, kShard, kAll, kStored, kUpdated };
-/// And which type they have: the policy's precision says more. kPartial: as a reduce adds up (ReduceRecipe).
+/// The element type of a buffer, as a field of Precision. kPartial: partial_dtype() (engine/plan/reduce_recipe.h).
 enum class ElementType : uint8_t { kOther, kCompute, kMaster, kGradients, kSent, kPartial, kFloat32 };
 
 struct RoleInfo {
   Role role;
-  std::string_view name;
-  char letter;  // of its buffers in the text of a schedule; 0: they are left out of it
+  std::string_view name;  // in messages and in the ledger
+  char letter;            // prefix of its buffers in the text of a schedule; 0: the text omits them
   Owner owner;
-  Category category;  // the usual one: StepWriter::category_of() has the exceptions
-  /// kReplicateGroup: where there are replicas, else the arena. Parameters lie in the shared range where gathers are views.
+  Category category;  // the default; StepWriter::category_of() has the exceptions
+  /// The default. Without replicas, kArena replaces kReplicateGroup. With views, parameters are in kSharedRange.
   Space space = Space::kArena;
-  /// kOther: needed_bytes() has a rule for the role.
+  /// kOther: needed_bytes() has a special rule for the role.
   ElementCount count = ElementCount::kOther;
   ElementType type = ElementType::kOther;
-  std::optional<Role> home = {};  // the role that its bytes have between uses, where they are offloaded
+  std::optional<Role> home = {};  // role of the stored copy, if the data is offloaded
 };
 
 inline constexpr std::array kRoleTable = {
@@ -90,44 +92,45 @@ inline constexpr std::array kRoleTable = {
              ElementType::kCompute},
     RoleInfo{Role::kGradients, "gradients", 'g', Owner::kFlat, Category::kSlots, Space::kArena, ElementCount::kAll,
              ElementType::kGradients},
-    RoleInfo{Role::kReducedGradients, "reduced", 'r', Owner::kFlat, Category::kGradients, Space::kReplicateGroup,
-             ElementCount::kShard, ElementType::kGradients},
-    RoleInfo{Role::kSentGradients, "sent", 's', Owner::kFlat, Category::kCommunication, Space::kArena,
+    RoleInfo{Role::kReducedGradients, "reduced gradients", 'r', Owner::kFlat, Category::kGradients,
+             Space::kReplicateGroup, ElementCount::kShard, ElementType::kGradients},
+    RoleInfo{Role::kSentGradients, "sent gradients", 's', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kAll, ElementType::kSent},
-    RoleInfo{Role::kReplicaPartialSums, "across", 'x', Owner::kFlat, Category::kCommunication, Space::kReplicateGroup,
-             ElementCount::kShard, ElementType::kFloat32},
-    RoleInfo{Role::kMicroBatchSum, "partial", 't', Owner::kFlat, Category::kCommunication, Space::kArena,
+    RoleInfo{Role::kReplicaPartialSums, "replica partial sums", 'x', Owner::kFlat, Category::kCommunication,
+             Space::kReplicateGroup, ElementCount::kShard, ElementType::kFloat32},
+    RoleInfo{Role::kMicroBatchSum, "micro-batch sum", 't', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kPartial},
-    RoleInfo{Role::kBlockSquares, "squares", 0, Owner::kFlat, Category::kCommunication, Space::kReplicateGroup},
+    RoleInfo{Role::kBlockSquares, "block squares", 0, Owner::kFlat, Category::kCommunication, Space::kReplicateGroup},
     RoleInfo{Role::kNormParts, "norm parts", 'n', Owner::kNone, Category::kCommunication},
-    RoleInfo{Role::kStagedShard, "offered", 'f', Owner::kFlat, Category::kStaging, Space::kArena, ElementCount::kStored,
-             ElementType::kCompute, Role::kOffloadedParameters},
-    RoleInfo{Role::kOffloadedParameters, "parameters at home", 'P', Owner::kFlat, Category::kParameters,
+    RoleInfo{Role::kStagedShard, "staged shard", 'f', Owner::kFlat, Category::kStaging, Space::kArena,
+             ElementCount::kStored, ElementType::kCompute, Role::kOffloadedParameters},
+    RoleInfo{Role::kOffloadedParameters, "offloaded parameters", 'P', Owner::kFlat, Category::kParameters,
              Space::kOffloadedParameters, ElementCount::kStored, ElementType::kCompute},
-    RoleInfo{Role::kOffloadedMaster, "master at home", 'M', Owner::kFlat, Category::kOptimizer, Space::kOffloadedState,
-             ElementCount::kUpdated, ElementType::kMaster},
-    RoleInfo{Role::kOffloadedOptimizer, "optimizer at home", 'O', Owner::kFlat, Category::kOptimizer,
+    RoleInfo{Role::kOffloadedMaster, "offloaded master", 'M', Owner::kFlat, Category::kOptimizer,
+             Space::kOffloadedState, ElementCount::kUpdated, ElementType::kMaster},
+    RoleInfo{Role::kOffloadedOptimizer, "offloaded optimizer", 'O', Owner::kFlat, Category::kOptimizer,
              Space::kOffloadedState},
     RoleInfo{Role::kOutputActivations, "output", 'a', Owner::kUse, Category::kActivations},
     RoleInfo{Role::kSavedActivations, "kept", 'k', Owner::kUse, Category::kActivations},
     RoleInfo{Role::kScratch, "scratch", 'z', Owner::kUse, Category::kActivations},
     RoleInfo{Role::kActivationGradients, "backward", 'b', Owner::kNone, Category::kActivations},
-    RoleInfo{Role::kMuonDirections, "blended", 'd', Owner::kFlat, Category::kCommunication, Space::kArena,
+    RoleInfo{Role::kMuonDirections, "Muon directions", 'd', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kUpdated, ElementType::kFloat32},
-    RoleInfo{Role::kOwnedMatrices, "matrices", 'y', Owner::kMatrixGroup, Category::kCommunication},
-    RoleInfo{Role::kOrthogonalizeScratch, "iteration", 'i', Owner::kMatrixGroup, Category::kCommunication},
-    RoleInfo{Role::kQuantizedShards, "encoded shards", 'E', Owner::kFlat, Category::kParameters},
-    RoleInfo{Role::kQuantizedParameters, "encoded whole", 'e', Owner::kFlat, Category::kCommunication},
-    RoleInfo{Role::kNodePartialSums, "met", 'j', Owner::kFlat, Category::kCommunication},
-    RoleInfo{Role::kFp32Sums, "node sums", 'h', Owner::kFlat, Category::kCommunication},
-    RoleInfo{Role::kQuantizedSums, "encoded sums", 'c', Owner::kFlat, Category::kCommunication, Space::kReplicateGroup},
-    RoleInfo{Role::kQuantizedReceived, "encoded received", 'v', Owner::kFlat, Category::kCommunication,
+    RoleInfo{Role::kOwnedMatrices, "owned matrices", 'y', Owner::kMatrixGroup, Category::kCommunication},
+    RoleInfo{Role::kOrthogonalizeScratch, "orthogonalize scratch", 'i', Owner::kMatrixGroup, Category::kCommunication},
+    RoleInfo{Role::kQuantizedShards, "quantized shards", 'E', Owner::kFlat, Category::kParameters},
+    RoleInfo{Role::kQuantizedParameters, "quantized parameters", 'e', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kNodePartialSums, "node partial sums", 'j', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kFp32Sums, "fp32 sums", 'h', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kQuantizedSums, "quantized sums", 'c', Owner::kFlat, Category::kCommunication,
              Space::kReplicateGroup},
-    RoleInfo{Role::kErrorFeedbackResidual, "carried", 'C', Owner::kFlat, Category::kCommunication},
+    RoleInfo{Role::kQuantizedReceived, "quantized received", 'v', Owner::kFlat, Category::kCommunication,
+             Space::kReplicateGroup},
+    RoleInfo{Role::kErrorFeedbackResidual, "error-feedback residual", 'C', Owner::kFlat, Category::kCommunication},
     RoleInfo{Role::kReduceStaging, "reduce staging", 'R', Owner::kNone, Category::kCommunication},
     RoleInfo{Role::kExchangeStaging, "exchange staging", 'X', Owner::kNone, Category::kCommunication,
              Space::kReplicateGroup},
-    RoleInfo{Role::kTreeLevel0, "level", 'l', Owner::kFlat, Category::kCommunication, Space::kArena,
+    RoleInfo{Role::kTreeLevel0, "tree level", 'l', Owner::kFlat, Category::kCommunication, Space::kArena,
              ElementCount::kShard, ElementType::kFloat32},
 };
 inline constexpr std::size_t kRoleCount = kRoleTable.size() - 1 + kTreeLevelCount;
@@ -140,27 +143,28 @@ static_assert(
       }
       return true;
     }(),
-    "a row of kRoleTable is not at the place of its role, or has the letter of another");
+    "a row of kRoleTable is not at the index of its role, or two rows have the same letter");
 
-/// All levels share the last row.
+/// All tree levels share the last row of the table.
 constexpr const RoleInfo& info(Role role) {
   return kRoleTable[std::min(static_cast<std::size_t>(role), kRoleTable.size() - 1)];
 }
 constexpr Role tree_level_role(int level) { return static_cast<Role>(static_cast<int>(Role::kTreeLevel0) + level); }
-/// Negative for every other role.
+/// Negative if `role` is not a tree level.
 constexpr int tree_level_of(Role role) { return static_cast<int>(role) - static_cast<int>(Role::kTreeLevel0); }
 std::string name(Role role);
 
-/// The role that a role's bytes have between uses, where it is offloaded; kParameters, kStagedShard, kMaster and kOptimizer have one.
+/// The role of the stored copy if data of `role` is offloaded. Only kParameters, kStagedShard, kMaster and kOptimizer
+/// have one.
 constexpr std::optional<Role> offloaded_role_of(Role role) { return info(role).home; }
 constexpr bool is_offloaded_role(Role role) {
   return info(role).space == Space::kOffloadedParameters || info(role).space == Space::kOffloadedState;
 }
 constexpr bool belongs_to_use(Role role) { return info(role).owner == Owner::kUse; }
 constexpr bool belongs_to_matrix_group(Role role) { return info(role).owner == Owner::kMatrixGroup; }
-/// Whether such buffers belong to no use, group or flat; their PlannedBuffer::flat is -1.
+/// Whether such buffers have no owner. Their PlannedBuffer::flat is -1.
 constexpr bool has_no_owner(Role role) { return info(role).owner == Owner::kNone; }
-/// Whether the model declares what the role's buffers must hold.
+/// Whether the model declares the sizes of such buffers.
 constexpr bool is_activation(Role role) { return info(role).category == Category::kActivations; }
 
 }  // namespace aliquot

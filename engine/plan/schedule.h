@@ -1,5 +1,5 @@
 #pragma once
-// A training step as data: what one rank does, in the order it is issued, on which lane, after what.
+// A training step as data: the operations of one rank in issue order, with their lanes, waits and buffers.
 
 #include <algorithm>
 #include <array>
@@ -22,17 +22,17 @@ using OperationId = int32_t;
 using BufferId = int32_t;
 inline constexpr BufferId kNoBuffer = -1;
 
-/// What an operation waits for: `operation`, of this step or the one before, on this rank or on all. Waits for an earlier
-/// operation of the same lane of this rank are never listed: lanes keep order.
+/// A dependency on the end of `operation`. Dependencies on earlier operations of the same lane and rank are never
+/// listed, because a lane runs its operations in order.
 struct Wait {
   OperationId operation;
-  bool on_all = false;
-  bool of_previous_step = false;
+  bool on_all = false;            // wait for all ranks of the shard group, not only for this rank
+  bool of_previous_step = false;  // wait for the operation of the previous step
 
   friend bool operator==(const Wait&, const Wait&) = default;
 };
 
-/// One operation. `operand` is an index of what its verb's operand says; 0 for norm.
+/// One operation. VerbInfo::operand tells what `operand` is an index of; it is 0 for the norm.
 struct Operation {
   Verb verb;
   Lane lane;
@@ -41,15 +41,15 @@ struct Operation {
   std::vector<Wait> after;
 };
 
-/// A place in the memory of its space, from its first operation to its last. `first` of an operation
-/// and `last` bound when it is in use in issue order; a buffer that is always there has 0 and the last operation.
+/// A range of memory with a lifetime: it is in use from operation `first` to operation `last`, in issue order. A
+/// persistent buffer (`always`) lives from operation 0 to the last one.
 struct PlannedBuffer {
   Role role;
   Category category;
-  int32_t flat;  // whose: an index of what its role's owner says; -1: nobody's
+  int32_t flat;  // owner: a flat, use or matrix group, as RoleInfo::owner tells; -1: no owner
   Space space = Space::kArena;
-  bool booked = true;  // in the ledger of the rank's device: not what lies on a GPU's host, or in a file
-  bool always = false;
+  bool booked = true;   // in the ledger of the rank's device; false for files, and for host memory beside a GPU
+  bool always = false;  // persistent: exists during the whole step and between steps
   int64_t size_bytes = 0;
   int64_t offset_bytes = 0;
   OperationId first = 0, last = 0;
@@ -58,12 +58,12 @@ struct PlannedBuffer {
 struct Schedule {
   std::vector<Operation> operations = {};
   std::vector<PlannedBuffer> buffers = {};
-  std::array<int64_t, kSpaceCount> space_bytes = {};  // of each rank; of the shared range: of all ranks together
-  int64_t stream_bytes = 0;  // staged between steps, where initial values are made and tensors are read
+  std::array<int64_t, kSpaceCount> space_bytes = {};  // per rank; for Space::kSharedRange: of all ranks together
+  int64_t stream_bytes = 0;  // staging memory between steps, for initialization and for reading tensors
   bool view = false;         // gathers are views of the shared range
   bool accumulate_into_shard = false;
-  bool reduces_in_place = false;  // a sum replaces the own part of the gradients that it is of
-  bool sums_in_levels = false;    // micro-batches are added as leaves of a tree, not one after the other
+  bool reduces_in_place = false;  // the reduced shard overwrites its part of the full gradients
+  bool sums_in_levels = false;    // micro-batches are added in a binary tree, not one after another
   int zero_stage = 0;
   int micro_batch_count = 1;
 
@@ -71,103 +71,108 @@ struct Schedule {
   int64_t& bytes(Space space) { return space_bytes[static_cast<std::size_t>(space)]; }
 };
 
-/// Where the policy checks: empty blocks between the tensors of a flat, and what follows activations at the least.
+/// Red zones of the checking mode: blocks between the tensors of a flat, and the minimum bytes after activations.
 inline constexpr int64_t kRedZoneBlocks = 1, kRedZoneBytes = 1024;
-/// Protection and direct I/O are by the page: where they are, no page holds two buffers.
+/// Alignment of buffers with the checking mode or disk offload: memory protection and direct I/O work on whole pages.
 inline constexpr int64_t kPlacePageBytes = 4096;
 
-/// By use: whether its forward runs again before its backward.
+/// Returns for each use whether its forward is recomputed before its backward.
 std::vector<bool> recomputed_uses(const ModelSpec& model, const Policy& policy);
 
-/// By operation: the slots that a copy fills, whose lives begin with it, or empties, whose lives end with it.
+/// Returns for each copy operation its slots: those that a copy-in fills, or that a copy-out writes back. Empty for
+/// other operations.
 std::vector<std::vector<BufferId>> copied_slots(const Schedule& schedule);
 
-/// How many sums that were waiting micro-batch `micro_batch` finds its place beside, where sums are kept in levels.
+/// With Schedule::sums_in_levels: how many waiting partial sums are merged after micro-batch `micro_batch`.
 int closed_levels(int32_t micro_batch);
 
-/// What one of `replica_count` replicas of contiguous ranks runs on. Throws UsageError where they do not divide the ranks, or
-/// lie differently on nodes.
+/// Returns the topology of one shard group, if `replica_count` groups of contiguous ranks divide the world. Throws
+/// UsageError if they do not have equal size, or if their placements on nodes differ.
 Topology topology_of_shard_group(const Topology& world, int replica_count);
 
-/// Of the ranks that hold shard `shard`, one of each replica.
+/// Returns the topology of the ranks that hold shard `shard`, one of each replica.
 Topology topology_of_replicate_group(const Topology& world, int replica_count, int shard);
 
 struct Plan;
-/// Whether reduces go between nodes in 8 bits: where there are several; with replicas it is what they exchange, instead.
+/// Whether reduces between nodes send 8-bit values. With replicas, encodes_exchanges() applies in place of this.
 bool encodes_gradients(const Plan& plan);
+/// Whether replicas exchange their sums as 8-bit values.
 bool encodes_exchanges(const Plan& plan);
-/// Whether a node has several ranks, which meet before nodes do: else what a rank has of other nodes' codes is all of them.
+/// Whether nodes have several ranks. If so, quantized collectives have a step within the node.
 bool has_several_ranks_per_node(const Plan& plan);
 
-/// Everything a schedule is about, checked and laid out once.
+/// Everything that is decided before a step: the layout, the schedule and its buffers, for a checked model and policy.
 struct Plan {
   ModelSpec model;
   Policy policy;
-  Topology topology;  // of one replica, which is as the others; without replicas, of the world
+  Topology topology;  // of one replica (all are alike); without replicas, the same as `world`
   Topology world;
   std::vector<FlatSpec> flats;
   std::vector<std::vector<int32_t>> flats_of_unit;
   std::vector<MatrixGroup> matrix_groups;
   Schedule schedule;
-  std::string choice = {};  // what was chosen to meet a budget, and why; empty: nothing was
+  std::string choice = {};  // with a memory budget: text about the chosen options; else empty
 
-  /// Elements of the flat that each rank updates: its shard; at stage 0 the whole.
+  /// Elements of the flat buffer that each rank updates: its shard, or, at ZeRO stage 0, all.
   int64_t updated_count(int32_t flat) const {
     return flats[flat].layout.shard_count() * (schedule.zero_stage == 0 ? topology.rank_count() : 1);
   }
-  /// Of the optimizer, for 256 elements of the flat.
+  /// Bytes of optimizer state per 256 elements of the flat buffer.
   int64_t state_bytes_per_block(int32_t flat) const {
     return flats[flat].matrices ? policy.matrix_updates->state_bytes_per_block : policy.state_bytes_per_block;
   }
 
-  /// Above every PlannedBuffer::flat: a group has a flat of its own at least.
+  /// Greater than every PlannedBuffer::flat. (There are never more matrix groups than flats.)
   std::size_t owner_count() const { return std::max(flats.size(), model.uses.size()); }
 };
 
-/// Pure. Throws UsageError for a policy that does not compose, with the sentence a user should read.
+/// Makes a plan. Depends on nothing but its arguments. Throws UsageError if options of the policy exclude one another.
 Plan plan(const ModelSpec& model, const Policy& policy, const Topology& topology);
 
-/// Forward alone, over the buffers that `training` always has, at the same offsets; gathers have slots of their own in the
-/// arena, which nothing else uses meanwhile. A step of it is one pass.
+/// Returns the plan of an evaluation, whose step is one forward pass. It uses the persistent buffers of `training` at
+/// the same offsets. Its gathers have their own slots in the arena, since training and evaluation never run at the same
+/// time.
 Plan evaluation_of(const Plan& training);
 
-/// The units that the operation is about, in order; none for the norm.
+/// Returns the units of the operation's operand, in order. Empty for the norm.
 std::vector<UnitId> units_of(const Plan& plan, const Operation& operation);
 
-/// "forward h.0+h.1": the operation and what it is about.
+/// Returns the verb and the units of an operation: "forward h.0+h.1".
 std::string title(const Plan& plan, OperationId operation);
 
-/// Whose a buffer is: the unit that its flat is of, or the first of its use; "all units" where it is nobody's.
+/// Returns the name of the unit that a buffer belongs to: the unit of its flat, the first unit of its use or matrix
+/// group, or "all units" if it has no owner.
 std::string_view owner(const Plan& plan, const PlannedBuffer& buffer);
 
-/// One operation a line: number, verb, what, micro-batch, lane, buffers, waits.
+/// Prints one operation per line: number, verb, units, micro-batch, lane, buffers that begin and end, waits.
 std::string text(const Plan& plan);
 
-/// How many copies of a chunk exist at most while a tensor is streamed over ranks: packed by this rank, handed to the exchange,
-/// received from all ranks, split by rank, assembled, and the scratch of a PieceAccess.
+/// Maximum number of copies of a chunk while ranks stream a tensor: packed by this rank, passed to the exchange,
+/// received from all ranks, split by rank, assembled, and the scratch memory of a PieceAccess.
 inline constexpr int64_t kStreamCopies = 6;
 
-/// Bytes in use by category at each operation, in issue order, and their peaks, what is staged between steps included.
+/// The planned memory in use, by category, at each operation in issue order, and its peaks. Peaks include the staging
+/// memory between steps.
 struct Account {
-  BytesByCategory peak{};       // each category's own
-  int64_t peak_bytes = 0;       // of the sum
-  int64_t step_peak_bytes = 0;  // of the operations alone
+  BytesByCategory peak{};       // of each category separately
+  int64_t peak_bytes = 0;       // of the sum of all categories
+  int64_t step_peak_bytes = 0;  // of the sum, during operations only
   OperationId peak_operation = 0;
   std::vector<BytesByCategory> at;  // by operation
-  int64_t elsewhere_bytes = 0;      // in files, or in the memory of a GPU's host
+  int64_t elsewhere_bytes = 0;      // in files, or in host memory beside a GPU
 
   bool peaks_between_steps() const { return peak_bytes > step_peak_bytes; }
 };
 Account account(const Schedule& schedule);
-/// Bytes of the buffers that are always there.
+/// Returns the bytes of the persistent buffers that the ledger counts.
 int64_t persistent_bytes(const Schedule& schedule);
 
-/// When most is in use: the title of an operation, or "between steps".
+/// Returns when memory use peaks: the title of an operation, or "between steps".
 std::string peak_moment(const Plan& plan, const Account& account);
 
-/// What the ranks must agree on, line by line: the model, the choices, then text().
+/// Returns what all ranks must agree on, as lines: the model, the options, then text().
 std::string description(const Plan& plan);
-/// Of description() and every place: what ranks compare at start.
+/// Returns a hash of description() and all offsets and sizes. Ranks compare it in Engine::materialize().
 uint64_t hash(const Plan& plan);
 
 }  // namespace aliquot

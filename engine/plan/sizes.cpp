@@ -19,12 +19,12 @@ int64_t longest_shard(const Plan& plan) {
   return longest;
 }
 
-/// Of one lane's reduces, which take turns in it, so that the longest part decides.
+/// All reduces of the lane use the same staging memory one after another, so the longest shard determines the size.
 int64_t reduce_staging_bytes(const Plan& plan) {
   return encodes_gradients(plan) ? 0 : reduce_staging(plan.topology, longest_shard(plan)).size_bytes();
 }
 
-/// The peers of one shard may lie on fewer nodes than those of another; all plan with the most.
+/// Replicate groups may span different numbers of nodes. All ranks plan with the maximum.
 int64_t exchange_staging_bytes(const Plan& plan) {
   const int replicas = plan.policy.replica_count;
   if (replicas == 1 || encodes_exchanges(plan)) return 0;
@@ -42,16 +42,17 @@ int64_t activation_bytes(const Plan& plan, Role role, int32_t use) {
   return (declared + kRedZoneBytes + kPlacePageBytes - 1) / kPlacePageBytes * kPlacePageBytes;
 }
 
-/// Of the update's table; 0 where it is read on the host. The same on every rank.
+/// Size of the update kernel's table, the same on every rank. 0 on hosts, where the update reads its own copy.
 int64_t segment_bytes(const Plan& plan, const FlatSpec& flat) {
   if (!plan.topology.has_gpus() || !flat.trainable) return 0;
-  // A rank holds one piece of a tensor at the most; where it updates all shards, their edges cut further.
+  // A shard has at most one piece of each tensor. A rank that updates all shards has one more piece per shard boundary.
   const auto pieces = static_cast<int64_t>(flat.layout.tensors().size()) +
                       (plan.schedule.zero_stage == 0 ? plan.topology.rank_count() : 0);
   return pieces * static_cast<int64_t>(sizeof(Segment));
 }
 
-/// A part for each node; with replicas, of the own shard one for each, and what is left of their sum as well.
+/// One part per node; or, with replicas, one part of the own shard per replica, plus a residual for the part that this
+/// rank sums.
 int64_t encoded_sum_bytes(const Plan& plan, Role role, int64_t shard_count) {
   const bool exchanges = encodes_exchanges(plan);
   const int64_t parts = exchanges ? plan.policy.replica_count : plan.topology.node_count();
@@ -86,7 +87,7 @@ int64_t type_bytes(const Plan& plan, ElementType type) {
   return 0;
 }
 
-/// Roles that are no number of elements of one type.
+/// The sizes of roles with ElementCount::kOther.
 int64_t other_bytes(const Plan& plan, Role role, int32_t flat) {
   const int ranks = plan.topology.rank_count(), nodes = plan.topology.node_count();
   const int64_t shard = plan.flats[flat].layout.shard_count();
@@ -130,8 +131,8 @@ int64_t needed_bytes(const Plan& plan, Role role, int32_t flat) {
 }
 
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats) {
-  // A whole tensor is one subtree. A shard cuts a tensor at either end into at most one subtree a level, and no subtree
-  // is less than a block.
+  // A complete tensor is one subtree. At each end, a shard cuts a tensor into at most one subtree per level, and no
+  // subtree is smaller than a block.
   int64_t node_count = 0;
   for (const FlatSpec& flat : flats) {
     if (!flat.trainable) continue;

@@ -1,5 +1,5 @@
 #pragma once
-// How many bytes the buffers of a schedule hold: the writer plans them by these functions, and nobody else counts them.
+// The sizes of buffers. The schedule writer and the executor use these functions; the validator has its own.
 
 #include <cstdint>
 #include <vector>
@@ -8,13 +8,14 @@
 
 namespace aliquot {
 
-/// What the model declared for activations: of a use, or of what backward hands on.
+/// The size that the model declares for an activation role of a use (or for kActivationGradients).
 int64_t declared_bytes(const ModelSpec& model, Role role, int32_t use);
-/// What the buffer of a role must at least hold. Where the policy checks, activations end in a red zone.
+/// The size of the buffer of a role. In the checking mode, activations include a red zone. `flat` is
+/// PlannedBuffer::flat.
 int64_t needed_bytes(const Plan& plan, Role role, int32_t flat);
 
-/// Bytes that each rank brings to the norm: whether it abandoned the step, and room for every subtree its shards can hold,
-/// a bound that needs no look at ranks.
+/// Bytes that each rank contributes to the norm: the flag whether it abandons the step, and one sum for each subtree
+/// that its shards may contain. An upper bound, the same for all ranks.
 int64_t norm_part_bytes(const std::vector<FlatSpec>& flats);
 
 }  // namespace aliquot

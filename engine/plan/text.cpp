@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// Places of one role, named by a letter and the order of their offsets: g0, g1, ...
+/// Names of slots: the letter of the role, and the index of the offset among the offsets of that role: g0, g1, ...
 class SlotNames {
  public:
   explicit SlotNames(const Schedule& schedule) {
@@ -95,8 +95,8 @@ std::string text(const Plan& plan) {
     ends[buffer.last] += " -" + names.of(buffer);
   }
   std::string lines =
-      "# number operation what micro-batch lane; +place taken, -place given back; after: * on all ranks, ' of the step "
-      "before\n";
+      "# number verb units micro-batch lane; +buffer begins, -buffer ends; after: * on all ranks, ' of the previous "
+      "step\n";
   for (std::size_t i = 0; i < schedule.operations.size(); ++i) {
     const Operation& operation = schedule.operations[i];
     std::string line =
@@ -110,7 +110,7 @@ std::string text(const Plan& plan) {
 
 namespace {
 
-/// FNV-1a: names a difference, guards against none that is meant.
+/// FNV-1a. Detects accidental differences between plans; it is no protection against intent.
 class Hash {
  public:
   void add(std::string_view bytes) {
@@ -127,15 +127,15 @@ class Hash {
 
 std::string description(const Plan& plan) {
   std::string lines =
-      fmt::format("{} in {} replicas on stage {}, {} micro-batches, {}, {} bytes of state a block\n",
+      fmt::format("{} in {} replicas at ZeRO stage {}, {} micro-batches, {}, {} bytes of optimizer state per block\n",
                   plan.world.describe(), plan.policy.replica_count, plan.schedule.zero_stage,
                   plan.schedule.micro_batch_count, plan.policy.precision.describe(), plan.policy.state_bytes_per_block);
   if (const auto& matrices = plan.policy.matrix_updates) {
-    lines += fmt::format("matrices: {} iterations, {} bytes of state a block\n", matrices->iterations,
+    lines += fmt::format("matrices: {} iterations, {} bytes of optimizer state per block\n", matrices->iterations,
                          matrices->state_bytes_per_block);
   }
   if (plan.policy.quantize_weights) lines += "weights are gathered in 8 bits\n";
-  if (plan.policy.quantize_gradients) lines += "gradients go between nodes in 8 bits\n";
+  if (plan.policy.quantize_gradients) lines += "gradients are sent between nodes in 8 bits\n";
   for (const UnitSpec& unit : plan.model.units) {
     for (const ParameterSpec& parameter : unit.parameters) {
       lines += fmt::format("unit {}: {} {} [{}]{}{}{} lr x {}{}\n", unit.name, parameter.tensor.name,
@@ -149,10 +149,10 @@ std::string description(const Plan& plan) {
   for (std::size_t use = 0; use < uses.size(); ++use) {
     lines += fmt::format("use {}: activations {} {} {}{}{}{}\n", use, uses[use].output_bytes, uses[use].kept_bytes,
                          uses[use].scratch_bytes, uses[use].recomputable ? ", recomputable" : "",
-                         uses[use].input_in_backward ? "" : ", input not read again",
-                         uses[use].output_in_backward ? "" : ", output not read again");
+                         uses[use].input_in_backward ? "" : ", input not read in backward",
+                         uses[use].output_in_backward ? "" : ", output not read in backward");
   }
-  if (!uses.empty()) lines += fmt::format("backward hands on {} bytes\n", plan.model.activations.backward_bytes);
+  if (!uses.empty()) lines += fmt::format("activation gradients: {} bytes\n", plan.model.activations.backward_bytes);
   return lines + text(plan);
 }
 

@@ -7,7 +7,7 @@
 namespace aliquot {
 namespace {
 
-/// Seconds of `span` in which one of `busy`, which are in order and apart, runs.
+/// Seconds of `span` that overlap with `busy`, whose spans are in order and disjoint.
 double overlap(const TimeSpan& span, const std::vector<TimeSpan>& busy) {
   double seconds = 0;
   auto it = std::lower_bound(busy.begin(), busy.end(), span.start_seconds,

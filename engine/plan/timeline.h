@@ -1,5 +1,5 @@
 #pragma once
-// When each operation of a step runs, as simulated or as recorded.
+// The times at which the operations of a step run, simulated or recorded.
 
 #include <vector>
 
@@ -13,23 +13,22 @@ struct TimeSpan {
   double seconds() const { return end_seconds - start_seconds; }
 };
 
-/// One step of many, with the one before and the one after around it. Second 0 is when the compute lane has ended the
-/// step before.
+/// One step in the middle of a run. Second 0 is the time at which the compute lane ended the previous step.
 struct Timeline {
   std::vector<TimeSpan> operations;
   double step_seconds = 0;
   double compute_seconds = 0;                  // forward, backward and update
-  double communication_seconds = 0;            // of all collectives, each for itself
-  double hidden_seconds = 0;                   // of that, while the compute lane was busy
+  double communication_seconds = 0;            // sum of the durations of all collectives
+  double hidden_seconds = 0;                   // part of it during which the compute lane was busy
   int64_t sent_bytes = 0, received_bytes = 0;  // by one rank
-  int64_t crossing_bytes = 0;                  // sent by the first node to others, over hosts
+  int64_t crossing_bytes = 0;                  // sent by the first node to other nodes, through hosts
 
-  /// 1: communication costs no time; 1 too where there is none.
+  /// The part of communication that is hidden by compute. 1 if there is no communication.
   double hidden_share() const { return communication_seconds > 0 ? hidden_seconds / communication_seconds : 1; }
 };
 
-/// Fills in what follows from `timeline.operations`: seconds of compute, of communication, and of that under `busy`, the
-/// compute lane's work of this step and its neighbours, in order and apart.
+/// Computes compute_seconds, communication_seconds and hidden_seconds from `timeline.operations`. `busy` has the times
+/// at which the compute lane works in this step and in the steps before and after it, in order, without overlaps.
 void add_up(const Plan& plan, const std::vector<TimeSpan>& busy, Timeline& timeline);
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// The verbs of a schedule, and the facts that hold for every operation of one.
+// The verbs of operations, and the properties that all operations with the same verb share.
 
 #include <array>
 #include <cstdint>
@@ -11,37 +11,37 @@
 namespace aliquot {
 
 enum class Verb : uint8_t {
-  kGather,     // make a unit whole, in a slot or as a view
-  kForward,    // the model's own code, between the opening and the closing of a scope
-  kRecompute,  // forward of a use once more, right before its backward, which finds what forward left
+  kGather,     // make the full parameters of a unit accessible, in a slot or as a view
+  kForward,    // model code, while a scope is open
+  kRecompute,  // repeat the forward of a use right before its backward
   kBackward,
-  kRelease,             // let a unit go
+  kRelease,             // end the access to a unit's full parameters, and free their slot
   kReduce,              // reduce-scatter a unit's gradients
-  kReplicaAllReduce,    // add up the shards of all replicas
-  kAllGatherGradients,  // all-gather the reduced gradients (stage 0)
-  kNorm,                // exchange the parts of the norm, decide clip factor and skip
-  kMuonMomentum,        // of a group of matrices: momentum, and what is to be made orthogonal
-  kGatherMatrices,      // each of them to its owner
-  kOrthogonalize,
-  kScatterMatrices,  // back to the shards that they came from; where every rank has them, to all
+  kReplicaAllReduce,    // add the gradient shards of all replicas
+  kAllGatherGradients,  // all-gather the reduced gradients (ZeRO stage 0)
+  kNorm,                // exchange the parts of the gradient norm; decide the clip factor and whether to skip
+  kMuonMomentum,        // update the momentum of a matrix group, and compute the matrices to orthogonalize
+  kGatherMatrices,      // send each matrix of a group to its owner
+  kOrthogonalize,       // orthogonalize the matrices that this rank owns
+  kScatterMatrices,     // send matrices back to their shards; at ZeRO stage 0, to all ranks
   kUpdate,
-  kAllGatherParameters,    // all-gather updated parameters (stages 1 and 2)
-  kCopyIn,                 // bring offloaded buffers of a unit into their slots: those whose lives begin with it
-  kCopyOut,                // take them back to where they lie: those whose lives end with it
-  kGatherQuantizedShards,  // encode the own shard, and get other nodes' encoded shards that this rank keeps for its node
+  kAllGatherParameters,    // all-gather updated parameters (ZeRO stages 1 and 2)
+  kCopyIn,                 // copy offloaded data of a unit into the slots that begin with this operation
+  kCopyOut,                // copy the slots that end with this operation back to the offload store
+  kGatherQuantizedShards,  // quantize the own shard, and receive the quantized shards of the same place on other nodes
 };
 
 /// What Operation::operand is an index of.
 enum class Operand : uint8_t { kNone, kUse, kUnit, kMatrixGroup };
 
-/// The ranks that an operation runs over.
+/// The ranks that take part in an operation.
 enum class GroupId : uint8_t {
   kRank,     // this rank alone
-  kShard,    // the ranks of one replica; is_collective() says whether they meet
-  kReplica,  // the ranks that hold the same shard, one of each replica
+  kShard,    // the shard group; is_collective() tells whether the operation is a collective
+  kReplica,  // the replicate group: the ranks that hold the same shard, one of each replica
 };
 
-/// Whose code an operation runs, beyond its waits and the buffers that begin and end with it.
+/// The code that an operation runs. kNone: it only waits, and begins and ends buffers.
 enum class Actor : uint8_t { kNone, kModel, kEngine };
 
 struct VerbInfo {
@@ -49,7 +49,7 @@ struct VerbInfo {
   std::string_view name;  // in schedules, messages and ALIQUOT_FAULT
   Operand operand;
   GroupId group;
-  Lane lane;  // the usual one: StepWriter::lane_of() has the exceptions
+  Lane lane;  // the default; StepWriter::lane_of() has the exceptions
   Actor actor;
 };
 
@@ -83,10 +83,10 @@ static_assert(
       }
       return true;
     }(),
-    "a row of kVerbTable is not at the place of its verb");
+    "a row of kVerbTable is not at the index of its verb");
 
 constexpr std::string_view name(Verb verb) { return info(verb).name; }
-/// Whether the place of such operations is a group of matrices.
+/// Whether the operand of such operations is a matrix group.
 constexpr bool belongs_to_matrix_group(Verb verb) { return info(verb).operand == Operand::kMatrixGroup; }
 constexpr bool is_model_code(Verb verb) { return info(verb).actor == Actor::kModel; }
 

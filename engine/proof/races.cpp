@@ -6,18 +6,18 @@
 namespace aliquot {
 namespace {
 
-/// Who touched a buffer's bytes last. A lane ends its work in order, so one moment a lane says it all.
+/// The last accesses to a buffer. A lane ends its operations in order, so one moment per lane is sufficient.
 struct LastAccesses {
   LastAccesses() {
     for (auto& reads : here) reads = kNever;
     for (auto& reads : elsewhere) reads = kNever;
   }
-  Moment taken = kNever;                           // when the buffer's life began, which is the end of what lay there
-  Moment write = kNever;                           // by its owner; the writes before it have ended, or were reported
-  std::array<Moment, kLaneCount> here, elsewhere;  // reads since: its owner's, its peers'
+  Moment taken = kNever;                           // when the lifetime of the buffer began
+  Moment write = kNever;                           // last write; earlier writes have ended, or were reported
+  std::array<Moment, kLaneCount> here, elsewhere;  // later reads by this rank, and by other ranks
 };
 
-/// Walks two steps in the order of issue: the first leaves what the one before left, the second is judged.
+/// Walks two steps in issue order. The first establishes the accesses of a previous step, and the second is checked.
 class RaceChecker {
  public:
   explicit RaceChecker(const Proof& proof)
@@ -66,11 +66,11 @@ class RaceChecker {
     for (const Access& access : proof_.accesses.of(id)) touch(access, now);
     for (const BufferId b : ends_[id]) {
       BufferId& now_in_use = current(schedule_.buffers[b].role, schedule_.buffers[b].flat);
-      if (now_in_use == b) now_in_use = kNoBuffer;  // the next micro-batch may have taken another place already
+      if (now_in_use == b) now_in_use = kNoBuffer;  // else the next micro-batch already uses another buffer
     }
   }
 
-  /// What lay in the buffer's bytes is lost: everybody must be through with it.
+  /// The buffer overwrites earlier buffers at its bytes, so all accesses to those must have ended.
   void begin(BufferId b, Moment now) {
     const PlannedBuffer& buffer = schedule_.buffers[b];
     current(buffer.role, buffer.flat) = b;
@@ -94,39 +94,39 @@ class RaceChecker {
     const BufferId b = current(access.role, access.flat);
     if (b == kNoBuffer) return report_no_buffer(access, now);
     if (schedule_.buffers[b].size_bytes == 0) return;
-    const HappensBefore::Clock& meeting = proof_.order.at_all_arrived(now);
-    const HappensBefore::Clock& clock = access.after_all_arrived ? meeting : proof_.order.at_start(now);
-    LastAccesses& touches = last_accesses_[b];
+    const HappensBefore::Clock& all_arrived = proof_.order.at_all_arrived(now);
+    const HappensBefore::Clock& clock = access.after_all_arrived ? all_arrived : proof_.order.at_start(now);
+    LastAccesses& last = last_accesses_[b];
     const std::size_t lane = proof_.order.lane(now);
     if (access.writes) {
       check_write(b, now, clock);
       check_after_life_began(b, now, clock);
-      clear_ended(touches, lane, now);
-      touches.write = now;
+      clear_ended(last, lane, now);
+      last.write = now;
     } else {
       check_read(b, now, clock);
-      touches.here[lane] = now;
+      last.here[lane] = now;
     }
     if (!access.read_by_others || !has_peers_) return;
-    check_other_ranks_read(b, now, meeting);
-    touches.elsewhere[lane] = now;
+    check_other_ranks_read(b, now, all_arrived);
+    last.elsewhere[lane] = now;
   }
 
-  /// A write follows all that came before it, but not what this same operation does meanwhile on other ranks.
-  static void clear_ended(LastAccesses& touches, std::size_t lane, Moment now) {
-    const Moment taken = touches.taken, meanwhile = touches.elsewhere[lane];
-    touches = {};
-    touches.taken = taken;
-    if (meanwhile == now) touches.elsewhere[lane] = now;
+  /// All accesses before a write have ended, except those of the same operation on other ranks.
+  static void clear_ended(LastAccesses& last, std::size_t lane, Moment now) {
+    const Moment taken = last.taken, meanwhile = last.elsewhere[lane];
+    last = {};
+    last.taken = taken;
+    if (meanwhile == now) last.elsewhere[lane] = now;
   }
 
   void check_write(BufferId b, Moment now, const HappensBefore::Clock& clock) {
-    const LastAccesses& touches = last_accesses_[b];
-    if (touches.write != now && !proof_.order.ended_here(touches.write, clock)) {
-      report_race(b, touches.write, now, "still be writing");
+    const LastAccesses& last = last_accesses_[b];
+    if (last.write != now && !proof_.order.ended_here(last.write, clock)) {
+      report_race(b, last.write, now, "still be writing");
     }
     for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
-      const Moment own = touches.here[lane], peers = touches.elsewhere[lane];
+      const Moment own = last.here[lane], peers = last.elsewhere[lane];
       if (own != now && !proof_.order.ended_here(own, clock)) report_race(b, own, now, "still be reading");
       if (peers != now && !proof_.order.ended_elsewhere(peers, clock)) {
         report_race(b, peers, now, "on another rank still be reading");
@@ -136,18 +136,18 @@ class RaceChecker {
 
   void check_after_life_began(BufferId b, Moment now, const HappensBefore::Clock& clock) {
     const Moment taken = last_accesses_[b].taken;
-    if (taken != now && !proof_.order.ended_here(taken, clock)) report_race(b, taken, now, "not have begun its life");
+    if (taken != now && !proof_.order.ended_here(taken, clock)) report_race(b, taken, now, "not have begun yet");
   }
 
   void check_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
-    const LastAccesses& touches = last_accesses_[b];
-    if (touches.write == kNever && !schedule_.buffers[b].always) return report_unwritten(b, now);
-    if (touches.write != now && !proof_.order.ended_here(touches.write, clock)) {
-      report_race(b, touches.write, now, "still be writing");
+    const LastAccesses& last = last_accesses_[b];
+    if (last.write == kNever && !schedule_.buffers[b].always) return report_unwritten(b, now);
+    if (last.write != now && !proof_.order.ended_here(last.write, clock)) {
+      report_race(b, last.write, now, "still be writing");
     }
   }
 
-  /// The same operation of another rank reads here; to it, this rank is elsewhere.
+  /// The same operation on another rank reads this buffer. For that rank, this rank is "elsewhere".
   void check_other_ranks_read(BufferId b, Moment now, const HappensBefore::Clock& clock) {
     const Moment write = last_accesses_[b].write;
     if (write != now && !proof_.order.ended_elsewhere(write, clock)) {
@@ -160,18 +160,19 @@ class RaceChecker {
     const OperationId first = proof_.order.operation(earlier), second = proof_.order.operation(now);
     const bool before = earlier < proof_.order.moment(1, 0);
     proof_.defects.add(DefectKind::kRace, {first, second},
-                       fmt::format("{} touches the {}, which {}{} may {}", proof_.defects.describe(second),
+                       fmt::format("{} accesses the {}, which {}{} may {}", proof_.defects.describe(second),
                                    proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(first),
-                                   before ? " of the step before" : "", may));
+                                   before ? " of the previous step" : "", may));
   }
 
-  /// Seen in the first walk: there the bytes are still in the first one's hands.
+  /// Reported in the first walk: afterwards the bytes of a persistent buffer are assigned to the buffer that overlaps
+  /// it.
   void report_overlap(BufferId a, BufferId b, Moment now) {
     if (reporting_) return;
     const OperationId id = proof_.order.operation(now);
     proof_.defects.add(
         DefectKind::kPlace, {id},
-        fmt::format("{} begins the {} where the {} still lie", proof_.defects.describe(id),
+        fmt::format("{} begins the {}, which overlap the live {}", proof_.defects.describe(id),
                     proof_.defects.describe(schedule_.buffers[b]), proof_.defects.describe(schedule_.buffers[a])));
   }
 
@@ -180,7 +181,7 @@ class RaceChecker {
     const OperationId id = proof_.order.operation(now);
     const PlannedBuffer buffer{.role = access.role, .category = {}, .flat = access.flat};
     proof_.defects.add(DefectKind::kPlace, {id},
-                       fmt::format("{} touches the {} while they have no place", proof_.defects.describe(id),
+                       fmt::format("{} accesses the {} outside of their lifetime", proof_.defects.describe(id),
                                    proof_.defects.describe(buffer)));
   }
 
@@ -188,7 +189,7 @@ class RaceChecker {
     if (!reporting_) return;
     const OperationId id = proof_.order.operation(now);
     proof_.defects.add(DefectKind::kPlace, {id},
-                       fmt::format("{} reads the {} before anything is written there", proof_.defects.describe(id),
+                       fmt::format("{} reads the {} before they are written", proof_.defects.describe(id),
                                    proof_.defects.describe(schedule_.buffers[b])));
   }
 
@@ -199,7 +200,7 @@ class RaceChecker {
   std::array<ByteHolders, kSpaceCount> holders_;
   std::vector<LastAccesses> last_accesses_;
   std::vector<std::vector<BufferId>> begins_, ends_;  // by operation
-  std::vector<std::vector<BufferId>> current_;        // by role, then whose; nobody's is the last
+  std::vector<std::vector<BufferId>> current_;        // by role, then owner; the last entry is for no owner
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ bool has_valid_operand(const Plan& plan, const Operation& operation) {
   return false;
 }
 
-/// OffloadStores hold what is offloaded, always; the shared range whole parameters; and what a group reads lies in its memory.
+/// Stored copies of offloaded data are persistent and in an offload store. The shared range holds only parameters.
+/// Other buffers are in the space of their role.
 bool has_valid_space(const Plan& plan, const PlannedBuffer& buffer) {
   if (buffer.space == Space::kSharedRange) return buffer.always && buffer.role == Role::kParameters;
   const Space space = info(buffer.role).space;
@@ -51,11 +52,11 @@ void check_buffer(const Plan& plan, const PlannedBuffer& buffer, Defects& defect
   const bool owned = owner == Owner::kNone ? buffer.flat == -1 : in_range(buffer.flat, owner_count(plan, owner));
   if (lives && owned && has_valid_space(plan, buffer) && buffer.size_bytes >= 0) return;
   defects.add(DefectKind::kMalformed, {},
-              fmt::format("a buffer of role {} from operation {} to {} is none that a step can have", name(buffer.role),
-                          buffer.first, buffer.last));
+              fmt::format("a buffer of role {} from operation {} to {} has an invalid owner, space, size or lifetime",
+                          name(buffer.role), buffer.first, buffer.last));
 }
 
-/// One line a collective, as a rank tells its peers what it is about to do.
+/// Describes each collective in one line, with the bytes that other ranks read.
 std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
   std::vector<std::pair<OperationId, std::string>> lines;
   Accesses accesses(plan);
@@ -74,7 +75,7 @@ std::vector<std::pair<OperationId, std::string>> collectives(const Plan& plan) {
 }  // namespace
 
 std::string_view name(DefectKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {"malformed", "wait",  "use",  "whole",      "gradient",
+  static constexpr std::array<std::string_view, 9> kNames = {"malformed", "wait",  "use",  "gathered",   "gradient",
                                                              "update",    "place", "race", "collectives"};
   return kNames[static_cast<std::size_t>(kind)];
 }
@@ -90,13 +91,15 @@ void check_well_formed(const Plan& plan, Defects& defects) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
     if (!has_valid_operand(plan, operations[id])) {
-      defects.add(DefectKind::kMalformed, {id}, fmt::format("operation {} is about nothing there is", id));
+      defects.add(DefectKind::kMalformed, {id},
+                  fmt::format("operation {} has an invalid verb, operand, lane or micro-batch", id));
       continue;
     }
     for (const Wait& wait : operations[id].after) {
       if (!in_range(wait.operation, operations.size())) {
-        defects.add(DefectKind::kMalformed, {id},
-                    fmt::format("{} waits for operation {}, which is none", defects.describe(id), wait.operation));
+        defects.add(
+            DefectKind::kMalformed, {id},
+            fmt::format("{} waits for operation {}, which does not exist", defects.describe(id), wait.operation));
       } else if (!wait.of_previous_step && wait.operation >= id) {
         defects.add(DefectKind::kWait, {id, wait.operation},
                     fmt::format("{} waits for {}, which is issued after it", defects.describe(id),
@@ -111,7 +114,8 @@ std::vector<Defect> validate(const Plan& plan) {
   Defects defects(plan);
   check_well_formed(plan, defects);
   if (!defects.empty()) return defects.take();
-  // From here on every edge points forward in the order of issue, in which collectives meet: there is no cycle.
+  // Every dependency now points backward in issue order, which is the order of collectives too. So there is no
+  // deadlock.
   const HappensBefore order(plan);
   Accesses accesses(plan);
   const Proof proof{plan, order, accesses, defects};
@@ -129,7 +133,7 @@ void prove(const Plan& plan) {
   const auto defects = validate(plan);
   if (defects.empty()) return;
   throw FaultError(
-      fmt::format("the planner wrote a schedule that does not hold: {}. This is an error of Aliquot; please report it",
+      fmt::format("the planner wrote an invalid schedule: {}. This is an error of Aliquot; please report it",
                   defects.front().sentence));
 }
 
@@ -142,8 +146,8 @@ std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b) {
     if (here) operations.push_back(ours[i].first);
     if (there) operations.push_back(theirs[i].first);
     return Defect{DefectKind::kCollectives, std::move(operations),
-                  fmt::format("collective {} of the step is {} here and {} there", i, here ? ours[i].second : "none",
-                              there ? theirs[i].second : "none")};
+                  fmt::format("collective {} of the step is {} in one plan and {} in the other", i,
+                              here ? ours[i].second : "none", there ? theirs[i].second : "none")};
   }
   return std::nullopt;
 }

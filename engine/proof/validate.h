@@ -1,5 +1,5 @@
 #pragma once
-// The proof that a schedule may be carried out: by all ranks at once, step after step.
+// The validator: checks that a schedule is correct for all ranks and all steps.
 
 #include <optional>
 #include <string>
@@ -10,33 +10,33 @@
 namespace aliquot {
 
 enum class DefectKind : uint8_t {
-  kMalformed,    // a number that names nothing
-  kWait,         // waits for what is issued later: a cycle
-  kUse,          // the model's code is not run as declared
-  kGathered,     // a unit used while it is not whole, or never let go
-  kGradient,     // not reduced exactly once a micro-batch (or step), or not all of it before the norm
-  kUpdate,       // not updated, or published, exactly once
-  kPlace,        // two buffers in one place, or one outside of its memory, too small, or touched while nobody's
-  kRace,         // bytes written while another operation, here or on another rank, may still touch them
-  kCollectives,  // ranks that do not issue the same collectives in the same order
+  kMalformed,    // an index is out of range
+  kWait,         // an operation waits for one that is issued later, which is a cycle
+  kUse,          // model code does not run in the declared order
+  kGathered,     // a unit is used while it is not gathered, or never released
+  kGradient,     // a gradient is not reduced exactly once per micro-batch (or step), or not before the norm
+  kUpdate,       // a unit is not updated, or its parameters are not all-gathered, exactly once
+  kPlace,        // buffers overlap, are outside of their memory or too small, or are accessed outside of their lifetime
+  kRace,         // bytes are written while another operation, on this or another rank, may still access them
+  kCollectives,  // ranks do not issue the same collectives in the same order
 };
 std::string_view name(DefectKind kind);
 
 struct Defect {
   DefectKind kind;
-  std::vector<OperationId> operations;  // the ones it is about
+  std::vector<OperationId> operations;  // the operations concerned; may be empty
   std::string sentence;
 };
 
-/// Every defect found, up to some hundred; none: proved, for every rank and every step. Does not trust the planner: takes
-/// nothing but the waits, the lanes and the order of issue as given. Time grows with operations, not with ranks.
+/// Returns the defects of a schedule, at most 200. An empty result proves the schedule correct for all ranks and steps.
+/// Does not use the planner's reasoning: reads only the operations, lanes, waits and buffers. The time grows with the
+/// number of operations, not of ranks.
 std::vector<Defect> validate(const Plan& plan);
 
-/// Nothing runs that was not proved: throws FaultError, with the first defect, unless there is none.
+/// Throws FaultError, with the first defect, if validate() finds any. The engine calls it before it runs a plan.
 void prove(const Plan& plan);
 
-/// Whether ranks that hold these two plans would issue the same collectives in the same order; if not, the first that
-/// differs.
+/// Returns the first difference if ranks with these two plans would not issue the same collectives in the same order.
 std::optional<Defect> first_collective_mismatch(const Plan& a, const Plan& b);
 
 }  // namespace aliquot

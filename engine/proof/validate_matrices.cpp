@@ -12,7 +12,7 @@ constexpr OperationId kNone = -1;
 constexpr std::array<Verb, 4> kMatrixVerbs = {Verb::kMuonMomentum, Verb::kGatherMatrices, Verb::kOrthogonalize,
                                               Verb::kScatterMatrices};
 
-/// How far a group has come: the operation of each verb of its way.
+/// The operations of a group that the walk has passed, by index of kMatrixVerbs.
 struct GroupProgress {
   std::array<OperationId, kMatrixVerbs.size()> done = {kNone, kNone, kNone, kNone};
 };
@@ -41,14 +41,14 @@ class MatrixChecker {
     for (std::size_t group = 0; group < groups_.size(); ++group) {
       for (std::size_t part = 0; part < kMatrixVerbs.size(); ++part) {
         if (wanted(group, part) == (groups_[group].done[part] != kNone)) continue;
-        add(kNone, fmt::format("group {} of matrices has {} {}", group, wanted(group, part) ? "no" : "a needless",
+        add(kNone, fmt::format("matrix group {} has {} {}", group, wanted(group, part) ? "no" : "an unnecessary",
                                name(kMatrixVerbs[part])));
       }
     }
   }
 
  private:
-  /// Every matrix is in one group, once, and lies at its owner apart from the others, in memory that the plan has for it.
+  /// Every matrix is in exactly one group, and does not overlap other matrices of its owner in the planned memory.
   void check_groups() {
     std::vector<std::vector<bool>> seen;
     for (const FlatSpec& flat : plan_.flats) seen.emplace_back(flat.layout.tensors().size(), !flat.matrices);
@@ -56,7 +56,8 @@ class MatrixChecker {
       std::vector<int64_t> held(static_cast<std::size_t>(plan_.topology.rank_count()), 0);
       for (const OwnedMatrix& matrix : group.matrices) {
         if (matrix.owner < 0 || matrix.owner >= plan_.topology.rank_count() || seen[matrix.flat][matrix.tensor]) {
-          add(kNone, fmt::format("a matrix of {} has no owner, or two", unit_of(matrix)), DefectKind::kPlace);
+          add(kNone, fmt::format("a matrix of {} has no valid owner, or is in two groups", unit_of(matrix)),
+              DefectKind::kPlace);
           continue;
         }
         seen[matrix.flat][matrix.tensor] = true;
@@ -65,7 +66,8 @@ class MatrixChecker {
                                              matrix.offset_bytes + matrix.size_bytes() <= group.held_bytes);
         of_owner = matrix.offset_bytes + matrix.size_bytes();
         if (!fits || group.scratch_bytes < orthogonalize_scratch_bytes(matrix.shape))
-          add(kNone, fmt::format("a matrix of {} has no room at its owner", unit_of(matrix)), DefectKind::kPlace);
+          add(kNone, fmt::format("a matrix of {} does not fit in the memory of its owner", unit_of(matrix)),
+              DefectKind::kPlace);
       }
     }
     for (std::size_t f = 0; f < seen.size(); ++f) {
@@ -91,11 +93,11 @@ class MatrixChecker {
     group.done[part] = id;
   }
 
-  /// The nearest part before it that this group has.
+  /// The operation must wait for the previous verb that this group has.
   void check_follows(OperationId id, const GroupProgress& group, std::size_t part, int32_t place) {
     while (part > 0 && !wanted(static_cast<std::size_t>(place), part - 1)) --part;
     if (part > 0 && !ended(group.done[part - 1], id))
-      add(id, fmt::format("{} does not follow the {}", describe(id), name(kMatrixVerbs[part - 1])));
+      add(id, fmt::format("{} does not wait for {}", describe(id), name(kMatrixVerbs[part - 1])));
   }
 
   void update(OperationId id, UnitId unit) {

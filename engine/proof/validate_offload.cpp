@@ -10,7 +10,8 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-/// Walks a step and follows what is offloaded: a copy brings it, operations use it, and what they changed is copied back.
+/// Walks a step and tracks the slots of offloaded data: a copy-in fills a slot, operations use it, and a copy-out
+/// follows each change.
 class OffloadChecker {
  public:
   explicit OffloadChecker(const Proof& proof) : proof_(proof) {}
@@ -24,13 +25,13 @@ class OffloadChecker {
     }
     for (const auto& [slot, state] : slots_) {
       if (state.changed != kNone)
-        add(state.changed, fmt::format("what {} changes is never taken back", describe(state.changed)));
+        add(state.changed, fmt::format("no copy-out follows the change by {}", describe(state.changed)));
     }
   }
 
  private:
   struct Slot {
-    OperationId changed = kNone;  // by the last operation that wrote it, since it was last at home
+    OperationId changed = kNone;  // the last operation that wrote the slot since the last copy-out
   };
 
   void touch(OperationId id, const Access& access) {
@@ -38,11 +39,12 @@ class OffloadChecker {
     const Verb verb = proof_.plan.schedule.operations[id].verb;
     Slot& slot = slots_[{access.role, access.flat}];
     if (verb == Verb::kCopyIn) {
-      if (slot.changed != kNone) add(id, fmt::format("{} undoes {}", describe(id), describe(slot.changed)));
+      if (slot.changed != kNone)
+        add(id, fmt::format("{} overwrites the change by {}", describe(id), describe(slot.changed)));
       offloaded_[{access.role, access.flat}] = true;
     } else if (verb == Verb::kCopyOut) {
       if (slot.changed == kNone || !ended(slot.changed, id))
-        add(id, fmt::format("{} takes back what has not been changed", describe(id)));
+        add(id, fmt::format("{} copies a slot that has not been changed", describe(id)));
       slot.changed = kNone;
     } else if (access.writes && offloaded_[{access.role, access.flat}]) {
       slot.changed = id;
@@ -58,7 +60,7 @@ class OffloadChecker {
 
   const Proof& proof_;
   std::map<std::pair<Role, int32_t>, Slot> slots_;
-  std::map<std::pair<Role, int32_t>, bool> offloaded_;  // brought at least once
+  std::map<std::pair<Role, int32_t>, bool> offloaded_;  // a copy-in has filled the slot at least once
 };
 
 }  // namespace

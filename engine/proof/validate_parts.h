@@ -1,5 +1,5 @@
 #pragma once
-// The parts of validate(), each with one question.
+// The checks of validate().
 
 #include "engine/plan/accesses.h"
 #include "engine/plan/happens_before.h"
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Collects what is wrong, and stops counting when nobody would read on.
+/// Collects the first 200 defects.
 class Defects {
  public:
   explicit Defects(const Plan& plan) : plan_(plan) {}
@@ -36,24 +36,24 @@ struct Proof {
   Defects& defects;
 };
 
-/// Numbers name something, waits point back. The other parts may count on both.
+/// All indices are in range, and waits refer to earlier operations. The other checks require both.
 void check_well_formed(const Plan& plan, Defects& defects);
-/// Units are whole when used and let go afterwards; the model's code comes as declared.
+/// Model code runs in the declared order, and units are gathered before they are used and released afterwards.
 void check_uses(const Proof& proof);
-/// What is gathered in eight bits was encoded in this step, once.
+/// Quantized shards are made once in each step, before they are gathered.
 void check_quantized(const Proof& proof);
-/// Every gradient is reduced, counted in the norm and applied, once.
+/// Every gradient is reduced, included in the norm and applied exactly once.
 void check_gradients(const Proof& proof);
-/// Every group of matrices goes to its owners and back, once, between the norm and its units' updates.
+/// Every matrix group is sent to its owners and back exactly once, between the norm and the updates of its units.
 void check_matrices(const Proof& proof);
-/// Buffers lie in their memory, and are as large as what goes into them.
+/// Buffers are within their memory, and large enough for their contents.
 void check_places(const Proof& proof);
-/// What a buffer must at least hold, counted without what the writer counts by. `node_count` is the topology's, which takes a
-/// walk over all ranks to count.
+/// Returns the minimum size of a buffer. Independent of needed_bytes(), which the schedule writer uses. `node_count` is
+/// that of the topology, which is slow to compute.
 int64_t required_bytes(const Plan& plan, const PlannedBuffer& buffer, int node_count);
-/// What is offloaded comes before it is used, and is taken back once it was changed.
+/// Offloaded data is copied in before it is used, and copied out after it was changed.
 void check_offload(const Proof& proof);
-/// Nobody writes what another may still touch.
+/// No operation writes bytes that another may still access.
 void check_races(const Proof& proof);
 
 }  // namespace aliquot

@@ -6,7 +6,7 @@
 namespace aliquot {
 namespace {
 
-/// One after the other in memory, with nothing beyond its end.
+/// All buffers are within the memory of the space, and persistent ones do not overlap.
 void check_persistent(const Proof& proof, Space space) {
   const int64_t copies = space == Space::kSharedRange ? proof.plan.topology.rank_count() : 1;
   const int64_t memory_bytes = proof.plan.schedule.bytes(space);
@@ -15,7 +15,7 @@ void check_persistent(const Proof& proof, Space space) {
     if (buffer.space != space) continue;
     if (buffer.offset_bytes < 0 || buffer.offset_bytes + buffer.size_bytes * copies > memory_bytes) {
       proof.defects.add(DefectKind::kPlace, {},
-                        fmt::format("the {} lie outside of their memory", proof.defects.describe(buffer)));
+                        fmt::format("the {} are outside of their memory", proof.defects.describe(buffer)));
     }
     if (buffer.always && buffer.size_bytes > 0) buffers.push_back(&buffer);
   }
@@ -24,12 +24,12 @@ void check_persistent(const Proof& proof, Space space) {
   for (std::size_t i = 1; i < buffers.size(); ++i) {
     if (buffers[i - 1]->offset_bytes + buffers[i - 1]->size_bytes * copies <= buffers[i]->offset_bytes) continue;
     proof.defects.add(DefectKind::kPlace, {},
-                      fmt::format("the {} lie where the {} do", proof.defects.describe(*buffers[i]),
+                      fmt::format("the {} overlap the {}", proof.defects.describe(*buffers[i]),
                                   proof.defects.describe(*buffers[i - 1])));
   }
 }
 
-/// Copies to and from a file are of whole pages, and so is protection.
+/// Buffers begin at page boundaries if the plan needs whole pages: for disk offload and for memory protection.
 void check_pages(const Proof& proof) {
   const Policy& policy = proof.plan.policy;
   const bool on_disk = policy.offload_state == Offload::kDisk || policy.offload_parameters == Offload::kDisk;
@@ -42,7 +42,7 @@ void check_pages(const Proof& proof) {
   }
 }
 
-/// Where the policy checks, every tensor has a red zone before it and one after it.
+/// In the checking mode, every tensor has a red zone before it and one after it.
 void check_red_zones(const Proof& proof) {
   if (!proof.plan.policy.check) return;
   for (const FlatSpec& flat : proof.plan.flats) {

@@ -4,7 +4,7 @@
 
 namespace aliquot {
 
-/// That it reads what the update before it wrote, and is read when it has ended, the races tell.
+/// Checks the order of verbs only. check_races() checks that the operations wait for one another.
 void check_quantized(const Proof& proof) {
   enum class State { kOld, kRefreshed, kGathered };
   std::vector<State> units(proof.plan.model.units.size(), State::kOld);
@@ -17,11 +17,11 @@ void check_quantized(const Proof& proof) {
       proof.defects.add(DefectKind::kGathered, {id}, fmt::format("{} {}", proof.defects.describe(id), what));
     };
     if (operation.verb == Verb::kGatherQuantizedShards) {
-      if (!proof.plan.policy.quantize_weights) add("encodes what nobody decodes");
-      if (unit != State::kOld) add("encodes what this step has encoded, or gathered, before");
+      if (!proof.plan.policy.quantize_weights) add("encodes shards that no gather decodes");
+      if (unit != State::kOld) add("encodes shards that this step has encoded or gathered already");
       unit = State::kRefreshed;
     } else if (proof.plan.policy.quantize_weights) {
-      if (unit == State::kOld) add("decodes what was encoded before the last update");
+      if (unit == State::kOld) add("decodes shards that were encoded before the last update");
       unit = State::kGathered;
     }
   }

@@ -1,5 +1,5 @@
-// The bytes that operations move through a buffer, counted from layouts, topology and precision. needed_bytes(), which the writer
-// plans by, is not asked here: a mistake in it must not be its own proof.
+// The minimum sizes of buffers, from layouts, topology and precision. Does not use needed_bytes(), from which the
+// schedule writer gets its sizes, so that an error in needed_bytes() is found.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +13,7 @@ namespace {
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
-/// A byte an element and a scale a block; parts lie at multiples of 64.
+/// One byte per element and one scale per block, rounded up to 64 bytes.
 int64_t encoded_part_bytes(int64_t count) {
   constexpr int64_t kScaleBytes = 4, kAligned = 64;
   return rounded_up(count + count / kBlockElements * kScaleBytes, kAligned);
@@ -41,7 +41,7 @@ class BufferSizes {
   }
 
  private:
-  /// Where the policy checks, a red zone follows what the model has, up to the end of a page.
+  /// In the checking mode, a red zone follows the declared bytes and extends to the end of a page.
   int64_t activation_bytes() const {
     const ActivationSpec& spec = plan_.model.activations;
     int64_t declared = spec.backward_bytes;
@@ -51,7 +51,7 @@ class BufferSizes {
     return declared == 0 || !plan_.policy.check ? declared : rounded_up(declared + kRedZoneBytes, kPlacePageBytes);
   }
 
-  /// Matrices begin at multiples of 256 bytes, and so does what follows the last.
+  /// Matrices begin at multiples of 256 bytes, and their buffer ends at one.
   int64_t matrix_bytes(const MatrixGroup& group) const {
     constexpr int64_t kMatrixAlignment = 256;
     int64_t bytes = 0;
@@ -79,8 +79,8 @@ class BufferSizes {
     return bytes;
   }
 
-  /// A word on abandoning, and of each flat a sum for every subtree: its tensors, and at either end of the shard, where it cuts
-  /// one, a subtree for each time that the shard's blocks can be halved.
+  /// One flag, and for each flat one sum per subtree: one per tensor, and, at each end of the shard, one for each time
+  /// that the number of blocks can be halved.
   int64_t norm_part() const {
     int64_t sums = 1;
     for (const FlatSpec& flat : plan_.flats) {
@@ -119,14 +119,14 @@ class BufferSizes {
     }
   }
 
-  /// Between nodes a part goes to each node; between replicas, of a shard a part to each.
+  /// Without replicas there is one part per node. With replicas, a shard is divided into one part per replica.
   int64_t of_encoded(int64_t shard) const {
     const bool exchanges = replicas_ > 1;
     const int64_t parts = exchanges ? replicas_ : nodes_, count = exchanges ? shard / replicas_ : shard;
     switch (role_) {
       case Role::kQuantizedShards: return nodes_ * encoded_part_bytes(shard);
       case Role::kQuantizedParameters: return ranks_ * encoded_part_bytes(shard);
-      case Role::kNodePartialSums:  // from each rank of the node, a part for each node
+      case Role::kNodePartialSums:  // one part for each node, from each rank of this node
         return ranks_ == nodes_ ? 0 : ranks_ * shard * element_bytes(precision_.reduce.value_or(precision_.gradients));
       case Role::kFp32Sums: return parts * count * static_cast<int64_t>(sizeof(float));
       case Role::kQuantizedSums:
@@ -136,7 +136,7 @@ class BufferSizes {
     }
   }
 
-  /// What fp32 has and the working copy lacks.
+  /// The bytes of an fp32 value that the working copy lacks.
   int64_t master_element_bytes() const {
     if (precision_.compute == DType::kFloat32) return 0;
     return precision_.compute == DType::kBFloat16 && precision_.master == MasterForm::kSplit ? 2 : 4;
@@ -146,7 +146,7 @@ class BufferSizes {
     return flat.matrices ? plan_.policy.matrix_updates->state_bytes_per_block : plan_.policy.state_bytes_per_block;
   }
 
-  /// A shard has one piece of a tensor at the most. A rank that updates all shards has a further piece for each of them.
+  /// A shard has at most one piece of each tensor. A rank that updates all shards has one more piece per shard.
   int64_t segment_bytes(const FlatSpec& flat) const {
     auto pieces = static_cast<int64_t>(flat.layout.tensors().size());
     if (plan_.schedule.zero_stage == 0) pieces += ranks_;

@@ -13,16 +13,16 @@ struct ModelCode {
   int32_t use, micro_batch;
 };
 
-/// As it was declared: micro-batch after micro-batch, forward in order, backward reversed, and forward again before it
-/// where the policy says so.
+/// The model code in the declared order: for each micro-batch forward in order, then backward in reverse order, with a
+/// recompute before the backward of each recomputed use.
 std::vector<ModelCode> declared_code(const Plan& plan) {
   const auto use_count = static_cast<int32_t>(plan.model.uses.size());
-  const std::vector<bool> again = recomputed_uses(plan.model, plan.policy);
+  const std::vector<bool> recomputed = recomputed_uses(plan.model, plan.policy);
   std::vector<ModelCode> code;
   for (int32_t m = 0; m < plan.schedule.micro_batch_count; ++m) {
     for (int32_t use = 0; use < use_count; ++use) code.push_back({Verb::kForward, use, m});
     for (int32_t use = use_count - 1; use >= 0 && !plan.policy.evaluation; --use) {
-      if (again[use]) code.push_back({Verb::kRecompute, use, m});
+      if (recomputed[use]) code.push_back({Verb::kRecompute, use, m});
       code.push_back({Verb::kBackward, use, m});
     }
   }
@@ -40,21 +40,21 @@ void check_model_code(const Proof& proof) {
                              operation.verb == code[next].verb && operation.micro_batch == code[next].micro_batch &&
                              operation.lane == Lane::kCompute;
     if (!as_declared) {
-      proof.defects.add(DefectKind::kUse, {id},
-                        fmt::format("{} comes where the model declared another, or not on the compute lane",
-                                    proof.defects.describe(id)));
+      proof.defects.add(
+          DefectKind::kUse, {id},
+          fmt::format("{} is out of the declared order, or not on the compute lane", proof.defects.describe(id)));
       return;
     }
     ++next;
   }
   if (next == code.size()) return;
-  proof.defects.add(DefectKind::kUse, {}, "the step does not run all of the model's code");
+  proof.defects.add(DefectKind::kUse, {}, "the step does not run all model code");
 }
 
-/// A unit from its gather to its release, stage 3.
+/// The state of a unit at ZeRO stage 3.
 struct GatheredUnit {
-  OperationId gather = kNone;    // none: it is not whole
-  OperationId last_use = kNone;  // since
+  OperationId gather = kNone;    // kNone: the unit is not gathered
+  OperationId last_use = kNone;  // since the gather
 };
 
 class GatherChecker {
@@ -71,27 +71,28 @@ class GatherChecker {
       for (const UnitId unit : proof_.plan.model.uses[operation.operand]) use(id, unit);
     }
     for (const GatheredUnit& unit : units_) {
-      if (unit.gather != kNone) add({unit.gather}, fmt::format("{} is never undone", describe(unit.gather)));
+      if (unit.gather != kNone) add({unit.gather}, fmt::format("{} has no release", describe(unit.gather)));
     }
   }
 
  private:
   void gather(OperationId id, GatheredUnit& unit) {
-    if (unit.gather != kNone) add({unit.gather, id}, fmt::format("{} gathers what is whole", describe(id)));
+    if (unit.gather != kNone)
+      add({unit.gather, id}, fmt::format("{} gathers a unit that is gathered already", describe(id)));
     unit = {id, kNone};
   }
   void use(OperationId id, UnitId unit) {
-    GatheredUnit& whole = units_[unit];
-    if (whole.gather == kNone || !ended(whole.gather, id)) {
-      add({id}, fmt::format("{} uses {} while it is not whole", describe(id), proof_.plan.model.units[unit].name));
+    GatheredUnit& used = units_[unit];
+    if (used.gather == kNone || !ended(used.gather, id)) {
+      add({id}, fmt::format("{} uses {} while it is not gathered", describe(id), proof_.plan.model.units[unit].name));
     }
-    whole.last_use = id;
+    used.last_use = id;
   }
   void release(OperationId id, GatheredUnit& unit) {
     if (unit.gather == kNone) {
-      add({id}, fmt::format("{} lets go what is not whole", describe(id)));
+      add({id}, fmt::format("{} releases a unit that is not gathered", describe(id)));
     } else if (unit.last_use == kNone || !ended(unit.last_use, id) || !ended(unit.gather, id)) {
-      add({id}, fmt::format("{} comes before a use has ended", describe(id)));
+      add({id}, fmt::format("{} does not wait for the last use", describe(id)));
     }
     unit = {};
   }
@@ -108,7 +109,7 @@ class GatherChecker {
   std::vector<GatheredUnit> units_;
 };
 
-/// A trainable unit's gradient through the step.
+/// How far the gradient of a unit has been processed in the step.
 struct GradientProgress {
   int32_t backward_count = 0;  // since the last reduce
   OperationId last_backward = kNone, last_reduce = kNone;
@@ -154,7 +155,7 @@ class GradientChecker {
         return;
       case Verb::kUpdate: return update(id, units_[operation.operand]);
       case Verb::kAllGatherParameters: return all_gather_parameters(id, units_[operation.operand]);
-      default: return;  // no step of a gradient
+      default: return;  // does not process gradients
     }
   }
 
@@ -169,10 +170,10 @@ class GradientChecker {
     const bool complete = unit.backward_count == use_count_[operation.operand] * batches;
     if (!complete) {
       add(DefectKind::kGradient, id,
-          fmt::format("{} has {} of {} backward passes to sum", describe(id), unit.backward_count,
+          fmt::format("{} sums {} of {} backward uses", describe(id), unit.backward_count,
                       use_count_[operation.operand] * batches));
     } else if (!ended(unit.last_backward, id) || operation.micro_batch != micro_batch_of(unit.last_backward)) {
-      add(DefectKind::kGradient, id, fmt::format("{} does not follow its backward", describe(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} does not wait for its backward", describe(id)));
     }
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.backward_count = 0;
@@ -181,28 +182,28 @@ class GradientChecker {
   }
   void replica_all_reduce(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted() || !ended(unit.last_reduce, id))
-      add(DefectKind::kGradient, id, fmt::format("{} exchanges what is not yet summed", describe(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} exchanges a gradient that is not reduced yet", describe(id)));
     if (norm_ != kNone) add(DefectKind::kGradient, id, fmt::format("{} comes after the norm", describe(id)));
     unit.last_reduce = id;
     ++unit.exchange_count;
   }
   void all_gather_gradients(OperationId id, GradientProgress& unit) {
     if (unit.reduce_count != reduces_wanted()) {
-      add(DefectKind::kGradient, id, fmt::format("{} spreads what is not yet summed", describe(id)));
+      add(DefectKind::kGradient, id, fmt::format("{} spreads a gradient that is not reduced yet", describe(id)));
     }
     ++unit.spread_count;
   }
   void norm(OperationId id) {
     norm_ = id;
     ++norm_count_;
-    if (proof_.plan.policy.update_in_backward) return;  // nothing waits for its decision
+    if (proof_.plan.policy.update_in_backward) return;  // updates do not use its decision
     const HappensBefore::Clock& start = proof_.order.at_start(proof_.order.moment(1, id));
     for (OperationId other = 0; other < static_cast<OperationId>(schedule_.operations.size()); ++other) {
       const Verb verb = schedule_.operations[other].verb;
       if (verb != Verb::kUpdate && !belongs_to_matrix_group(verb)) continue;
       if (proof_.order.ended_here(proof_.order.moment(0, other), start)) continue;
       add(DefectKind::kUpdate, id,
-          fmt::format("{} decides anew while {} of the step before may still follow the old decision", describe(id),
+          fmt::format("{} makes a new decision while {} of the previous step may still use the old one", describe(id),
                       describe(other)));
     }
   }
@@ -216,7 +217,7 @@ class GradientChecker {
                         (schedule_.zero_stage > 0 || unit.spread_count == 1);
     if (!decided) add(DefectKind::kUpdate, id, fmt::format("{} does not wait for the norm", describe(id)));
     if (!summed || !ended(unit.last_reduce, id))
-      add(DefectKind::kUpdate, id, fmt::format("{} applies what is not yet summed", describe(id)));
+      add(DefectKind::kUpdate, id, fmt::format("{} applies a gradient that is not complete", describe(id)));
   }
   void all_gather_parameters(OperationId id, GradientProgress& unit) {
     if (unit.update_count != 1) add(DefectKind::kUpdate, id, fmt::format("{} comes before the update", describe(id)));

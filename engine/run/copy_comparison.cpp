@@ -21,7 +21,8 @@ uint64_t mixed(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 29;
 }
 
-/// Four lanes, so that it is bound by memory. Every word changes it for certain, since each step can be undone.
+/// A hash with four independent lanes, so that memory bandwidth limits it. Each step is invertible, so a change of a
+/// single word always changes the hash.
 uint64_t hash_of(uint64_t seed, std::span<const std::byte> bytes) {
   std::array<uint64_t, 4> lanes = {seed, seed + 1, seed + 2, seed + 3};
   std::array<uint64_t, 4> words;
@@ -42,8 +43,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Who has other bits than most.
-std::string describe_difference(const std::map<uint64_t, std::vector<int>>& ranks_by_hash) {
+/// Names the ranks whose hash differs from that of the majority.
+std::string describe_difference(std::string_view kind, const std::map<uint64_t, std::vector<int>>& ranks_by_hash) {
   const auto by_size = [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); };
   const auto most = std::ranges::max_element(ranks_by_hash, by_size);
   std::vector<int> others;
@@ -53,10 +54,10 @@ std::string describe_difference(const std::map<uint64_t, std::vector<int>>& rank
   std::ranges::sort(others);
   if (others.size() >= most->second.size()) {
     const auto& [first, second] = std::minmax(others, most->second);
-    return fmt::format("those of {} and of {} differ, and which are right cannot be told", ranks_text(first),
+    return fmt::format("the {} of {} and of {} differ, and it is unknown which are correct", kind, ranks_text(first),
                        ranks_text(second));
   }
-  return fmt::format("those of {} differ from those of {}", ranks_text(others), ranks_text(most->second));
+  return fmt::format("the {} of {} differ from those of {}", kind, ranks_text(others), ranks_text(most->second));
 }
 
 }  // namespace
@@ -74,7 +75,7 @@ uint64_t CopyComparison::hash(uint64_t seed, const std::byte* at, int64_t size_b
   return seed;
 }
 
-/// Without padding, which the model's code can reach.
+/// Excludes padding, which model code may change.
 uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const std::byte* at) const {
   const FlatLayout& layout = plan_.flats[flat].layout;
   const int own = groups_.shard_group().rank();
@@ -88,7 +89,8 @@ uint64_t CopyComparison::hash_of_parameters(uint64_t seed, int32_t flat, const s
   return seed;
 }
 
-/// By unit, then by kind. Of shards: what peers of other replicas hold too; else what the ranks of a replica do.
+/// Hashes by unit, then by kind. `of_shards`: of the data that other replicas also hold; otherwise of the data that all
+/// ranks of the replica hold.
 std::vector<uint64_t> CopyComparison::hashes(bool of_shards) const {
   const int stage = plan_.schedule.zero_stage;
   std::vector<uint64_t> hashes(plan_.model.units.size() * kKinds.size(), 0);
@@ -118,8 +120,8 @@ std::string CopyComparison::compare(Communicator& ranks, const std::vector<uint6
       ranks_by_hash[theirs].push_back(global_ranks[r]);
     }
     if (ranks_by_hash.size() == 1) continue;
-    return fmt::format("of unit {} the {}: {}", plan_.model.units[i / kKinds.size()].name,
-                       kKinds[i % kKinds.size()].second, describe_difference(ranks_by_hash));
+    return fmt::format("in unit {} {}", plan_.model.units[i / kKinds.size()].name,
+                       describe_difference(kKinds[i % kKinds.size()].second, ranks_by_hash));
   }
   return {};
 }

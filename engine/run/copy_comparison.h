@@ -1,5 +1,5 @@
 #pragma once
-// What several ranks hold of the same, compared.
+// The comparison of data that several ranks hold.
 
 #include <cstdint>
 #include <string>
@@ -12,15 +12,15 @@
 
 namespace aliquot {
 
-/// Finds a rank whose copy of something has other bits than the others': of whole parameters, below stage 3; at stage 0 of
-/// masters and the optimizer's state too; and with replicas of every shard's. At stage 3 without replicas nothing is held
-/// twice. Used between steps, from the rank's own thread, with nothing under way. What it is given must outlive it.
+/// Finds ranks whose copies have different bits. Below ZeRO stage 3 it compares full parameters; at stage 0 also
+/// masters and optimizer state; with replicas also all shards. At stage 3 without replicas there are no copies. Used
+/// between steps, while all streams are idle, from the rank's own thread. Everything passed must outlive it.
 class CopyComparison {
  public:
   CopyComparison(const Plan& plan, const ReplicaGroups& groups, const StepMemory& memory, const HostView& view)
       : plan_(plan), groups_(groups), memory_(memory), view_(view) {}
 
-  /// Collective. What differs, the same sentence on every rank; empty: nothing does.
+  /// Collective. Describes the first difference, with the same text on every rank. Empty if all copies are equal.
   std::string difference() const;
 
  private:

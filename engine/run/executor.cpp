@@ -99,7 +99,8 @@ void Executor::issue(OperationId id) {
   });
 }
 
-/// When ranks miss one another, all of them say where they were: together that tells who waited for whom.
+/// Records the position if `work` throws. After a communication error, each rank also logs its position: the positions
+/// of all ranks show which rank waited for which.
 template <typename Work>
 void Executor::report_position_on_failure(const Work& work) {
   try {
@@ -113,7 +114,7 @@ void Executor::report_position_on_failure(const Work& work) {
   }
 }
 
-/// For the record that the rank leaves behind.
+/// Stores the position in the flight record, and returns it.
 std::string Executor::note_position() const {
   const std::string place =
       fmt::format("{} (operation {} of {}, micro-batch {}, step {})", title(plan_, cursor_), cursor_,
@@ -122,7 +123,7 @@ std::string Executor::note_position() const {
   return place;
 }
 
-/// Grows from step to step and, within a step, from operation to operation, as progress on a lane must.
+/// The progress value of an operation. Increases from operation to operation and from step to step, as lanes require.
 uint64_t Executor::progress(OperationId id, int64_t step) const {
   return progress_base_ + static_cast<uint64_t>(step - first_step_ + 1) * plan_.schedule.operations.size() +
          static_cast<uint64_t>(id);
@@ -133,7 +134,7 @@ void Executor::begin(OperationId id) {
   Stream& lane = stream(what.lane);
   for (const Wait& wait : what.after) {
     const int64_t step = wait.of_previous_step ? step_ - 1 : step_;
-    if (step < first_step_) continue;  // everybody has met since
+    if (step < first_step_) continue;  // a barrier has followed since
     if (!wait.on_all) {
       lane.wait(*events_[wait.operation]);
       continue;
@@ -173,7 +174,7 @@ void Executor::run(OperationId id) {
     case Verb::kCopyIn:
     case Verb::kCopyOut: return work_.copy(lane, id);
     case Verb::kNorm: update_steps_ = decision_.decide(work_.norm(lane, abandons_, label(id))); return;
-    default:  // what such operations touch, the model's own code does
+    default:  // kRelease: model code makes the accesses that it declares
       assert(info(what.verb).actor != Actor::kEngine);
       return memory_.skip_operation();
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Walks a schedule on the streams of a device; knows no policy.
+// The executor of schedules on the streams of a device.
 
 #include <array>
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace aliquot {
 
-/// What the end of a step decides, from the norm: the update of all units.
+/// The decision about the updates of a step, from the gradient norm.
 class StepDecision {
  public:
   virtual ~StepDecision() = default;
-  /// Called once a step, by the rank's own thread, the same on every rank.
+  /// Called once per step on the rank's own thread. Must give the same result on every rank.
   virtual UpdateSteps decide(const NormResult& norm) = 0;
-  /// Called at a step's first update instead, where updates do not wait for the norm; decide() comes after them.
+  /// With update_in_backward: called before the first update of a step. decide() follows at the end of the step.
   virtual UpdateSteps decide_before_norm() = 0;
 };
 
-/// One stream a lane that something runs on. Two executors may take turns on them.
+/// The streams by lane; null for lanes without operations. Two executors may use them in turns.
 using LaneStreams = std::array<std::unique_ptr<Stream>, kLaneCount>;
 
-/// Issues the operations of a plan in order, step after step. Forward and backward are the model's: the executor stops
-/// there, and its caller opens and closes them. Allocates nothing after the first step. Used from the rank's own thread;
-/// everything given must outlive it. After an exception only destruction is allowed.
+/// Issues the operations of a plan in order, step after step. It stops before model code (forward, recompute,
+/// backward), which the caller brackets with open() and close(). Allocates nothing after the first step. Used from the
+/// rank's own thread. Everything passed must outlive it. After an exception it must only be destroyed.
 class Executor {
  public:
   struct Parts {
@@ -42,38 +42,38 @@ class Executor {
   };
   explicit Executor(const Parts& parts);
 
-  /// The operation that comes next; the schedule's end wraps around.
+  /// The next operation. After the last one comes operation 0 of the next step.
   OperationId next() const { return cursor_; }
   const Operation& operation(OperationId id) const { return plan_.schedule.operations[id]; }
   bool at_model_code() const { return !at_end_of_passes() && is_model_code(operation(cursor_).verb); }
-  /// Behind the last of the model's code: at the norm, if there is one.
+  /// Whether all model code of the step is done. The next operation is then the norm, if the schedule has one.
   bool at_end_of_passes() const { return cursor_ == first_after_passes_; }
   bool at_start_of_step() const { return cursor_ == 0; }
 
-  /// The next step starts where all ranks have met with nothing under way, and publishes progress from `base` on.
+  /// Declares that all ranks are idle and have passed a barrier. The next step needs no waits for previous steps, and
+  /// its progress values are greater than `base`.
   void start_after_barrier(uint64_t base);
-  /// Null: nobody takes the time.
+  /// Null disables recording.
   void set_recorder(TimelineRecorder* recorder) { recorder_ = recorder; }
-  /// Null: nothing is staged.
+  /// Null disables fault injection.
   void set_faults(FaultInjector* faults) { faults_ = faults; }
-  void set_gradient_detector(NonFiniteGradientDetector* watch) { gradient_detector_ = watch; }
-  /// How messages call the step that begins.
+  void set_gradient_detector(NonFiniteGradientDetector* detector) { gradient_detector_ = detector; }
+  /// The step number in messages, from the step that begins next.
   void set_reported_step(int64_t step) { reported_step_ = step; }
-  /// Above all that was published so far.
+  /// Greater than all progress values published so far.
   uint64_t progress_end() const { return progress(0, step_ + 1); }
 
-  /// Issues everything up to the next of the model's code, or up to the end of the passes.
+  /// Issues operations up to the next model code or the end of the passes.
   void run_to_model_code();
-  /// At the model's code: waits for what it needs, and readies what it writes (StepWork::open_use). `skips_model_code`: the model's
-  /// code is not run.
+  /// Begins the next operation, which is model code: enqueues its waits and prepares the memory that it writes
+  /// (StepWork::open_use). `skips_model_code`: the caller will not run the model code.
   void open(bool skips_model_code = false);
-  /// It is done: what it wrote is made good (StepWork::close_use), and what follows is issued, up to the next of the model's
-  /// code.
+  /// Ends the model code: finishes the memory that it wrote (StepWork::close_use), then calls run_to_model_code().
   void close();
-  /// At the end of the passes: norm, decision, updates. Leaves the executor at the start of the next step.
+  /// Issues the rest of the step after the passes: norm, decision and updates. Moves to the start of the next step.
   void finish_step(bool abandons = false);
 
-  /// Of the step being executed, from 1.
+  /// The number of the current step, from 1, counted by this executor.
   int64_t step() const { return step_; }
   Stream& stream(Lane lane) { return *lanes_[static_cast<std::size_t>(lane)]; }
 
@@ -92,7 +92,7 @@ class Executor {
 
   const Plan& plan_;
   World& world_;
-  Communicator& ranks_;  // of the replica: the plan's
+  Communicator& ranks_;  // the shard group
   LaneStreams& lanes_;
   StepMemory& memory_;
   StepDecision& decision_;
@@ -101,19 +101,19 @@ class Executor {
   FaultInjector* faults_ = nullptr;
   NonFiniteGradientDetector* gradient_detector_ = nullptr;
   UpdateSteps update_steps_;
-  bool decided_ = false;   // for this step, where that does not wait for the norm
-  bool abandons_ = false;  // this step
+  bool decided_ = false;   // with update_in_backward: decide_before_norm() was called in this step
+  bool abandons_ = false;  // this rank abandons the current step
   OperationId cursor_ = 0;
   OperationId first_after_passes_ = 0;
-  int64_t step_ = 1, first_step_ = 1;  // the first since all ranks met
+  int64_t step_ = 1, first_step_ = 1;  // first_step_: the first step after start_after_barrier()
   int64_t reported_step_ = 0;
-  uint64_t progress_base_ = 0;  // above all that was published before
+  uint64_t progress_base_ = 0;  // not less than any progress value published before first_step_
 
-  // What the schedule says, turned round once: by operation.
-  std::vector<bool> observed_here_, observed_by_all_;
+  // Derived from the schedule, by operation.
+  std::vector<bool> observed_here_, observed_by_all_;  // another operation waits for it, on this rank or on all ranks
   std::vector<std::vector<BufferId>> begins_, ends_;
-  std::vector<std::unique_ptr<Event>> events_;  // where observed here
-  std::vector<std::string_view> labels_;        // the first unit that it is about
+  std::vector<std::unique_ptr<Event>> events_;  // set if observed_here_
+  std::vector<std::string_view> labels_;        // the name of its first unit
 };
 
 }  // namespace aliquot

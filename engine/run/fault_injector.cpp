@@ -9,13 +9,13 @@
 namespace aliquot {
 namespace {
 
-/// Whether the operation is of that unit, or of that use of it.
+/// Whether the operation works on the unit. An empty name matches all operations.
 bool is_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
   return unit.empty() || std::ranges::any_of(units_of(plan, operation), named);
 }
 
-/// The unit whose data the fault is of.
+/// The unit whose data the fault changes: the named one, or the first of the operation.
 UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view unit) {
   const auto units = units_of(plan, operation);
   const auto named = [&](UnitId id) { return plan.model.units[id].name == unit; };
@@ -23,32 +23,32 @@ UnitId unit_of(const Plan& plan, const Operation& operation, std::string_view un
   return found == units.end() ? units.front() : *found;
 }
 
-/// A rank that publishes what it updated writes over its own copy too, and with it over the flipped bit.
+/// Throws UsageError for a bit flip in an update that the following all-gather of parameters would overwrite.
 void refuse_flip_before_publish(const InjectedFault& fault, const Plan& plan) {
   const bool publishes = std::ranges::any_of(
       plan.schedule.operations, [](const Operation& each) { return each.verb == Verb::kAllGatherParameters; });
   if (!publishes || fault.kind != FaultKind::kFlip || fault.operation != name(Verb::kUpdate)) return;
   throw UsageError(
-      "ALIQUOT_FAULT would flip a bit in update that publish then writes over, and nothing would be other: at ZeRO "
-      "stages 1 and 2 it is op=publish,kind=flip.");
+      "ALIQUOT_FAULT has op=update,kind=flip, but at ZeRO stages 1 and 2 publish overwrites the flipped bit: use "
+      "op=publish,kind=flip.");
 }
 
 void refuse_unreachable_fault(const InjectedFault& fault, const Plan& plan, const World& world) {
   if (fault.rank >= world.rank_count()) {
     throw UsageError(
-        fmt::format("ALIQUOT_FAULT is for rank {}, and there are {} ranks.", fault.rank, world.rank_count()));
+        fmt::format("ALIQUOT_FAULT is for rank {}: expected a rank below {}.", fault.rank, world.rank_count()));
   }
   if (fault.kind == FaultKind::kStop && launched_process_count() == 1) {
     throw UsageError(
-        "ALIQUOT_FAULT would stop a process that is all ranks, and nobody were left to miss it: use kind=slow:2s, or "
-        "mpirun.");
+        "ALIQUOT_FAULT has kind=stop, which would stop the process of all ranks, so no rank could detect it: use "
+        "kind=slow:2s, or start ranks with mpirun.");
   }
   refuse_flip_before_publish(fault, plan);
   const bool comes = std::ranges::any_of(plan.schedule.operations, [&](const Operation& operation) {
     return name(operation.verb) == fault.operation && is_of(plan, operation, fault.unit);
   });
   if (comes || fault.operation == "save") return;
-  throw UsageError(fmt::format("ALIQUOT_FAULT is for {}{}{}, which these ranks do not run.", fault.operation,
+  throw UsageError(fmt::format("ALIQUOT_FAULT is for operation {}{}{}, which this run does not have.", fault.operation,
                                fault.unit.empty() ? "" : " ", fault.unit));
 }
 
@@ -112,7 +112,7 @@ void FaultInjector::write_nan_gradient(Stream& lane, UnitId unit) const {
   }
 }
 
-/// Of the first element that this rank has of the unit, in the low bits of what it computes with.
+/// Flips a low bit of the working copy of the first element of the unit that this rank holds.
 void FaultInjector::flip_bit(Stream& lane, UnitId unit) const {
   lane.synchronize();
   for (const int32_t f : parts_.plan.flats_of_unit[unit]) {

@@ -1,5 +1,5 @@
 #pragma once
-// Where a staged fault meets the operations of a step.
+// Injection of the fault in ALIQUOT_FAULT into the operations of a step.
 
 #include <memory>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// Strikes once, at the first operation that the fault is for. Used from the rank's own thread; what it is given must
+/// Injects the fault once, at the first operation that matches. Used from the rank's own thread. Everything passed must
 /// outlive it.
 class FaultInjector {
  public:
@@ -25,9 +25,9 @@ class FaultInjector {
   };
   FaultInjector(const InjectedFault& fault, const Parts& parts) : fault_(fault), parts_(parts) {}
 
-  /// On the operation's lane, before its work and after what it waits for.
+  /// Enqueues the fault on the lane of the operation, after its waits and before its work.
   void before(Stream& lane, OperationId operation, int64_t step);
-  /// After its work. A flip waits for the lane.
+  /// The same after its work. FaultKind::kFlip blocks until the lane is idle.
   void after(Stream& lane, OperationId operation, int64_t step);
 
  private:
@@ -38,14 +38,14 @@ class FaultInjector {
   const InjectedFault& fault_;
   Parts parts_;
   bool done_ = false;
-  std::string where_;  // outlives the work that names it
+  std::string where_;  // used by the enqueued work
 };
 
-/// The verbs of schedules, as ALIQUOT_FAULT has them.
+/// The operations that ALIQUOT_FAULT can name: the verbs of schedules.
 const std::vector<FaultPoint>& fault_points();
 
-/// Null unless ALIQUOT_FAULT is for this rank and an operation of the plan. Throws UsageError, the same on all ranks, where
-/// the world has no such rank, the plan no such operation, or a rank that is a thread would stop its whole process.
+/// Returns null unless ALIQUOT_FAULT is for this rank and an operation of the plan. Throws the same UsageError on all
+/// ranks if the world lacks the rank, the plan lacks the operation, or the fault would stop the process of all ranks.
 std::unique_ptr<FaultInjector> make_fault_injector(World& world, const FaultInjector::Parts& parts);
 
 }  // namespace aliquot

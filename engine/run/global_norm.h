@@ -1,5 +1,5 @@
 #pragma once
-// The gradient norm over all ranks and units, and the first parameter that spoils it.
+// The gradient norm over all ranks and units, and the first parameter whose gradient is not finite.
 
 #include <memory>
 #include <optional>
@@ -15,31 +15,31 @@ namespace aliquot {
 
 struct NormResult {
   double sum_of_squares = 0;
-  std::string first_not_finite;  // the first parameter, by name, whose gradient is not finite; empty: all are
-  int abandoned_by = -1;         // the first rank that abandoned the step; -1: none did
+  std::string first_not_finite;  // first parameter in name order whose gradient is not finite; empty: none
+  int abandoned_by = -1;         // lowest rank that abandons the step; -1: none
 };
 
-/// Replicas have the same sums of blocks, so each puts its own together; whether a rank abandons goes over the world.
-/// Made collectively, from a plan alone; the plan and groups must outlive it. Sums of blocks are put together on the host,
-/// where a GPU's come through pinned memory.
+/// Computes the norm. All replicas have the same block sums, so each replica combines its own; only the abandon flag is
+/// exchanged over the world. Block sums are combined on the host; those of a GPU are copied through pinned memory. The
+/// plan and the groups must outlive it.
 class GlobalNorm {
  public:
   GlobalNorm(const Plan& plan, const ReplicaGroups& groups);
 
-  /// Enqueues on `reduce` what brings all ranks' parts together, and whether this rank abandons the step.
-  /// kBlockSquares and kNormParts must be in use.
+  /// Enqueues the exchange of all ranks' parts and of the abandon flags on `reduce`. kBlockSquares and kNormParts must
+  /// be in use.
   void exchange(Stream& reduce, const StepMemory& memory, bool abandons, Label label);
-  /// When that has run: the norm, the same bits on every rank.
+  /// Returns the norm, with the same bits on every rank. Call after the work of exchange() has run.
   NormResult finish(const StepMemory& memory);
 
  private:
-  /// This rank's values of one flat: its own sums start at the flat's squares.
+  /// The part of the norm that this rank computes for one flat.
   struct FlatParts {
     int32_t flat;
     std::unique_ptr<LocalNormSums> parts;
     int64_t first_value;
     int64_t block_count, first_mirrored;
-    const double* squares = nullptr;  // of this step, as the host reads them
+    const double* squares = nullptr;  // block sums of this step, at an address that the host can read
   };
 
   std::vector<NormNode> nodes_of(int rank) const;
@@ -47,14 +47,14 @@ class GlobalNorm {
 
   const Plan& plan_;
   const ReplicaGroups& groups_;
-  Communicator& ranks_;  // of the replica
+  Communicator& ranks_;  // the shard group
   Device& device_;
-  Buffer squares_mirror_, parts_mirror_;  // of a GPU's memory
+  Buffer squares_mirror_, parts_mirror_;  // on GPUs: copies in pinned host memory
   std::unique_ptr<NormTree> tree_;
   std::vector<FlatParts> own_;
   std::vector<int32_t> first_tensor_;  // by flat: its first tensor in the tree
-  std::vector<int64_t> value_counts_;  // by rank, without its word on abandoning
-  double abandoned_by_ = 0;            // with replicas: the first rank of the world that does, or a number above all
+  std::vector<int64_t> value_counts_;  // by rank, without the abandon flag
+  double abandoned_by_ = 0;            // with replicas: lowest rank of the world that abandons, or the number of ranks
   std::unique_ptr<GlobalNormSum> total_;
   std::vector<double> values_, tensor_sums_;
   int64_t part_bytes_;

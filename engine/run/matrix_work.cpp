@@ -17,20 +17,20 @@ MatrixWork::MatrixWork(const Plan& plan, const StepMemory& memory, Communicator&
       matrices_offsets_(plan.matrix_groups.size()),
       collect_(plan.matrix_groups.size()),
       scatter_(plan.matrix_groups.size()) {
-  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // a step has one of each
+  for (const PlannedBuffer& buffer : plan.schedule.buffers) {  // a step has one buffer of each role and owner
     if (buffer.role == Role::kMuonDirections) direction_offsets_[buffer.flat] = buffer.offset_bytes;
     if (buffer.role == Role::kOwnedMatrices) matrices_offsets_[buffer.flat] = buffer.offset_bytes;
   }
   for (int32_t group = 0; group < static_cast<int32_t>(plan.matrix_groups.size()); ++group) list_transfers(group);
 }
 
-/// Of a matrix within its flat, where that lies whole.
+/// The offset of a matrix in its full flat buffer.
 int64_t MatrixWork::matrix_offset_bytes(const OwnedMatrix& matrix) const {
   return plan_.flats[matrix.flat].layout.tensor_offset(matrix.tensor) * kElementBytes;
 }
 
-/// All ranks' parts of what this one owns, and its own of what others do: in the order of ranks, so that two ranks list
-/// what passes between them in one order.
+/// The parts of a matrix that this rank sends or receives: all parts if it owns the matrix, otherwise its own part. In
+/// the order of elements, so that two ranks list the transfers between them in the same order.
 std::vector<MatrixWork::Part> MatrixWork::parts_of_interest(const OwnedMatrix& matrix) const {
   const FlatLayout& layout = plan_.flats[matrix.flat].layout;
   const int64_t count = matrix.shape.rows * matrix.shape.columns;
@@ -64,7 +64,7 @@ void MatrixWork::list_transfers(int32_t group) {
   all_bytes_.push_back(bytes);
 }
 
-/// Every rank has it, and its owner what it has become.
+/// Transfers from the owner of an in-place matrix to all other ranks.
 void MatrixWork::list_copies(int32_t group, const OwnedMatrix& matrix) {
   const int64_t at = direction_offsets_[matrix.flat] + matrix_offset_bytes(matrix);
   for (int32_t r = 0; r < ranks_.rank_count(); ++r) {
@@ -80,19 +80,19 @@ void MatrixWork::scatter_matrices(Stream& lane, int32_t group, Label label) { tr
 void MatrixWork::transfer(Stream& lane, int32_t group, bool back, Label label) {
   const std::vector<Transfer>& own = back ? scatter_[group] : collect_[group];
   const MatrixGroup& what = plan_.matrix_groups[group];
-  const AccessMode blended = !back           ? AccessMode::kReads
-                             : what.in_place ? AccessMode::kReadsAndWrites
-                                             : AccessMode::kWrites;
-  for (const int32_t flat : what.flats) memory_.declare_access(Role::kMuonDirections, flat, blended);
+  const AccessMode directions = !back           ? AccessMode::kReads
+                                : what.in_place ? AccessMode::kReadsAndWrites
+                                                : AccessMode::kWrites;
+  for (const int32_t flat : what.flats) memory_.declare_access(Role::kMuonDirections, flat, directions);
   memory_.declare_access(Role::kOwnedMatrices, group, back ? AccessMode::kReads : AccessMode::kWrites);
-  const SymmetricRange arena{memory_.range(Role::kMuonDirections, what.flats.front(), blended).buffer, 0};
+  const SymmetricRange arena{memory_.range(Role::kMuonDirections, what.flats.front(), directions).buffer, 0};
   ranks_.transfer(lane, {arena, arena, own, all_bytes_[group], back}, label);
 }
 
 void MatrixWork::orthogonalize(Stream& lane, int32_t group) {
   const MatrixGroup& what = plan_.matrix_groups[group];
   std::byte* scratch = memory_.address(Role::kOrthogonalizeScratch, group, AccessMode::kWrites);
-  // Every rank declares all of them, whichever it owns.
+  // Every rank declares the access to all matrices, also to those that it does not own.
   if (what.in_place) {
     for (const int32_t flat : what.flats)
       memory_.declare_access(Role::kMuonDirections, flat, AccessMode::kReadsAndWrites);

@@ -1,5 +1,5 @@
 #pragma once
-// Whole matrices on their way to their owners, at work, and on the way back.
+// The work of matrix groups (Muon): gather to owners, orthogonalization, and scatter.
 
 #include <vector>
 
@@ -10,8 +10,8 @@
 
 namespace aliquot {
 
-/// What the operations of a plan's matrix groups do. Enqueues on the lane it is given and allocates nothing. Used from the
-/// rank's own thread; everything given must outlive it.
+/// Enqueues the work of a plan's matrix groups. Allocates only in the constructor. Used from the rank's own thread.
+/// Everything passed must outlive it.
 class MatrixWork {
  public:
   MatrixWork(const Plan& plan, const StepMemory& memory, Communicator& ranks, const Muon& muon, DeviceKind kind);
@@ -21,7 +21,7 @@ class MatrixWork {
   void scatter_matrices(Stream& lane, int32_t group, Label label);
 
  private:
-  /// The parts of one tensor of a flat, as ranks hold them.
+  /// The part of a matrix in the shard of one rank.
   struct Part {
     int32_t rank;
     int64_t shard_offset, tensor_offset, count;
@@ -37,8 +37,8 @@ class MatrixWork {
   Communicator& ranks_;
   Muon muon_;
   const MatrixKernels& kernels_;
-  std::vector<int64_t> direction_offsets_, matrices_offsets_;  // in the arena, of every rank: by flat, by group
-  std::vector<std::vector<Transfer>> collect_, scatter_;       // by group: what this rank sends or receives
+  std::vector<int64_t> direction_offsets_, matrices_offsets_;  // in the arena: by flat, and by group
+  std::vector<std::vector<Transfer>> collect_, scatter_;       // by group: transfers in which this rank takes part
   std::vector<int64_t> all_bytes_;                             // by group
 };
 

@@ -8,7 +8,7 @@
 namespace aliquot {
 namespace {
 
-/// All bits of the exponent are set in what is not finite.
+/// A value is not finite if all bits of its exponent are set.
 template <typename Bits>
 bool any_not_finite(const std::byte* at, int64_t size_bytes, Bits exponent) {
   const std::span values(reinterpret_cast<const Bits*>(at), static_cast<std::size_t>(size_bytes) / sizeof(Bits));

@@ -1,5 +1,5 @@
 #pragma once
-// Whose gradients are not finite.
+// Detection of ranks whose own gradients are not finite.
 
 #include <atomic>
 
@@ -7,18 +7,18 @@
 
 namespace aliquot {
 
-/// Looks at what this rank's own backward left before ranks add it up. That takes a pass over all gradients, so it is done in a
-/// step that follows one which was not finite: what a machine spoils it spoils again. On hosts alone. Used from the rank's own
-/// thread; what it is given must outlive it.
+/// Checks the gradients of this rank before the reduction, to find the rank that causes values that are not finite. The
+/// check reads all gradients, so it runs only in a step that follows a non-finite one: a faulty machine tends to fail
+/// again. Hosts only. Used from the rank's own thread. Everything passed must outlive it.
 class NonFiniteGradientDetector {
  public:
   NonFiniteGradientDetector(const Plan& plan, const StepMemory& memory, const Device& device);
 
-  /// Forgets what was found. `enabled`: in this step.
+  /// Resets the result. `enabled`: whether to check in this step.
   void begin_step(bool enabled);
-  /// On the lane of a reduction, before its work.
+  /// Enqueues the check if the operation is a reduce. Called before the work of the operation.
   void before(Stream& lane, OperationId operation);
-  /// Once that lane has come to its end.
+  /// The result. Valid when the lane of reductions is idle.
   bool found() const { return found_; }
 
  private:

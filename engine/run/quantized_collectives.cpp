@@ -13,12 +13,12 @@ QuantizedCollectives::QuantizedCollectives(const Plan& plan, const StepMemory& m
   for (const FlatSpec& flat : plan.flats) transfers_.push_back(flat_transfers(flat.layout.shard_count()));
 }
 
-void QuantizedCollectives::add(RankTransfers& runs, const Transfer& transfer) const {
-  runs.all_bytes += transfer.size_bytes;
-  if (transfer.source == ranks_.rank() || transfer.target == ranks_.rank()) runs.own.push_back(transfer);
+void QuantizedCollectives::add(RankTransfers& transfers, const Transfer& transfer) const {
+  transfers.all_bytes += transfer.size_bytes;
+  if (transfer.source == ranks_.rank() || transfer.target == ranks_.rank()) transfers.own.push_back(transfer);
 }
 
-/// In an order that all ranks share, whoever they are.
+/// Lists transfers in the same order on all ranks.
 QuantizedCollectives::FlatTransfers QuantizedCollectives::flat_transfers(int64_t shard_count) const {
   const int64_t part = encoded_bytes(shard_count), sent = shard_count * element_bytes(plan_.policy.precision.sent());
   FlatTransfers flat_transfers;
@@ -43,11 +43,11 @@ QuantizedCollectives::FlatTransfers QuantizedCollectives::flat_transfers(int64_t
   return flat_transfers;
 }
 
-void QuantizedCollectives::move(Stream& lane, Role to, Role from, int32_t flat, const RankTransfers& runs,
+void QuantizedCollectives::move(Stream& lane, Role to, Role from, int32_t flat, const RankTransfers& transfers,
                                 Label label) {
   ranks_.transfer(lane,
                   {memory_.range(to, flat, AccessMode::kWrites), memory_.range(from, flat, AccessMode::kReads),
-                   runs.own, runs.all_bytes},
+                   transfers.own, transfers.all_bytes},
                   label);
 }
 
@@ -146,7 +146,7 @@ void QuantizedCollectives::replica_all_reduce(Stream& lane, int32_t flat, Commun
        .block_squares = reinterpret_cast<double*>(memory_.address(Role::kBlockSquares, flat, AccessMode::kWrites))});
 }
 
-/// Stay in place until the work has run: the norm ends a step, and this lane's work with it.
+/// Stores the sources until the work has run. The norm waits for the lane, so begin_step() may reuse them.
 std::span<const std::byte* const> QuantizedCollectives::sources(const std::byte* first, int count,
                                                                 int64_t stride_bytes) {
   if (next_sources_ == sources_.size()) sources_.emplace_back();

@@ -9,8 +9,8 @@
 namespace aliquot {
 namespace {
 
-constexpr std::byte kPattern{
-    0xA5};  // a small number in every type: what is added to it shows, as what is assigned does
+/// A small number in every type, so that an addition changes it, not only an assignment.
+constexpr std::byte kPattern{0xA5};
 
 std::byte red_zone_of_values(const Policy& policy) { return std::byte(policy.quantize_weights ? 0x00 : 0xFF); }
 
@@ -120,8 +120,8 @@ void RedZones::compare(const Zone& zone, const std::byte* bytes, OperationId ope
                                defect(zone, first - bytes, last - bytes)));
 }
 
-/// Most such writes run beyond a tensor's end. One that ends right before the next tensor, and begins later than the gap, is
-/// taken for a write before that tensor.
+/// Attributes a write to a tensor. Most writes run beyond the end of the tensor before the gap. A write that ends
+/// directly before the next tensor, and does not begin at the start of the gap, is attributed to the next tensor.
 std::string RedZones::defect(const Zone& zone, int64_t first_byte, int64_t last_byte) const {
   if (zone.role != Role::kGradients && zone.role != Role::kParameters) {
     const int64_t declared = declared_bytes(plan_.model, zone.role, zone.whose);

@@ -1,5 +1,5 @@
 #pragma once
-// What lies around the memory that a model is handed, where the policy checks.
+// Red zones of the checking mode: padding with a known pattern, in which writes are detected.
 
 #include <memory>
 #include <vector>
@@ -10,20 +10,20 @@
 
 namespace aliquot {
 
-/// Fills the padding of the parameters that this rank holds, for good: with NaN, so that reading too far shows, but with
-/// zeros where whole blocks are quantised. Between steps.
+/// Fills the padding of this rank's parameters, once. The pattern is NaN, so that a read beyond the end becomes
+/// visible, or zero if weights are quantized, since blocks include padding. Call between steps.
 void fill_red_zones_of_values(const Plan& plan, const Weights& weights, const HostView& view);
 
-/// Fills the red zones of gradients and activations when a use opens, and compares those of all that the use has when
-/// it closes. Those of parameters are there already. Used from the rank's own thread; all it is given must
-/// outlive it.
+/// Fills the red zones of gradients and activations when a use opens. Compares all red zones of the use when it closes,
+/// including those of parameters. Used from the rank's own thread. Everything passed must outlive it.
 class RedZones {
  public:
   RedZones(const Plan& plan, const StepMemory& memory, const Device& device);
 
-  /// On the lane where the operation's code runs, before it.
+  /// Enqueued before the model code of the operation, on its lane.
   void fill(Stream& compute, OperationId operation) const;
-  /// After it. Throws UsageError, or its lane does, naming the use, the tensor and the element that was written.
+  /// Enqueued after the model code. This function, or the lane, throws UsageError that names the use, the tensor and
+  /// the element that was written.
   void compare(Stream& compute, OperationId operation) const;
 
  private:
@@ -31,10 +31,10 @@ class RedZones {
     std::byte* at;
     int64_t size_bytes;
     std::byte expected;
-    bool begins;  // with this operation
+    bool begins;  // its buffer begins with this operation, so the zone must be filled
     Role role;
-    int32_t whose;  // flat, or use
-    Gap gap;        // of a flat
+    int32_t whose;  // PlannedBuffer::flat
+    Gap gap;        // for parameters and gradients: its position in the flat
   };
 
   std::vector<Zone> zones(OperationId operation) const;

@@ -4,7 +4,7 @@ namespace aliquot {
 
 ReplicaGroups::ReplicaGroups(World& world, int replica_count) : world_(world) {
   if (replica_count == 1) return;
-  const int ranks = world.rank_count() / replica_count;  // contiguous: where nodes are, a replica is
+  const int ranks = world.rank_count() / replica_count;  // contiguous ranks, so a replica uses as few nodes as possible
   shard_group_ = world.communicator().split(world.rank() / ranks, world.rank());
   replicate_group_ = world.communicator().split(world.rank() % ranks, world.rank());
 }

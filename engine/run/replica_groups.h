@@ -1,5 +1,5 @@
 #pragma once
-// The groups that a plan's operations meet in.
+// The communicators of a plan: the shard group and the replicate group of this rank.
 
 #include <memory>
 
@@ -7,17 +7,18 @@
 
 namespace aliquot {
 
-/// The ranks of a replica share one whole model; peers, one of every replica, hold the same shard. Without replicas the
-/// first are the world, and nobody has peers. Made collectively; the world must outlive it. Used from the rank's own thread.
+/// The shard group has the ranks of one replica. The replicate group has one rank of each replica, which hold the same
+/// shard. Without replicas, the shard group is the world, and there is no replicate group. Construction is collective.
+/// The world must outlive it. Used from the rank's own thread.
 class ReplicaGroups {
  public:
   ReplicaGroups(World& world, int replica_count);
 
   World& world() const { return world_; }
   Communicator& shard_group() const { return shard_group_ ? *shard_group_ : world_.communicator(); }
-  /// Only with replicas.
+  /// Call only with replicas.
   Communicator& replicate_group() const { return *replicate_group_; }
-  /// This rank's replica, from 0; its place among the peers.
+  /// The index of this rank's replica, which is its rank in the replicate group.
   int replica_index() const { return replicate_group_ ? replicate_group_->rank() : 0; }
 
  private:

@@ -73,7 +73,7 @@ void StepWork::gather_quantized_shards(Stream& lane, const Operation& operation,
 
 void StepWork::gather(Stream& lane, const Operation& operation, Label label) {
   for (const int32_t f : plan_.flats_of_unit[operation.operand]) {
-    if (plan_.schedule.view) {  // nothing moves
+    if (plan_.schedule.view) {  // no data is transferred
       memory_.declare_access(Role::kParameters, f, AccessMode::kReads);
       continue;
     }
@@ -139,7 +139,8 @@ SymmetricRange StepWork::sent(Stream& lane, const ReduceRecipe& recipe, int32_t 
   return memory_.range(recipe.sent(), flat, AccessMode::kReads);
 }
 
-/// Stays in place until the work has run: the norm ends a step, and this lane's work with it.
+/// Stores the sources until the work has run. The norm waits for the lane of reductions, so begin_step() may reuse
+/// them.
 std::span<const std::byte* const> StepWork::addition_sources(const void* left, const void* right) {
   if (next_addition_ == addition_sources_.size()) addition_sources_.emplace_back();
   auto& sources = addition_sources_[next_addition_++];
@@ -147,8 +148,8 @@ std::span<const std::byte* const> StepWork::addition_sources(const void* left, c
   return sources;
 }
 
-/// Every peer adds up one part of all replicas' sums, in the order of ranks, and all get all parts. Peers wait for one another
-/// at the end: what they read of this rank is its own again.
+/// Each rank of the replicate group sums one part over all replicas, in rank order, and all ranks gather all parts. The
+/// barrier at the end ensures that no rank still reads this rank's buffers.
 void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Label label) {
   Communicator& peers = groups_.replicate_group();
   const DType dtype = plan_.policy.precision.gradients;
@@ -172,7 +173,7 @@ void StepWork::replica_all_reduce(Stream& lane, const Operation& operation, Labe
          .staging = memory_.address(Role::kExchangeStaging, -1, AccessMode::kWrites)},
         label);
     peers.all_gather_in_place(lane, memory_.range(Role::kReducedGradients, f, AccessMode::kWrites), part_bytes, label);
-    // A 128th of what is added: the norm then goes over the replica alone.
+    // One double per 256 elements. With it, the norm needs only an exchange within the replica.
     peers.all_gather_in_place(lane, memory_.range(Role::kBlockSquares, f, AccessMode::kWrites),
                               part_squares * static_cast<int64_t>(sizeof(double)), label);
   }
@@ -224,7 +225,7 @@ void StepWork::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {
 
 NormResult StepWork::norm(Stream& lane, bool abandons, Label label) {
   norm_->exchange(lane, memory_, abandons, label);
-  lane.synchronize();  // the host decides what every update does
+  lane.synchronize();  // the host needs the norm to decide about the updates
   return norm_->finish(memory_);
 }
 

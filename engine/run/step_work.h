@@ -1,5 +1,5 @@
 #pragma once
-// What the operations of a schedule do that are not the model's own.
+// The work of all operations except model code.
 
 #include <array>
 #include <deque>
@@ -18,8 +18,8 @@
 
 namespace aliquot {
 
-/// Enqueues an operation's work on the stream it is given; buffers and their order are the executor's business. Allocates
-/// nothing after the first step. Used from the rank's own thread; everything given must outlive it.
+/// Enqueues the work of operations on a stream. The executor handles waits and buffer lifetimes. Allocates nothing
+/// after the first step. Used from the rank's own thread. Everything passed must outlive it.
 class StepWork {
  public:
   struct Parts {
@@ -39,18 +39,18 @@ class StepWork {
   void all_gather_gradients(Stream& lane, const Operation& operation, Label label);
   void all_gather_parameters(Stream& lane, const Operation& operation, Label label);
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
-  /// A part of a group's way. Nothing where the step is skipped, which every rank decides alike.
+  /// Any operation of a matrix group. Enqueues nothing if the step is skipped.
   void matrices(Stream& lane, const Operation& operation, const UpdateSteps& steps, Label label);
-  /// To or from the homes of what is offloaded.
+  /// Copies between slots and offload stores.
   void copy(Stream& io, OperationId id);
-  /// Blocks until all ranks' parts are here.
+  /// Blocks until the parts of all ranks have arrived.
   NormResult norm(Stream& lane, bool abandons, Label label);
 
-  /// Before the model's code: gradients that it writes first start from zeros where kernels add. `all`: nobody will write
-  /// them, so they are zeros. Red zones are filled.
+  /// Called before model code. Clears gradients that this use is the first to write, if the unit's kernels add to them.
+  /// With `all`, clears them in any case, because the model code will not run. Fills red zones.
   void open_use(Stream& compute, OperationId use, bool all);
-  /// After it: red zones are compared (RedZones::compare), and padding of gradients is zeros, whatever was written there, so
-  /// that nothing that reads whole shards sees it.
+  /// Called after model code. Compares red zones (RedZones::compare), and clears the padding of gradients, which
+  /// operations on complete shards read.
   void close_use(Stream& compute, OperationId use);
   void begin_step();
 
@@ -63,21 +63,21 @@ class StepWork {
   void clear_padding(Stream& compute, int32_t flat);
 
   const Plan& plan_;
-  Communicator& ranks_;  // of the replica
+  Communicator& ranks_;  // the shard group
   const ReplicaGroups& groups_;
   const Kernels& kernels_;
   StepMemory& memory_;
   const OffloadStores& offload_stores_;
   Updater& updater_;
   std::optional<GlobalNorm> norm_;                        // not in an evaluation
-  std::optional<QuantizedCollectives> quantized_;         // where weights or gradients are quantised
-  std::optional<MatrixWork> matrices_;                    // nor this; where the optimizer takes matrices
-  std::vector<std::vector<BufferId>> copies_;             // by operation: the slots that it fills or empties
+  std::optional<QuantizedCollectives> quantized_;         // if weights or gradients are quantized
+  std::optional<MatrixWork> matrices_;                    // with Muon; not in an evaluation
+  std::vector<std::vector<BufferId>> copies_;             // by operation: see copied_slots()
   std::vector<ReduceRecipe> recipes_;                     // by operation
-  std::optional<RedZones> red_zones_;                     // where the policy checks
+  std::optional<RedZones> red_zones_;                     // in the checking mode
   std::vector<std::vector<Gap>> padding_;                 // by flat
   std::vector<std::vector<int32_t>> first_writes_;        // by operation: flats whose gradients a backward writes first
-  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flats whose gradients it adds to
+  std::vector<std::vector<int32_t>> accumulating_flats_;  // by operation: flats with gradients of earlier uses
   std::deque<std::array<const std::byte*, 2>> addition_sources_;  // the sources of this step's additions, in order
   std::size_t next_addition_ = 0;
 };

@@ -11,7 +11,7 @@
 namespace aliquot {
 namespace {
 
-/// Elements are written in place, so each run of them begins at a multiple of this.
+/// Elements are stored directly into the message, so each run of elements begins at a multiple of this.
 constexpr std::size_t kAlignment = alignof(int64_t);
 static_assert(sizeof(Overlap) % kAlignment == 0);
 
@@ -26,7 +26,7 @@ TensorStream::TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_
       booking_(ledger, staging_bytes, Category::kStaging, "tensors streamed over ranks"),
       chunk_bytes_(staging_bytes / kStreamCopies) {}
 
-/// `bytes`, then this rank's elements of [begin, end), each run of them after its place.
+/// Appends to `bytes` this rank's elements in [begin, end). Each run of elements follows an Overlap with its position.
 std::string TensorStream::packed(std::string bytes, const StateTensor& tensor, int64_t begin, int64_t end) {
   const int64_t each = element_bytes(tensor.dtype);
   for (const StatePiece& piece : tensor.pieces) {
@@ -53,7 +53,8 @@ void TensorStream::run(std::string_view what, const StateTensor& tensor, const E
     for (std::size_t r = 0; r < all.size(); ++r) {
       const std::string_view theirs = std::string_view(all[r]).substr(0, all[r].find('\n'));
       const std::string_view first = std::string_view(all[0]).substr(0, all[0].find('\n'));
-      if (theirs != first) throw UsageError(fmt::format("rank {} is {}, rank 0 is {}", r, theirs, first));
+      if (theirs != first)
+        throw UsageError(fmt::format("ranks make different calls: rank {} is {}, rank 0 is {}", r, theirs, first));
     }
     chunk_.resize(static_cast<std::size_t>((end - begin) * each));
     for (const std::string& rank : all) {

@@ -1,5 +1,5 @@
 #pragma once
-// A tensor of a state over all ranks, from the first element to the last.
+// Streaming of sharded tensors to all ranks.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,17 +16,18 @@
 
 namespace aliquot {
 
-/// Elements of a tensor in its dtype, the first of them number `first`.
+/// Receives consecutive elements of a tensor in its dtype. `first` is the index of the first one.
 using ElementsCallback = std::function<void(int64_t first, std::span<const std::byte> elements)>;
 
-/// Hands every rank of a group whole tensors, chunk by chunk. Books `staging_bytes` in the ledger while it lives. Collective;
-/// blocks. Used between steps, from the rank's own thread. Group and ledger must outlive it.
+/// Passes all elements of sharded tensors to every rank of a group, chunk by chunk. Books `staging_bytes` in the ledger
+/// while it exists. Collective; blocks. Used between steps, from the rank's own thread. The group and the ledger must
+/// outlive it.
 class TensorStream {
  public:
   TensorStream(Communicator& ranks, Ledger& ledger, int64_t staging_bytes);
 
-  /// `what` names the purpose ("reading h.0.weight"). Throws UsageError on all ranks, naming two of them, if they give
-  /// different purposes.
+  /// `what` describes the purpose ("reading h.0.weight"). If the purposes of ranks differ, throws UsageError on all
+  /// ranks.
   void run(std::string_view what, const StateTensor& tensor, const ElementsCallback& take);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// When each operation really ran.
+// Recording of the times at which operations run.
 
 #include <array>
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace aliquot {
 
-/// Takes the time at the beginning and the end of every operation on its own stream, of the last steps. Takes no memory
-/// once made; costs two pieces of work an operation. Used from the rank's own thread; the plan must outlive it.
+/// Records the start and end times of every operation of the last three steps, on the stream of the operation.
+/// Allocates only in the constructor. Adds two tasks per operation to the streams. Used from the rank's own thread. The
+/// plan must outlive it.
 class TimelineRecorder {
  public:
   explicit TimelineRecorder(const Plan& plan);
@@ -18,11 +19,11 @@ class TimelineRecorder {
   void begin(Stream& lane, OperationId operation, int64_t step);
   void end(Stream& lane, OperationId operation, int64_t step);
 
-  /// Step `last` - 1, where `last` is the last that was finished: the one after it tells what its end was hidden under.
-  /// All streams have come to rest. Its operations' seconds count from when the model's own thread ended the step before.
-  /// Empty before three steps were finished.
+  /// The timeline of step `last` - 1, where `last` is the last finished step, whose compute may hide communication of
+  /// step `last` - 1. All streams must be idle. Second 0 is the time at which the compute lane ended step `last` - 2.
+  /// Empty before three steps are finished.
   Timeline timeline(int64_t last) const;
-  /// Seconds of the steady clock at that second 0.
+  /// The steady-clock time of second 0 of that timeline.
   double began(int64_t last) const;
 
  private:

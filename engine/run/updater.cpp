@@ -8,7 +8,8 @@
 namespace aliquot {
 namespace {
 
-/// Each parameter's place among all, by name: the same whatever the units and the world, so it can key random numbers.
+/// Returns the index of each parameter in the order of names. It does not depend on units or ranks, so it can be the
+/// key of random numbers.
 std::vector<int32_t> order_by_name(const ModelSpec& model) {
   std::vector<const std::string*> names;
   for (const UnitSpec& unit : model.units) {
@@ -49,7 +50,7 @@ Updater::Updater(const Parts& parts, const Optimizer& optimizer, DType moments)
   }
 }
 
-/// The same from step to step, and for every part of it.
+/// The arguments that are the same in every step.
 UpdateArgs Updater::constant_args(int32_t flat, const Parts& parts) {
   const bool whole = plan_.schedule.zero_stage == 0;
   segments_[flat] = segments_of(flat, whole ? 0 : rank_, whole ? plan_.topology.rank_count() - 1 : rank_);
@@ -72,13 +73,13 @@ int64_t Updater::state_offset(int32_t flat, std::size_t state) const {
   return offset;
 }
 
-/// Where a step puts things differs from flat to flat, not from step to step; but what is offloaded is here only now.
+/// Sets the addresses of the optimizer states. Offloaded states have a slot only during the update.
 void Updater::bind_states(int32_t flat) {
   std::byte* at = memory_.address(Role::kOptimizer, flat, AccessMode::kReadsAndWrites);
   for (std::size_t s = 0; s < states(flat).size(); ++s) args_[flat].states[s] = at + state_offset(flat, s);
 }
 
-/// On GPUs the table lies in their memory.
+/// On GPUs, uses the copy of the table in device memory.
 void Updater::bind_segments(UpdateArgs& args, int32_t flat) const {
   const std::byte* table = memory_.address(Role::kSegments, flat, AccessMode::kReads);
   if (table != nullptr) args.segments = reinterpret_cast<const Segment*>(table);
@@ -106,9 +107,9 @@ const std::byte* Updater::gradient(int32_t flat) const {
   const Schedule& schedule = plan_.schedule;
   if (schedule.zero_stage > 0 && !schedule.reduces_in_place)
     return memory_.address(Role::kReducedGradients, flat, AccessMode::kReads);
-  const std::byte* standing = memory_.address(Role::kGradients, flat, AccessMode::kReads);
-  if (schedule.zero_stage == 0) return standing;
-  return standing + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
+  const std::byte* full = memory_.address(Role::kGradients, flat, AccessMode::kReads);
+  if (schedule.zero_stage == 0) return full;
+  return full + rank_ * plan_.flats[flat].layout.shard_count() * element_bytes(plan_.policy.precision.gradients);
 }
 
 void Updater::update(Stream& lane, UnitId unit, const UpdateSteps& steps) {

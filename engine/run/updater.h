@@ -1,5 +1,5 @@
 #pragma once
-// The optimizer over the shards of a plan.
+// The optimizer updates of a plan.
 
 #include <vector>
 
@@ -11,14 +11,13 @@
 
 namespace aliquot {
 
-/// What all updates of a step do: of elements, and of whole matrices before and after they are made orthogonal.
+/// The parameters of all updates of a step: of elements, and of whole matrices before and after orthogonalization.
 struct UpdateSteps {
   UpdateStep elements, blend, apply;
-  bool resets_residual =
-      false;  // what rounding gradients left is not for the next step: skipped, or of another loss scale
+  bool resets_residual = false;  // clear error-feedback residuals: the step is skipped, or the loss scale changes
 };
 
-/// Where every flat's weights, states and segments are, for the fused update. The plan, memory and weights must outlive it.
+/// Enqueues the fused updates of flats. The plan, memory and weights must outlive it.
 class Updater {
  public:
   struct Parts {
@@ -32,10 +31,11 @@ class Updater {
 
   /// Enqueues the update of all flats of `unit` on `lane`.
   void update(Stream& lane, UnitId unit, const UpdateSteps& steps);
-  /// Of the matrices of a flat: their momentum, and what is to be made orthogonal.
+  /// Enqueues kMuonMomentum for a flat: updates the momentum, and computes the matrices to orthogonalize.
   void muon_momentum(Stream& lane, int32_t flat, const UpdateSteps& steps);
 
-  /// State `state` of the flat between steps: of the own shard, at stage 0 of the whole.
+  /// The address of optimizer state `state` of the flat between steps: of the own shard, or of all elements at ZeRO
+  /// stage 0.
   std::byte* state(int32_t flat, std::size_t state) const;
   const std::vector<StateSpec>& states(int32_t flat) const {
     return plan_.flats[flat].matrices ? matrix_states_ : states_;
@@ -55,11 +55,11 @@ class Updater {
   const UpdateKernels& kernels_;
   std::vector<StateSpec> states_, matrix_states_;
   int rank_;
-  std::vector<int32_t> parameter_name_order_;  // by unit's first parameter + index: place in the order of names
+  std::vector<int32_t> parameter_name_order_;  // by first_of_unit_ + parameter: index in the order of names
   std::vector<int32_t> first_of_unit_;
   std::vector<std::vector<Segment>> segments_;  // by flat
-  std::vector<UpdateArgs> args_;                // by flat; of matrices: of the blend
-  std::vector<UpdateArgs> apply_;               // by flat, of matrices
+  std::vector<UpdateArgs> args_;                // by flat; for matrices: of the momentum
+  std::vector<UpdateArgs> apply_;               // by flat, for matrices: of the update
 };
 
 }  // namespace aliquot

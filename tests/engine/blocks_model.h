@@ -1,5 +1,5 @@
 #pragma once
-// A model whose activations lie where the engine says, and whose blocks can run forward again.
+// A model whose activations are in memory that the engine allocates, and whose blocks can be recomputed.
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@ inline float blocks_value(const std::string& parameter, int64_t element) {
   return 0.4f * initial_value(parameter, element);
 }
 
-/// Blocks y = x + B tanh(A x), one unit and one use each; the last takes |y|^2 / 2 for its loss. All that is left for
-/// backward lies where the engine says.
+/// Blocks y = x + B tanh(A x), one unit and one use each. The loss is |y|^2 / 2 of the last block's y. All saved
+/// activations are in memory that the engine allocates.
 class Blocks {
  public:
   float *a[kBlocks], *b[kBlocks], *d_a[kBlocks], *d_b[kBlocks];
@@ -37,13 +37,13 @@ class Blocks {
     }
     engine.declare_activations(spec(), [this, &engine](const UseMemory& memory) {
       ++recomputed;
-      if (memory.use == throws_at) throw std::runtime_error("a mistake of the model's own");
+      if (memory.use == throws_at) throw std::runtime_error("injected failure in recompute");
       EXPECT_TRUE(memory.recomputed);
       EXPECT_EQ(memory.backward, nullptr);
-      run(engine, memory, [this, memory, p = a[memory.use]] { keep(p, memory); });
+      run(engine, memory, [this, memory, p = a[memory.use]] { compute_saved(p, memory); });
     });
   }
-  /// What its scratch holds between runs of its code is anybody's.
+  /// The engine does not preserve scratch between runs of a use, so this fills it with NaN before each run.
   static void fill_scratch_with_nan(const UseMemory& memory) {
     std::fill_n(static_cast<float*>(memory.scratch), kRows * kMiddle, std::nanf(""));
   }
@@ -58,28 +58,28 @@ class Blocks {
   void forward(Engine& engine, const UseMemory& memory, double sample) {
     run(engine, memory, [this, memory, sample, p = a[memory.use], q = b[memory.use]] {
       fill_scratch_with_nan(memory);
-      keep(p, memory, sample);
-      finish(q, memory, sample);
-      // What will be made again must not be read from here.
+      compute_saved(p, memory, sample);
+      compute_output(q, memory, sample);
+      // Recompute overwrites these activations, so nothing may read the values of this first run.
       if (memory.recomputed) std::fill_n(static_cast<float*>(memory.kept), kRows * kMiddle, std::nanf(""));
     });
   }
   void backward(Engine& engine, const UseMemory& memory) {
     const int i = memory.use;
-    EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "none but the last reads its own output";
+    EXPECT_EQ(memory.output != nullptr, i == kBlocks - 1) << "only the last block reads its own output in backward";
     run(engine, memory, [this, memory, p = a[i], q = b[i], dp = d_a[i], dq = d_b[i]] {
       fill_scratch_with_nan(memory);
-      back(p, q, dp, dq, memory);
+      run_backward(p, q, dp, dq, memory);
     });
   }
 
-  /// With no engine, in memory that nothing else has: sets the loss, adds to gradients.
+  /// Forward and backward without an engine, in separate memory. Sets the loss and adds to the gradients.
   void run_pass_without_engine(const PlainMemory& plain, double sample) {
     for (int i = 0; i < kBlocks; ++i) {
-      keep(a[i], plain.with_poisoned_scratch(i), sample);
-      finish(b[i], plain.of(i), sample);
+      compute_saved(a[i], plain.with_poisoned_scratch(i), sample);
+      compute_output(b[i], plain.of(i), sample);
     }
-    for (int i = kBlocks - 1; i >= 0; --i) back(a[i], b[i], d_a[i], d_b[i], plain.with_poisoned_scratch(i));
+    for (int i = kBlocks - 1; i >= 0; --i) run_backward(a[i], b[i], d_a[i], d_b[i], plain.with_poisoned_scratch(i));
   }
 
  private:
@@ -91,11 +91,11 @@ class Blocks {
     return memory.input != nullptr ? static_cast<const float*>(memory.input)[at]
                                    : static_cast<float>(std::sin(sample + at));
   }
-  void keep(const float* p, const UseMemory& memory, double sample) {
+  void compute_saved(const float* p, const UseMemory& memory, double sample) {
     sample_ = sample;
-    keep(p, memory);
+    compute_saved(p, memory);
   }
-  void keep(const float* p, const UseMemory& memory) const {
+  void compute_saved(const float* p, const UseMemory& memory) const {
     auto* kept = static_cast<float*>(memory.kept);
     for (int r = 0; r < kRows; ++r) {
       for (int m = 0; m < kMiddle; ++m) {
@@ -105,7 +105,7 @@ class Blocks {
       }
     }
   }
-  void finish(const float* q, const UseMemory& memory, double sample) {
+  void compute_output(const float* q, const UseMemory& memory, double sample) {
     const auto* kept = static_cast<const float*>(memory.kept);
     auto* out = static_cast<float*>(memory.output);
     loss = 0;
@@ -118,7 +118,7 @@ class Blocks {
       }
     }
   }
-  void back(const float* p, const float* q, float* dp, float* dq, const UseMemory& memory) const {
+  void run_backward(const float* p, const float* q, float* dp, float* dq, const UseMemory& memory) const {
     const auto* kept = static_cast<const float*>(memory.kept);
     auto* flow = static_cast<float*>(memory.backward);
     auto* middle = static_cast<float*>(memory.scratch);
@@ -139,7 +139,7 @@ class Blocks {
       }
     }
   }
-  double sample_ = 0;  // of the micro-batch: block 0 has no input of the engine's
+  double sample_ = 0;  // input of block 0, which has no input buffer of the engine
 };
 
 struct EngineWithBlocks {

@@ -1,4 +1,4 @@
-// Steps and evaluations that an exception leaves, calls that come at the wrong time, and engines that take turns.
+// Exceptions within steps and evaluations, calls at the wrong time, and engines that alternate.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_model;
 
-// Exceptions --------------------------------------------------------------------------------------------------------------
+// Exceptions ----------------------------------------------------------------------------------------------------------
 
 enum class Where { kForward, kBackward, kBetween };
 
@@ -34,8 +34,8 @@ void train_and_throw(Engine& engine, SmallModel& model, int step, int rank, Wher
   }
 }
 
-/// One rank, or all of them, throw in step 2: all skip it, and what follows is as if it had not been.
-TEST(Exceptions, AbandonOneStepOnAllRanks) {
+/// In step 2 one rank, or every rank, throws. All ranks skip the step, and the following steps are unaffected.
+TEST(Exceptions, OnOneRankSkipTheStepOnAllRanks) {
   for (const bool all_throw : {false, true}) {
     for (const Where where : {Where::kForward, Where::kBackward, Where::kBetween}) {
       for (const int stage : {0, 1, 2, 3}) {
@@ -44,12 +44,12 @@ TEST(Exceptions, AbandonOneStepOnAllRanks) {
           Settings settings;
           settings.options = {.zero_stage = stage};
           if (stage == 3) settings.options.gather = gather;
-          const Outcome plain = train_without_engine(3, settings);
+          const Outcome reference = train_without_engine(3, settings);
           World::threads(
               3,
               [&](World& world) {
-                EngineWithModel trainee(world, settings);
-                auto& [model, engine] = trainee;
+                EngineWithModel setup(world, settings);
+                auto& [model, engine] = setup;
                 for (int step = 0; step < settings.steps; ++step) {
                   if (step == 2) {
                     const bool throws = all_throw || world.rank() == 1;
@@ -65,7 +65,7 @@ TEST(Exceptions, AbandonOneStepOnAllRanks) {
                   train_micro_batch(engine, model, step, 0, world.rank());
                   const StepReport report = engine.step();
                   EXPECT_FALSE(report.skipped);
-                  EXPECT_EQ(report.gradient_norm, plain.norms[step]) << "stage " << stage;
+                  EXPECT_EQ(report.gradient_norm, reference.norms[step]) << "ZeRO stage " << stage;
                 }
                 EXPECT_EQ(engine.step_count(), settings.steps + 1);
               },
@@ -76,17 +76,17 @@ TEST(Exceptions, AbandonOneStepOnAllRanks) {
   }
 }
 
-TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
+TEST(Exceptions, InAnEvaluationChangeNoLaterStep) {
   for (const int stage : {0, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
     if (stage == 0) settings.options.gather = GatherMode::kAuto;
-    const Outcome plain = train_without_engine(2, settings);
+    const Outcome reference = train_without_engine(2, settings);
     World::threads(
         2,
         [&](World& world) {
-          EngineWithModel trainee(world, settings);
-          auto& [model, engine] = trainee;
+          EngineWithModel setup(world, settings);
+          auto& [model, engine] = setup;
           for (int step = 0; step < settings.steps; ++step) {
             try {
               auto live = engine.units()[0].evaluate();
@@ -95,14 +95,14 @@ TEST(Exceptions, InAnEvaluationLeaveNothingBehind) {
             }
             if (step % 2 == 0) evaluate(engine, model, 1, world.rank());
             train_micro_batch(engine, model, step, 0, world.rank());
-            EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]);
+            EXPECT_EQ(engine.step().gradient_norm, reference.norms[step]);
           }
         },
         kHosts);
   }
 }
 
-TEST(Exceptions, CannotUndoWhatWasUpdatedInBackward) {
+TEST(Exceptions, AfterAnUpdateInBackwardAreFatal) {
   World::threads(
       1,
       [](World& world) {
@@ -115,20 +115,21 @@ TEST(Exceptions, CannotUndoWhatWasUpdatedInBackward) {
       kHosts);
 }
 
-/// Rank 1 throws in one micro-batch of several, or before them; whoever caught it calls step() and nothing more.
-TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
+/// Rank 1 throws in one micro-batch of several, or before the first. The code that catches the exception calls step(),
+/// and in the second case abandon() before.
+TEST(Exceptions, InAnyMicroBatchSkipTheStep) {
   for (const int at : {-1, 0, 1, 2, 3}) {
     for (const int stage : {0, 2, 3}) {
       for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
         Settings settings;
         settings.options = {.zero_stage = stage, .accumulate = 4, .accumulate_into = into};
         if (stage == 3) settings.options.gather = GatherMode::kCopy;
-        const Outcome plain = train_without_engine(2, settings);
+        const Outcome reference = train_without_engine(2, settings);
         World::threads(
             2,
             [&](World& world) {
-              EngineWithModel trainee(world, settings);
-              auto& [model, engine] = trainee;
+              EngineWithModel setup(world, settings);
+              auto& [model, engine] = setup;
               for (int step = 0; step < settings.steps; ++step) {
                 for (const bool faulty : {step == 1, false}) {
                   try {
@@ -140,12 +141,12 @@ TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
                     }
                   } catch (const std::runtime_error&) {
                     if (at < 0) engine.abandon();
-                    EXPECT_THROW(engine.micro_batch(), UsageError) << "step() first";
+                    EXPECT_THROW(engine.micro_batch(), UsageError) << "step() must come first";
                   }
                   const StepReport report = engine.step();
                   EXPECT_EQ(report.skipped, faulty);
                   if (!faulty) {
-                    EXPECT_EQ(report.gradient_norm, plain.norms[step]);
+                    EXPECT_EQ(report.gradient_norm, reference.norms[step]);
                   }
                   if (step != 1) break;
                 }
@@ -157,8 +158,8 @@ TEST(Exceptions, AnywhereInAStepOfSeveralMicroBatches) {
   }
 }
 
-/// What is thrown after a step was taken is none of that step's business.
-TEST(Exceptions, AfterTheStepChangeNothing) {
+/// An exception after step() does not affect the finished step, although its Pass object still exists.
+TEST(Exceptions, AfterStepChangeNothing) {
   World::threads(
       1,
       [](World& world) {
@@ -180,7 +181,7 @@ TEST(Exceptions, AfterTheStepChangeNothing) {
       kHosts);
 }
 
-TEST(Misuse, IsRefusedWhileAUnitIsLive) {
+TEST(Misuse, CallsAreRefusedWhileAScopeIsOpen) {
   for (const int stage : {0, 2, 3}) {
     World::threads(
         1,
@@ -197,13 +198,14 @@ TEST(Misuse, IsRefusedWhileAUnitIsLive) {
             EXPECT_THROW(engine.step(), UsageError);
             EXPECT_THROW(engine.adopt({}), UsageError);
           }
-          EXPECT_THROW(static_cast<void>(engine.units()[0].evaluate()), UsageError) << "in the middle";
+          EXPECT_THROW(static_cast<void>(engine.units()[0].evaluate()), UsageError)
+              << "the evaluation has not finished";
         },
         kHosts);
   }
 }
 
-TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
+TEST(Misuse, DifferentOptionsOfRanksAreRefused) {
   const auto differing = [](const std::function<void(EngineOptions&)>& change, std::string_view sentence) {
     try {
       World::threads(
@@ -242,7 +244,7 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
         state.step = world.rank();
         EXPECT_THROW(engine.adopt(state), UsageError);
         state.scalars["update_count"] = 0.5;
-        EXPECT_THROW(engine.adopt(state), UsageError) << "no whole number";
+        EXPECT_THROW(engine.adopt(state), UsageError) << "not an integer";
         const auto refused = [&](const char* name, const Scalar& value) {
           State forged = engine.state();
           forged.scalars[name] = value;
@@ -258,15 +260,17 @@ TEST(Misuse, RanksThatTrainOtherwiseAreToldApart) {
       kHosts);
 }
 
-TEST(GuardRange, SaysThatThereAreNoAddresses) { EXPECT_THROW(GuardRange({{"w", int64_t{1} << 50}}), UnavailableError); }
+TEST(GuardRange, ThrowsIfTheAddressSpaceIsTooSmall) {
+  EXPECT_THROW(GuardRange({{"w", int64_t{1} << 50}}), UnavailableError);
+}
 
-/// Two engines side by side, whose steps take turns in every way.
-TEST(Engines, TakeTurns) {
+/// Two engines on the same ranks, whose steps alternate in several patterns.
+TEST(Engines, AlternateBetweenSteps) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage};
     if (stage == 3) settings.options.gather = GatherMode::kCopy;
-    const Outcome plain = train_without_engine(3, settings);
+    const Outcome reference = train_without_engine(3, settings);
     for (uint64_t seed = 0; seed < 12; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
@@ -283,7 +287,8 @@ TEST(Engines, TakeTurns) {
                        int step[2] = {0, 0};
                        for (const int e : {0, 0, 1, 0, 1, 1, 0, 1}) {
                          train_micro_batch(*engines[e], models[e], step[e], 0, world.rank());
-                         EXPECT_EQ(engines[e]->step().gradient_norm, plain.norms[step[e]]) << "stage " << stage;
+                         EXPECT_EQ(engines[e]->step().gradient_norm, reference.norms[step[e]])
+                             << "ZeRO stage " << stage;
                          ++step[e];
                          if (e == 0) evaluate(*engines[0], models[0], 1, world.rank());
                        }
@@ -296,7 +301,7 @@ TEST(Engines, TakeTurns) {
   }
 }
 
-TEST(Engines, DoNotInterruptAStep) {
+TEST(Engines, RefuseToStartWithinAnothersStep) {
   World::threads(
       1,
       [](World& world) {

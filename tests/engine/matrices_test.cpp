@@ -1,5 +1,5 @@
-// Muon through the engine: at every stage, on every world, offloaded or in 16 bits, the bits of a plain loop that works on
-// whole matrices; the memory that was planned; owners with about equal work.
+// Muon through the engine matches a reference loop over full matrices bit for bit: at every ZeRO stage, on every world,
+// with offload and in 16 bits. Memory use equals the plan, and owners have about equal work.
 #include <algorithm>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing_model;
 
-/// Matrices go at twice the rate of the rest.
+/// The learning rate of matrices is twice that of the other parameters.
 Settings with_muon(int stage, const Muon& muon = {.lr = 6e-4f}) {
   Settings settings;
   settings.options = {.zero_stage = stage, .accumulate = 2, .accumulate_into = AccumulateInto::kShard, .clip = 0.5};
@@ -35,58 +35,58 @@ struct Row {
 };
 class Matrices : public testing::TestWithParam<Row> {};
 
-TEST_P(Matrices, GiveTheBitsOfAPlainLoop) {
+TEST_P(Matrices, MatchTheReferenceBitForBit) {
   const auto [ranks, stage] = GetParam();
   for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
     Settings settings = with_muon(stage);
     settings.options.gather = gather;
-    const Outcome plain = train_without_engine(ranks, settings);
-    EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
-    EXPECT_LT(plain.losses.back(), plain.losses.front());
+    const Outcome reference = train_without_engine(ranks, settings);
+    EXPECT_GT(reference.norms[0], settings.options.clip) << "clipping is not exercised";
+    EXPECT_LT(reference.losses.back(), reference.losses.front());
     World::threads(
-        ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, kHosts);
+        ranks, [&](World& world) { EXPECT_EQ(train(world, settings), reference) << "rank " << world.rank(); }, kHosts);
   }
 }
 
-TEST_P(Matrices, UseTheMemoryThatWasPlanned) {
+TEST_P(Matrices, UseThePlannedMemory) {
   const auto [ranks, stage] = GetParam();
   const Settings settings = with_muon(stage);
   World::threads(
       ranks,
       [&](World& world) {
-        EngineWithModel trainee(world, settings);
+        EngineWithModel setup(world, settings);
         for (int step = 0; step < 2; ++step) {
-          for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-          EXPECT_FALSE(trainee.engine.step().skipped);
+          for (int m = 0; m < 2; ++m) train_micro_batch(setup.engine, setup.model, step, m, world.rank());
+          EXPECT_FALSE(setup.engine.step().skipped);
         }
-        expect_planned_memory(world, trainee.engine);
+        expect_planned_memory(world, setup.engine);
       },
       kHosts);
 }
 
-TEST_P(Matrices, InSixteenBitsGiveTheBitsOfAPlainLoop) {
+TEST_P(Matrices, MatchTheReferenceIn16Bits) {
   const auto [ranks, stage] = GetParam();
   for (const auto form : {MasterForm::kSplit, MasterForm::kWhole}) {
     Settings settings = with_muon(stage, {.lr = 6e-4f, .products = DType::kBFloat16});
     settings.options.precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16, .master = form};
-    const Outcome plain = train_without_engine(ranks, settings);
-    EXPECT_EQ(train_on(ranks, settings), plain);
+    const Outcome reference = train_without_engine(ranks, settings);
+    EXPECT_EQ(train_on(ranks, settings), reference);
   }
 }
 
-TEST_P(Matrices, OffloadedGiveTheSameBits) {
+TEST_P(Matrices, GiveTheSameBitsWithOffload) {
   const auto [ranks, stage] = GetParam();
   Settings settings = with_muon(stage);
-  settings.options.moments = DType::kBFloat16;  // rounded by a random number that no place changes
-  const Outcome here = train_on(ranks, settings);
+  settings.options.moments = DType::kBFloat16;  // stochastic rounding does not depend on where the state is stored
+  const Outcome in_memory = train_on(ranks, settings);
   for (const Offload to : {Offload::kHost, Offload::kDisk}) {
     settings.options.offload_state = to;
     settings.options.offload_state_to = testing::TempDir();
-    EXPECT_EQ(train_on(ranks, settings), here);
+    EXPECT_EQ(train_on(ranks, settings), in_memory);
     if (stage < 3) continue;
     settings.options.offload_parameters = to;
     settings.options.offload_parameters_to = testing::TempDir();
-    EXPECT_EQ(train_on(ranks, settings), here);
+    EXPECT_EQ(train_on(ranks, settings), in_memory);
   }
 }
 
@@ -101,21 +101,21 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Matrices, testing::ValuesIn(rows()), [](const a
   return fmt::format("{}Ranks_Stage{}", test.param.ranks, test.param.stage);
 });
 
-TEST(Muon, AnAdversaryChangesNoBit) {
+TEST(Muon, AdversarialSchedulingChangesNoBit) {
   for (const int ranks : {2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const Offload offload : {Offload::kNone, Offload::kHost}) {
         Settings settings = with_muon(stage);
         settings.steps = 3;
         settings.options.offload_state = offload;
-        const Outcome plain = train_without_engine(ranks, settings);
+        const Outcome reference = train_without_engine(ranks, settings);
         for (uint64_t seed = 0; seed < 20; ++seed) {
           AdversarialScheduler adversary(
               seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(ranks,
                          [&](World& world) {
-                           EXPECT_EQ(train(world, settings), plain)
-                               << "seed " << seed << ", stage " << stage << ", rank " << world.rank();
+                           EXPECT_EQ(train(world, settings), reference)
+                               << "seed " << seed << ", ZeRO stage " << stage << ", rank " << world.rank();
                          },
                          {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
         }
@@ -124,18 +124,18 @@ TEST(Muon, AnAdversaryChangesNoBit) {
   }
 }
 
-TEST(Muon, ReplicasWorkOnTheirOwnMatrices) {
+TEST(Muon, GivesTheSameBitsWithReplicas) {
   for (const int stage : {1, 2, 3}) {
     Settings settings = with_muon(stage);
-    settings.options.accumulate = 1;  // two would be added in another order
-    const Outcome plain = train_without_engine(4, settings);
+    settings.options.accumulate = 1;  // with two, replicas would add in another order
+    const Outcome reference = train_without_engine(4, settings);
     settings.options.replicas = 2;
-    EXPECT_EQ(train_on(4, settings), plain) << stage;
+    EXPECT_EQ(train_on(4, settings), reference) << stage;
   }
 }
 
-/// Six equal matrices and biases in units of their own: groups follow one another, two of them under way at a time. Every rank
-/// has the same gradient, so that powers of two of ranks give the bits of one.
+/// Trains six units with equal matrices and one bias each, so that there are several matrix groups, two of them in
+/// progress at a time. Every rank has the same gradient, so a power of two of ranks gives the bits of one rank.
 std::vector<float> train_squares(World& world, EngineOptions options) {
   constexpr int kUnits = 6, kSteps = 3;
   constexpr int64_t kSide = 48;
@@ -169,15 +169,15 @@ std::vector<float> train_squares(World& world, EngineOptions options) {
   expect_planned_memory(world, engine);
   std::vector<float> all;
   for (int u = 0; u < kUnits; ++u) {
-    for (const char* what : {"weight", "bias"}) {
-      const auto own = engine.read(fmt::format("u{}.{}", u, what));
+    for (const char* name_in_unit : {"weight", "bias"}) {
+      const auto own = engine.read(fmt::format("u{}.{}", u, name_in_unit));
       all.insert(all.end(), own.begin(), own.end());
     }
   }
   return all;
 }
 
-TEST(Muon, GroupsThatFollowOneAnotherGiveTheBitsOfOneRank) {
+TEST(Muon, SuccessiveGroupsGiveTheBitsOfOneRank) {
   std::vector<float> alone;
   World::threads(
       1, [&](World& world) { alone = train_squares(world, {.zero_stage = 0}); }, kHosts);
@@ -191,7 +191,7 @@ TEST(Muon, GroupsThatFollowOneAnotherGiveTheBitsOfOneRank) {
           World::threads(ranks,
                          [&](World& world) {
                            EXPECT_TRUE(train_squares(world, options) == alone)
-                               << ranks << " ranks, stage " << stage << ", seed " << seed;
+                               << ranks << " ranks, ZeRO stage " << stage << ", seed " << seed;
                          },
                          {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
         }
@@ -200,8 +200,8 @@ TEST(Muon, GroupsThatFollowOneAnotherGiveTheBitsOfOneRank) {
   }
 }
 
-/// Nothing of a step that is not finite is left: neither momentum nor weights, and no count.
-TEST(Muon, ASkippedStepLeavesNothing) {
+/// A skipped step changes neither momentum nor weights nor the update count.
+TEST(Muon, ASkippedStepChangesNothing) {
   for (const int stage : {0, 1, 2, 3}) {
     World::threads(
         3,
@@ -214,9 +214,9 @@ TEST(Muon, ASkippedStepLeavesNothing) {
               train_micro_batch(with.engine, with.model, 9, 0, world.rank(), INFINITY);
               EXPECT_TRUE(with.engine.step().skipped);
             }
-            for (EngineWithModel* trainee : {&with, &without}) {
-              train_micro_batch(trainee->engine, trainee->model, step, 0, world.rank());
-              EXPECT_FALSE(trainee->engine.step().skipped);
+            for (EngineWithModel* setup : {&with, &without}) {
+              train_micro_batch(setup->engine, setup->model, step, 0, world.rank());
+              EXPECT_FALSE(setup->engine.step().skipped);
             }
           }
           EXPECT_EQ(read_all(with.engine), read_all(without.engine)) << stage;
@@ -225,38 +225,38 @@ TEST(Muon, ASkippedStepLeavesNothing) {
   }
 }
 
-TEST(Muon, SavesAMatrixsMomentumAndTheRestsMoments) {
+TEST(Muon, SavesMomentumOfMatricesAndMomentsOfTheRest) {
   World::threads(
       2,
       [](World& world) {
-        EngineWithModel trainee(world, with_muon(3));
+        EngineWithModel setup(world, with_muon(3));
         std::vector<std::string> paths;
-        for (const StateTensor& tensor : trainee.engine.state().tensors) paths.push_back(tensor.path);
+        for (const StateTensor& tensor : setup.engine.state().tensors) paths.push_back(tensor.path);
         const auto has = [&](const char* path) { return std::ranges::count(paths, path) == 1; };
         EXPECT_TRUE(has("optimizer/layer.0.weight/momentum_buffer"));
         EXPECT_FALSE(has("optimizer/layer.0.weight/exp_avg"));
         EXPECT_TRUE(has("optimizer/layer.0.bias/exp_avg"));
-        EXPECT_TRUE(has("optimizer/layer.2.weight/exp_avg_sq")) << "it is declared to be no matrix";
+        EXPECT_TRUE(has("optimizer/layer.2.weight/exp_avg_sq")) << "declared with matrix = false";
         EXPECT_EQ(paths.size(), 7u + 2u + 2u * 5u);
       },
       kHosts);
 }
 
-TEST(Muon, RefusesAnUpdateInBackward) {
+TEST(Muon, IsRefusedWithUpdatesInBackward) {
   Policy policy{.update_in_backward = true};
   policy.matrix_updates.emplace();
   const ModelSpec model{.units = {{"a", {{.tensor = {"a.weight", {8, 8}}}}}}, .uses = {{0}}};
   EXPECT_THROW(plan(model, policy, Topology::one_host(2)), UsageError);
 }
 
-/// A GPT-2 of so many blocks.
+/// A model like GPT-2 with `count` blocks.
 ModelSpec blocks(int count, int64_t width) {
   ModelSpec model;
   for (int b = 0; b < count; ++b) {
     const std::string name = fmt::format("h.{}", b);
     UnitSpec unit{name, {}, GradientMode::kAdd};
-    const auto matrix = [&](const char* what, int64_t rows, int64_t columns) {
-      unit.parameters.push_back({.tensor = {fmt::format("{}.{}", name, what), {rows, columns}}});
+    const auto matrix = [&](const char* name_in_unit, int64_t rows, int64_t columns) {
+      unit.parameters.push_back({.tensor = {fmt::format("{}.{}", name, name_in_unit), {rows, columns}}});
     };
     matrix("qkv", width, 3 * width), matrix("proj", width, width);
     matrix("fc", width, 4 * width), matrix("out", 4 * width, width);
@@ -267,7 +267,7 @@ ModelSpec blocks(int count, int64_t width) {
   return model;
 }
 
-TEST(MatrixGroups, OwnersHaveAboutEqualWorkInEach) {
+TEST(MatrixGroups, OwnersHaveAboutEqualWork) {
   const ModelSpec model = blocks(48, 1600);
   for (const int ranks : {1, 2, 3, 4, 8, 16, 64}) {
     Policy policy;
@@ -290,7 +290,7 @@ TEST(MatrixGroups, OwnersHaveAboutEqualWorkInEach) {
   }
 }
 
-TEST(MatrixGroups, TenThousandUnitsOverAThousandRanksArePlannedSoon) {
+TEST(MatrixGroups, TenThousandUnitsOnAThousandRanksArePlannedInSeconds) {
   const ModelSpec model = blocks(10000, 64);
   Policy policy{.gather = GatherMode::kCopy, .offload_state = Offload::kHost};
   policy.matrix_updates.emplace();

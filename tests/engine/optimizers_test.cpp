@@ -1,6 +1,5 @@
-// Optimizers that are unlike the others, through the engine: a user's own rule gives, at every stage and on every world,
-// the bits of a plain loop that calls the rule itself, and its states are saved under their own names; moments in eight
-// bits give the same bits at every stage.
+// Special optimizers through the engine. A custom rule matches a reference loop bit for bit at every ZeRO stage and on
+// every world, and its states are saved under their own names. 8-bit moments give the same bits at every stage.
 #include <gtest/gtest.h>
 
 #include "optim/custom_rule.h"
@@ -11,7 +10,7 @@ namespace {
 
 using namespace testing_model;
 
-/// Steps by a decaying sum of gradients and, through a second state, shorter ones where gradients change sign.
+/// A test rule: steps by a decaying sum of gradients. The second state shortens steps where gradients change sign.
 struct Steadied {
   static constexpr int kStateCount = 2;
   static constexpr std::array<std::string_view, kStateCount> kStateNames = {"sum", "steadiness"};
@@ -32,21 +31,22 @@ Optimizer steadied() {
   });
 }
 
-TEST(CustomOptimizer, EveryStageGivesTheBitsOfAPlainLoop) {
+TEST(CustomOptimizer, MatchesTheReferenceAtEveryStage) {
   for (const int ranks : {1, 2, 3, 4, 8}) {
     for (const int stage : {0, 1, 2, 3}) {
       Settings settings;
       settings.options = {.zero_stage = stage, .clip = 0.5};
       settings.options.optimizer = steadied();
-      const Outcome plain = train_without_engine(ranks, settings);
-      EXPECT_NE(plain.losses.front(), plain.losses.back());
-      World::threads(ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << ranks << " " << stage; },
+      const Outcome reference = train_without_engine(ranks, settings);
+      EXPECT_NE(reference.losses.front(), reference.losses.back());
+      World::threads(ranks,
+                     [&](World& world) { EXPECT_EQ(train(world, settings), reference) << ranks << " " << stage; },
                      {.device = DeviceChoice::kHost, .timeout_seconds = 60});
     }
   }
 }
 
-TEST(EightBits, EveryStageGivesTheSameBits) {
+TEST(EightBitMoments, GiveTheSameBitsAtEveryStage) {
   for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
     for (const int ranks : {1, 2, 3, 4, 8}) {
       Outcome first;
@@ -62,14 +62,14 @@ TEST(EightBits, EveryStageGivesTheSameBits) {
                        },
                        {.device = DeviceChoice::kHost, .timeout_seconds = 60});
         if (stage == 0) first = outcome;
-        EXPECT_EQ(outcome, first) << ranks << " ranks, stage " << stage;
+        EXPECT_EQ(outcome, first) << ranks << " ranks, ZeRO stage " << stage;
       }
       EXPECT_NE(first.losses.front(), first.losses.back());
     }
   }
 }
 
-TEST(CustomOptimizer, IsSavedUnderItsOwnNames) {
+TEST(CustomOptimizer, SavesStatesUnderTheirOwnNames) {
   World::threads(2,
                  [](World& world) {
                    SmallModel model;
@@ -92,7 +92,7 @@ TEST(CustomOptimizer, IsSavedUnderItsOwnNames) {
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
-/// Without a gradient AdamW only decays: by its own share for each parameter.
+/// With zero gradients AdamW only decays the weights, here with a separate factor for each parameter.
 TEST(ParameterOptions, ScaleRateAndDecay) {
   World::threads(
       2,

@@ -1,4 +1,4 @@
-// Reproducible sums, updates in backward, evaluation and uses passed over: what each promises.
+// Reproducible sums, updates in the backward pass, evaluation and skipped uses.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,32 +10,32 @@ namespace {
 
 using namespace testing_model;
 
-// Reproducible ------------------------------------------------------------------------------------------------------------
+// Reproducible --------------------------------------------------------------------------------------------------------
 
-/// One global batch of 8 micro-batches, spread over 1 to 8 ranks. Micro-batch a of rank r is number a * ranks + r of the
-/// batch, which is what small_model's samples are keyed by here.
+/// Trains on one global batch of 8 micro-batches, spread over 1 to 8 ranks. Micro-batch a of rank r is number a * ranks
+/// + r of the batch. The samples depend on this number alone, so every world trains on the same data.
 Outcome train_batch_of_8(int ranks, Settings settings) {
   settings.options.accumulate = 8 / ranks;
   Outcome outcome;
   World::threads(
       ranks,
       [&](World& world) {
-        EngineWithModel trainee(world, settings);
-        auto& [model, engine] = trainee;
+        EngineWithModel setup(world, settings);
+        auto& [model, engine] = setup;
         for (int step = 0; step < 4; ++step) {
           for (int m = 0; m < settings.options.accumulate; ++m)
             train_micro_batch(engine, model, step, m * ranks + world.rank(), 0);
           const double norm = engine.step().gradient_norm;
           if (world.rank() == 0) outcome.norms.push_back(norm);
         }
-        const std::vector<float> whole = read_all(engine);
-        if (world.rank() == 0) outcome.parameters = whole;
+        const std::vector<float> full = read_all(engine);
+        if (world.rank() == 0) outcome.parameters = full;
       },
       kHosts);
   return outcome;
 }
 
-TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorld) {
+TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorldSize) {
   for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
                                      Precision{.compute = DType::kBFloat16, .reduce = DType::kBFloat16}}) {
     Settings settings;
@@ -48,38 +48,38 @@ TEST(Reproducible, OneGlobalBatchGivesTheSameBitsOnAnyWorld) {
           settings.options.prefetch = prefetch;
           settings.options.keep_gathered = prefetch;
           EXPECT_TRUE(train_batch_of_8(ranks, settings) == alone)
-              << precision.describe() << ": " << ranks << " ranks, stage " << stage;
+              << precision.describe() << ": " << ranks << " ranks, ZeRO stage " << stage;
         }
       }
     }
   }
 }
 
-/// Without it, the world shows: the test above tests something.
-TEST(Reproducible, OtherwiseTheWorldShows) {
+/// The control for the test above: without `reproducible`, the world size does change bits.
+TEST(Reproducible, WithoutItTheWorldSizeChangesBits) {
   Settings settings;
   settings.options = {.zero_stage = 2, .clip = 0.5};
   EXPECT_FALSE(train_batch_of_8(1, settings) == train_batch_of_8(4, settings));
 }
 
-TEST(Reproducible, GivesTheBitsOfAPlainTreeUnderAnAdversary) {
+TEST(Reproducible, MatchesTheReferenceUnderAdversarialScheduling) {
   for (const int stage : {0, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 4, .gather = GatherMode::kCopy, .reproducible = true};
     settings.steps = 2;
-    const Outcome plain = train_without_engine(2, settings);
+    const Outcome reference = train_without_engine(2, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       EXPECT_TRUE(
           train_on(2, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
-          plain)
+          reference)
           << seed;
     }
   }
 }
 
-TEST(Reproducible, HoldsOneShardALevel) {
+TEST(Reproducible, HoldsOneShardPerTreeLevel) {
   World::threads(
       2,
       [](World& world) {
@@ -97,9 +97,9 @@ TEST(Reproducible, HoldsOneShardALevel) {
       kHosts);
 }
 
-// Update in backward ------------------------------------------------------------------------------------------------------
+// Update in backward --------------------------------------------------------------------------------------------------
 
-TEST(UpdateInBackward, GivesTheBitsOfUpdatingAtTheEnd) {
+TEST(UpdateInBackward, GivesTheBitsOfUpdatesAfterBackward) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const int accumulate : {1, 3}) {
@@ -109,32 +109,33 @@ TEST(UpdateInBackward, GivesTheBitsOfUpdatingAtTheEnd) {
           if (stage == 3) settings.options.gather = gather;
           const Outcome at_end = train_without_engine(ranks, settings);
           settings.options.update_in_backward = true;
-          EXPECT_TRUE(train_on(ranks, settings) == at_end) << ranks << " ranks, stage " << stage;
+          EXPECT_TRUE(train_on(ranks, settings) == at_end) << ranks << " ranks, ZeRO stage " << stage;
         }
       }
     }
   }
 }
 
-TEST(UpdateInBackward, AnAdversaryChangesNoBit) {
+TEST(UpdateInBackward, AdversarialSchedulingChangesNoBit) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0};
     settings.steps = 3;
-    const Outcome plain = train_without_engine(3, settings);
+    const Outcome reference = train_without_engine(3, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       EXPECT_TRUE(
           train_on(3, settings, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
-          plain)
-          << "stage " << stage << ", seed " << seed;
+          reference)
+          << "ZeRO stage " << stage << ", seed " << seed;
     }
   }
 }
 
-/// The gradient shards of a whole model are never there at once: one unit's at a time, with what is reduced beside it.
-TEST(UpdateInBackward, KeepsFewGradientShards) {
+/// With updates in backward, at most two units have a gradient shard at a time: one is updated while the next is
+/// reduced.
+TEST(UpdateInBackward, HoldsAtMostTwoGradientShards) {
   ModelSpec model;
   for (int u = 0; u < 20; ++u) {
     model.units.push_back(
@@ -149,9 +150,9 @@ TEST(UpdateInBackward, KeepsFewGradientShards) {
   EXPECT_LE(gradients(true), 2 * (1 << 16));
 }
 
-// Evaluation --------------------------------------------------------------------------------------------------------------
+// Evaluation ----------------------------------------------------------------------------------------------------------
 
-/// evaluate()'s loss with the parameters read whole, and no engine.
+/// The expected result of evaluate(): the loss computed without an engine from the full parameters.
 double plain_loss(Engine& engine, int64_t batch, int rank) {
   SmallModel model;
   std::vector<std::vector<float>> parameters;
@@ -169,21 +170,21 @@ TEST(Evaluation, ChangesNoBitOfTheTraining) {
         Settings settings;
         settings.options = {.zero_stage = stage, .prefetch = 2};
         if (stage == 3) settings.options.gather = gather;
-        const Outcome plain = train_without_engine(ranks, settings);
+        const Outcome reference = train_without_engine(ranks, settings);
         World::threads(
             ranks,
             [&](World& world) {
-              EngineWithModel trainee(world, settings);
-              auto& [model, engine] = trainee;
+              EngineWithModel setup(world, settings);
+              auto& [model, engine] = setup;
               for (int step = 0; step < settings.steps; ++step) {
                 const double before = evaluate(engine, model, 5, world.rank());
                 EXPECT_EQ(evaluate(engine, model, 5, world.rank()), before);
                 train_micro_batch(engine, model, step, 0, world.rank());
-                EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]);
+                EXPECT_EQ(engine.step().gradient_norm, reference.norms[step]);
                 EXPECT_NE(evaluate(engine, model, 5, world.rank()), before);
               }
               EXPECT_EQ(engine.read("scale.weight"),
-                        std::vector<float>(plain.parameters.begin(), plain.parameters.begin() + kWidths[0]));
+                        std::vector<float>(reference.parameters.begin(), reference.parameters.begin() + kWidths[0]));
               EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
             },
             kHosts);
@@ -192,21 +193,21 @@ TEST(Evaluation, ChangesNoBitOfTheTraining) {
   }
 }
 
-TEST(Evaluation, UnderAnAdversaryToo) {
+TEST(Evaluation, MatchesTheReferenceUnderAdversarialScheduling) {
   Settings settings;
   settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
-  const Outcome plain = train_without_engine(2, settings);
+  const Outcome reference = train_without_engine(2, settings);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     AdversarialScheduler adversary(
         seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
     World::threads(2,
                    [&](World& world) {
-                     EngineWithModel trainee(world, settings);
-                     auto& [model, engine] = trainee;
+                     EngineWithModel setup(world, settings);
+                     auto& [model, engine] = setup;
                      for (int step = 0; step < settings.steps; ++step) {
                        EXPECT_EQ(evaluate(engine, model, 5, world.rank()), plain_loss(engine, 5, world.rank())) << seed;
                        train_micro_batch(engine, model, step, 0, world.rank());
-                       EXPECT_EQ(engine.step().gradient_norm, plain.norms[step]) << seed;
+                       EXPECT_EQ(engine.step().gradient_norm, reference.norms[step]) << seed;
                        evaluate(engine, model, 5, world.rank());
                      }
                    },
@@ -214,7 +215,7 @@ TEST(Evaluation, UnderAnAdversaryToo) {
   }
 }
 
-TEST(Evaluation, KeepsItsOrderAndItsPlace) {
+TEST(Evaluation, IsRefusedOutOfOrderAndInsideAStep) {
   World::threads(
       1,
       [](World& world) {
@@ -222,7 +223,7 @@ TEST(Evaluation, KeepsItsOrderAndItsPlace) {
         Engine engine(world, {});
         declare(engine, model);
         auto& units = engine.units();
-        const auto said = [](const auto& call) -> std::string {
+        const auto error_of = [](const auto& call) -> std::string {
           try {
             call();
           } catch (const UsageError& error) {
@@ -230,27 +231,27 @@ TEST(Evaluation, KeepsItsOrderAndItsPlace) {
           }
           return "nothing was thrown";
         };
-        EXPECT_EQ(said([&] { auto live = units[1].evaluate(); }),
+        EXPECT_EQ(error_of([&] { auto live = units[1].evaluate(); }),
                   "evaluate of layer.0 was opened where the declared order has evaluate of scale");
         { auto live = units[0].evaluate(); }
-        const std::string half = "an evaluation is not finished: evaluate of layer.0 is still to come";
-        EXPECT_EQ(said([&] { engine.micro_batch(); }), half);
-        EXPECT_EQ(said([&] { (void)engine.step(); }), half);
-        EXPECT_EQ(said([&] { auto live = units[2].evaluate(); }),
+        const std::string unfinished = "an evaluation is not finished: evaluate of layer.0 comes next";
+        EXPECT_EQ(error_of([&] { engine.micro_batch(); }), unfinished);
+        EXPECT_EQ(error_of([&] { (void)engine.step(); }), unfinished);
+        EXPECT_EQ(error_of([&] { auto live = units[2].evaluate(); }),
                   "evaluate of layer.1 was opened where the declared order has evaluate of layer.0");
         { auto live = units[1].evaluate(); }
         { auto live = units[2].evaluate(); }
         { auto live = engine.evaluate({&units[3], &units[0]}); }
         engine.micro_batch();
-        EXPECT_THROW(static_cast<void>(units[0].evaluate()), UsageError) << "half a step";
+        EXPECT_THROW(static_cast<void>(units[0].evaluate()), UsageError) << "evaluation within a step";
         auto live = units[0].forward();
       },
       kHosts);
 }
 
-// Uses passed over --------------------------------------------------------------------------------------------------------
+// Skipped uses --------------------------------------------------------------------------------------------------------
 
-/// As train_micro_batch, but layer 1 is not run where `skips`: its gradients are zeros there.
+/// Like train_micro_batch, but a rank with `skips` skips layer 1, whose gradients are then zero on that rank.
 void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool skips, int rank) {
   auto& units = engine.units();
   const auto data = testing_model::samples(step, 0, rank);
@@ -273,7 +274,7 @@ void train_without_layer_1(Engine& engine, SmallModel& model, int step, bool ski
   }
 }
 
-TEST(PassOver, LeavesZerosAndKeepsTheOrder) {
+TEST(Skip, LeavesZeroGradients) {
   for (const int stage : {0, 1, 2, 3}) {
     World::threads(
         3,
@@ -283,7 +284,8 @@ TEST(PassOver, LeavesZerosAndKeepsTheOrder) {
           declare(engine, model);
           const auto before = engine.read("layer.1.weight");
           const auto other = engine.read("layer.0.weight");
-          // Nobody runs it: unchanged. Rank 1 alone does not: the others' gradients count.
+          // If all ranks skip the layer, its weight does not change. If only rank 1 skips it, the gradients of the
+          // others count.
           train_without_layer_1(engine, model, 0, true, world.rank());
           EXPECT_EQ(engine.step().gradient_norm, 0.0);
           EXPECT_TRUE(engine.read("layer.1.weight") == before);
@@ -296,7 +298,7 @@ TEST(PassOver, LeavesZerosAndKeepsTheOrder) {
   }
 }
 
-TEST(PassOver, IsRefusedOutOfOrder) {
+TEST(Skip, IsRefusedOutOfOrder) {
   World::threads(
       1,
       [](World& world) {
@@ -312,8 +314,8 @@ TEST(PassOver, IsRefusedOutOfOrder) {
       kHosts);
 }
 
-/// Gradients that are assigned have no zeros to start from: passed over, they are cleared whole.
-TEST(PassOver, ClearsGradientsThatAreAssigned) {
+/// The engine does not clear assigned gradients before a step, so it must clear them when their use is skipped.
+TEST(Skip, ClearsAssignedGradients) {
   World::threads(
       2,
       [](World& world) {
@@ -321,16 +323,16 @@ TEST(PassOver, ClearsGradientsThatAreAssigned) {
         Engine engine(world, {.zero_stage = 2, .optimizer = Sgd{.momentum = 0}, .clip = 0});
         Unit& unit = engine.add_unit("u").add("w", {300}, &value, &gradient).assigns_gradients();
         engine.materialize([](const auto&, int64_t, std::span<float> v) { std::ranges::fill(v, 1.0f); });
-        for (const bool passes_over : {false, true, false}) {
+        for (const bool skips : {false, true, false}) {
           engine.micro_batch();
           { auto live = unit.forward(); }
-          if (passes_over) {
+          if (skips) {
             unit.skip();
           } else {
             auto live = unit.backward();
             std::fill_n(gradient, 300, 7.0f);
           }
-          EXPECT_EQ(engine.step().gradient_norm > 0, !passes_over);
+          EXPECT_EQ(engine.step().gradient_norm > 0, !skips);
         }
       },
       kHosts);

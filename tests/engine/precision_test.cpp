@@ -1,5 +1,5 @@
-// In every precision the engine gives the bits of a plain loop that rounds where the precision says; and the two forms of
-// the master give the same.
+// In every precision the engine matches a reference loop that rounds at the same points, bit for bit. Split and full
+// masters give the same bits.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -41,23 +41,23 @@ Settings settings_of(const Precision& precision, int stage, int accumulate, Accu
 
 class EveryPrecision : public testing::TestWithParam<Row> {};
 
-TEST_P(EveryPrecision, GivesTheBitsOfAPlainLoopAtEveryStage) {
+TEST_P(EveryPrecision, MatchesTheReferenceAtEveryStage) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const int accumulate : {1, 2}) {
       for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
-        Outcome plain;
+        Outcome reference;
         for (const int stage : {0, 1, 2, 3}) {
           Settings settings = settings_of(GetParam().precision, stage, accumulate, into);
-          if (stage == 0) plain = train_without_engine(ranks, settings);
-          EXPECT_TRUE(std::isfinite(plain.norms.back()));
+          if (stage == 0) reference = train_without_engine(ranks, settings);
+          EXPECT_TRUE(std::isfinite(reference.norms.back()));
           for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
             if (stage < 3 && gather == GatherMode::kView) continue;
             settings.options.gather = gather;
             World::threads(
                 ranks,
                 [&](World& world) {
-                  EXPECT_TRUE(train(world, settings) == plain)
-                      << ranks << " ranks, stage " << stage << ", accumulate " << accumulate;
+                  EXPECT_TRUE(train(world, settings) == reference)
+                      << ranks << " ranks, ZeRO stage " << stage << ", accumulate " << accumulate;
                 },
                 kHosts);
           }
@@ -67,7 +67,7 @@ TEST_P(EveryPrecision, GivesTheBitsOfAPlainLoopAtEveryStage) {
   }
 }
 
-TEST_P(EveryPrecision, UsesTheMemoryThatWasPlanned) {
+TEST_P(EveryPrecision, UsesThePlannedMemory) {
   for (const int ranks : {1, 2, 3, 8}) {
     for (const int stage : {0, 1, 2, 3}) {
       const Settings settings = settings_of(GetParam().precision, stage, 2, AccumulateInto::kShard);
@@ -77,16 +77,17 @@ TEST_P(EveryPrecision, UsesTheMemoryThatWasPlanned) {
   }
 }
 
-TEST_P(EveryPrecision, AnAdversaryChangesNoBit) {
+TEST_P(EveryPrecision, AdversarialSchedulingChangesNoBit) {
   for (const int stage : {0, 2, 3}) {
     Settings settings = settings_of(GetParam().precision, stage, 2, AccumulateInto::kShard);
     settings.options.gather = GatherMode::kCopy;
     settings.steps = 2;
-    const Outcome plain = train_without_engine(2, settings);
+    const Outcome reference = train_without_engine(2, settings);
     for (uint64_t seed = 0; seed < 20; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
-      World::threads(2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << seed << ", " << stage; },
+      World::threads(2,
+                     [&](World& world) { EXPECT_TRUE(train(world, settings) == reference) << seed << ", " << stage; },
                      {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
     }
   }
@@ -95,17 +96,17 @@ TEST_P(EveryPrecision, AnAdversaryChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Precisions, EveryPrecision, testing::ValuesIn(kRows),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Precision, SplitAndWholeMastersAreTheSame) {
+TEST(Precision, SplitAndFullMastersGiveTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     const Precision split = {.compute = DType::kBFloat16},
-                    whole = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
+                    full = {.compute = DType::kBFloat16, .master = MasterForm::kWhole};
     EXPECT_TRUE(train_on(2, settings_of(split, stage, 1, AccumulateInto::kAuto)) ==
-                train_on(2, settings_of(whole, stage, 1, AccumulateInto::kAuto)));
+                train_on(2, settings_of(full, stage, 1, AccumulateInto::kAuto)));
   }
 }
 
-/// Rounding is there to be seen: each precision differs from fp32, and bf16 sums in fp32 from sums in bf16.
-TEST(Precision, RoundingShows) {
+/// The control for the tests above: each precision gives other bits than fp32 and than the previous precision.
+TEST(Precision, EachPrecisionGivesOtherBits) {
   const Outcome fp32 = train_on(2, settings_of({}, 2, 2, AccumulateInto::kShard));
   Outcome before = fp32;
   for (const Row& row : kRows) {
@@ -118,8 +119,8 @@ TEST(Precision, RoundingShows) {
   }
 }
 
-/// Rounded stochastically, by a key that knows no rank: two runs are alike, and the training is what it was.
-TEST(Precision, MomentsInBf16TrainToo) {
+/// Stochastic rounding of bf16 moments is deterministic, and the loss stays close to that of fp32 moments.
+TEST(Precision, Bf16MomentsAreDeterministicAndConverge) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings = settings_of({}, stage, 1, AccumulateInto::kAuto);
     settings.options.moments = DType::kBFloat16;
@@ -132,7 +133,7 @@ TEST(Precision, MomentsInBf16TrainToo) {
   }
 }
 
-TEST(Precision, TheSameBitsAtEveryStageWithBf16Moments) {
+TEST(Precision, Bf16MomentsGiveTheSameBitsAtEveryStage) {
   Settings settings = settings_of({.compute = DType::kBFloat16}, 0, 1, AccumulateInto::kAuto);
   settings.options.moments = DType::kBFloat16;
   const Outcome stage0 = train_on(3, settings);
@@ -142,8 +143,8 @@ TEST(Precision, TheSameBitsAtEveryStageWithBf16Moments) {
   }
 }
 
-/// Gradients overflow on one rank: the step leaves everything as it was, on all, and says which parameter it was.
-TEST(Precision, Fp16SkipsWhatOverflows) {
+/// If gradients overflow on one rank, all ranks skip the step, nothing changes, and the report names a parameter.
+TEST(Precision, Fp16SkipsAStepThatOverflows) {
   for (const int stage : {0, 3}) {
     Settings settings = settings_of({.compute = DType::kFloat16}, stage, 1, AccumulateInto::kAuto);
     settings.options.loss_scaling = {.initial_scale_power = 120, .hysteresis = 1};
@@ -171,7 +172,7 @@ TEST(Precision, Fp16SkipsWhatOverflows) {
   }
 }
 
-TEST(Precision, RefusesWhatMakesNoSense) {
+TEST(Precision, InvalidCombinationsAreRefused) {
   World::threads(
       1,
       [](World& world) {
@@ -185,21 +186,22 @@ TEST(Precision, RefusesWhatMakesNoSense) {
             EXPECT_NE(std::string_view(error.what()).find(sentence), std::string_view::npos) << error.what();
           }
         };
-        refuses({.precision = {.compute = DType::kFloat64}}, "computes in fp32, bf16 or fp16");
-        refuses({.precision = {.gradients = DType::kBFloat16, .reduce = DType::kFloat32}}, "gain nothing");
+        refuses({.precision = {.compute = DType::kFloat64}},
+                "precision.compute is float64: expected fp32, bf16 or fp16");
+        refuses({.precision = {.gradients = DType::kBFloat16, .reduce = DType::kFloat32}}, "gains nothing");
         refuses({.precision = {.gradients = DType::kFloat16}}, "fp32 or bf16");
         refuses({.precision = {.compute = DType::kFloat16}, .update_in_backward = true, .clip = 0},
                 "cannot skip a step");
-        refuses({.update_in_backward = true}, "cannot clip");
+        refuses({.update_in_backward = true}, "requires EngineOptions::clip 0");
         refuses({.accumulate = 3, .reproducible = true}, "powers of two");
         refuses({.accumulate = 2, .accumulate_into = AccumulateInto::kFull, .reproducible = true},
-                "accumulate into the shard");
+                "EngineOptions::accumulate_into is full");
       },
       kHosts);
 }
 
-/// A model that keeps float pointers cannot be handed bf16.
-TEST(Precision, PointersSayWhatTheyPointAt) {
+/// With bf16 compute, a float pointer to values is refused.
+TEST(Precision, PointerTypesMustMatchTheComputeType) {
   World::threads(
       1,
       [](World& world) {

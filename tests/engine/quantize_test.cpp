@@ -1,5 +1,5 @@
-// Weights and gradients in eight bits: the bits of a plain loop that rounds where they travel, on every world; the memory that
-// was planned; a loss that falls as without.
+// Quantized weights and gradients match, on every world, a reference loop that rounds at the same points. Memory use
+// equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@ using namespace testing_model;
 using test::ScopedRanksPerNode;
 
 struct Row {
-  int nodes, on_each;
+  int nodes, ranks_per_node;
 };
 
 class Quantized : public testing::TestWithParam<Row> {
  protected:
-  int ranks() const { return GetParam().nodes * GetParam().on_each; }
+  int ranks() const { return GetParam().nodes * GetParam().ranks_per_node; }
   Settings settings(int stage, bool weights, bool gradients) const {
     Settings settings;
     settings.options = {.zero_stage = stage,
@@ -30,55 +30,56 @@ class Quantized : public testing::TestWithParam<Row> {
     settings.nodes = GetParam().nodes;
     return settings;
   }
-  void expect_plain_bits(const Settings& settings, const WorldOptions& options = kHosts) const {
-    const ScopedRanksPerNode nodes(GetParam().on_each);
-    const Outcome plain = train_without_engine(ranks(), settings);
+  void expect_reference_bits(const Settings& settings, const WorldOptions& options = kHosts) const {
+    const ScopedRanksPerNode nodes(GetParam().ranks_per_node);
+    const Outcome reference = train_without_engine(ranks(), settings);
     World::threads(
-        ranks(), [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); }, options);
+        ranks(), [&](World& world) { EXPECT_EQ(train(world, settings), reference) << "rank " << world.rank(); },
+        options);
   }
 };
 
-TEST_P(Quantized, WeightsGiveTheBitsOfAPlainLoop) {
+TEST_P(Quantized, WeightsMatchTheReference) {
   for (const int prefetch : {0, 1, 3}) {
-    Settings with = settings(3, true, false);
-    with.options.prefetch = prefetch;
-    expect_plain_bits(with);
+    Settings quantized = settings(3, true, false);
+    quantized.options.prefetch = prefetch;
+    expect_reference_bits(quantized);
   }
-  Settings with = settings(3, true, false);
-  with.options.precision = {.compute = DType::kBFloat16};
-  expect_plain_bits(with);
-  with.options.update_in_backward = true;
-  with.options.clip = 0;
-  expect_plain_bits(with);
+  Settings quantized = settings(3, true, false);
+  quantized.options.precision = {.compute = DType::kBFloat16};
+  expect_reference_bits(quantized);
+  quantized.options.update_in_backward = true;
+  quantized.options.clip = 0;
+  expect_reference_bits(quantized);
 }
 
-TEST_P(Quantized, GradientsGiveTheBitsOfAPlainLoop) {
+TEST_P(Quantized, GradientsMatchTheReference) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
-      Settings with = settings(stage, false, true);
-      with.options.accumulate_into = into;
-      expect_plain_bits(with);
+      Settings quantized = settings(stage, false, true);
+      quantized.options.accumulate_into = into;
+      expect_reference_bits(quantized);
     }
   }
-  Settings with = settings(2, false, true);
-  with.options.precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16};
-  expect_plain_bits(with);
+  Settings quantized = settings(2, false, true);
+  quantized.options.precision = {.compute = DType::kBFloat16, .reduce = DType::kBFloat16};
+  expect_reference_bits(quantized);
 }
 
-TEST_P(Quantized, BothGiveTheBitsOfAPlainLoop) { expect_plain_bits(settings(3, true, true)); }
+TEST_P(Quantized, WeightsAndGradientsMatchTheReference) { expect_reference_bits(settings(3, true, true)); }
 
-TEST_P(Quantized, UseTheMemoryThatWasPlanned) {
-  const ScopedRanksPerNode nodes(GetParam().on_each);
+TEST_P(Quantized, UsesThePlannedMemory) {
+  const ScopedRanksPerNode nodes(GetParam().ranks_per_node);
   for (const bool weights : {false, true}) {
     World::threads(
         ranks(),
         [&](World& world) {
-          EngineWithModel trainee(world, settings(3, weights, true));
+          EngineWithModel setup(world, settings(3, weights, true));
           for (int step = 0; step < 2; ++step) {
-            for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-            EXPECT_FALSE(trainee.engine.step().skipped);
+            for (int m = 0; m < 2; ++m) train_micro_batch(setup.engine, setup.model, step, m, world.rank());
+            EXPECT_FALSE(setup.engine.step().skipped);
           }
-          const Account planned = account(trainee.engine.plan().schedule);
+          const Account planned = account(setup.engine.plan().schedule);
           EXPECT_EQ(world.device().ledger().peak(), planned.peak);
           EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes);
         },
@@ -86,25 +87,28 @@ TEST_P(Quantized, UseTheMemoryThatWasPlanned) {
   }
 }
 
-TEST_P(Quantized, AnAdversaryChangesNoBit) {
+TEST_P(Quantized, AdversarialSchedulingChangesNoBit) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     AdversarialScheduler adversary(
         seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
-    Settings with = settings(3, true, true);
-    with.steps = 3;
-    with.options.prefetch = static_cast<int>(seed % 3);
-    expect_plain_bits(with, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
+    Settings quantized = settings(3, true, true);
+    quantized.steps = 3;
+    quantized.options.prefetch = static_cast<int>(seed % 3);
+    expect_reference_bits(quantized,
+                          {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, Quantized,
                          testing::Values(Row{1, 1}, Row{1, 3}, Row{2, 1}, Row{2, 2}, Row{3, 1}, Row{2, 3}, Row{4, 2}),
-                         [](const auto& test) { return fmt::format("{}x{}", test.param.nodes, test.param.on_each); });
+                         [](const auto& test) {
+                           return fmt::format("{}x{}", test.param.nodes, test.param.ranks_per_node);
+                         });
 
-/// A replica a node: what they exchange is rounded, on its way to who adds it up, and on its way back.
-TEST(QuantizedGradients, OfReplicasGiveTheBitsOfAPlainLoop) {
-  for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {3, 1}, {4, 2}}) {
-    const ScopedRanksPerNode said(on_each);
+/// One replica per node. Gradients are rounded on the way to the rank that adds them, and again on the way back.
+TEST(QuantizedGradients, OfReplicasMatchTheReference) {
+  for (const auto& [nodes, ranks_per_node] : {std::pair(2, 1), {2, 2}, {3, 1}, {4, 2}}) {
+    const ScopedRanksPerNode emulated_nodes(ranks_per_node);
     for (const int stage : {1, 2, 3}) {
       for (const bool weights : {false, true}) {
         Settings settings;
@@ -114,46 +118,49 @@ TEST(QuantizedGradients, OfReplicasGiveTheBitsOfAPlainLoop) {
                             .quantize_gradients = true,
                             .clip = 0.5};
         settings.nodes = nodes;
-        const int ranks = nodes * on_each;
-        const Outcome plain = train_without_engine(ranks, settings);
+        const int ranks = nodes * ranks_per_node;
+        const Outcome reference = train_without_engine(ranks, settings);
         World::threads(
-            ranks, [&](World& world) { EXPECT_EQ(train(world, settings), plain) << nodes << "x" << on_each; }, kHosts);
+            ranks,
+            [&](World& world) { EXPECT_EQ(train(world, settings), reference) << nodes << "x" << ranks_per_node; },
+            kHosts);
       }
     }
   }
 }
 
-/// What the model computes with is one thing, however ranks lie on nodes.
-TEST(QuantizedWeights, AreTheSameOnAllNodes) {
+/// The quantized weights do not depend on the assignment of ranks to nodes.
+TEST(QuantizedWeights, DoNotDependOnTheTopology) {
   Settings settings;
   settings.options = {.quantize_weights = true};
-  const auto on = [&](int ranks, int on_each) {
-    const ScopedRanksPerNode nodes(on_each);
+  const auto on = [&](int ranks, int ranks_per_node) {
+    const ScopedRanksPerNode nodes(ranks_per_node);
     return train_on(ranks, settings);
   };
   for (const int ranks : {2, 4, 6}) {
     const Outcome one_node = on(ranks, ranks);
-    for (const int on_each : {1, ranks / 2}) EXPECT_EQ(on(ranks, on_each), one_node) << ranks << " by " << on_each;
+    for (const int ranks_per_node : {1, ranks / 2})
+      EXPECT_EQ(on(ranks, ranks_per_node), one_node) << ranks << " by " << ranks_per_node;
   }
 }
 
-TEST(QuantizedWeights, AreWhatAnEvaluationSees) {
+TEST(QuantizedWeights, AreUsedByEvaluation) {
   Settings settings;
   settings.options = {.quantize_weights = true};
-  const auto losses = [&](int ranks, int on_each) {
-    const ScopedRanksPerNode nodes(on_each);
+  const auto losses = [&](int ranks, int ranks_per_node) {
+    const ScopedRanksPerNode nodes(ranks_per_node);
     std::vector<double> found;
     World::threads(
         ranks,
         [&](World& world) {
-          EngineWithModel trainee(world, settings);
+          EngineWithModel setup(world, settings);
           for (int step = 0; step < 3; ++step) {
             for (int again = 0; again < 2; ++again) {
-              const double loss = evaluate(trainee.engine, trainee.model, step, 0);
+              const double loss = evaluate(setup.engine, setup.model, step, 0);
               if (world.rank() == 0) found.push_back(loss);
             }
-            train_micro_batch(trainee.engine, trainee.model, step, 0, 0);
-            EXPECT_FALSE(trainee.engine.step().skipped);
+            train_micro_batch(setup.engine, setup.model, step, 0, 0);
+            EXPECT_FALSE(setup.engine.step().skipped);
           }
         },
         kHosts);
@@ -166,30 +173,30 @@ TEST(QuantizedWeights, AreWhatAnEvaluationSees) {
   EXPECT_EQ(losses(4, 2), one);
 }
 
-/// A gradient that is not finite is found, the step skipped on all ranks, and nothing of it carried on.
-TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStep) {
+/// A non-finite gradient on one rank skips the step on all ranks, and nothing of it enters the error-feedback residual.
+TEST(QuantizedGradients, ThatAreNotFiniteSkipTheStepOnAllRanks) {
   const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2, .quantize_gradients = true};
   World::threads(
       2,
       [&](World& world) {
-        EngineWithModel trainee(world, settings);
-        const auto before = read_all(trainee.engine);
-        train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank(), world.rank() == 1 ? HUGE_VALF : 1.0f);
-        const StepReport report = trainee.engine.step();
+        EngineWithModel setup(world, settings);
+        const auto before = read_all(setup.engine);
+        train_micro_batch(setup.engine, setup.model, 0, 0, world.rank(), world.rank() == 1 ? HUGE_VALF : 1.0f);
+        const StepReport report = setup.engine.step();
         EXPECT_TRUE(report.skipped);
         EXPECT_FALSE(report.first_not_finite.empty());
-        EXPECT_EQ(read_all(trainee.engine), before);
-        train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
-        EXPECT_FALSE(trainee.engine.step().skipped);
-        EXPECT_NE(read_all(trainee.engine), before);
+        EXPECT_EQ(read_all(setup.engine), before);
+        train_micro_batch(setup.engine, setup.model, 1, 0, world.rank());
+        EXPECT_FALSE(setup.engine.step().skipped);
+        EXPECT_NE(read_all(setup.engine), before);
       },
       kHosts);
 }
 
-/// Gradients of a step that is skipped may be finite and enormous: what rounding left of them is not for the next one.
-TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
+/// In a skipped step some gradients may be finite and huge. Their rounding errors must not enter the next step.
+TEST(QuantizedGradients, ASkippedStepResetsTheResidual) {
   for (const int replicas : {1, 2}) {
     const ScopedRanksPerNode nodes(1);
     Settings settings;
@@ -199,16 +206,15 @@ TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
       World::threads(
           2,
           [&](World& world) {
-            EngineWithModel trainee(world, settings);
+            EngineWithModel setup(world, settings);
             if (skips_one) {
-              // Rank 1's are finite in most blocks; rank 0's are not.
-              train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank(),
-                                world.rank() == 1 ? 1e30f : HUGE_VALF);
-              EXPECT_TRUE(trainee.engine.step().skipped);
+              // Gradients of rank 1 are finite in most blocks, those of rank 0 are not.
+              train_micro_batch(setup.engine, setup.model, 0, 0, world.rank(), world.rank() == 1 ? 1e30f : HUGE_VALF);
+              EXPECT_TRUE(setup.engine.step().skipped);
             }
-            train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
-            EXPECT_FALSE(trainee.engine.step().skipped);
-            const auto all = read_all(trainee.engine);
+            train_micro_batch(setup.engine, setup.model, 1, 0, world.rank());
+            EXPECT_FALSE(setup.engine.step().skipped);
+            const auto all = read_all(setup.engine);
             if (world.rank() == 0) parameters = all;
           },
           kHosts);
@@ -218,8 +224,8 @@ TEST(QuantizedGradients, OfASkippedStepAreForgotten) {
   }
 }
 
-/// Nor are those of another loss scale.
-TEST(QuantizedGradients, AreForgottenWhenTheLossScaleChanges) {
+/// The residual has the old loss scale, so a change of the scale must reset it.
+TEST(QuantizedGradients, AChangedLossScaleResetsTheResidual) {
   const ScopedRanksPerNode nodes(1);
   Settings settings;
   settings.options = {.zero_stage = 2,
@@ -231,8 +237,8 @@ TEST(QuantizedGradients, AreForgottenWhenTheLossScaleChanges) {
   EXPECT_EQ(train_on(2, settings), train_without_engine(2, settings));
 }
 
-/// What is adopted goes on as in an engine that has done nothing yet.
-TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
+/// After adopt() training continues as in a new engine, with an empty residual.
+TEST(QuantizedGradients, AdoptResetsTheResidual) {
   for (const int replicas : {1, 2}) {
     const ScopedRanksPerNode nodes(1);
     Settings settings;
@@ -243,18 +249,18 @@ TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
       World::threads(
           2,
           [&](World& world) {
-            EngineWithModel trainee(world, settings);
-            const State fresh = trainee.engine.state();
-            trainee.engine.set_learning_rate(0);
+            EngineWithModel setup(world, settings);
+            const State fresh = setup.engine.state();
+            setup.engine.set_learning_rate(0);
             for (int step = 0; step < steps_before; ++step) {
-              train_micro_batch(trainee.engine, trainee.model, 5, 0, world.rank());
-              EXPECT_FALSE(trainee.engine.step().skipped);
+              train_micro_batch(setup.engine, setup.model, 5, 0, world.rank());
+              EXPECT_FALSE(setup.engine.step().skipped);
             }
-            trainee.engine.adopt(fresh);
-            trainee.engine.set_learning_rate(settings.learning_rate);
-            train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
-            EXPECT_FALSE(trainee.engine.step().skipped);
-            const auto all = read_all(trainee.engine);
+            setup.engine.adopt(fresh);
+            setup.engine.set_learning_rate(settings.learning_rate);
+            train_micro_batch(setup.engine, setup.model, 1, 0, world.rank());
+            EXPECT_FALSE(setup.engine.step().skipped);
+            const auto all = read_all(setup.engine);
             if (world.rank() == 0) parameters = all;
           },
           kHosts);
@@ -264,32 +270,33 @@ TEST(QuantizedGradients, AreForgottenWhenAStateIsAdopted) {
   }
 }
 
-/// Two replicas of four nodes: each goes over two.
-TEST(QuantizedGradients, OfReplicasThatSpanNodes) {
+/// Two replicas on four nodes: each spans two nodes.
+TEST(QuantizedGradients, OfReplicasThatSpanNodesMatchTheReference) {
   Settings settings;
   settings.options = {.replicas = 2, .quantize_weights = true, .quantize_gradients = true};
-  settings.nodes = 2;  // what is rounded is what replicas exchange
-  for (const int on_each : {1, 2}) {
-    const ScopedRanksPerNode nodes(on_each);
-    EXPECT_EQ(train_on(4 * on_each, settings), train_without_engine(4 * on_each, settings)) << on_each;
+  settings.nodes = 2;  // only the exchange between the two replicas is rounded
+  for (const int ranks_per_node : {1, 2}) {
+    const ScopedRanksPerNode nodes(ranks_per_node);
+    EXPECT_EQ(train_on(4 * ranks_per_node, settings), train_without_engine(4 * ranks_per_node, settings))
+        << ranks_per_node;
   }
 }
 
-TEST(Quantized, FreezingGoesTogetherWithIt) {
+TEST(Quantized, SupportsFreezingAndEvaluation) {
   Settings settings;
   settings.options = {.quantize_weights = true};
   std::vector<double> one_node;
-  for (const int on_each : {4, 2, 1}) {
-    const ScopedRanksPerNode nodes(on_each);
+  for (const int ranks_per_node : {4, 2, 1}) {
+    const ScopedRanksPerNode nodes(ranks_per_node);
     const auto seen = freeze_and_evaluate(4, settings);
     if (one_node.empty()) one_node = seen;
-    EXPECT_EQ(seen, one_node) << on_each;
+    EXPECT_EQ(seen, one_node) << ranks_per_node;
   }
 }
 
-TEST(Quantized, WhatDoesNotComposeIsRefused) {
-  const auto refused = [](const EngineOptions& options, int ranks, int on_each) -> std::string {
-    const ScopedRanksPerNode nodes(on_each);
+TEST(Quantized, IncompatibleOptionsAreRefused) {
+  const auto refused = [](const EngineOptions& options, int ranks, int ranks_per_node) -> std::string {
+    const ScopedRanksPerNode nodes(ranks_per_node);
     try {
       Settings settings;
       settings.options = options;
@@ -299,13 +306,14 @@ TEST(Quantized, WhatDoesNotComposeIsRefused) {
     }
     return "";
   };
-  EXPECT_NE(refused({.zero_stage = 2, .quantize_weights = true}, 2, 1).find("stage 3"), std::string::npos);
-  EXPECT_NE(refused({.gather = GatherMode::kView, .quantize_weights = true}, 2, 2).find("--gather view"),
-            std::string::npos);
+  EXPECT_NE(refused({.zero_stage = 2, .quantize_weights = true}, 2, 1).find("zero_stage 3"), std::string::npos);
   EXPECT_NE(
-      refused({.offload_parameters = Offload::kHost, .quantize_weights = true}, 2, 2).find("--offload-parameters"),
+      refused({.gather = GatherMode::kView, .quantize_weights = true}, 2, 2).find("EngineOptions::gather is view"),
       std::string::npos);
-  EXPECT_NE(refused({.reproducible = true, .quantize_gradients = true}, 2, 1).find("--reproducible"),
+  EXPECT_NE(refused({.offload_parameters = Offload::kHost, .quantize_weights = true}, 2, 2)
+                .find("EngineOptions::offload_parameters"),
+            std::string::npos);
+  EXPECT_NE(refused({.reproducible = true, .quantize_gradients = true}, 2, 1).find("EngineOptions::reproducible"),
             std::string::npos);
   EXPECT_NE(refused({.quantize_gradients = true}, 3, 2).find("3 ranks on 2 nodes"), std::string::npos);
 }

@@ -1,4 +1,5 @@
-// Activations in the engine's memory, and forward run again before backward: no bit changes, and memory is what the plan says.
+// Activations in memory of the engine, and uses recomputed before their backward: no bit changes, and memory use equals
+// the plan.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,30 +19,30 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-/// Three steps; what rank 0 saw, and the ledger of every rank beside the account.
+/// Trains three steps and returns the results of rank 0. Expects that the ledger of every rank equals the account.
 Trained train(int ranks, const EngineOptions& options, const WorldOptions& world_options = kHosts) {
   Trained trained;
   World::threads(
       ranks,
       [&](World& world) {
-        EngineWithBlocks trainee(world, options);
-        auto& [blocks, engine] = trainee;
+        EngineWithBlocks setup(world, options);
+        auto& [blocks, engine] = setup;
         for (int step = 0; step < 3; ++step) {
-          for (int m = 0; m < options.accumulate; ++m) trainee.micro_batch(step + 0.1 * m + 0.01 * world.rank());
+          for (int m = 0; m < options.accumulate; ++m) setup.micro_batch(step + 0.1 * m + 0.01 * world.rank());
           const StepReport report = engine.step();
           if (world.rank() == 0) trained.losses.push_back(blocks.loss), trained.norms.push_back(report.gradient_norm);
         }
         EXPECT_EQ(blocks.recomputed, 3 * options.accumulate * std::clamp(options.recompute, 0, kBlocks - 1));
         EXPECT_EQ(world.device().ledger().peak(), account(engine.plan().schedule).peak);
-        const auto whole = engine.read("h.1.a");
-        if (world.rank() == 0) trained.parameters = whole;
+        const auto full = engine.read("h.1.a");
+        if (world.rank() == 0) trained.parameters = full;
       },
       world_options);
   return trained;
 }
 
-/// With no engine and none of its memory: the same loss, to the bit, and the same norm as far as its sum's order lets it be.
-TEST(Recompute, IsWhatTheModelComputesAlone) {
+/// The same model without an engine has the same loss bit for bit. Its norm agrees up to the order of the sum.
+TEST(Recompute, MatchesTheModelWithoutAnEngine) {
   Blocks blocks;
   std::vector<std::vector<float>> values, gradients;
   for (int i = 0; i < kBlocks; ++i) {
@@ -65,17 +66,17 @@ TEST(Recompute, IsWhatTheModelComputesAlone) {
     World::threads(
         1,
         [&](World& world) {
-          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
-          trainee.micro_batch(0.5);
-          EXPECT_NEAR(trainee.engine.step().gradient_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
-          EXPECT_EQ(trainee.blocks.loss, blocks.loss);
+          EngineWithBlocks setup(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          setup.micro_batch(0.5);
+          EXPECT_NEAR(setup.engine.step().gradient_norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
+          EXPECT_EQ(setup.blocks.loss, blocks.loss);
         },
         kHosts);
   }
 }
 
-/// With whatever else the policy may say.
-TEST(Recompute, Composes) {
+/// Recompute with other options of the policy.
+TEST(Recompute, ChangesNoBitWithOtherOptions) {
   const EngineOptions all[] = {{.zero_stage = 3, .gather = GatherMode::kCopy, .update_in_backward = true, .clip = 0},
                                {.zero_stage = 2, .accumulate = 2, .reproducible = true},
                                {.zero_stage = 2, .replicas = 2, .accumulate = 2},
@@ -86,22 +87,22 @@ TEST(Recompute, Composes) {
                                 .offload_parameters_to = "/tmp"}};
   for (EngineOptions options : all) {
     options.recompute = 0;
-    const Trained kept = train(4, options);
+    const Trained without_recompute = train(4, options);
     for (const int recompute : {2, 4}) {
       options.recompute = recompute;
-      EXPECT_TRUE(train(4, options) == kept) << "stage " << options.zero_stage << ", " << recompute;
+      EXPECT_TRUE(train(4, options) == without_recompute) << "ZeRO stage " << options.zero_stage << ", " << recompute;
     }
   }
 }
 
-/// What the ledger says is what the plan said, in every case; and no case changes a bit.
+/// train() also checks that the ledger equals the plan in every case.
 TEST(Recompute, ChangesNoBit) {
   for (const int ranks : {1, 2, 3}) {
     for (const int accumulate : {1, 2}) {
       for (const int stage : {0, 1, 2, 3}) {
         EngineOptions options = {.zero_stage = stage, .accumulate = accumulate};
-        const Trained kept = train(ranks, options);
-        ASSERT_TRUE(std::isfinite(kept.norms.back()));
+        const Trained without_recompute = train(ranks, options);
+        ASSERT_TRUE(std::isfinite(without_recompute.norms.back()));
         for (const int recompute : {1, 3, 4, 100}) {
           for (const int prefetch : {0, 1, 3}) {
             for (const auto gather : {GatherMode::kAuto, GatherMode::kCopy}) {
@@ -109,7 +110,8 @@ TEST(Recompute, ChangesNoBit) {
               options.prefetch = prefetch;
               options.keep_gathered = prefetch / 2;
               options.gather = gather;
-              EXPECT_TRUE(train(ranks, options) == kept) << ranks << " ranks, stage " << stage << ", " << recompute;
+              EXPECT_TRUE(train(ranks, options) == without_recompute)
+                  << ranks << " ranks, ZeRO stage " << stage << ", " << recompute;
               if (stage < 3) break;
             }
           }
@@ -119,17 +121,18 @@ TEST(Recompute, ChangesNoBit) {
   }
 }
 
-TEST(Recompute, AnAdversaryChangesNoBit) {
+TEST(Recompute, AdversarialSchedulingChangesNoBit) {
   for (const int stage : {1, 3}) {
     EngineOptions options = {.zero_stage = stage, .accumulate = 2};
     if (stage == 3) options.gather = GatherMode::kCopy;
-    const Trained kept = train(2, options);
+    const Trained without_recompute = train(2, options);
     options.recompute = 3;
     for (uint64_t seed = 0; seed < 20; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
-      EXPECT_TRUE(train(2, options,
-                        {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) == kept)
+      EXPECT_TRUE(
+          train(2, options, {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }}) ==
+          without_recompute)
           << seed;
     }
   }
@@ -140,31 +143,32 @@ int64_t activation_peak(const EngineOptions& options) {
   World::threads(
       1,
       [&](World& world) {
-        EngineWithBlocks trainee(world, options);
-        trainee.micro_batch(0.5);
-        EXPECT_FALSE(trainee.engine.step().skipped);
+        EngineWithBlocks setup(world, options);
+        setup.micro_batch(0.5);
+        EXPECT_FALSE(setup.engine.step().skipped);
         peak = world.device().ledger().peak()[static_cast<std::size_t>(Category::kActivations)];
       },
       kHosts);
   return peak;
 }
 
-/// Outputs stay until the next use's backward, and the last use is not recomputed: what it keeps is read at once.
-TEST(Recompute, PeakIsOutputsAndWhatIsKeptAtTheFirstBackward) {
-  constexpr int64_t kAtEnd = kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, what flows back, scratch
-  EXPECT_EQ(activation_peak({.recompute = 0}), kAtEnd + kBlocks * kKeptBytes);
-  EXPECT_EQ(activation_peak({.recompute = 1}), kAtEnd + (kBlocks - 1) * kKeptBytes);
-  EXPECT_EQ(activation_peak({.recompute = 3}), kAtEnd + (kBlocks - 3) * kKeptBytes);
-  EXPECT_EQ(activation_peak({.recompute = 4}), kAtEnd + kKeptBytes);
+/// Outputs stay until the backward of the next use. The last use is not recomputed, because its backward comes next.
+TEST(Recompute, PeakActivationsMatchTheFormula) {
+  constexpr int64_t kAlways =
+      kBlocks * kStreamBytes + kStreamBytes + kKeptBytes;  // outputs, activation gradients, scratch
+  EXPECT_EQ(activation_peak({.recompute = 0}), kAlways + kBlocks * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 1}), kAlways + (kBlocks - 1) * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 3}), kAlways + (kBlocks - 3) * kKeptBytes);
+  EXPECT_EQ(activation_peak({.recompute = 4}), kAlways + kKeptBytes);
 }
 
-TEST(Recompute, EvaluationKeepsNothing) {
+TEST(Recompute, EvaluationLeavesNoActivations) {
   for (const int recompute : {0, 4}) {
     World::threads(
         2,
         [&](World& world) {
-          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
-          auto& [blocks, engine] = trainee;
+          EngineWithBlocks setup(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          auto& [blocks, engine] = setup;
           for (int step = 0; step < 2; ++step) {
             double losses[2] = {};
             for (double& loss : losses) {
@@ -177,7 +181,7 @@ TEST(Recompute, EvaluationKeepsNothing) {
               loss = blocks.loss;
             }
             EXPECT_EQ(losses[0], losses[1]);
-            trainee.micro_batch(0.3);
+            setup.micro_batch(0.3);
             engine.compute_stream().synchronize();
             EXPECT_EQ(blocks.loss, losses[0]) << "the same batch, on the same parameters";
             EXPECT_FALSE(engine.step().skipped);
@@ -187,18 +191,18 @@ TEST(Recompute, EvaluationKeepsNothing) {
   }
 }
 
-/// The model's code throws while it is run again: its step is skipped on all ranks, and the next is as if it had not been.
-TEST(Recompute, WhatItThrowsAbandonsTheStep) {
+/// The recompute function of the model throws on one rank. All ranks skip the step, and the next step is unaffected.
+TEST(Recompute, AnExceptionAbandonsTheStep) {
   World::threads(
       2,
       [&](World& world) {
-        EngineWithBlocks trainee(world, {.recompute = 2});
-        auto& [blocks, engine] = trainee;
+        EngineWithBlocks setup(world, {.recompute = 2});
+        auto& [blocks, engine] = setup;
         EngineWithBlocks plain(world, {});
         blocks.throws_at = world.rank() == 1 ? 1 : -1;
         bool thrown = false;
         try {
-          trainee.micro_batch(0.5);
+          setup.micro_batch(0.5);
         } catch (const std::runtime_error&) {
           thrown = true;
         }
@@ -207,27 +211,27 @@ TEST(Recompute, WhatItThrowsAbandonsTheStep) {
         blocks.throws_at = -1;
         plain.micro_batch(0.7 + world.rank());
         const double norm = plain.engine.step().gradient_norm;
-        trainee.micro_batch(0.7 + world.rank());
+        setup.micro_batch(0.7 + world.rank());
         EXPECT_EQ(engine.step().gradient_norm, norm);
       },
       kHosts);
 }
 
-TEST(Recompute, OfAUseThatIsPassedOver) {
+TEST(Recompute, SupportsSkippedUses) {
   std::vector<double> norms;
   for (const int recompute : {0, 3}) {
     World::threads(
         2,
         [&](World& world) {
-          EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
-          auto& [blocks, engine] = trainee;
+          EngineWithBlocks setup(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+          auto& [blocks, engine] = setup;
           engine.micro_batch();
           for (int i = 0; i < kBlocks; ++i) {
             const Scope live = engine.units()[i].forward();
             blocks.forward(engine, live.memory(), 0.5);
           }
           for (int i = kBlocks - 1; i >= 0; --i) {
-            if (i == 1 && world.rank() == 1) {  // its gradient is zeros
+            if (i == 1 && world.rank() == 1) {  // its gradients are zero
               engine.units()[i].skip();
               continue;
             }
@@ -242,8 +246,8 @@ TEST(Recompute, OfAUseThatIsPassedOver) {
   EXPECT_EQ(norms[0], norms[1]);
 }
 
-/// Ranks with more threads need more scratch: all are given the most.
-TEST(Recompute, RanksMayNeedDifferentSizes) {
+/// Ranks may need different sizes, for example with different numbers of threads. All ranks get the largest size.
+TEST(Recompute, UsesTheLargestSizesOfAllRanks) {
   World::threads(
       3,
       [&](World& world) {
@@ -259,11 +263,11 @@ TEST(Recompute, RanksMayNeedDifferentSizes) {
       kHosts);
 }
 
-TEST(Recompute, IsRefusedWithASentence) {
+TEST(Recompute, InvalidDeclarationsAreRefused) {
   World::threads(
       1,
       [](World& world) {
-        const auto with = [&](const EngineOptions& options, const ActivationSpec& spec, const Recompute& recompute) {
+        const auto refusal = [&](const EngineOptions& options, const ActivationSpec& spec, const Recompute& recompute) {
           return test::usage_error_message([&] {
             float *value = nullptr, *gradient = nullptr;
             Engine engine(world, options);
@@ -273,14 +277,14 @@ TEST(Recompute, IsRefusedWithASentence) {
           });
         };
         const auto nothing = [](const UseMemory&) {};
-        EXPECT_NE(with({}, {{{8, 8, 0, true}}, 0}, {}).find("nothing is given"), std::string::npos);
-        EXPECT_NE(with({.recompute = 1}, {{{8, 8, 0, false}}, 0}, nothing).find("nothing can be recomputed"),
+        EXPECT_NE(refusal({}, {{{8, 8, 0, true}}, 0}, {}).find("without a recompute function"), std::string::npos);
+        EXPECT_NE(refusal({.recompute = 1}, {{{8, 8, 0, false}}, 0}, nothing).find("declares no recomputable use"),
                   std::string::npos);
-        EXPECT_NE(with({.recompute = -2}, {{{8, 8, 0, true}}, 0}, nothing).find("0 or more"), std::string::npos);
-        EXPECT_NE(with({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
-        EXPECT_NE(with({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
-        EXPECT_NE(with({}, {{}, 8}, {}).find("and no use"), std::string::npos);
-        EXPECT_EQ(with({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "nothing was refused");
+        EXPECT_NE(refusal({.recompute = -2}, {{{8, 8, 0, true}}, 0}, nothing).find("0 or more"), std::string::npos);
+        EXPECT_NE(refusal({}, {{{}, {}}, 0}, {}).find("declared for 2 uses"), std::string::npos);
+        EXPECT_NE(refusal({}, {{{-8, 0, 0, false}}, 0}, {}).find("0 bytes or more"), std::string::npos);
+        EXPECT_NE(refusal({}, {{}, 8}, {}).find("and no use"), std::string::npos);
+        EXPECT_EQ(refusal({.recompute = 1}, {{{8, 8, 0, true}}, 0}, nothing), "nothing was refused");
       },
       kHosts);
 }

@@ -1,4 +1,4 @@
-// What an engine does not take, and says so before anything is trained with it; and what a refusal leaves.
+// The engine refuses invalid declarations and calls before it trains with them. It remains usable after a refusal.
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using test::usage_error_message;
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN(),
                  kInfinity = std::numeric_limits<double>::infinity();
 
-/// An engine of one parameter, of one rank.
+/// An engine on one rank. declare_named() adds a unit with one parameter.
 class Refusals : public testing::Test {
  protected:
   void declare_named(const std::string& name, std::vector<int64_t> shape = {3}) {
@@ -37,12 +37,12 @@ class Refusals : public testing::Test {
   }
 
   World world = World::from_environment(kHosts);
-  // Before the engine, which sets them to null when it is destroyed.
+  // Declared before the engine, whose destructor sets them to null.
   float *value = nullptr, *gradient = nullptr, *other = nullptr, *other_gradient = nullptr;
   Engine engine{world, {}};
 };
 
-TEST_F(Refusals, NamesAndShapesThatNoCheckpointHolds) {
+TEST_F(Refusals, NamesThatNoCheckpointCanHold) {
   const std::vector<std::string> names = {"",
                                           "x/",
                                           "x//y",
@@ -56,75 +56,75 @@ TEST_F(Refusals, NamesAndShapesThatNoCheckpointHolds) {
   for (const std::string& name : names) {
     Engine one(world, {});
     one.add_unit("u").add("." + name, {3}, &value, &gradient);
-    const std::string said = usage_error_message([&] { one.plan(); });
-    EXPECT_EQ(said.substr(0, 33), "no checkpoint can hold parameter ") << said;
-    EXPECT_LT(said.size(), 300u);
+    const std::string message = usage_error_message([&] { one.plan(); });
+    EXPECT_EQ(message.substr(0, 33), "no checkpoint can hold parameter ") << message;
+    EXPECT_LT(message.size(), 300u);
   }
   declare_named("x");
   declare_named("x/exp_avg");
   EXPECT_EQ(usage_error_message([&] { engine.plan(); }),
-            "no checkpoint can hold parameter x/exp_avg beside x: what comes before a / is a group there");
+            "no checkpoint can hold parameter x/exp_avg beside x: the part of a name before '/' is a group");
 }
 
-TEST_F(Refusals, ShapesOfNothingAndOfTooMuch) {
-  const auto said = [&](const std::vector<int64_t>& shape) {
+TEST_F(Refusals, EmptyAndTooLargeShapes) {
+  const auto error_of = [&](const std::vector<int64_t>& shape) {
     Engine one(world, {});
     Unit& unit = one.add_unit("u");
     std::string sentence = usage_error_message([&] { unit.add("w", shape, &value, &gradient); });
-    unit.add("w", {3}, &value, &gradient);  // nothing was declared
+    unit.add("w", {3}, &value, &gradient);  // the refused call declared nothing
     EXPECT_NO_THROW(one.plan());
     return sentence;
   };
-  EXPECT_EQ(said({0}), "u.w has the extent 0 in its shape [0]: expected 1 or more");
-  EXPECT_EQ(said({4, -1}), "u.w has the extent -1 in its shape [4, -1]: expected 1 or more");
-  EXPECT_EQ(said({0, int64_t{1} << 60}),
+  EXPECT_EQ(error_of({0}), "u.w has the extent 0 in its shape [0]: expected 1 or more");
+  EXPECT_EQ(error_of({4, -1}), "u.w has the extent -1 in its shape [4, -1]: expected 1 or more");
+  EXPECT_EQ(error_of({0, int64_t{1} << 60}),
             "u.w has the extent 0 in its shape [0, 1152921504606846976]: expected 1 or more");
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {int64_t{1} << 61}, {int64_t{1} << 30, int64_t{1} << 34}, std::vector<int64_t>(33, 1)})
-    EXPECT_EQ(said(shape).substr(0, 47), "u.w has too many extents, or elements, in its s");
+    EXPECT_EQ(error_of(shape).substr(0, 47), "u.w has too many extents, or elements, in its s");
 }
 
-TEST_F(Refusals, PointersThatAreMissingOrShared) {
+TEST_F(Refusals, NullPointersAndPointersSharedWithinAUnit) {
   Unit& unit = engine.add_unit("u");
-  const auto said = [&](PointerSlot values, PointerSlot gradients) {
+  const auto error_of = [&](PointerSlot values, PointerSlot gradients) {
     return usage_error_message([&] { unit.add("w", {3}, values, gradients); });
   };
-  EXPECT_EQ(said(nullptr, &gradient),
-            "u.w has no pointer to its values: expected the address of a pointer of the model's");
-  EXPECT_EQ(said(static_cast<float**>(nullptr), &gradient),
-            "u.w has no pointer to its values: expected the address of a pointer of the model's");
-  EXPECT_EQ(said(&value, &value), "one pointer is given for the values and the gradient of u.w: expected two");
+  EXPECT_EQ(error_of(nullptr, &gradient),
+            "u.w has no pointer to its values: expected the address of one of the model's pointers");
+  EXPECT_EQ(error_of(static_cast<float**>(nullptr), &gradient),
+            "u.w has no pointer to its values: expected the address of one of the model's pointers");
+  EXPECT_EQ(error_of(&value, &value), "one pointer is given for the values and the gradient of u.w: expected two");
   unit.add("v", {3}, &value, &gradient);
   const std::string shared = "one pointer is given for u.v and for u.w: expected one for each parameter of a unit";
-  EXPECT_EQ(said(&value, &other_gradient), shared);
-  EXPECT_EQ(said(&other, &gradient), shared);
-  EXPECT_EQ(said(&gradient, &other_gradient), shared);
+  EXPECT_EQ(error_of(&value, &other_gradient), shared);
+  EXPECT_EQ(error_of(&other, &gradient), shared);
+  EXPECT_EQ(error_of(&gradient, &other_gradient), shared);
   unit.add("w", {3}, &other, &other_gradient);
   EXPECT_NO_THROW(engine.materialize(ones));
   EXPECT_NO_THROW(train_a_step());
 }
 
-/// Units that take turns may, since what is live is one of them.
-TEST_F(Refusals, PointersThatUnitsShareWhichAreUsedTogether) {
+/// Units may share a pointer unless they are used together, because only one of them has an open scope.
+TEST_F(Refusals, PointersSharedByUnitsOfOneUse) {
   for (const bool together : {false, true}) {
     Engine one(world, {});
     for (const char* name : {"a", "b"}) one.add_unit(name).add("w", {3}, &value, &gradient);
     if (together) one.declare_order({{0, 1}});
-    const std::string said = usage_error_message([&] { one.materialize(ones); });
-    EXPECT_EQ(said, together
-                        ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
-                        : "nothing was refused");
+    const std::string message = usage_error_message([&] { one.materialize(ones); });
+    EXPECT_EQ(message, together
+                           ? "one pointer is given for a.w and for b.w, which are used together: expected one for each"
+                           : "nothing was refused");
   }
 }
 
 template <typename Any>
-constexpr bool kTakesANumberInAList = requires(Any& engine) {
+constexpr bool kAcceptsAnIntegerInAList = requires(Any& engine) {
   engine.forward({0});
 };
 
-/// It compiled, as a null pointer.
-TEST_F(Refusals, UnitsByANullPointer) {
-  static_assert(!kTakesANumberInAList<Engine>);
+/// engine.forward({0}) must not compile, because 0 would convert to a null Unit pointer.
+TEST_F(Refusals, NullUnitPointers) {
+  static_assert(!kAcceptsAnIntegerInAList<Engine>);
   declare_named("w");
   engine.materialize(ones);
   const Pass pass = engine.micro_batch();
@@ -133,19 +133,19 @@ TEST_F(Refusals, UnitsByANullPointer) {
             "a unit is given as a null pointer: expected the address of one of engine.units()");
 }
 
-TEST_F(Refusals, NamesThatACheckpointHoldsAreTaken) {
+TEST_F(Refusals, ValidNamesAreAccepted) {
   for (const std::string& name : {std::string("a/b"), std::string("ä → ш"), std::string(960, 'n'), std::string("a.b")})
     declare_named(name);
   declare_named("many", std::vector<int64_t>(32, 1));
   EXPECT_NO_THROW(engine.plan());
 }
 
-TEST_F(Refusals, AModelOfMoreElementsThanCanBeCounted) {
+TEST_F(Refusals, AModelWithTooManyElements) {
   for (int i = 0; i < 30; ++i) declare_named(fmt::format("w{}", i), {int64_t{1} << 58});
   EXPECT_EQ(usage_error_message([&] { engine.plan(); }), "the model has more than 2^58 elements");
 }
 
-TEST_F(Refusals, RatesThatAreNone) {
+TEST_F(Refusals, InvalidLearningRatesAndClipNorms) {
   for (const double rate : {kNotANumber, kInfinity, -1.0, 1e40})
     EXPECT_NE(usage_error_message([&] { engine.set_learning_rate(rate); }).find("the learning rate is "),
               std::string::npos);
@@ -154,12 +154,12 @@ TEST_F(Refusals, RatesThatAreNone) {
     EXPECT_NE(usage_error_message([&] { Engine one(world, {.clip = clip}); }).find("clip is "), std::string::npos);
 }
 
-TEST_F(Refusals, AnOptimizerThatNobodyMade) {
+TEST_F(Refusals, ACustomOptimizerWithoutARule) {
   EXPECT_EQ(usage_error_message([&] { Engine one(world, {.optimizer = CustomOptimizer{}}); }),
-            "a CustomOptimizer was not made by custom_optimizer()");
+            "the CustomOptimizer is empty: make it with custom_optimizer()");
 }
 
-TEST_F(Refusals, NothingToCall) {
+TEST_F(Refusals, NullFunctions) {
   declare_named("w");
   EXPECT_NE(usage_error_message([&] { engine.materialize({}); }).find("materialize() needs a function"),
             std::string::npos);
@@ -170,36 +170,36 @@ TEST_F(Refusals, NothingToCall) {
             "a world needs a function for its ranks to run");
 }
 
-/// It was taken for materialized, and trained on zeros.
-TEST_F(Refusals, AnEngineWhoseValuesFailedIsNotMaterialized) {
+/// Regression test: after a failed callback the engine counted as materialized and trained on zeros.
+TEST_F(Refusals, AFailedMaterializeLeavesTheEngineUnmaterialized) {
   declare_named("w");
   const auto fails = [](const ParameterSpec&, int64_t, std::span<float>) { throw std::runtime_error("no file"); };
   EXPECT_THROW(engine.materialize(fails), std::runtime_error);
-  EXPECT_EQ(usage_error_message([&] { (void)engine.micro_batch(); }),
-            "materialize() the engine before the first micro-batch");
+  EXPECT_EQ(usage_error_message([&] { (void)engine.micro_batch(); }), "call materialize() before micro_batch()");
   engine.materialize(ones);
   EXPECT_EQ(engine.read("w"), std::vector<float>(3, 1.0f));
   EXPECT_NO_THROW(train_a_step());
 }
 
-TEST_F(Refusals, UnitsThatAreNotThere) {
+TEST_F(Refusals, UnitIndicesOutOfRange) {
   declare_named("w");
   engine.materialize(ones);
   const Pass pass = engine.micro_batch();
   for (const UnitId unit : {-1, 1, 99}) {
     EXPECT_EQ(usage_error_message([&] { const Scope live = engine.forward(std::span(&unit, 1)); }),
-              fmt::format("there is no unit {}: there are 1", unit));
+              fmt::format("invalid unit id {}: expected an id below 1", unit));
     EXPECT_EQ(usage_error_message([&] { engine.skip(std::span(&unit, 1)); }),
-              fmt::format("there is no unit {}: there are 1", unit));
+              fmt::format("invalid unit id {}: expected an id below 1", unit));
   }
 }
 
-TEST_F(Refusals, SayWhatIsMissing) {
+TEST_F(Refusals, CallsOutOfOrder) {
   declare_named("w");
   engine.materialize(ones);
   Unit& unit = engine.units().front();
-  EXPECT_EQ(usage_error_message([&] { (void)engine.step(); }), "step() was called before a micro-batch was begun");
-  EXPECT_EQ(usage_error_message([&] { unit.skip(); }), "open a micro-batch before a unit is passed over");
+  EXPECT_EQ(usage_error_message([&] { (void)engine.step(); }), "step() was called before micro_batch()");
+  EXPECT_EQ(usage_error_message([&] { unit.skip(); }),
+            "skip() was called outside of a micro-batch: call micro_batch() first");
   {
     const Pass pass = engine.micro_batch();
     {
@@ -213,7 +213,7 @@ TEST_F(Refusals, SayWhatIsMissing) {
   EXPECT_NO_THROW(engine.step());
 }
 
-TEST_F(Refusals, DeadlinesThatAreNoTime) {
+TEST_F(Refusals, InvalidDeadlines) {
   for (const double seconds : {0.0, -1.0, kNotANumber}) {
     EXPECT_NE(usage_error_message([&] {
                 World::threads(2, [](World&) {}, {.timeout_seconds = seconds});
@@ -225,36 +225,38 @@ TEST_F(Refusals, DeadlinesThatAreNoTime) {
   }
 }
 
-/// Beyond what a clock counts in they were over at once.
-TEST_F(Refusals, DeadlinesMayBeAsLongAsOneLikes) {
+/// Regression test: a deadline beyond the range of the clock expired at once.
+TEST_F(Refusals, HugeAndInfiniteDeadlinesAreAccepted) {
   for (const double seconds : {1e10, 1e300, kInfinity}) {
-    const auto meet = [](World& ranks) {
+    const auto all_reduce = [](World& ranks) {
       double one = 1;
       if (ranks.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       ranks.sum(std::span(&one, 1));
       EXPECT_EQ(one, 2);
     };
-    EXPECT_NO_THROW(World::threads(2, meet, {.device = DeviceChoice::kHost, .timeout_seconds = seconds}));
+    EXPECT_NO_THROW(World::threads(2, all_reduce, {.device = DeviceChoice::kHost, .timeout_seconds = seconds}));
   }
 }
 
-// What ranks ask each other for -----------------------------------------------------------------------------------------
+// Reads that all ranks take part in -----------------------------------------------------------------------------------
 
-TEST(Reading, OfOtherNamesOnOtherRanksIsRefusedOnAll) {
+TEST(Reading, OfDifferentNamesIsRefusedOnAllRanks) {
   World::threads(
       3,
       [](World& world) {
-        EngineWithModel trainee(world, {});
-        const std::string said =
-            usage_error_message([&] { trainee.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
-        EXPECT_EQ(said, "rank 1 is reading layer.1.weight, rank 0 is reading layer.0.weight");
-        EXPECT_NO_THROW(trainee.engine.read("layer.0.weight"));
+        EngineWithModel setup(world, {});
+        const std::string message =
+            usage_error_message([&] { setup.engine.read(world.rank() == 1 ? "layer.1.weight" : "layer.0.weight"); });
+        EXPECT_EQ(message,
+                  "ranks make different calls: rank 1 is reading layer.1.weight, rank 0 is reading layer.0.weight");
+        EXPECT_NO_THROW(setup.engine.read("layer.0.weight"));
       },
       kHosts);
 }
 
-/// Runs of five elements, in turn of each rank, and a copy of all that is saved by none.
-StateTensor dealt_out(std::vector<float>& values, int rank, int rank_count) {
+/// A tensor whose runs of five elements are owned by the ranks in turn. Each rank also has a full copy, which must not
+/// be read.
+StateTensor interleaved_tensor(std::vector<float>& values, int rank, int rank_count) {
   constexpr int64_t kRun = 5;
   StateTensor tensor;
   tensor.path = "t";
@@ -266,7 +268,7 @@ StateTensor dealt_out(std::vector<float>& values, int rank, int rank_count) {
   return tensor;
 }
 
-TEST(Reading, StreamsEveryElementOnceInOrderWhateverIsStaged) {
+TEST(Reading, StreamsEveryElementOnceInOrderForAnyStagingSize) {
   for (const int ranks : {1, 2, 3}) {
     World::threads(
         ranks,
@@ -279,7 +281,7 @@ TEST(Reading, StreamsEveryElementOnceInOrderWhateverIsStaged) {
               TensorStream stream(world.communicator(), ledger, staging_bytes);
               EXPECT_EQ(ledger.current()[static_cast<std::size_t>(Category::kStaging)], staging_bytes);
               std::vector<float> found;
-              stream.run("testing", dealt_out(values, world.rank(), world.rank_count()),
+              stream.run("testing", interleaved_tensor(values, world.rank(), world.rank_count()),
                          [&](int64_t first, std::span<const std::byte> elements) {
                            EXPECT_EQ(first, std::ssize(found));
                            EXPECT_LE(std::ssize(elements), staging_bytes / kStreamCopies);
@@ -294,8 +296,8 @@ TEST(Reading, StreamsEveryElementOnceInOrderWhateverIsStaged) {
   }
 }
 
-/// More than one part of it: the masters of a tensor of 6 MiB, read and carried over.
-TEST(Reading, LargeTensorsComeWhole) {
+/// A tensor of 6 MiB is read, and copied by set_trainable(), in several parts.
+TEST(Reading, ReturnsLargeTensorsInFull) {
   World::threads(
       2,
       [](World& world) {

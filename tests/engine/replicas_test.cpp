@@ -1,4 +1,4 @@
-// Replicas: the bits of plain sharding over the same ranks, and the memory that was planned.
+// Replicas give the bits of sharding without replicas over the same ranks. Memory use equals the plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_model;
 
-Settings with(Settings settings, int replicas) {
+Settings with_replicas(Settings settings, int replicas) {
   settings.options.replicas = replicas;
   return settings;
 }
@@ -21,43 +21,45 @@ Settings with(Settings settings, int replicas) {
 struct Layout {
   int ranks, replicas;
 };
-constexpr Layout kPowersOfTwo[] = {{2, 2}, {4, 2}, {4, 4}, {8, 2}, {8, 4}, {6, 3}};
+constexpr Layout kLayouts[] = {{2, 2}, {4, 2}, {4, 4}, {8, 2}, {8, 4}, {6, 3}};
 
 const Precision kPrecisions[] = {{},
                                  {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
                                  {.compute = DType::kBFloat16, .reduce = DType::kBFloat16},
                                  {.compute = DType::kFloat16}};
 
-/// Contiguous ranks are one block of the tree when they are a power of two, so their sum is a sum of plain sharding's.
-TEST(Replicas, GiveTheBitsOfPlainSharding) {
-  for (const auto& [ranks, replicas] : kPowersOfTwo) {
+/// Each replica has a power of two of contiguous ranks. Their sum is then a subtree of the sum over all ranks, so
+/// replicas change no bit.
+TEST(Replicas, ChangeNoBit) {
+  for (const auto& [ranks, replicas] : kLayouts) {
     for (const int stage : {1, 2, 3}) {
       for (const Precision& precision : kPrecisions) {
         for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
           if (gather == GatherMode::kView && stage < 3) continue;
           Settings settings;
           settings.options = {.zero_stage = stage, .precision = precision, .gather = gather, .clip = 0.5};
-          const Outcome plain = train_on(ranks, settings);
-          EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
-          EXPECT_TRUE(train_on(ranks, with(settings, replicas)) == plain)
-              << ranks << " ranks, " << replicas << " replicas, stage " << stage << ", " << precision.describe();
+          const Outcome reference = train_on(ranks, settings);
+          EXPECT_GT(reference.norms[0], settings.options.clip) << "clipping is not exercised";
+          EXPECT_TRUE(train_on(ranks, with_replicas(settings, replicas)) == reference)
+              << ranks << " ranks, " << replicas << " replicas, ZeRO stage " << stage << ", " << precision.describe();
         }
       }
     }
   }
 }
 
-/// Micro-batches that are added where they are written come to the ranks' sum as in plain sharding.
-TEST(Replicas, AccumulateInFullGivesTheBitsOfPlainSharding) {
+/// Micro-batches accumulate in the full gradients, so the sum over ranks is the same as without replicas.
+TEST(Replicas, AccumulateInFullChangesNoBit) {
   for (const int stage : {1, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 3, .accumulate_into = AccumulateInto::kFull};
-    EXPECT_TRUE(train_on(4, with(settings, 2)) == train_on(4, settings)) << "stage " << stage;
+    EXPECT_TRUE(train_on(4, with_replicas(settings, 2)) == train_on(4, settings)) << "ZeRO stage " << stage;
   }
 }
 
-/// Into the shard, a replica adds up its own micro-batches before the others': another order, the same at every stage.
-TEST(Replicas, AccumulateIntoTheShardIsTheSameAtEveryStage) {
+/// With accumulation into the shard, each replica first sums its own micro-batches. This order differs from sharding
+/// without replicas, but is the same at every ZeRO stage.
+TEST(Replicas, AccumulateIntoTheShardGivesTheSameBitsAtEveryStage) {
   for (const Precision& precision : kPrecisions) {
     Settings settings;
     settings.options = {.zero_stage = 3,
@@ -65,29 +67,30 @@ TEST(Replicas, AccumulateIntoTheShardIsTheSameAtEveryStage) {
                         .accumulate = 3,
                         .accumulate_into = AccumulateInto::kShard,
                         .prefetch = 2};
-    const Outcome plain = train_on(4, settings), stage3 = train_on(4, with(settings, 2));
-    for (std::size_t i = 0; i < plain.losses.size(); ++i)
-      EXPECT_NEAR(stage3.losses[i], plain.losses[i], 2e-2 * plain.losses[i]);
+    const Outcome reference = train_on(4, settings), stage3 = train_on(4, with_replicas(settings, 2));
+    for (std::size_t i = 0; i < reference.losses.size(); ++i)
+      EXPECT_NEAR(stage3.losses[i], reference.losses[i], 2e-2 * reference.losses[i]);
     for (const int stage : {1, 2}) {
       settings.options.zero_stage = stage;
-      EXPECT_TRUE(train_on(4, with(settings, 2)) == stage3) << "stage " << stage << ", " << precision.describe();
+      EXPECT_TRUE(train_on(4, with_replicas(settings, 2)) == stage3)
+          << "ZeRO stage " << stage << ", " << precision.describe();
     }
   }
 }
 
-TEST(Replicas, ComposeWithUpdatesInBackwardAndOffload) {
+TEST(Replicas, SupportUpdatesInBackwardAndOffload) {
   for (const int stage : {1, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .update_in_backward = true, .clip = 0};
-    const Outcome plain = train_on(4, settings);
+    const Outcome reference = train_on(4, settings);
     settings.options.offload_state = Offload::kHost;
     if (stage == 3) settings.options.offload_parameters = Offload::kHost;
-    EXPECT_TRUE(train_on(4, with(settings, 2)) == plain) << "stage " << stage;
+    EXPECT_TRUE(train_on(4, with_replicas(settings, 2)) == reference) << "ZeRO stage " << stage;
   }
 }
 
-/// Updates in backward give places back within the step, to what peers might still be reading.
-TEST(Replicas, AnAdversaryChangesNoBit) {
+/// With updates in backward, buffers are reused within a step, and other replicas must have finished reading them.
+TEST(Replicas, AdversarialSchedulingChangesNoBit) {
   for (const int stage : {1, 2, 3}) {
     for (const bool in_backward : {false, true}) {
       Settings settings;
@@ -98,21 +101,21 @@ TEST(Replicas, AnAdversaryChangesNoBit) {
                           .update_in_backward = in_backward,
                           .clip = in_backward ? 0.0 : 1.0};
       settings.steps = 3;
-      const Outcome plain = train_on(4, settings);
+      const Outcome reference = train_on(4, settings);
       for (uint64_t seed = 0; seed < 20; ++seed) {
         AdversarialScheduler adversary(
             seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
         const auto options =
             WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
-        EXPECT_TRUE(train_on(4, with(settings, 2), options) == plain)
-            << "seed " << seed << ", stage " << stage << (in_backward ? ", in backward" : "");
+        EXPECT_TRUE(train_on(4, with_replicas(settings, 2), options) == reference)
+            << "seed " << seed << ", ZeRO stage " << stage << (in_backward ? ", in backward" : "");
       }
     }
   }
 }
 
-/// Two units of which the second in backward is the larger: its sum lies where peers read the first one's. The parameters
-/// after three steps.
+/// Trains two units of which the second in backward is the larger. Its sum reuses the memory from which other replicas
+/// read the sum of the first. Returns the parameters after three steps.
 std::vector<float> train_growing_units(const WorldOptions& world_options, int replicas) {
   constexpr int64_t kCounts[] = {64 * kBlockElements, 16 * kBlockElements};
   std::vector<float> parameters;
@@ -139,25 +142,25 @@ std::vector<float> train_growing_units(const WorldOptions& world_options, int re
           EXPECT_FALSE(engine.step().skipped);
         }
         for (const char* name : {"u0.w", "u1.w"}) {
-          const auto whole = engine.read(name);
-          if (world.rank() == 0) parameters.insert(parameters.end(), whole.begin(), whole.end());
+          const auto full = engine.read(name);
+          if (world.rank() == 0) parameters.insert(parameters.end(), full.begin(), full.end());
         }
       },
       world_options);
   return parameters;
 }
 
-TEST(Replicas, APlaceIsGivenBackWhenPeersAreThroughWithIt) {
-  const std::vector<float> plain = train_growing_units(kHosts, 1);
+TEST(Replicas, ABufferIsReusedAfterOtherReplicasHaveReadIt) {
+  const std::vector<float> reference = train_growing_units(kHosts, 1);
   for (uint64_t seed = 0; seed < 20; ++seed) {
     AdversarialScheduler adversary(seed, AdversarialScheduler::Compute::kQueued);
     const auto options =
         WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
-    EXPECT_TRUE(train_growing_units(options, 2) == plain) << "seed " << seed;
+    EXPECT_TRUE(train_growing_units(options, 2) == reference) << "seed " << seed;
   }
 }
 
-TEST(Replicas, TakeTheMemoryThatWasPlanned) {
+TEST(Replicas, UseThePlannedMemory) {
   for (const int stage : {1, 2, 3}) {
     for (const int accumulate : {1, 2}) {
       Settings settings;
@@ -165,32 +168,31 @@ TEST(Replicas, TakeTheMemoryThatWasPlanned) {
       World::threads(
           6,
           [&](World& world) {
-            EngineWithModel trainee(world, settings);
+            EngineWithModel setup(world, settings);
             for (int step = 0; step < 2; ++step) {
-              for (int m = 0; m < accumulate; ++m)
-                train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-              EXPECT_FALSE(trainee.engine.step().skipped);
+              for (int m = 0; m < accumulate; ++m) train_micro_batch(setup.engine, setup.model, step, m, world.rank());
+              EXPECT_FALSE(setup.engine.step().skipped);
             }
-            const Account planned = account(trainee.engine.plan().schedule);
-            EXPECT_EQ(world.device().ledger().peak(), planned.peak) << "stage " << stage;
-            EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes) << "stage " << stage;
+            const Account planned = account(setup.engine.plan().schedule);
+            EXPECT_EQ(world.device().ledger().peak(), planned.peak) << "ZeRO stage " << stage;
+            EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes) << "ZeRO stage " << stage;
           },
           kHosts);
     }
   }
 }
 
-/// Of every element one rank in all saves, and all hold the same.
-TEST(Replicas, OneOfThemIsSaved) {
+/// Exactly one rank in the world saves each element.
+TEST(Replicas, OneReplicaIsSaved) {
   World::threads(
       4,
       [](World& world) {
         Settings settings;
         settings.options = {.zero_stage = 3, .replicas = 2};
-        EngineWithModel trainee(world, settings);
-        train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank());
-        EXPECT_FALSE(trainee.engine.step().skipped);
-        const State state = trainee.engine.state();
+        EngineWithModel setup(world, settings);
+        train_micro_batch(setup.engine, setup.model, 0, 0, world.rank());
+        EXPECT_FALSE(setup.engine.step().skipped);
+        const State state = setup.engine.state();
         int64_t saved = 0, elements = 0;
         for (const StateTensor& tensor : state.tensors) {
           elements += tensor.element_count();
@@ -204,40 +206,40 @@ TEST(Replicas, OneOfThemIsSaved) {
       kHosts);
 }
 
-/// One rank's bad gradient, or its giving up, skips the step on every rank of every replica.
-TEST(Replicas, SkipTogether) {
+/// A non-finite gradient or abandon() on one rank skips the step on every rank of every replica.
+TEST(Replicas, SkipAStepOnAllRanks) {
   for (const bool abandons : {false, true}) {
     World::threads(
         4,
         [&](World& world) {
           Settings settings;
           settings.options = {.zero_stage = 3, .replicas = 2};
-          EngineWithModel trainee(world, settings);
+          EngineWithModel setup(world, settings);
           const bool bad = world.rank() == 3;
           if (bad && abandons) {
-            trainee.engine.abandon();
+            setup.engine.abandon();
           } else {
-            train_micro_batch(trainee.engine, trainee.model, 0, 0, world.rank(),
+            train_micro_batch(setup.engine, setup.model, 0, 0, world.rank(),
                               bad ? std::numeric_limits<float>::infinity() : 1.0f);
           }
-          const StepReport report = trainee.engine.step();
+          const StepReport report = setup.engine.step();
           EXPECT_TRUE(report.skipped);
           EXPECT_EQ(report.abandoned_by, abandons ? 3 : -1);
           EXPECT_EQ(report.first_not_finite.empty(), abandons);
-          train_micro_batch(trainee.engine, trainee.model, 1, 0, world.rank());
-          EXPECT_FALSE(trainee.engine.step().skipped) << "the step after is clean";
+          train_micro_batch(setup.engine, setup.model, 1, 0, world.rank());
+          EXPECT_FALSE(setup.engine.step().skipped) << "the next step is unaffected";
         },
         kHosts);
   }
 }
 
-TEST(Replicas, EvaluateAndFreeze) {
+TEST(Replicas, SupportEvaluationAndFreezing) {
   Settings settings;
   settings.options = {.zero_stage = 3};
-  EXPECT_EQ(freeze_and_evaluate(4, with(settings, 2)), freeze_and_evaluate(4, settings));
+  EXPECT_EQ(freeze_and_evaluate(4, with_replicas(settings, 2)), freeze_and_evaluate(4, settings));
 }
 
-TEST(Replicas, AreRefusedWithASentence) {
+TEST(Replicas, InvalidConfigurationsAreRefused) {
   const auto refused = [](const Policy& policy, const Topology& topology) -> std::string {
     ModelSpec model;
     model.units = {{"u", {{.tensor = {"u.w", {1000}}}}, GradientMode::kAdd}};
@@ -250,12 +252,13 @@ TEST(Replicas, AreRefusedWithASentence) {
     }
   };
   const Topology four = Topology::one_host(4);
-  EXPECT_NE(refused({.zero_stage = 0, .replica_count = 2}, four).find("stages 1 to 3"), std::string::npos);
-  EXPECT_NE(refused({.replica_count = 3}, four).find("do not make 3 replicas"), std::string::npos);
-  EXPECT_NE(refused({.replica_count = 2, .reproducible = true}, four).find("--reproducible"), std::string::npos);
+  EXPECT_NE(refused({.zero_stage = 0, .replica_count = 2}, four).find("shards nothing"), std::string::npos);
+  EXPECT_NE(refused({.replica_count = 3}, four).find("replicas is 3"), std::string::npos);
+  EXPECT_NE(refused({.replica_count = 2, .reproducible = true}, four).find("EngineOptions::reproducible"),
+            std::string::npos);
   Topology uneven = four;
   uneven.node_of_rank = {0, 0, 0, 1};
-  EXPECT_NE(refused({.replica_count = 2}, uneven).find("lie alike"), std::string::npos);
+  EXPECT_NE(refused({.replica_count = 2}, uneven).find("placed alike"), std::string::npos);
   EXPECT_EQ(refused({.replica_count = 2}, four), "");
 }
 

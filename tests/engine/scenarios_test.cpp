@@ -1,5 +1,5 @@
-// What has gone wrong in sharded training elsewhere, by name: odd shapes, gradients that only some ranks have, sums and means,
-// numbers that are not finite. Gradients are scripted, so that each answer is known by hand.
+// Known failures of other sharded trainers: odd shapes, gradients on some ranks only, sums and means, non-finite
+// values. The gradients are scripted, so each result can be computed by hand.
 #include <cmath>
 #include <fmt/format.h>
 #include <functional>
@@ -19,7 +19,7 @@ using testing_model::kHosts;
 /// The gradient that a rank writes to an element of a unit in a micro-batch.
 using Script = std::function<float(int unit, int64_t element, int micro_batch)>;
 
-/// Units of one tensor each, whose gradients are as scripted; values begin as the element's number modulo 7.
+/// A model of units with one tensor each and scripted gradients. The initial value of element i is i modulo 7.
 struct Scripted {
   Scripted(World& world, const EngineOptions& options, std::vector<std::vector<int64_t>> shapes, bool decayed = true,
            std::vector<std::vector<UnitId>> order = {})
@@ -74,10 +74,10 @@ struct Scripted {
   std::vector<int64_t> counts;
   std::vector<std::vector<UnitId>> uses;
   bool narrow = false;
-  Engine engine;  // gone before what it points at
+  Engine engine;  // last, so that it is destroyed before the pointers that it sets
 };
 
-/// value - rate * gradient, and no more.
+/// SGD without momentum, clipping or weight decay: value - rate * gradient.
 EngineOptions plain_sgd(int stage, int accumulate = 1) {
   return {.zero_stage = stage, .accumulate = accumulate, .optimizer = Sgd{.lr = 0.5f, .momentum = 0}, .clip = 0};
 }
@@ -93,9 +93,9 @@ int64_t owned_elements(Engine& engine) {
   return count;
 }
 
-// Sharding ----------------------------------------------------------------------------------------------------------------
+// Sharding ------------------------------------------------------------------------------------------------------------
 
-TEST(Sharding, ThreeByFiveOnTwoRanksIsOneBlockOfTheFirst) {
+TEST(Sharding, ThreeByFiveOnTwoRanksBelongsToTheFirst) {
   on_ranks(2, [](World& world) {
     Scripted model(world, plain_sgd(3), {{3, 5}});
     EXPECT_EQ(owned_elements(model.engine), world.rank() == 0 ? 15 : 0);
@@ -106,7 +106,7 @@ TEST(Sharding, ThreeByFiveOnTwoRanksIsOneBlockOfTheFirst) {
   });
 }
 
-TEST(Sharding, TwoParametersOnThreeRanksLeaveOneWithNothing) {
+TEST(Sharding, TwoParametersOnThreeRanksAreUpdated) {
   on_ranks(3, [](World& world) {
     Scripted model(world, plain_sgd(3), {{3}, {2}});
     model.step([](int unit, int64_t, int) { return 2.0f * static_cast<float>(unit + 1); });
@@ -115,7 +115,7 @@ TEST(Sharding, TwoParametersOnThreeRanksLeaveOneWithNothing) {
   });
 }
 
-TEST(Sharding, FifteenElementsOnEightRanks) {
+TEST(Sharding, FifteenElementsOnEightRanksBelongToTheFirst) {
   on_ranks(8, [](World& world) {
     Scripted model(world, plain_sgd(2), {{15}});
     EXPECT_EQ(owned_elements(model.engine), world.rank() == 0 ? 15 : 0);
@@ -124,7 +124,7 @@ TEST(Sharding, FifteenElementsOnEightRanks) {
   });
 }
 
-TEST(Sharding, WhatRanksOwnIsEverythingOnce) {
+TEST(Sharding, EveryElementHasOneOwner) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     int64_t total = 0;
     std::mutex mutex;
@@ -137,7 +137,7 @@ TEST(Sharding, WhatRanksOwnIsEverythingOnce) {
   }
 }
 
-TEST(Sharding, OddShapesTrainAsUnshardedOnAnyRanks) {
+TEST(Sharding, OddShapesGiveTheBitsOfOneRank) {
   const auto script = [](int unit, int64_t i, int) { return static_cast<float>((i * 5 + unit) % 9 - 4); };
   std::vector<std::vector<float>> alone;
   for (int ranks = 1; ranks <= 8; ++ranks) {
@@ -145,17 +145,17 @@ TEST(Sharding, OddShapesTrainAsUnshardedOnAnyRanks) {
       on_ranks(ranks, [&](World& world) {
         Scripted model(world, {.zero_stage = stage, .clip = 0}, {{7, 15}, {16, 17}});
         for (int step = 0; step < 10; ++step) model.step(script);
-        const std::vector<std::vector<float>> whole = {model.read(0), model.read(1)};
+        const std::vector<std::vector<float>> full = {model.read(0), model.read(1)};
         if (world.rank() != 0) return;
-        if (alone.empty()) alone = whole;
-        // Whole numbers add to whole numbers; their mean is the number again.
-        EXPECT_EQ(whole, alone) << ranks << " ranks, stage " << stage;
+        if (alone.empty()) alone = full;
+        // Integer gradients add exactly, so the mean is the same for every world size.
+        EXPECT_EQ(full, alone) << ranks << " ranks, ZeRO stage " << stage;
       });
     }
   }
 }
 
-TEST(Sharding, AHundredLayersAndAnEmptyGroupOfDecayedOnes) {
+TEST(Sharding, AHundredLayersWithoutWeightDecay) {
   const std::vector<std::vector<int64_t>> shapes(100, {3, 3});
   on_ranks(2, [&](World& world) {
     EngineOptions options = plain_sgd(3);
@@ -169,8 +169,8 @@ TEST(Sharding, AHundredLayersAndAnEmptyGroupOfDecayedOnes) {
   });
 }
 
-/// An embedding of 4 W + 1 rows, used first and last: rows on every rank's edge get both gradients.
-TEST(Sharding, EveryRowOfATiedEmbeddingChanges) {
+/// An embedding of 4 * ranks + 1 rows, used first and last. Rows at the edges of shards need both gradients too.
+TEST(Sharding, EveryRowOfATiedEmbeddingGetsBothGradients) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const int stage : {0, 2, 3}) {
       on_ranks(ranks, [&](World& world) {
@@ -185,24 +185,25 @@ TEST(Sharding, EveryRowOfATiedEmbeddingChanges) {
   }
 }
 
-// Gradients ---------------------------------------------------------------------------------------------------------------
+// Gradients -----------------------------------------------------------------------------------------------------------
 
-TEST(Gradients, OtherParametersInEveryMicroBatchAndOnEveryRank) {
+TEST(Gradients, MayDifferInEveryMicroBatchAndOnEveryRank) {
   for (const int stage : {0, 1, 2, 3}) {
     on_ranks(2, [&](World& world) {
       Scripted model(world, plain_sgd(stage, 2), {{300}, {300}, {300}});
-      // Unit 0 in micro-batch 0, unit 1 in micro-batch 1, unit 2 nowhere; on rank 1 alone twice as much.
+      // Unit 0 has a gradient in micro-batch 0, unit 1 in micro-batch 1, and unit 2 in neither. Rank 1 has twice the
+      // gradient of rank 0.
       const float each = world.rank() == 0 ? 4.0f : 8.0f;
       model.step([each](int unit, int64_t, int m) { return unit == m ? each : 0.0f; }, 2);
       const float mean = (4.0f + 8.0f) / (2 * 2);
       EXPECT_EQ(model.read(0)[299], static_cast<float>(299 % 7) - 0.5f * mean);
       EXPECT_EQ(model.read(1)[0], -0.5f * mean);
-      EXPECT_EQ(model.read(2)[3], 3.0f) << "a unit without a gradient stays";
+      EXPECT_EQ(model.read(2)[3], 3.0f) << "a unit without a gradient should not change";
     });
   }
 }
 
-TEST(Gradients, WholeNumbersInBf16AddExactlyOnAllRanks) {
+TEST(Gradients, IntegersInBf16AddExactlyOnAllRanks) {
   for (const int ranks : {2, 3, 4}) {
     on_ranks(ranks, [&](World& world) {
       EngineOptions options = plain_sgd(2);
@@ -220,7 +221,7 @@ TEST(Gradients, WholeNumbersInBf16AddExactlyOnAllRanks) {
   }
 }
 
-/// 256 + 1 + 1 + 1 is 259 in fp32; added in bf16 it stays 256.
+/// In fp32, 256 + 1 + 1 + 1 is 259. In bf16 the sum would stay 256.
 TEST(Gradients, SentInBf16AreAddedInFp32) {
   on_ranks(4, [](World& world) {
     EngineOptions options = plain_sgd(2);
@@ -246,7 +247,7 @@ TEST(Gradients, AreTheMeanOverRanksAndMicroBatches) {
   }
 }
 
-// Norms and scaling -------------------------------------------------------------------------------------------------------
+// Norms and scaling ---------------------------------------------------------------------------------------------------
 
 std::vector<std::byte> bytes_of(Engine& engine) {
   std::vector<std::byte> bytes;
@@ -259,7 +260,7 @@ std::vector<std::byte> bytes_of(Engine& engine) {
   return bytes;
 }
 
-TEST(Norms, WhatIsNotFiniteOnOneRankSkipsOnAllAndChangesNothing) {
+TEST(Norms, ANonFiniteGradientSkipsTheStepOnAllRanks) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     for (const int stage : {0, 1, 2, 3}) {
       on_ranks(3, [&](World& world) {
@@ -271,14 +272,14 @@ TEST(Norms, WhatIsNotFiniteOnOneRankSkipsOnAllAndChangesNothing) {
             model.step([&](int unit, int64_t i, int) { return here && unit == 1 && i == 299 ? bad : 1.0f; });
         EXPECT_TRUE(report.skipped);
         EXPECT_EQ(report.first_not_finite, "u1.w");
-        EXPECT_EQ(bytes_of(model.engine), before) << "stage " << stage;
+        EXPECT_EQ(bytes_of(model.engine), before) << "ZeRO stage " << stage;
         EXPECT_FALSE(model.step([](int, int64_t, int) { return 1.0f; }).skipped);
       });
     }
   }
 }
 
-TEST(Norms, ClippingScalesAllRanksByTheReference) {
+TEST(Norms, ClippingScalesAllRanksAlike) {
   for (const int ranks : {1, 2, 3}) {
     on_ranks(ranks, [&](World& world) {
       EngineOptions options = plain_sgd(3);
@@ -293,7 +294,7 @@ TEST(Norms, ClippingScalesAllRanksByTheReference) {
   }
 }
 
-TEST(Norms, OverFrozenAndTrainedAreThoseOfTheTrained) {
+TEST(Norms, ExcludeFrozenParameters) {
   on_ranks(2, [](World& world) {
     Scripted model(world, plain_sgd(3), {{64}, {64}});
     model.engine.set_trainable("u1", false);
@@ -310,13 +311,13 @@ TEST(Norms, OverFrozenAndTrainedAreThoseOfTheTrained) {
   });
 }
 
-// Determinism -------------------------------------------------------------------------------------------------------------
+// Determinism ---------------------------------------------------------------------------------------------------------
 
-TEST(Determinism, TwoRunsAreBitIdentical) {
+TEST(Determinism, TwoRunsGiveTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     testing_model::Settings settings;
     settings.options = {.zero_stage = stage, .accumulate = 2, .moments = DType::kBFloat16};
-    EXPECT_TRUE(testing_model::train_on(3, settings) == testing_model::train_on(3, settings)) << "stage " << stage;
+    EXPECT_TRUE(testing_model::train_on(3, settings) == testing_model::train_on(3, settings)) << "ZeRO stage " << stage;
   }
 }
 

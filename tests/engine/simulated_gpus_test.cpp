@@ -1,4 +1,4 @@
-// The engine on GPUs that pretend: all that is ours but the kernels, on a machine without one.
+// The engine on simulated GPUs, on machines without a GPU.
 #include <gtest/gtest.h>
 
 #include "tests/engine/blocks_model.h"
@@ -29,19 +29,19 @@ const Precision kPrecisions[] = {
     {.compute = DType::kFloat16, .reduce = DType::kBFloat16},
 };
 
-TEST(PretendedGpus, GiveTheBitsOfAPlainLoop) {
+TEST(SimulatedGpus, MatchTheReferenceBitForBit) {
   for (const int ranks : {1, 2, 4}) {
     for (const Precision& precision : kPrecisions) {
       for (const int accumulate : {1, 2}) {
         for (const int stage : {0, 1, 2, 3}) {
           const Settings settings = settings_of(stage, precision, accumulate);
-          const Outcome plain = train_without_engine(ranks, settings);
+          const Outcome reference = train_without_engine(ranks, settings);
           World::threads(
               ranks,
               [&](World& world) {
                 EXPECT_EQ(world.device().kind(), DeviceKind::kCuda);
-                EXPECT_TRUE(train(world, settings) == plain)
-                    << ranks << " ranks, stage " << stage << ", " << precision.describe();
+                EXPECT_TRUE(train(world, settings) == reference)
+                    << ranks << " ranks, ZeRO stage " << stage << ", " << precision.describe();
               },
               world_options(WorldChoice::kThreads));
         }
@@ -50,32 +50,32 @@ TEST(PretendedGpus, GiveTheBitsOfAPlainLoop) {
   }
 }
 
-TEST(PretendedGpus, UpdateInBackwardAndReproducibleToo) {
+TEST(SimulatedGpus, MatchTheReferenceWithUpdateInBackwardAndReproducible) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const bool in_backward : {false, true}) {
       Settings settings = settings_of(stage, {}, in_backward ? 1 : 4);
       settings.options.clip = 0;
       settings.options.update_in_backward = in_backward;
       settings.options.reproducible = !in_backward;
-      const Outcome plain = train_without_engine(2, settings);
+      const Outcome reference = train_without_engine(2, settings);
       World::threads(
-          2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          2, [&](World& world) { EXPECT_TRUE(train(world, settings) == reference) << "ZeRO stage " << stage; },
           world_options(WorldChoice::kThreads));
     }
   }
 }
 
-TEST(PretendedGpus, OffloadToTheirHost) {
+TEST(SimulatedGpus, OffloadToHostMemory) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const Precision& precision : kPrecisions) {
       Settings settings = settings_of(stage, precision, 2);
-      const Outcome plain = train_without_engine(2, settings);
+      const Outcome reference = train_without_engine(2, settings);
       settings.options.offload_state = Offload::kHost;
       if (stage == 3) settings.options.offload_parameters = Offload::kHost;
       World::threads(
           2,
           [&](World& world) {
-            EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage << ", " << precision.describe();
+            EXPECT_TRUE(train(world, settings) == reference) << "ZeRO stage " << stage << ", " << precision.describe();
             const BytesByCategory peak = world.device().ledger().peak();
             EXPECT_EQ(peak[static_cast<std::size_t>(Category::kOptimizer)], 0);
           },
@@ -84,45 +84,47 @@ TEST(PretendedGpus, OffloadToTheirHost) {
   }
 }
 
-/// Matrices go to their owners and back by kernels that read peers, and by NCCL's sends.
-TEST(PretendedGpus, MuonGivesTheBitsOfAPlainLoop) {
+/// Matrices move to their owners and back by kernels that read peer memory, or by NCCL sends.
+TEST(SimulatedGpus, MuonMatchesTheReference) {
   for (const int ranks : {1, 2, 4}) {
     for (const int stage : {0, 1, 3}) {
       Settings settings = settings_of(stage, {}, 1);
       settings.options.optimizer = Muon{.lr = 6e-4f};
       settings.options.reproducible = true;
       if (ranks == 4) settings.options.offload_state = Offload::kHost;
-      const Outcome plain = train_without_engine(ranks, settings);
+      const Outcome reference = train_without_engine(ranks, settings);
       for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
         World::threads(
             ranks,
-            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+            [&](World& world) {
+              EXPECT_TRUE(train(world, settings) == reference) << ranks << " ranks, ZeRO stage " << stage;
+            },
             world_options(kind));
       }
     }
   }
 }
 
-/// By kernels that read peers, and by NCCL's sends: what is added is added in the tree by both.
-TEST(PretendedGpus, EightBitsGiveTheBitsOfAPlainLoop) {
-  for (const auto& [nodes, on_each] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
-    const test::ScopedRanksPerNode said(on_each);
+/// Quantized collectives use kernels that read peer memory, or NCCL sends. Both add in tree order.
+TEST(SimulatedGpus, QuantizedTrainingMatchesTheReference) {
+  for (const auto& [nodes, ranks_per_node] : {std::pair(2, 1), {2, 2}, {4, 1}}) {
+    const test::ScopedRanksPerNode emulated_nodes(ranks_per_node);
     for (const Precision& precision : {kPrecisions[0], kPrecisions[1]}) {
       Settings settings = settings_of(3, precision, 2);
       settings.options.quantize_weights = settings.options.quantize_gradients = true;
       settings.nodes = nodes;
-      const Outcome plain = train_without_engine(nodes * on_each, settings);
+      const Outcome reference = train_without_engine(nodes * ranks_per_node, settings);
       for (const WorldChoice kind : {WorldChoice::kThreads, WorldChoice::kNccl}) {
         World::threads(
-            nodes * on_each,
-            [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << nodes << "x" << on_each; },
+            nodes * ranks_per_node,
+            [&](World& world) { EXPECT_TRUE(train(world, settings) == reference) << nodes << "x" << ranks_per_node; },
             world_options(kind));
       }
     }
   }
 }
 
-TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
+TEST(SimulatedGpus, UseThePlannedMemory) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of(stage, {.compute = DType::kBFloat16}, 2);
     World::threads(
@@ -130,18 +132,18 @@ TEST(PretendedGpus, UseTheMemoryThatWasPlanned) {
   }
 }
 
-TEST(PretendedGpus, TheCheckingModeChangesNoBit) {
+TEST(SimulatedGpus, TheCheckingModeChangesNoBit) {
   for (const int stage : {0, 1, 2, 3}) {
     Settings settings = settings_of(stage, kPrecisions[1], 2);
-    const Outcome plain = train_without_engine(2, settings);
+    const Outcome reference = train_without_engine(2, settings);
     settings.options.check = true;
     World::threads(
-        2, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+        2, [&](World& world) { EXPECT_TRUE(train(world, settings) == reference) << "ZeRO stage " << stage; },
         world_options(WorldChoice::kThreads));
   }
 }
 
-TEST(PretendedGpus, TheCheckingModeFindsGradientsWrittenTooFar) {
+TEST(SimulatedGpus, TheCheckingModeFindsWritesBeyondGradients) {
   for (const int stage : {0, 2, 3}) {
     World::threads(
         1,
@@ -162,74 +164,76 @@ TEST(PretendedGpus, TheCheckingModeFindsGradientsWrittenTooFar) {
   }
 }
 
-/// Sums of NCCL come in an order of its own: every stage gives the bits of stage 0, and losses are those of the plain loop.
-TEST(PretendedGpus, StagesAgreeOverNccl) {
+/// NCCL chooses the order of its sums. All ZeRO stages give the same bits, but losses only approximate those of the
+/// reference.
+TEST(SimulatedGpus, AllStagesGiveTheSameBitsOverNccl) {
   for (const int ranks : {1, 2, 4}) {
     Outcome stage0;
     for (const int stage : {0, 1, 2, 3}) {
       const Settings settings = settings_of(stage, {}, 1);
-      const Outcome plain = train_without_engine(ranks, settings);
+      const Outcome reference = train_without_engine(ranks, settings);
       World::threads(
           ranks,
           [&](World& world) {
             const Outcome outcome = train(world, settings);
-            for (std::size_t i = 0; i < plain.losses.size(); ++i)
-              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-4 * plain.losses[i]);
+            for (std::size_t i = 0; i < reference.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], reference.losses[i], 1e-4 * reference.losses[i]);
             if (world.rank() != 0) return;
             if (stage == 0) stage0 = outcome;
-            EXPECT_TRUE(outcome == stage0) << ranks << " ranks, stage " << stage;
+            EXPECT_TRUE(outcome == stage0) << ranks << " ranks, ZeRO stage " << stage;
           },
           world_options(WorldChoice::kNccl));
     }
   }
 }
 
-TEST(PretendedGpus, ReplicasGiveTheBitsOfPlainSharding) {
+TEST(SimulatedGpus, ReplicasChangeNoBit) {
   for (const int stage : {1, 2, 3}) {
     for (const Precision& precision : kPrecisions) {
       Settings settings = settings_of(stage, precision, 1);
-      const Outcome plain = train_without_engine(4, settings);
+      const Outcome reference = train_without_engine(4, settings);
       settings.options.replicas = 2;
       World::threads(
-          4, [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << "stage " << stage; },
+          4, [&](World& world) { EXPECT_TRUE(train(world, settings) == reference) << "ZeRO stage " << stage; },
           world_options(WorldChoice::kThreads));
       World::threads(
           4,
-          [&](World& world) {  // NCCL adds in an order of its own
+          [&](World& world) {  // NCCL chooses the order of its sums, so losses agree only approximately
             const Outcome outcome = train(world, settings);
-            for (std::size_t i = 0; i < plain.losses.size(); ++i)
-              EXPECT_NEAR(outcome.losses[i], plain.losses[i], 1e-2 * plain.losses[i]);
+            for (std::size_t i = 0; i < reference.losses.size(); ++i)
+              EXPECT_NEAR(outcome.losses[i], reference.losses[i], 1e-2 * reference.losses[i]);
           },
           world_options(WorldChoice::kNccl));
     }
   }
 }
 
-/// A view of peers' memory is for hosts.
-/// Whatever order NCCL adds in by itself, here it is the tree's.
-TEST(PretendedGpus, ReproducibleOverNcclGivesTheBitsOfAPlainTree) {
+/// With `reproducible`, sums over NCCL follow the tree order as well.
+TEST(SimulatedGpus, ReproducibleOverNcclMatchesTheReference) {
   for (const int ranks : {2, 4}) {
     for (const int stage : {1, 3}) {
       Settings settings = settings_of(stage, {}, 2);
       settings.options.reproducible = true;
-      const Outcome plain = train_without_engine(ranks, settings);
+      const Outcome reference = train_without_engine(ranks, settings);
       World::threads(
           ranks,
-          [&](World& world) { EXPECT_TRUE(train(world, settings) == plain) << ranks << " ranks, stage " << stage; },
+          [&](World& world) {
+            EXPECT_TRUE(train(world, settings) == reference) << ranks << " ranks, ZeRO stage " << stage;
+          },
           world_options(WorldChoice::kNccl));
     }
   }
 }
 
 double norm_of_a_step(World& world, int recompute) {
-  EngineWithBlocks trainee(world, {.recompute = recompute, .gather = GatherMode::kCopy});
-  trainee.micro_batch(0.5 + world.rank());
-  const double norm = trainee.engine.step().gradient_norm;
-  EXPECT_EQ(world.device().ledger().peak(), account(trainee.engine.plan().schedule).peak);
+  EngineWithBlocks setup(world, {.recompute = recompute, .gather = GatherMode::kCopy});
+  setup.micro_batch(0.5 + world.rank());
+  const double norm = setup.engine.step().gradient_norm;
+  EXPECT_EQ(world.device().ledger().peak(), account(setup.engine.plan().schedule).peak);
   return norm;
 }
 
-TEST(PretendedGpus, HoldActivationsAndRecompute) {
+TEST(SimulatedGpus, RecomputeMatchesHosts) {
   double on_hosts = 0;
   World::threads(
       2,
@@ -245,7 +249,8 @@ TEST(PretendedGpus, HoldActivationsAndRecompute) {
   }
 }
 
-TEST(PretendedGpus, RefuseViews) {
+/// Only hosts support views of peer memory.
+TEST(SimulatedGpus, RefuseViews) {
   World::threads(
       2,
       [](World& world) {

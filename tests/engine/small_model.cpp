@@ -7,7 +7,7 @@
 namespace aliquot::testing_model {
 namespace {
 
-/// Tensors that are live in a use: the layer's two, the scale in the first use and the last.
+/// The tensors of a use: the weight and bias of its layer, and the scale in the first and last use.
 std::vector<int> tensors_of(int use) {
   std::vector<int> tensors;
   if (use == 0 || use == kLayers) tensors.push_back(0);

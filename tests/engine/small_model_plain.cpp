@@ -1,4 +1,4 @@
-// The small model trained with no engine and no ranks: the reference.
+// The reference training of the small model, without engine and ranks.
 #include <cmath>
 
 #include "kernels/elementwise/encoding_host.h"
@@ -13,7 +13,7 @@
 namespace aliquot::testing_model {
 namespace {
 
-using Store = std::vector<std::vector<float>>;  // by tensor, in the order of shapes()
+using Store = std::vector<std::vector<float>>;  // one vector per tensor, in the order of shapes()
 
 Store zeros() {
   Store store;
@@ -23,7 +23,7 @@ Store zeros() {
 
 const HostLoops& loops() { return host_loops(Isa::kPlain); }
 
-/// Tensors in the type the model is handed them in.
+/// Tensors in the type that the model computes in.
 using Bytes = std::vector<std::vector<std::byte>>;
 
 Bytes zero_bytes(DType dtype) {
@@ -38,7 +38,7 @@ Tensors pointers(Bytes& bytes) {
   return tensors;
 }
 
-/// The working copy: rounded half up in magnitude to bf16, to the nearest even to fp16.
+/// Makes the working copy: rounds to bf16 half away from zero, or to fp16 half to even.
 void round_working(Bytes& to, const Store& masters, DType dtype) {
   for (int t = 0; t < kTensors; ++t) {
     if (dtype == DType::kBFloat16) {
@@ -49,8 +49,8 @@ void round_working(Bytes& to, const Store& masters, DType dtype) {
   }
 }
 
-/// As it comes back from eight bits; `carried`, if any, is added before, and becomes what is left.
-std::vector<float> through_eight_bits(std::vector<float> values, std::vector<float>* carried = nullptr) {
+/// Quantizes and dequantizes the values. If `residual` is given, adds it first and stores the new rounding error in it.
+std::vector<float> quantize_and_dequantize(std::vector<float> values, std::vector<float>* residual = nullptr) {
   const std::size_t count = values.size();
   values.resize((count + kBlockElements - 1) / kBlockElements * kBlockElements);
   const auto padded = static_cast<int64_t>(values.size());
@@ -61,14 +61,14 @@ std::vector<float> through_eight_bits(std::vector<float> values, std::vector<flo
     decode_blocks({code.data(), to.data(), DType::kFloat32, 1, padded}, 0, padded);
     return to;
   };
-  if (carried != nullptr) {
-    for (std::size_t i = 0; i < count; ++i) values[i] += (*carried)[i];
+  if (residual != nullptr) {
+    for (std::size_t i = 0; i < count; ++i) values[i] += (*residual)[i];
   }
   std::vector<float> back = round(values);
-  if (carried != nullptr) {
+  if (residual != nullptr) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::isfinite(back[i]) ? values[i] - back[i] : 0;
-    *carried = round(values);
-    carried->resize(count);
+    *residual = round(values);
+    residual->resize(count);
   }
   back.resize(count);
   return back;
@@ -84,7 +84,7 @@ Store widened(const Bytes& from, DType dtype) {
 void quantize_working(Bytes& working, DType dtype) {
   Store wide = widened(working, dtype);
   for (int t = 0; t < kTensors; ++t) {
-    const auto values = through_eight_bits(wide[t]);
+    const auto values = quantize_and_dequantize(wide[t]);
     loops().cast(working[t].data(), dtype, values.data(), DType::kFloat32, element_count(t));
   }
 }
@@ -137,7 +137,7 @@ double sum_of_squares(const Store& gradients) {
   return GlobalNormSum(tree, nodes).finish(values);
 }
 
-/// One tensor with one rule.
+/// Updates one tensor with one rule.
 void update(std::vector<float>& values, const std::vector<float>& gradients, std::vector<std::vector<float>*> states,
             const Rule& rule, float factor, float decay) {
   std::visit(
@@ -153,7 +153,7 @@ void update(std::vector<float>& values, const std::vector<float>& gradients, std
       rule);
 }
 
-/// Blended, made orthogonal, applied.
+/// Muon for one matrix: momentum, orthogonalization, update.
 void update_matrix(const Muon& muon, double lr, std::vector<float>& weights, const std::vector<float>& gradients,
                    std::vector<float>& momentum, const Shape& of, float factor) {
   const MatrixShape shape{of.shape[0], of.shape[1]};
@@ -165,7 +165,7 @@ void update_matrix(const Muon& muon, double lr, std::vector<float>& weights, con
   update(weights, direction, {}, muon_apply_rule(muon, lr), 1.0f, 1.0f);
 }
 
-struct PlainUpdate {
+struct UpdateInputs {
   const Optimizer& optimizer;
   double lr;
   int64_t count;
@@ -173,11 +173,11 @@ struct PlainUpdate {
 };
 
 void update(Store& parameters, const Store& gradients, std::vector<Store>& states, Store& momenta,
-            const PlainUpdate& of) {
+            const UpdateInputs& of) {
   const Rule rule = rule_at(of.optimizer, of.lr, of.count);
   const auto* muon = std::get_if<Muon>(&of.optimizer);
   for (std::size_t t = 0; t < parameters.size(); ++t) {
-    if (muon != nullptr && takes_as_matrix(static_cast<int>(t))) {
+    if (muon != nullptr && is_matrix(static_cast<int>(t))) {
       update_matrix(*muon, of.lr, parameters[t], gradients[t], momenta[t], shapes()[t], of.factor);
       continue;
     }
@@ -192,41 +192,42 @@ bool accumulates_into_shard(const EngineOptions& options) {
   return options.accumulate_into == AccumulateInto::kShard;
 }
 
-/// Each node adds up its own ranks; what goes to the others is rounded, and what rounding left is carried on. One more carried
-/// than nodes: they are replicas, whose sum is rounded again for all.
-Store add_between_nodes(const std::vector<Store>& leaves, std::size_t node_count, std::vector<Store>& carried) {
-  const std::size_t on_each = leaves.size() / node_count;
+/// Sums the ranks of each node, quantizes these sums with error feedback and adds them. If `residual` has one more
+/// entry than nodes, the nodes are replicas, whose total is quantized again.
+Store add_between_nodes(const std::vector<Store>& leaves, std::size_t node_count, std::vector<Store>& residual) {
+  const std::size_t ranks_per_node = leaves.size() / node_count;
   std::vector<Store> nodes;
   for (std::size_t node = 0; node < node_count; ++node) {
-    nodes.push_back(add_in_tree({leaves.begin() + node * on_each, leaves.begin() + (node + 1) * on_each}));
+    nodes.push_back(
+        add_in_tree({leaves.begin() + node * ranks_per_node, leaves.begin() + (node + 1) * ranks_per_node}));
     for (std::size_t t = 0; t < nodes[node].size(); ++t)
-      nodes[node][t] = through_eight_bits(nodes[node][t], &carried[node][t]);
+      nodes[node][t] = quantize_and_dequantize(nodes[node][t], &residual[node][t]);
   }
   Store sum = add_in_tree(nodes);
-  for (std::size_t t = 0; t < sum.size() && carried.size() > node_count; ++t)
-    sum[t] = through_eight_bits(sum[t], &carried[node_count][t]);
+  for (std::size_t t = 0; t < sum.size() && residual.size() > node_count; ++t)
+    sum[t] = quantize_and_dequantize(sum[t], &residual[node_count][t]);
   return sum;
 }
 
 struct SummedGradients {
-  Store exact;  // the last sum before it was rounded to the gradients' type
+  Store exact;  // the sum before it is rounded to the type of the gradients
   double loss = 0;
 };
 
-struct StepOf {
+struct StepInputs {
   int rank_count, step;
   float loss_scale;
-  std::vector<Store>* carried;  // by node; null: nothing is quantised
+  std::vector<Store>* residual;  // one entry per node; null if gradients are not quantized
 };
 
-/// The gradients of one step, of every rank and micro-batch, as they are added up.
-SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const StepOf& of) {
-  const auto [rank_count, step, loss_scale, carried] = of;
+/// Sums the gradients of one step over ranks and micro-batches in the order of the engine.
+SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const StepInputs& of) {
+  const auto [rank_count, step, loss_scale, residual] = of;
   const EngineOptions& options = settings.options;
   const Precision& precision = options.precision;
   const bool into_shard = accumulates_into_shard(options);
   std::vector<Bytes> own(rank_count, zero_bytes(precision.gradients));
-  std::vector<Store> leaves;  // reproducible: all of them; else of the micro-batch in hand
+  std::vector<Store> leaves;  // of all micro-batches if reproducible, otherwise of the current one
   SummedGradients sums{zeros()};
   for (int m = 0; m < options.accumulate; ++m) {
     for (int r = 0; r < rank_count; ++r) {
@@ -238,7 +239,8 @@ SummedGradients sum_gradients(SmallModel& model, const Settings& settings, const
     if (!options.reproducible) leaves.clear();
     for (int r = 0; r < rank_count; ++r)
       leaves.push_back(rounded(widened(own[r], precision.gradients), precision.sent()));
-    const Store added = carried == nullptr ? add_in_tree(leaves) : add_between_nodes(leaves, settings.nodes, *carried);
+    const Store added =
+        residual == nullptr ? add_in_tree(leaves) : add_between_nodes(leaves, settings.nodes, *residual);
     if (options.reproducible || !into_shard || m == 0) {
       sums.exact = added;
       continue;
@@ -263,7 +265,7 @@ Outcome train_without_engine(int rank_count, const Settings& settings) {
   }
   std::vector<Store> states(state_specs(options.optimizer).size(), zeros());
   Store momenta = zeros();
-  std::vector<Store> carried(settings.nodes + (options.replicas > 1 ? 1 : 0), zeros());
+  std::vector<Store> residual(settings.nodes + (options.replicas > 1 ? 1 : 0), zeros());
   SmallModel model(precision);
   Bytes working = zero_bytes(precision.compute);
   model.value = pointers(working);
@@ -274,9 +276,10 @@ Outcome train_without_engine(int rank_count, const Settings& settings) {
   for (int step = 0; step < settings.steps; ++step) {
     round_working(working, masters, precision.compute);
     if (options.quantize_weights) quantize_working(working, precision.compute);
-    const SummedGradients sums = sum_gradients(model, settings,
-                                               {rank_count, step, static_cast<float>(scaler.scale()),
-                                                options.quantize_gradients && settings.nodes > 1 ? &carried : nullptr});
+    const SummedGradients sums =
+        sum_gradients(model, settings,
+                      {rank_count, step, static_cast<float>(scaler.scale()),
+                       options.quantize_gradients && settings.nodes > 1 ? &residual : nullptr});
     const double parts = static_cast<double>(rank_count) * options.accumulate * scaler.scale();
     const double norm = gradient_norm(sum_of_squares(sums.exact), parts);
     if (std::isfinite(norm)) {
@@ -286,7 +289,7 @@ Outcome train_without_engine(int rank_count, const Settings& settings) {
     }
     const double scale = scaler.scale();
     scaler.step_done(!std::isfinite(norm));
-    if (!std::isfinite(norm) || scaler.scale() != scale) carried.assign(carried.size(), zeros());
+    if (!std::isfinite(norm) || scaler.scale() != scale) residual.assign(residual.size(), zeros());
     outcome.losses.push_back(sums.loss);
     outcome.norms.push_back(norm);
   }

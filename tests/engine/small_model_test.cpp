@@ -1,4 +1,4 @@
-// The network that the engine's tests train has the gradients it says: every one against a difference of losses.
+// The gradients of the small model match finite differences of its loss.
 #include "tests/engine/small_model.h"
 
 #include <cmath>
@@ -25,7 +25,7 @@ double loss_of(SmallModel& model) {
   return model.loss();
 }
 
-TEST(SmallModel, GradientsAreThoseOfTheLoss) {
+TEST(SmallModel, GradientsMatchFiniteDifferences) {
   SmallModel model;
   Store parameters(model.value), gradients(model.gradient);
   for (int t = 0; t < kTensors; ++t) {
@@ -39,16 +39,16 @@ TEST(SmallModel, GradientsAreThoseOfTheLoss) {
     for (const float g : tensor) largest = std::max(largest, std::fabs(static_cast<double>(g)));
   }
   ASSERT_GT(largest, 0);
-  constexpr float kStep = 1.0f / 128;  // fp32 sums: a smaller one drowns in rounding
+  constexpr float kStep = 1.0f / 128;  // with a smaller step, rounding of fp32 sums would dominate
   for (int t = 0; t < kTensors; ++t) {
     for (int64_t i = 0; i < element_count(t); ++i) {
       float& parameter = parameters.values[t][i];
-      const float kept = parameter;
-      parameter = kept + kStep;
+      const float original = parameter;
+      parameter = original + kStep;
       const double above = loss_of(model);
-      parameter = kept - kStep;
+      parameter = original - kStep;
       const double below = loss_of(model);
-      parameter = kept;
+      parameter = original;
       EXPECT_NEAR(gradients.values[t][i], (above - below) / (2 * kStep), 2e-3 * largest)
           << shapes()[t].unit << "." << shapes()[t].name << "[" << i << "]";
     }

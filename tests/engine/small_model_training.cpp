@@ -1,4 +1,4 @@
-// The small model trained through the engine.
+// Training of the small model through the engine.
 #include <gtest/gtest.h>
 
 #include "tests/engine/small_model.h"
@@ -11,7 +11,7 @@ void declare(Engine& engine, SmallModel& model) {
   for (int l = 0; l < kLayers; ++l) {
     engine.add_unit("layer." + std::to_string(l))
         .add("weight", {kWidths[l + 1], kWidths[l]}, &value[1 + 2 * l], &gradient[1 + 2 * l],
-             {.matrix = takes_as_matrix(1 + 2 * l)})
+             {.matrix = is_matrix(1 + 2 * l)})
         .add("bias", {kWidths[l + 1]}, &value[2 + 2 * l], &gradient[2 + 2 * l], {.decayed = false});
   }
   engine.declare_order({{0}, {1}, {2}, {3, 0}});
@@ -37,21 +37,21 @@ void train_micro_batch(Engine& engine, SmallModel& model, int64_t step, int micr
       model.backward(use, scale, values, gradients);
     });
   }
-  compute.synchronize();  // the data is given up, and the loss is read
+  compute.synchronize();  // before the caller reads the loss and `data` is destroyed
 }
 
 std::vector<float> read_all(Engine& engine) {
   std::vector<float> all;
   for (const Shape& shape : shapes()) {
-    const auto whole = engine.read(shape.unit + "." + shape.name);
-    all.insert(all.end(), whole.begin(), whole.end());
+    const auto full = engine.read(shape.unit + "." + shape.name);
+    all.insert(all.end(), full.begin(), full.end());
   }
   return all;
 }
 
 Outcome train(World& world, const Settings& settings) {
-  EngineWithModel trainee(world, settings);
-  auto& [model, engine] = trainee;
+  EngineWithModel setup(world, settings);
+  auto& [model, engine] = setup;
   Outcome outcome;
   for (int step = 0; step < settings.steps; ++step) {
     double loss = 0;
@@ -111,8 +111,8 @@ std::vector<double> freeze_and_evaluate(int ranks, const Settings& settings) {
   World::threads(
       ranks,
       [&](World& world) {
-        EngineWithModel trainee(world, settings);
-        auto& [model, engine] = trainee;
+        EngineWithModel setup(world, settings);
+        auto& [model, engine] = setup;
         for (int step = 0; step < 4; ++step) {
           if (step == 1) engine.set_trainable("layer.0", false);
           if (step == 3) engine.set_trainable("layer.0", true);

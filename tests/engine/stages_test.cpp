@@ -1,5 +1,5 @@
-// Every stage, world, accumulation, prefetch and gather gives the bits of a plain loop with no engine; and what was planned
-// is what the ledger counted.
+// For every ZeRO stage, world size, accumulation, prefetch depth and gather mode, training matches the reference
+// without an engine bit for bit, and the ledger matches the plan.
 #include <gtest/gtest.h>
 
 #include "tests/engine/small_model.h"
@@ -57,17 +57,17 @@ Settings settings_of(const Row& row) {
 
 class EveryStage : public testing::TestWithParam<Row> {};
 
-TEST_P(EveryStage, GivesTheBitsOfAPlainLoop) {
+TEST_P(EveryStage, MatchesTheReferenceBitForBit) {
   const Settings settings = settings_of(GetParam());
-  const Outcome plain = train_without_engine(GetParam().rank_count, settings);
-  EXPECT_GT(plain.norms[0], settings.options.clip) << "clipping is not exercised";
-  EXPECT_LT(plain.losses.back(), plain.losses.front() * 1.5);
+  const Outcome reference = train_without_engine(GetParam().rank_count, settings);
+  EXPECT_GT(reference.norms[0], settings.options.clip) << "clipping is not exercised";
+  EXPECT_LT(reference.losses.back(), reference.losses.front() * 1.5);
   World::threads(GetParam().rank_count,
-                 [&](World& world) { EXPECT_EQ(train(world, settings), plain) << "rank " << world.rank(); },
+                 [&](World& world) { EXPECT_EQ(train(world, settings), reference) << "rank " << world.rank(); },
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
-TEST_P(EveryStage, UsesTheMemoryThatWasPlanned) {
+TEST_P(EveryStage, UsesThePlannedMemory) {
   const Settings settings = settings_of(GetParam());
   World::threads(GetParam().rank_count,
                  [&](World& world) {
@@ -92,36 +92,36 @@ TEST_P(EveryStage, UsesTheMemoryThatWasPlanned) {
 INSTANTIATE_TEST_SUITE_P(Stages, EveryStage, testing::ValuesIn(rows()),
                          [](const auto& test) { return row_name(test.param); });
 
-/// What the first engine published must not open the second one's waits.
+/// Progress counters that the first engine published must not satisfy waits of the second.
 TEST(Stages, ASecondEngineInTheSameWorldGivesTheSameBits) {
   for (const int stage : {0, 1, 2, 3}) {
     const Settings settings = settings_of({3, stage, 1, AccumulateInto::kFull, 1, GatherMode::kCopy});
-    const Outcome plain = train_without_engine(3, settings);
+    const Outcome reference = train_without_engine(3, settings);
     World::threads(3,
                    [&](World& world) {
                      for (int engine = 0; engine < 3; ++engine)
-                       EXPECT_EQ(train(world, settings), plain) << "stage " << stage << ", engine " << engine;
+                       EXPECT_EQ(train(world, settings), reference) << "ZeRO stage " << stage << ", engine " << engine;
                    },
                    {.device = DeviceChoice::kHost, .timeout_seconds = 60});
   }
 }
 
-/// The adversary runs queued work as late, early or strangely as the schedule's waits allow.
-TEST(Stages, AnAdversaryChangesNoBit) {
+/// The adversarial device runs queued work in any order that the waits of the schedule allow.
+TEST(Stages, AdversarialSchedulingChangesNoBit) {
   for (const int rank_count : {2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
         Settings settings = settings_of({rank_count, stage, 2, AccumulateInto::kShard, 1, gather});
         settings.steps = 3;
-        const Outcome plain = train_without_engine(rank_count, settings);
+        const Outcome reference = train_without_engine(rank_count, settings);
         for (uint64_t seed = 0; seed < 40; ++seed) {
-          // In half of them compute is a queue too, as on a GPU.
+          // For odd seeds compute is a queue as well, as on a GPU.
           AdversarialScheduler adversary(
               seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           World::threads(rank_count,
                          [&](World& world) {
-                           EXPECT_EQ(train(world, settings), plain)
-                               << "seed " << seed << ", stage " << stage << ", rank " << world.rank();
+                           EXPECT_EQ(train(world, settings), reference)
+                               << "seed " << seed << ", ZeRO stage " << stage << ", rank " << world.rank();
                          },
                          {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }});
         }
@@ -130,9 +130,9 @@ TEST(Stages, AnAdversaryChangesNoBit) {
   }
 }
 
-/// What is late: gathers, reduces, the model's code and the optimizer, or everything; on all ranks, or on one.
+/// Delays gathers, reduces, compute, or everything, on all ranks or on one.
 TEST(Stages, DelaysChangeNoBit) {
-  const std::vector<std::vector<Lane>> late = {
+  const std::vector<std::vector<Lane>> delayed_lanes = {
       {Lane::kGather}, {Lane::kReduce}, {Lane::kCompute}, {Lane::kGather, Lane::kReduce, Lane::kCompute, Lane::kIo}};
   uint64_t seed = 0;
   for (const int stage : {0, 1, 2, 3}) {
@@ -142,18 +142,19 @@ TEST(Stages, DelaysChangeNoBit) {
         if (offloaded && gather == GatherMode::kView) continue;
         Settings settings = settings_of({3, stage, 2, AccumulateInto::kShard, 1, gather});
         settings.steps = 3;
-        const Outcome plain = train_without_engine(3, settings);
+        const Outcome reference = train_without_engine(3, settings);
         if (offloaded) settings.options.offload_state = Offload::kHost;
-        for (std::size_t which = 0; which < 2 * late.size(); ++which) {
+        for (std::size_t which = 0; which < 2 * delayed_lanes.size(); ++which) {
           ++seed;
-          const bool on_one = which >= late.size();
+          const bool on_one = which >= delayed_lanes.size();
           const auto make_device = [&](int rank) -> std::unique_ptr<Device> {
             if (on_one && rank != static_cast<int>(seed % 3)) return make_host_device(1);
-            return std::make_unique<test::DelayingDevice>(late[which % late.size()], std::chrono::microseconds(200),
+            return std::make_unique<test::DelayingDevice>(delayed_lanes[which % delayed_lanes.size()],
+                                                          std::chrono::microseconds(200),
                                                           seed * 31 + static_cast<uint64_t>(rank));
           };
-          EXPECT_EQ(train_on(3, settings, {.timeout_seconds = 60, .make_device = make_device}), plain)
-              << "stage " << stage << ", late " << which << ", seed " << seed;
+          EXPECT_EQ(train_on(3, settings, {.timeout_seconds = 60, .make_device = make_device}), reference)
+              << "ZeRO stage " << stage << ", late " << which << ", seed " << seed;
         }
       }
     }

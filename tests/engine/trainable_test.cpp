@@ -1,4 +1,4 @@
-// Frozen parameters, and what is frozen or unfrozen between steps.
+// Frozen parameters, and set_trainable() between steps.
 #include <array>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ struct Trained {
   friend bool operator==(const Trained&, const Trained&) = default;
 };
 
-void change(Engine& engine, SmallModel& model, const std::string& prefix, bool trainable) {
+void set_trainable(Engine& engine, SmallModel& model, const std::string& prefix, bool trainable) {
   engine.set_trainable(prefix, trainable);
   for (int t = 0; t < kTensors; ++t) {
     const Shape shape = shapes()[t];
@@ -24,7 +24,8 @@ void change(Engine& engine, SmallModel& model, const std::string& prefix, bool t
   }
 }
 
-/// What is frozen changes before each step as `changes` says: "-layer.0" freezes, "+layer.0" unfreezes.
+/// Trains one step for each entry of `changes`. Before the step, "-layer.0" freezes and "+layer.0" unfreezes
+/// parameters.
 Trained train_with(int ranks, const EngineOptions& options, const std::vector<std::vector<std::string>>& changes) {
   Trained trained;
   World::threads(
@@ -35,7 +36,8 @@ Trained train_with(int ranks, const EngineOptions& options, const std::vector<st
         declare(engine, model);
         engine.set_learning_rate(0.01);
         for (std::size_t step = 0; step < changes.size(); ++step) {
-          for (const std::string& each : changes[step]) change(engine, model, each.substr(1), each.front() == '+');
+          for (const std::string& each : changes[step])
+            set_trainable(engine, model, each.substr(1), each.front() == '+');
           const auto before = read_all(engine);
           train_micro_batch(engine, model, static_cast<int64_t>(step), 0, world.rank());
           const double norm = engine.step().gradient_norm;
@@ -49,7 +51,7 @@ Trained train_with(int ranks, const EngineOptions& options, const std::vector<st
   return trained;
 }
 
-/// declare() of the small model with its first layer frozen from the start.
+/// Like declare(), but layer 0 is frozen from the start.
 void declare_frozen_layer_0(Engine& engine, SmallModel& model) {
   auto &value = model.value.at, &gradient = model.gradient.at;
   engine.add_unit("scale").add("weight", {kWidths[0]}, &value[0], &gradient[0], {.decayed = false});
@@ -65,7 +67,7 @@ void declare_frozen_layer_0(Engine& engine, SmallModel& model) {
   });
 }
 
-TEST(Trainable, FreezingAndUnfreezingAtOnceChangesNothing) {
+TEST(Trainable, FreezingAndUnfreezingBetweenStepsChangesNoBit) {
   for (const int ranks : {1, 2, 3}) {
     for (const int stage : {0, 1, 2, 3}) {
       for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
@@ -74,13 +76,13 @@ TEST(Trainable, FreezingAndUnfreezingAtOnceChangesNothing) {
         if (stage == 3) options.gather = gather;
         const Trained never = train_with(ranks, options, {{}, {}, {}, {}});
         EXPECT_TRUE(train_with(ranks, options, {{}, {"-layer.1", "+layer.1"}, {"-", "+"}, {}}) == never)
-            << ranks << " ranks, stage " << stage;
+            << ranks << " ranks, ZeRO stage " << stage;
       }
     }
   }
 }
 
-TEST(Trainable, OthersKeepTheirMoments) {
+TEST(Trainable, OtherParametersKeepTheirMoments) {
   for (const int stage : {0, 3}) {
     const EngineOptions options = {.zero_stage = stage};
     const Trained never = train_with(2, options, {{"-layer.0"}, {}, {}, {}});
@@ -89,7 +91,7 @@ TEST(Trainable, OthersKeepTheirMoments) {
   }
 }
 
-TEST(Trainable, EveryStageGivesTheSameBits) {
+TEST(Trainable, ChangesGiveTheSameBitsAtEveryStage) {
   const std::vector<std::vector<std::string>> changes = {
       {"-layer.0", "-scale"}, {}, {"+layer.0.bias"}, {"+"}, {"-layer.2"}};
   for (const Precision& precision : {Precision{}, Precision{.compute = DType::kBFloat16}}) {
@@ -97,12 +99,12 @@ TEST(Trainable, EveryStageGivesTheSameBits) {
     for (const int stage : {0, 1, 2, 3}) {
       const Trained trained = train_with(3, {.zero_stage = stage, .precision = precision}, changes);
       if (stage == 0) stage0 = trained;
-      EXPECT_TRUE(trained == stage0) << "stage " << stage << ", " << precision.describe();
+      EXPECT_TRUE(trained == stage0) << "ZeRO stage " << stage << ", " << precision.describe();
     }
   }
 }
 
-TEST(Trainable, WhatIsFrozenStaysAndCostsNothing) {
+TEST(Trainable, FrozenParametersStayAndHaveNoState) {
   for (const int stage : {0, 1, 2, 3}) {
     World::threads(
         2,
@@ -114,7 +116,7 @@ TEST(Trainable, WhatIsFrozenStaysAndCostsNothing) {
             return account(engine.plan().schedule).peak[static_cast<std::size_t>(Category::kOptimizer)];
           };
           const int64_t all = optimizer_bytes();
-          change(engine, model, "layer.1", false);
+          set_trainable(engine, model, "layer.1", false);
           EXPECT_LT(optimizer_bytes(), all);
           const auto before = engine.read("layer.1.weight"), other = engine.read("layer.0.weight");
           for (int step = 0; step < 2; ++step) {
@@ -126,14 +128,14 @@ TEST(Trainable, WhatIsFrozenStaysAndCostsNothing) {
           EXPECT_EQ(engine.step_count(), 2);
           EXPECT_THROW(engine.set_trainable("nothing", true), UsageError);
           engine.micro_batch();
-          EXPECT_THROW(engine.set_trainable("layer.1", true), UsageError) << "in a step";
+          EXPECT_THROW(engine.set_trainable("layer.1", true), UsageError) << "within a step";
         },
         kHosts);
   }
 }
 
-/// A change that is refused leaves the engine, its stream and its weights as they were.
-TEST(Trainable, WhatIsRefusedChangesNothing) {
+/// A refused change leaves the engine, its stream and its weights unchanged.
+TEST(Trainable, ARefusedChangeHasNoEffect) {
   World::threads(
       2,
       [&](World& world) {
@@ -141,7 +143,7 @@ TEST(Trainable, WhatIsRefusedChangesNothing) {
         Engine probe(world, {.zero_stage = 2, .prefetch = 0});
         SmallModel unused;
         declare(probe, unused);
-        change(probe, unused, "layer.0", false);
+        set_trainable(probe, unused, "layer.0", false);
         const int64_t frozen_bytes = rank_bytes(probe.plan());
         Engine engine(world, {.zero_stage = 2, .memory_budget_bytes = frozen_bytes + 256});
         auto stream = world.device().make_stream(Lane::kCompute);
@@ -158,15 +160,15 @@ TEST(Trainable, WhatIsRefusedChangesNothing) {
         EXPECT_EQ(&engine.compute_stream(), own);
         train_micro_batch(engine, model, 1, 0, world.rank());
         EXPECT_FALSE(engine.step().skipped);
-        change(engine, model, "layer.2", false);
-        EXPECT_EQ(&engine.compute_stream(), own) << "a change that is made keeps the stream too";
+        set_trainable(engine, model, "layer.2", false);
+        EXPECT_EQ(&engine.compute_stream(), own) << "a successful change should also keep the stream";
         train_micro_batch(engine, model, 2, 0, world.rank());
         EXPECT_FALSE(engine.step().skipped);
       },
       kHosts);
 }
 
-/// A host device that can refuse streams for communication.
+/// A host device that refuses to make reduce streams while `refuses` is true.
 class StreamlessDevice final : public Device {
  public:
   explicit StreamlessDevice(const bool& refuses) : refuses_(refuses) {}
@@ -203,7 +205,7 @@ TEST(Trainable, AFailureToMakeStreamsKeepsTheUsersStream) {
                    engine.compute_on(std::move(stream));
                    declare(engine, model);
                    refuses = true;
-                   EXPECT_THROW(change(engine, model, "layer.0", false), UnavailableError);
+                   EXPECT_THROW(set_trainable(engine, model, "layer.0", false), UnavailableError);
                    refuses = false;
                    EXPECT_EQ(&engine.compute_stream(), own);
                    train_micro_batch(engine, model, 0, 0, world.rank());

@@ -17,17 +17,17 @@
 namespace aliquot {
 namespace {
 
-/// How willing the adversary is to run what it need not run yet.
+/// When the adversary runs queued work: as late as possible, as early as possible, or at random.
 enum class RunPreference : uint8_t { kLate, kEarly, kRandom };
 constexpr int kPreferenceCount = 3;
 
 struct Piece {
-  std::optional<Gate> gate;  // or else work
+  std::optional<Gate> gate;  // if empty, the piece is `work`
   Task work;
 };
 
-/// The queued work of one stream. All members belong to the adversary's lock; the timeline, which the device owns, may be
-/// read without it.
+/// The queued work of one stream. The adversary's lock protects all members except the timeline, which the device owns
+/// and which may be read without the lock.
 struct Queue {
   explicit Queue(HostTimeline& owned_by_device) : timeline(owned_by_device) {}
   std::deque<Piece> pieces;
@@ -41,7 +41,8 @@ struct AdversarialScheduler::State {
   State(uint64_t seed, Compute compute_lane)
       : random(seed), preference(static_cast<RunPreference>(seed % kPreferenceCount)), compute(compute_lane) {}
 
-  /// Runs or drops the first piece of `queue`, if its gate allows. True if it did.
+  /// Runs the first piece of `queue` if its gate allows. After a failure, drops it. Returns whether the piece was
+  /// removed.
   bool run_next(Queue& queue) {
     if (queue.pieces.empty()) return false;
     Piece& piece = queue.pieces.front();
@@ -59,7 +60,8 @@ struct AdversarialScheduler::State {
     return true;
   }
 
-  /// One piece of any queue but `excluded`, starting at a random one. True if one could run.
+  /// Runs one piece of any queue except `excluded`, starting the search at a random queue. Returns whether one could
+  /// run.
   bool run_from_any_queue(const Queue* excluded) {
     if (queues.empty()) return false;
     const std::size_t start = random() % queues.size();
@@ -70,7 +72,7 @@ struct AdversarialScheduler::State {
     return false;
   }
 
-  /// What happens by itself after something was enqueued: nothing, everything, or something.
+  /// Runs work after an enqueue, as far as the preference says: none, all that can run, or a few random pieces.
   void run_after_enqueue(Queue& queue) {
     if (preference == RunPreference::kEarly) {
       while (run_next(queue) || (random() % 2 == 0 && run_from_any_queue(nullptr))) {
@@ -80,7 +82,8 @@ struct AdversarialScheduler::State {
     }
   }
 
-  /// Runs work until `done`, no more of it than the preference likes. Other ranks may have to enqueue something first.
+  /// Runs work until `done`, and little else if the preference is kLate. May have to wait until other ranks enqueue
+  /// work.
   template <typename Done>
   void run_until(const Queue* wanted, Done done) {
     std::unique_lock lock(mutex);
@@ -88,11 +91,11 @@ struct AdversarialScheduler::State {
       const bool prefer_wanted = preference == RunPreference::kLate || random() % 2 == 0;
       if (wanted != nullptr && prefer_wanted && run_next(*const_cast<Queue*>(wanted))) continue;
       if (run_from_any_queue(prefer_wanted ? wanted : nullptr)) continue;
-      changed.wait_for(lock, std::chrono::milliseconds(1));  // a gate may open by time or by a rank's own thread
+      changed.wait_for(lock, std::chrono::milliseconds(1));  // a gate may open with time or by a rank's thread
     }
   }
 
-  /// The queue that a timeline is of.
+  /// The queue that has this timeline, or null.
   const Queue* owner(const HostTimeline* timeline) {
     const std::lock_guard lock(mutex);
     for (const Queue* queue : queues) {
@@ -123,7 +126,7 @@ class AdversarialStream final : public HostStream {
   ~AdversarialStream() override {
     if (std::uncaught_exceptions() > exceptions_at_start_) {
       const std::lock_guard lock(state_->mutex);
-      queue_.timeline.fail(std::make_exception_ptr(WorkCancelled{}));  // drops what is queued
+      queue_.timeline.fail(std::make_exception_ptr(WorkCancelled{}));  // drops queued work
     }
     state_->run_until(&queue_, [this] { return queue_.pieces.empty(); });
     const std::lock_guard lock(state_->mutex);
@@ -154,14 +157,15 @@ class AdversarialStream final : public HostStream {
   int exceptions_at_start_ = std::uncaught_exceptions();
 };
 
-/// The rank's own thread: its work is done at once, and what it waits for is forced, nothing else.
+/// Compute on the rank's own thread. Work runs at once, and a wait runs only the work that it needs.
 class AdversarialCompute final : public HostStream {
  public:
   AdversarialCompute(ThreadPool& pool, std::shared_ptr<AdversarialScheduler::State> state)
       : HostStream(Lane::kCompute, pool), state_(std::move(state)) {}
 
   void run(Task work) override {
-    const std::lock_guard lock(state_->mutex);  // one piece at a time: a missing wait is a wrong answer, not a race
+    const std::lock_guard lock(
+        state_->mutex);  // one piece at a time, so a missing wait gives a wrong result and no data race
     work();
   }
   void wait_for(Gate gate) override {
@@ -187,7 +191,7 @@ class AdversarialDevice final : public HostDeviceBase {
 
   std::string describe() const override { return "host, adversarial"; }
 
-  /// Fresh memory holds random bytes, so that a result that depends on them differs from run to run and from rank to rank.
+  /// New memory has random bytes, so a result that depends on them differs between runs and ranks.
   Buffer allocate(int64_t size_bytes, Category category, std::string_view owner) override {
     Buffer buffer = HostDeviceBase::allocate(size_bytes, category, owner);
     const std::lock_guard lock(state_->mutex);

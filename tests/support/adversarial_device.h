@@ -1,5 +1,5 @@
 #pragma once
-// The device that tests run on to find waits that somebody forgot.
+// A test device that exposes missing waits in a schedule.
 
 #include <cstdint>
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace aliquot {
 
-/// Holds the queued work of all thread-ranks and runs it, by seed, as late, as early or in as strange an order as the
-/// recorded waits allow; one piece at a time, so a missing wait is a wrong answer rather than a race. Shared by all ranks
-/// of one world; outlives their devices.
+/// Holds the queued work of all thread ranks and runs it in an order chosen by the seed: as late, as early or as random
+/// as the recorded waits allow. Runs one piece at a time, so a missing wait gives a wrong result and no data race. All
+/// ranks of one world share it. It must outlive their devices.
 class AdversarialScheduler {
  public:
   enum class Compute : uint8_t {
-    kInline,  // done by the rank's own thread before the call returns, as on a host: its events have always passed
-    kQueued,  // queued as on a GPU, where the other lanes' waits for it matter; the rank's thread sees what it wrote only
-              // after synchronize()
+    kInline,  // the rank's thread runs it before the call returns, as on a host: events have always passed
+    kQueued,  // queued as on a GPU: other lanes must wait for it, and the rank's thread must call synchronize()
+              // before it reads results
   };
 
   explicit AdversarialScheduler(uint64_t seed, Compute compute = Compute::kInline);
@@ -24,8 +24,8 @@ class AdversarialScheduler {
   AdversarialScheduler(const AdversarialScheduler&) = delete;
   AdversarialScheduler& operator=(const AdversarialScheduler&) = delete;
 
-  /// A host device, of one thread, whose streams, the compute lane only if it is queued, belong to this adversary. Memory
-  /// that it allocates holds random bytes.
+  /// A host device with one thread, whose streams belong to this adversary. With kInline the compute stream does not.
+  /// New memory has random bytes.
   std::unique_ptr<Device> make_device();
 
   struct State;

@@ -1,5 +1,5 @@
 #pragma once
-// Comparisons of whole arrays, with one line that says where they differ.
+// Comparisons of arrays that report the position of the difference.
 
 #include <cmath>
 #include <cstring>
@@ -8,12 +8,12 @@
 
 namespace aliquot::test {
 
-/// The largest difference is at most `tolerance` times the largest expected value.
+/// Succeeds if the largest difference is at most `tolerance` times the largest expected absolute value.
 template <typename Real>
 testing::AssertionResult all_close(const std::vector<Real>& got, const std::vector<double>& expected,
                                    double tolerance) {
   if (got.size() != expected.size())
-    return testing::AssertionFailure() << got.size() << " values for " << expected.size();
+    return testing::AssertionFailure() << got.size() << " values, expected " << expected.size();
   double largest = 0, worst = 0;
   size_t where = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -30,10 +30,10 @@ testing::AssertionResult all_close(const std::vector<Real>& got, const std::vect
                                      << ": off by " << worst / largest << " of the largest";
 }
 
-/// Every bit is equal.
+/// Succeeds if all elements are equal bit for bit.
 inline testing::AssertionResult same_bits(const std::vector<float>& got, const std::vector<float>& expected) {
   if (got.size() != expected.size())
-    return testing::AssertionFailure() << got.size() << " values for " << expected.size();
+    return testing::AssertionFailure() << got.size() << " values, expected " << expected.size();
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::memcmp(&got[i], &expected[i], sizeof(float)) != 0) {
       return testing::AssertionFailure() << "element " << i << " is " << got[i] << ", expected " << expected[i];

@@ -16,13 +16,13 @@ namespace aliquot {
 namespace {
 
 constexpr int kMaxRanks = 8, kMaxGroups = 128;
-constexpr std::size_t kMostBytes = 256 * 1024;
+constexpr std::size_t kMaxBytes = 256 * 1024;
 
-/// What one rank says in one round.
+/// The message of one rank in the current round.
 struct Slot {
-  SharedCounter said, heard;  // rounds
+  SharedCounter sent_round, received_round;
   std::size_t size_bytes;
-  std::array<char, kMostBytes> bytes;
+  std::array<char, kMaxBytes> bytes;
 };
 
 struct GroupSlots {
@@ -34,7 +34,7 @@ struct GroupSlots {
 struct ProcessesBootstrapStore::Shared {
   AbortNotice notice;
   std::atomic<int> group_count{1};
-  std::array<GroupSlots, kMaxGroups> groups;  // untouched pages cost nothing
+  std::array<GroupSlots, kMaxGroups> groups;  // unused pages take no memory
 };
 
 namespace {
@@ -49,18 +49,19 @@ class ProcessesBootstrap final : public Bootstrap {
   int rank_count() const override { return rank_count_; }
 
   std::vector<std::string> all_gather(std::string_view own) override {
-    if (own.size() > kMostBytes) throw std::length_error("too much is said at once for a test");
-    for (int r = 0; r < rank_count_; ++r) wait(r, slot(r).heard, round_);  // nobody still reads the last round
+    if (own.size() > kMaxBytes) throw std::length_error("a test bootstrap exchanges at most 256 KiB per rank");
+    for (int r = 0; r < rank_count_; ++r)
+      wait(r, slot(r).received_round, round_);  // all ranks have read the previous round
     ++round_;
     slot(rank_).size_bytes = own.size();
     std::memcpy(slot(rank_).bytes.data(), own.data(), own.size());
-    slot(rank_).said.raise_to(round_);
+    slot(rank_).sent_round.raise_to(round_);
     std::vector<std::string> all;
     for (int r = 0; r < rank_count_; ++r) {
-      wait(r, slot(r).said, round_);
+      wait(r, slot(r).sent_round, round_);
       all.emplace_back(slot(r).bytes.data(), slot(r).size_bytes);
     }
-    slot(rank_).heard.raise_to(round_);
+    slot(rank_).received_round.raise_to(round_);
     return all;
   }
 
@@ -68,7 +69,7 @@ class ProcessesBootstrap final : public Bootstrap {
     const RankGroup group = agree_on_group(*this, color, key);
     const auto numbers = all_gather(group.rank == 0 ? std::to_string(shared_.group_count.fetch_add(1)) : "");
     const int number = std::stoi(numbers[group.members.front()]);
-    if (number >= kMaxGroups) throw std::length_error("too many groups for a test");
+    if (number >= kMaxGroups) throw std::length_error("a test bootstrap has at most 128 groups");
     return std::make_unique<ProcessesBootstrap>(shared_, number, group.rank, static_cast<int>(group.members.size()),
                                                 timeout_seconds_);
   }
@@ -107,11 +108,11 @@ class ProcessesBootstrap final : public Bootstrap {
 
 ProcessesBootstrapStore::ProcessesBootstrapStore(int rank_count, double timeout_seconds)
     : rank_count_(rank_count), timeout_seconds_(timeout_seconds) {
-  if (rank_count > kMaxRanks) throw std::length_error("too many ranks for a test");
+  if (rank_count > kMaxRanks) throw std::length_error("a test bootstrap has at most 8 ranks");
   void* memory =
       mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  // Zeroed memory is a valid Shared but for the first group's number.
+  // Zeroed memory is a valid Shared, except that group 0 exists already.
   shared_ = static_cast<Shared*>(memory);
   shared_->group_count.store(1);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The bootstrap of forked processes, so that a test needs no launcher.
+// A bootstrap for forked processes, so that a test needs no launcher.
 
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot {
 
-/// Memory that processes forked after its making share. Enough for a test's worlds and groups.
+/// Memory shared with processes that are forked after its construction. Sized for the worlds and groups of tests.
 class ProcessesBootstrapStore {
  public:
   explicit ProcessesBootstrapStore(int rank_count, double timeout_seconds = 60);
@@ -15,9 +15,9 @@ class ProcessesBootstrapStore {
   ProcessesBootstrapStore(const ProcessesBootstrapStore&) = delete;
   ProcessesBootstrapStore& operator=(const ProcessesBootstrapStore&) = delete;
 
-  /// In each forked process: its side.
+  /// The bootstrap of `rank`. Each forked process calls this for its own rank.
   std::unique_ptr<Bootstrap> bootstrap(int rank);
-  /// Makes every rank leave. From any process.
+  /// Makes ranks that wait in this bootstrap fail with `why`. Any process may call it.
   void abort(const char* why) noexcept;
 
   struct Shared;

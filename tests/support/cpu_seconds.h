@@ -1,11 +1,11 @@
 #pragma once
-// What a body of one thread costs, whatever else the machine does meanwhile.
+// CPU time of a function, which other load on the machine does not affect.
 
 #include <ctime>
 
 namespace aliquot::test {
 
-/// The calling thread's own processor time.
+/// The CPU time of the calling thread while it runs `body`.
 template <typename Body>
 double cpu_seconds(Body body) {
   const auto now = [] {

@@ -1,5 +1,5 @@
 #pragma once
-// A host device on which work of some lanes begins late, on real threads: what overtakes what is another from run to run.
+// A host device that delays work of some lanes at random. Work runs on real threads, so its order varies between runs.
 
 #include <chrono>
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace aliquot::test {
 
-/// Before about every second piece of work, a sleep of up to `most`.
+/// A stream that sleeps up to `max_delay` before about every second piece of work.
 class DelayingStream final : public HostStream {
  public:
-  DelayingStream(std::unique_ptr<Stream> inner, std::chrono::microseconds most, uint64_t seed)
+  DelayingStream(std::unique_ptr<Stream> inner, std::chrono::microseconds max_delay, uint64_t seed)
       : HostStream(inner->lane(), as_host_stream(*inner).pool()),
         inner_(std::move(inner)),
-        most_(most),
+        max_delay_(max_delay),
         random_(seed) {}
 
   void record(Event& event) override { inner_->record(event); }
@@ -30,9 +30,9 @@ class DelayingStream final : public HostStream {
   void wait_for(Gate gate) override { as_host_stream(*inner_).wait_for(std::move(gate)); }
   void synchronize() override { inner_->synchronize(); }
   void run(Task work) override {
-    const uint64_t drawn = random_();
-    if (drawn % 2 == 0) {
-      const auto delay = most_ * static_cast<int64_t>(drawn / 2 % 1024) / 1024;
+    const uint64_t bits = random_();
+    if (bits % 2 == 0) {
+      const auto delay = max_delay_ * static_cast<int64_t>(bits / 2 % 1024) / 1024;
       inner_->run([delay] { std::this_thread::sleep_for(delay); });
     }
     inner_->run(std::move(work));
@@ -40,15 +40,16 @@ class DelayingStream final : public HostStream {
 
  private:
   std::unique_ptr<Stream> inner_;
-  std::chrono::microseconds most_;
-  std::mt19937_64 random_;  // of the rank's own thread, which enqueues
+  std::chrono::microseconds max_delay_;
+  std::mt19937_64 random_;  // used only by the rank's thread, which enqueues
 };
 
-/// Memory and loops are a host device's, whose ledger counts them: this one's stays empty.
+/// Forwards everything but streams to an inner host device. The ledger of the inner device counts the memory, and this
+/// one's stays empty.
 class DelayingDevice final : public Device {
  public:
-  DelayingDevice(std::vector<Lane> late, std::chrono::microseconds most, uint64_t seed)
-      : inner_(make_host_device(1)), late_(std::move(late)), most_(most), seed_(seed) {}
+  DelayingDevice(std::vector<Lane> delayed_lanes, std::chrono::microseconds max_delay, uint64_t seed)
+      : inner_(make_host_device(1)), delayed_lanes_(std::move(delayed_lanes)), max_delay_(max_delay), seed_(seed) {}
 
   DeviceKind kind() const override { return inner_->kind(); }
   std::string describe() const override { return inner_->describe() + ", delayed"; }
@@ -62,16 +63,17 @@ class DelayingDevice final : public Device {
   const Kernels& kernels() const override { return inner_->kernels(); }
   std::unique_ptr<Stream> make_stream(Lane lane) override {
     auto stream = inner_->make_stream(lane);
-    for (const Lane late : late_) {
-      if (late == lane) return std::make_unique<DelayingStream>(std::move(stream), most_, seed_ + 977 * ++streams_);
+    for (const Lane delayed : delayed_lanes_) {
+      if (delayed == lane)
+        return std::make_unique<DelayingStream>(std::move(stream), max_delay_, seed_ + 977 * ++streams_);
     }
     return stream;
   }
 
  private:
   std::unique_ptr<Device> inner_;
-  std::vector<Lane> late_;
-  std::chrono::microseconds most_;
+  std::vector<Lane> delayed_lanes_;
+  std::chrono::microseconds max_delay_;
   uint64_t seed_, streams_ = 0;
 };
 

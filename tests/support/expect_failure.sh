@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# expect_failure.sh CODE SECONDS SENTENCE COMMAND...: runs the command and checks that it ends with that exit code, within
-# that many seconds, says something that matches the extended regular expression, and leaves neither a file in /dev/shm
-# nor a process behind. SENTENCE may be empty. What matches ALIQUOT_NOBODY_SAYS, if set, is not said.
+# expect_failure.sh CODE SECONDS SENTENCE COMMAND...: runs the command and checks that it
+# - ends with exit code CODE within SECONDS seconds,
+# - prints a line that matches the extended regular expression SENTENCE (not checked if empty),
+# - prints nothing that matches ALIQUOT_FORBIDDEN_OUTPUT, if that is set,
+# - if it prints "killed at NANOSECONDS", ends within ALIQUOT_GONE_MS milliseconds (default 3000) of that time,
+# - leaves no file in /dev/shm.
 set -u
 # shellcheck source=scripts/runs.sh
 source "$(dirname "$0")/../../scripts/runs.sh"
@@ -14,7 +17,7 @@ before=$(shared_names)
 began=$(date +%s%N)
 timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1
 ended=$?
-if [ "$ended" = 77 ]; then cat "$log" && exit 77; fi  # the command cannot be run here: the test is skipped
+if [ "$ended" = 77 ]; then cat "$log" && exit 77; fi  # the command cannot run here, so the test is skipped
 now=$(date +%s%N)
 took=$(((now - began) / 1000000))
 failed=0
@@ -22,19 +25,22 @@ complain() {
   echo "expect_failure: $*"
   failed=1
 }
-[ "$ended" = "$code" ] || complain "exit code $ended, not $code"
+[ "$ended" = "$code" ] || complain "exit code $ended, expected $code"
 [ "$ended" != 124 ] || complain "still running after $limit s"
-if [ -n "$sentence" ] && [ "$sentence" != '.*' ] && ! grep -Eq -- "$sentence" "$log"; then complain "nobody said: $sentence"; fi
-if [ -n "${ALIQUOT_NOBODY_SAYS:-}" ] && grep -Eq -- "$ALIQUOT_NOBODY_SAYS" "$log"; then
-  complain "somebody said: $ALIQUOT_NOBODY_SAYS"
+if [ -n "$sentence" ] && [ "$sentence" != '.*' ] && ! grep -Eq -- "$sentence" "$log"; then
+  complain "no line of the output matches: $sentence"
 fi
-if grep -q 'bytes were touched' "$log"; then complain "data was used"; fi
+if [ -n "${ALIQUOT_FORBIDDEN_OUTPUT:-}" ] && grep -Eq -- "$ALIQUOT_FORBIDDEN_OUTPUT" "$log"; then
+  complain "a line of the output must not match: $ALIQUOT_FORBIDDEN_OUTPUT"
+fi
+if grep -q 'bytes were touched' "$log"; then complain "a rank used the data of a failed collective"; fi
 for file in $(comm -13 <(echo "$before") <(shared_names)); do complain "left /dev/shm/$file"; done
 killed=$(sed -n 's/^killed at //p' "$log")
 if [ -n "$killed" ]; then
-  gone=$(((now - killed) / 1000000))
-  echo "all gone $gone ms after the kill"
-  [ "$gone" -lt "${ALIQUOT_GONE_MS:-3000}" ] || complain "it took $gone ms until all were gone"
+  after_kill=$(((now - killed) / 1000000))
+  echo "all processes ended $after_kill ms after the kill"
+  most=${ALIQUOT_GONE_MS:-3000}
+  [ "$after_kill" -lt "$most" ] || complain "processes ended $after_kill ms after the kill, expected less than $most ms"
 fi
 echo "took $took ms, exit code $ended"
 grep -E '^aliquot: ' "$log"

@@ -1,5 +1,5 @@
 #pragma once
-// A process that the system refuses one of its calls.
+// Makes a system call fail in the current process.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace aliquot::test {
 
-/// From now on that call fails with `error` in this process and what it starts, root's too. For good, so call it in a process of
-/// its own. False when that is not possible.
+/// From now on the system call `number` fails with `error` in this process and its children, even for root. This cannot
+/// be undone, so call it in a separate process. Returns false if it is not possible.
 inline bool fail_system_call(long number, int error) {
-  const auto refusal = static_cast<uint32_t>(SECCOMP_RET_ERRNO | (static_cast<uint32_t>(error) & SECCOMP_RET_DATA));
+  const auto action = static_cast<uint32_t>(SECCOMP_RET_ERRNO | (static_cast<uint32_t>(error) & SECCOMP_RET_DATA));
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, refusal),
+      BPF_STMT(BPF_RET | BPF_K, action),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog program{.len = sizeof filter / sizeof filter[0], .filter = filter};

@@ -1,5 +1,5 @@
-// A program whose ranks fail as its first argument says; the deadline of collectives, in seconds, is the second.
-// tests/support/expect_failure.sh runs it under mpirun and looks at what it says, how it ends and what it leaves.
+// A program whose ranks fail as its first argument says. The second argument is the deadline of collectives in seconds.
+// tests/support/expect_failure.sh runs it under mpirun and checks its output, its exit code and what it leaves behind.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -49,8 +49,8 @@ void misses_a_group(World& world) {
   sleep_seconds(60);
 }
 
-// Rank 3 never comes. The others come one after the other, so that some wait for those who wait for it.
-void comes_never_others_late(World& world) {
+// Rank 3 never arrives. The others arrive one after another, so some of them wait for ranks that wait themselves.
+void never_arrives_others_late(World& world) {
   barrier(world, Lane::kReduce, {"h.3", 117});
   constexpr std::array kSeconds = {0.0, 1.2, 0.3, 60.0};
   sleep_seconds(kSeconds.at(static_cast<std::size_t>(world.rank())));
@@ -107,8 +107,8 @@ void throws_while_others_compute(World& world) {
 
 void throws_under_queued_work(World& world) {
   const auto stream = world.device().make_stream(Lane::kGather);
-  const auto whole = world.communicator().allocate(1 << 20, Category::kSlots, "whole");
-  if (world.rank() == 1) world.communicator().all_gather_in_place(*stream, {&whole, 0}, 1 << 16, {"never"});
+  const auto gathered = world.communicator().allocate(1 << 20, Category::kSlots, "whole");
+  if (world.rank() == 1) world.communicator().all_gather_in_place(*stream, {&gathered, 0}, 1 << 16, {"never"});
   if (world.rank() == 1) throw std::runtime_error("thrown beside it");
   barrier(world, Lane::kCompute, {});
 }
@@ -131,17 +131,17 @@ void is_stopped(World& world) {
 
 void differ_in_count(World& world) {
   auto& ranks = world.communicator();
-  const auto whole = ranks.allocate(4096 * ranks.rank_count(), Category::kSlots, "whole");
+  const auto gathered = ranks.allocate(4096 * ranks.rank_count(), Category::kSlots, "whole");
   const auto own = ranks.allocate(4096, Category::kSlots, "own");
   std::fill_n(own.local(), own.size_bytes(), std::byte{1});
-  std::fill_n(whole.local(), whole.size_bytes(), std::byte{0});
+  std::fill_n(gathered.local(), gathered.size_bytes(), std::byte{0});
   const auto stream = world.device().make_stream(Lane::kGather);
   try {
-    ranks.all_gather(*stream, {&whole, 0}, {&own, 0}, world.rank() == 1 ? 2048 : 4096, {"h.1", 5});
+    ranks.all_gather(*stream, {&gathered, 0}, {&own, 0}, world.rank() == 1 ? 2048 : 4096, {"h.1", 5});
     stream->synchronize();
   } catch (const CommunicationError&) {
-    const auto touched =
-        std::count_if(whole.local(), whole.local() + whole.size_bytes(), [](std::byte b) { return b != std::byte{0}; });
+    const auto touched = std::count_if(gathered.local(), gathered.local() + gathered.size_bytes(),
+                                       [](std::byte b) { return b != std::byte{0}; });
     if (touched != 0) fmt::print(stderr, "{} bytes were touched\n", touched);
     throw;
   }
@@ -158,38 +158,39 @@ void differ_in_operation(World& world) {
   stream->synchronize();
 }
 
-// Until something outside ends it, or for longer than any test waits. Enough bytes that a slow link shows.
-void goes_on(World& world) {
+// Runs until something ends it from outside, or for longer than any test waits. Sends enough bytes that a slow link
+// shows.
+void runs_until_stopped(World& world) {
   constexpr int64_t kPartBytes = 1 << 18;
   auto& ranks = world.communicator();
-  const auto whole = ranks.allocate(kPartBytes * ranks.rank_count(), Category::kSlots, "whole");
+  const auto gathered = ranks.allocate(kPartBytes * ranks.rank_count(), Category::kSlots, "whole");
   const auto stream = world.device().make_stream(Lane::kGather);
   for (int round = 1; round <= 20000; ++round) {
-    ranks.all_gather_in_place(*stream, {&whole, 0}, kPartBytes, {"h.1", round});
+    ranks.all_gather_in_place(*stream, {&gathered, 0}, kPartBytes, {"h.1", round});
     stream->synchronize();
     if (world.rank() == 0) fmt::print(stderr, "met {} times\n", round);
     sleep_seconds(0.003);
   }
 }
 
-void goes_well(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
+void succeeds(World& world) { barrier(world, Lane::kReduce, {"h.1", 1}); }
 
-void tells_too_much(World& world) {
+void gathers_too_much(World& world) {
   world.communicator().gather_objects(std::string(world.rank() == 1 ? std::size_t{1} << 30 : 1, 'x'));
 }
 
-/// What stands to be done before there is a world: nobody may open this process's files in /proc, not even root's ranks.
-void hide_files() {
+/// Called before the world exists. Then the ranks cannot open one another's files in /proc, even as root.
+void deny_proc_access() {
   const __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
-  if (syscall(SYS_capset, &header, none) != 0 || prctl(PR_SET_DUMPABLE, 0) != 0) std::perror("hide_files");
+  if (syscall(SYS_capset, &header, none) != 0 || prctl(PR_SET_DUMPABLE, 0) != 0) std::perror("deny_proc_access");
 }
 
 int run(const std::string& how, double timeout_seconds) {
   const std::map<std::string, void (*)(World&)> all = {{"never_arrives", never_arrives},
                                                        {"misses_set_up", misses_set_up},
                                                        {"misses_a_group", misses_a_group},
-                                                       {"comes_never_others_late", comes_never_others_late},
+                                                       {"never_arrives_others_late", never_arrives_others_late},
                                                        {"misses_set_up_first_is_late", misses_set_up_first_is_late},
                                                        {"aborts_in_set_up", aborts_in_set_up},
                                                        {"throws_beside_a_group", throws_beside_a_group},
@@ -202,11 +203,11 @@ int run(const std::string& how, double timeout_seconds) {
                                                        {"is_stopped", is_stopped},
                                                        {"differ_in_count", differ_in_count},
                                                        {"differ_in_operation", differ_in_operation},
-                                                       {"goes_on", goes_on},
-                                                       {"goes_well", goes_well},
-                                                       {"tells_too_much", tells_too_much},
-                                                       {"hides_its_files", goes_well}};
-  if (how == "hides_its_files") hide_files();
+                                                       {"runs_until_stopped", runs_until_stopped},
+                                                       {"succeeds", succeeds},
+                                                       {"gathers_too_much", gathers_too_much},
+                                                       {"denies_proc_access", succeeds}};
+  if (how == "denies_proc_access") deny_proc_access();
   try {
     World::run(1, all.at(how), {.device = DeviceChoice::kHost, .timeout_seconds = timeout_seconds});
     return 0;

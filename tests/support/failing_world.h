@@ -1,5 +1,5 @@
 #pragma once
-// Worlds of threads that are meant to fail, and what they say.
+// Worlds of threads that should fail, and checks of their error messages.
 
 #include <chrono>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace aliquot {
 
-/// Runs `body` in a world with a short deadline and returns what World::threads threw.
+/// Runs `body` in a world with a short deadline and returns the message of the exception from World::threads, or "".
 inline std::string failure_of(int rank_count, const std::function<void(World&)>& body, double timeout_seconds = 0.3) {
   const auto start = std::chrono::steady_clock::now();
   std::string message;
@@ -22,14 +22,14 @@ inline std::string failure_of(int rank_count, const std::function<void(World&)>&
     message = error.what();
   }
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), timeout_seconds + 2.0)
-      << "somebody hung";
+      << "a rank did not stop at the deadline";
   return message;
 }
 
 inline bool expect_contains(const std::string& message, std::initializer_list<std::string_view> parts) {
   for (const auto part : parts) {
     if (message.find(part) == std::string::npos) {
-      ADD_FAILURE() << "\"" << message << "\" does not say \"" << part << "\"";
+      ADD_FAILURE() << "\"" << message << "\" does not contain \"" << part << "\"";
       return false;
     }
   }

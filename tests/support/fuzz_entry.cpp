@@ -1,5 +1,5 @@
-// One fuzz target as libFuzzer calls it; which one is chosen by CMake. Its seeds are written to ALIQUOT_FUZZ_SEEDS, if that is
-// set, before anything else.
+// The libFuzzer entry points of one target, which CMake chooses. Initialization writes the target's seeds to the
+// directory ALIQUOT_FUZZ_SEEDS, if set.
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>

@@ -1,5 +1,5 @@
 #pragma once
-// The parsers of what strangers may have written, each behind one function that takes any bytes.
+// Fuzz targets: the parsers of untrusted input, each behind one function that accepts any bytes.
 
 #include <cstddef>
 #include <cstdio>
@@ -11,8 +11,8 @@
 
 namespace aliquot::test {
 
-/// `run` returns for every input, throws nothing, and ends the program where what was accepted does not hold what the
-/// parser promises. `seeds` are inputs from which others are made; `words` are worth inserting.
+/// `run` must return for every input without an exception. It aborts if accepted input breaks a guarantee of the
+/// parser. `seeds` are initial inputs. `words` are strings that mutation inserts.
 struct FuzzTarget {
   std::string_view name;
   void (*run)(std::string_view input);
@@ -20,15 +20,15 @@ struct FuzzTarget {
   std::vector<std::string_view> words;
 };
 
-/// What a target may count on; a fuzzer takes the abort for a finding.
-inline void require(bool holds, const char* what) {
+/// Checks a guarantee of a parser. The fuzzer reports the abort as a finding.
+inline void require(bool holds, const char* guarantee) {
   if (holds) return;
-  std::fprintf(stderr, "a parser broke its promise: %s\n", what);
+  std::fprintf(stderr, "parser guarantee violated: %s\n", guarantee);
   std::abort();
 }
 
-/// Those of one room's tests: tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index, tests/apps/ has
-/// deepspeed and flight.
+/// The targets of the module under test. tests/checkpoint/ has manifest, checkpoint, safetensors and weight_index.
+/// tests/apps/ has deepspeed and flight.
 std::span<const FuzzTarget> fuzz_targets();
 
 }  // namespace aliquot::test

@@ -1,5 +1,5 @@
-// A short run of every fuzz target of a room, the same each time; scripts/fuzz.sh makes the long ones. ALIQUOT_FUZZ_RUNS says how many
-// inputs more a target gets.
+// A short deterministic run of every fuzz target of a module. scripts/fuzz.sh makes long runs. ALIQUOT_FUZZ_RUNS sets
+// the number of mutated inputs per target.
 #include <chrono>
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using test::FuzzTarget;
 
-/// One change of the kinds that find most: bits, bytes, numbers, words, parts left out, moved or taken from another input.
+/// Applies one random mutation: flips a bit, or changes, inserts, deletes, copies or splices bytes, numbers or words.
 void mutate(std::string& input, const FuzzTarget& target, const std::vector<std::string>& corpus,
             std::mt19937_64& random) {
   const auto below = [&](size_t end) { return end == 0 ? size_t{0} : static_cast<size_t>(random() % end); };
@@ -50,7 +50,7 @@ int runs_of(const FuzzTarget& target) {
 
 class Fuzz : public ::testing::TestWithParam<size_t> {};
 
-TEST_P(Fuzz, TakesAnyInput) {
+TEST_P(Fuzz, AcceptsAnyInput) {
   const FuzzTarget& target = test::fuzz_targets()[GetParam()];
   const std::vector<std::string> seeds = target.seeds();
   const auto begun = std::chrono::steady_clock::now();

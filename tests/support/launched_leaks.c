@@ -1,6 +1,6 @@
-// For programs of users that tests start, by themselves and under mpirun, in builds with the address sanitizer.
+// For user programs that tests start alone and under mpirun, in builds with AddressSanitizer.
 #include <stdlib.h>
 
-// The sanitizer asks it before it looks for leaks. mpi_leaks.h says why there is no looking where Open MPI was loaded.
+// LeakSanitizer calls this before it looks for leaks. Under Open MPI the check is off, for the reason in mpi_leaks.h.
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return getenv("OMPI_COMM_WORLD_RANK") != NULL; }

@@ -1,5 +1,5 @@
 #pragma once
-// A process that soon gets no more from the system.
+// Limits the memory of a process, to test allocation failures.
 
 #include <cstdint>
 #include <cstdio>
@@ -12,13 +12,13 @@
 namespace aliquot {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kCanLimitMemory = false;  // a sanitizer's own tables want far more addresses than any program
+inline constexpr bool kCanLimitMemory = false;  // sanitizers reserve far more address space than any limit here
 #else
 inline constexpr bool kCanLimitMemory = true;
 #endif
 
-/// Lets the process have `spare_bytes` of addresses more than it has now: room for a few threads' stacks, not for many.
-/// For good, so call it in a process of its own. False when that is not possible.
+/// Limits the address space of the process to its present size plus `spare_bytes`, which has room for the stacks of a
+/// few threads. This cannot be undone, so call it in a separate process. Returns false if it is not possible.
 inline bool limit_memory(int64_t spare_bytes) {
   std::FILE* file = std::fopen("/proc/self/statm", "r");
   if (file == nullptr) return false;
@@ -30,7 +30,8 @@ inline bool limit_memory(int64_t spare_bytes) {
   return read && setrlimit(RLIMIT_AS, &both) == 0;
 }
 
-/// Ends the process, after `body` in so little memory: with 2 and the sentence if it found something not to be had, as it should.
+/// Runs `body` with limited memory and ends the process. The exit code is 2 for an UnavailableError, whose message goes
+/// to standard error, 0 otherwise, and 9 if memory could not be limited.
 template <typename Body>
 [[noreturn]] void exit_after_running_in_limited_memory(int64_t spare_bytes, const Body& body) {
   if (!limit_memory(spare_bytes)) std::exit(9);

@@ -1,5 +1,5 @@
-// main() of GoogleTest programs under mpirun: every rank runs the same tests in the same order, the first one reports,
-// the others only what went wrong on them.
+// main() of GoogleTest programs under mpirun. Every rank runs the same tests in the same order. Rank 0 reports them,
+// and the other ranks print only their own failures.
 #include <gtest/gtest.h>
 
 #include "sharding/mpi/handles_mpi.h"
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   aliquot::start_mpi();
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (rank != 0) unsetenv("GTEST_OUTPUT");  // one report a test
+  if (rank != 0) unsetenv("GTEST_OUTPUT");  // only rank 0 writes a report
   testing::InitGoogleTest(&argc, argv);
   if (rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -1,4 +1,5 @@
-// A program that starts MPI itself, with the threads its first argument asks for, and then makes a world.
+// A program that initializes MPI itself and then creates a world. The argument "multiple" asks for MPI_THREAD_MULTIPLE,
+// any other for MPI_THREAD_SERIALIZED.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <string_view>

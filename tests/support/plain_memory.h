@@ -1,5 +1,6 @@
 #pragma once
-// A model's activations where there is no engine: all of them apart, in one piece, all the time.
+// Memory for the activations of a model without an engine. One allocation has separate outputs and saved activations
+// for each use.
 
 #include <cstdint>
 #include <cstring>
@@ -11,18 +12,18 @@
 
 namespace aliquot {
 
-/// Owns the memory that of() names. Used from one thread.
+/// Owns the memory that of() returns. Not thread-safe.
 class PlainMemory {
  public:
   explicit PlainMemory(const ActivationSpec& spec) : spec_(spec) {
     int64_t scratch_bytes = 0;
     for (const UseActivations& use : spec.uses) {
-      outputs_.push_back(take(use.output_bytes));
-      kept_.push_back(take(use.kept_bytes));
+      outputs_.push_back(reserve(use.output_bytes));
+      kept_.push_back(reserve(use.kept_bytes));
       scratch_bytes = use.scratch_bytes > scratch_bytes ? use.scratch_bytes : scratch_bytes;
     }
-    scratch_ = take(scratch_bytes);
-    backward_ = take(spec.backward_bytes);
+    scratch_ = reserve(scratch_bytes);
+    backward_ = reserve(spec.backward_bytes);
     memory_.reset(static_cast<std::byte*>(::operator new[](static_cast<std::size_t>(bytes_), kAlignment)));
   }
 
@@ -35,7 +36,7 @@ class PlainMemory {
             .scratch = memory_.get() + scratch_,
             .backward = memory_.get() + backward_};
   }
-  /// The same, its scratch in ruins, as it may be before every run of a use's code.
+  /// Like of(), but fills scratch with NaN first, because a use may not rely on its contents.
   UseMemory with_poisoned_scratch(int use) const {
     std::memset(memory_.get() + scratch_, 0xFF,
                 static_cast<std::size_t>(spec_.uses[static_cast<std::size_t>(use)].scratch_bytes));
@@ -48,7 +49,7 @@ class PlainMemory {
   struct Free {
     void operator()(std::byte* memory) const { ::operator delete[](memory, kAlignment); }
   };
-  int64_t take(int64_t bytes) {
+  int64_t reserve(int64_t bytes) {
     const int64_t at = bytes_;
     bytes_ += (bytes + 63) / 64 * 64;
     return at;

@@ -108,19 +108,20 @@ double PlainTraining::pass(const TokenBatch& batch) {
   for (int use = static_cast<int>(model_->uses().size()) - 1; use >= 0; --use) {
     const UseMemory memory = activations_.with_poisoned_scratch(use);
     model_->set_memory(memory);
-    if (options_.recompute) run_again(use, memory);
+    if (options_.recompute) recompute_use(use, memory);
     const int64_t scratch_bytes = activations_.spec().uses[static_cast<size_t>(use)].scratch_bytes;
-    std::memset(memory.scratch, 0xFF, static_cast<size_t>(scratch_bytes));  // not a number: nothing stays there
+    std::memset(memory.scratch, 0xFF,
+                static_cast<size_t>(scratch_bytes));  // NaN: backward may not rely on scratch of earlier code
     model_->backward(use);
   }
   tensors_->widen_gradients();
   return loss;
 }
 
-void PlainTraining::run_again(int use, const UseMemory& memory) {
+void PlainTraining::recompute_use(int use, const UseMemory& memory) {
   const UseActivations& of = activations_.spec().uses[static_cast<size_t>(use)];
   if (!of.recomputable) return;
-  std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // not a number
+  std::memset(memory.kept, 0xFF, static_cast<size_t>(of.kept_bytes));  // NaN
   model_->recompute(use);
 }
 

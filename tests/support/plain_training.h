@@ -1,5 +1,5 @@
 #pragma once
-// Training with nothing sharded and nothing shared: the loop that the engine must agree with.
+// Reference training on one rank without an engine. The engine must agree with it.
 
 #include <cstdint>
 #include <map>
@@ -13,22 +13,22 @@
 
 namespace aliquot::test {
 
-/// Memory for every tensor of a model, each an array of its own; the model points at it while this lives.
+/// Memory for every tensor of a model, one array each. The model points to it, so it must exist while the model runs.
 class OwnedTensors {
  public:
-  /// Parameters get the values their declaration asks for, drawn by seed and name; gradients are zero.
+  /// Parameters get the initial values of their declaration, random ones by seed and name. Gradients are zero.
   OwnedTensors(Model& model, uint64_t seed);
 
   struct Tensor {
     std::vector<int64_t> shape;
     std::vector<float> parameter, gradient;
-    std::vector<uint16_t> rounded_parameter, rounded_gradient;  // what a model in 16 bits reads, and what it writes
-    bool in_fp16 = false;                                       // what it reads: bf16 else
+    std::vector<uint16_t> rounded_parameter, rounded_gradient;  // 16-bit tensors that the model reads and writes
+    bool in_fp16 = false;                                       // type of rounded_parameter: fp16, otherwise bf16
   };
-  std::map<std::string, Tensor>& tensors() { return tensors_; }  // by full name
+  std::map<std::string, Tensor>& tensors() { return tensors_; }  // keyed by full name
   Tensor& operator[](const std::string& name) { return tensors_.at(name); }
   void zero_gradients();
-  /// Between the fp32 arrays and the model's 16-bit ones, where it has such.
+  /// Copy between the fp32 arrays and the model's 16-bit ones, if it has them.
   void round_parameters();
   void widen_gradients();
 
@@ -39,20 +39,20 @@ class OwnedTensors {
 struct PlainOptions {
   ModelShape shape;
   ModelOptions model;
-  bool recompute = false;  // what can be is made again before its backward, from ruins
+  bool recompute = false;  // recompute uses before their backward, after their activations were overwritten with NaN
   int threads = 1;
   uint64_t seed = 1;
-  float loss_scale = 1;  // gradients are so many times what they are, until update()
+  float loss_scale = 1;  // factor of all gradients until update()
   float learning_rate = 3e-4f, beta_1 = 0.9f, beta_2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f, clip = 1.0f;
 };
 
-/// A model, its tensors, its activations and AdamW in plain loops.
+/// A model with its tensors and activations, and AdamW as plain loops.
 class PlainTraining {
  public:
   explicit PlainTraining(const PlainOptions& options);
 
-  /// One micro-batch forward and backward; gradients are those of the mean over its tokens, added to what was there if
-  /// all units add. Returns that mean.
+  /// Runs forward and backward of one micro-batch and returns the mean loss over its tokens. Adds the gradients of that
+  /// mean to the previous gradients if all units add.
   double pass(const TokenBatch& batch);
   double evaluate(const TokenBatch& batch);
   /// Clips by the global norm and updates. Returns the norm before clipping.
@@ -63,7 +63,7 @@ class PlainTraining {
   int64_t token_count() const { return token_count_; }
 
  private:
-  void run_again(int use, const UseMemory& memory);
+  void recompute_use(int use, const UseMemory& memory);
 
   struct Moments {
     std::vector<float> first, second;

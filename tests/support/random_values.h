@@ -1,12 +1,12 @@
 #pragma once
-// Repeatable values for tests: the same on every machine, for every standard library.
+// Pseudo-random values for tests: the same on every machine and with every standard library.
 
 #include <cstdint>
 #include <vector>
 
 namespace aliquot::test {
 
-/// A small counter-based generator.
+/// The splitmix64 generator.
 class RandomValues {
  public:
   explicit RandomValues(uint64_t seed = 1) : state_(seed * 0x9E3779B97F4A7C15u) {}
@@ -19,7 +19,7 @@ class RandomValues {
   }
   /// Uniform in [-1, 1).
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-52 - 1.0; }
-  /// Variance 1, near enough to normal for tests: the sum of twelve uniforms.
+  /// Approximately normal with variance 1: the sum of twelve uniform values.
   double normal() {
     double sum = 0;
     for (int i = 0; i < 12; ++i) sum += uniform();

@@ -1,5 +1,5 @@
 #pragma once
-// GPT-2's layers as plainly as they can be written, in double, forward only: gradients come from finite differences.
+// Reference implementation of GPT-2 in double precision, forward only. Gradients come from finite differences.
 
 #include <cmath>
 #include <cstdint>
@@ -61,16 +61,16 @@ inline Doubles reference_attention(const Doubles& qkv, int64_t batch, int64_t se
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t t = 0; t < sequence; ++t) {
-        double most = -std::numeric_limits<double>::infinity(), sum = 0;
+        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = 0; s <= t; ++s) {
           double score = 0;
           for (int64_t i = 0; i < head_width; ++i) score += at(b, t, 0, h, i) * at(b, s, 1, h, i);
           scores[static_cast<size_t>(s)] = score / std::sqrt(static_cast<double>(head_width));
-          most = std::max(most, scores[static_cast<size_t>(s)]);
+          largest = std::max(largest, scores[static_cast<size_t>(s)]);
         }
-        for (int64_t s = 0; s <= t; ++s) sum += std::exp(scores[static_cast<size_t>(s)] - most);
+        for (int64_t s = 0; s <= t; ++s) sum += std::exp(scores[static_cast<size_t>(s)] - largest);
         for (int64_t s = 0; s <= t; ++s) {
-          const double p = std::exp(scores[static_cast<size_t>(s)] - most) / sum;
+          const double p = std::exp(scores[static_cast<size_t>(s)] - largest) / sum;
           for (int64_t i = 0; i < head_width; ++i) {
             y[static_cast<size_t>((b * sequence + t) * width + h * head_width + i)] += p * at(b, s, 2, h, i);
           }
@@ -87,19 +87,19 @@ inline double reference_loss(const Doubles& hidden, const Doubles& table, const 
   double loss = 0;
   Doubles logits(entries);
   for (size_t row = 0; row < targets.size(); ++row) {
-    double most = -std::numeric_limits<double>::infinity(), sum = 0;
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (size_t e = 0; e < entries; ++e) {
       logits[e] = 0;
       for (size_t i = 0; i < width; ++i) logits[e] += hidden[row * width + i] * table[e * width + i];
-      most = std::max(most, logits[e]);
+      largest = std::max(largest, logits[e]);
     }
-    for (const double logit : logits) sum += std::exp(logit - most);
-    loss += most + std::log(sum) - logits[static_cast<size_t>(targets[row])];
+    for (const double logit : logits) sum += std::exp(logit - largest);
+    loss += largest + std::log(sum) - logits[static_cast<size_t>(targets[row])];
   }
   return loss;
 }
 
-/// The whole model; parameters by Hugging Face's names.
+/// The loss of the full model. Parameters have their Hugging Face names.
 inline double reference_gpt2_loss(const ModelShape& shape, const std::map<std::string, Doubles>& parameters,
                                   int64_t batch, const std::vector<int32_t>& tokens,
                                   const std::vector<int32_t>& targets) {

@@ -1,5 +1,5 @@
 #pragma once
-// Llama's layers as plainly as they can be written, in double, forward only.
+// Reference implementation of Llama in double precision, forward only.
 
 #include <numbers>
 
@@ -19,7 +19,7 @@ inline Doubles reference_rms_norm(const Doubles& x, const Doubles& weight, doubl
 }
 
 /// weight is [outputs, inputs].
-inline Doubles reference_product(const Doubles& x, const Doubles& weight, int64_t inputs) {
+inline Doubles reference_linear_without_bias(const Doubles& x, const Doubles& weight, int64_t inputs) {
   const auto in = static_cast<size_t>(inputs);
   const size_t outputs = weight.size() / in, rows = x.size() / in;
   Doubles y(rows * outputs);
@@ -31,7 +31,7 @@ inline Doubles reference_product(const Doubles& x, const Doubles& weight, int64_
 
 inline double reference_silu(double x) { return x / (1 + std::exp(-x)); }
 
-/// Slowed for long contexts as Llama 3.1 has it: by wave length, in three ranges.
+/// The rotation per position. Llama 3.1 slows it for long contexts, depending on the wavelength in three ranges.
 inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rope& rope) {
   const double speed = 1 / std::pow(rope.theta, 2.0 * static_cast<double>(pair) / static_cast<double>(head_width));
   if (rope.scaling == RopeScaling::kNone) return speed;
@@ -42,7 +42,7 @@ inline double reference_rotary_speed(int64_t pair, int64_t head_width, const Rop
   return (1 - smooth) * speed / rope.factor + smooth * speed;
 }
 
-/// Heads of every row turned by its position; pairs are i and i + head_width / 2.
+/// Rotates the heads of every row by their position. A pair is i and i + head_width / 2.
 inline void reference_rotate(Doubles& x, const ModelShape& shape, int64_t heads, int64_t sequence) {
   const int64_t width = shape.head_width(), half = width / 2;
   for (size_t i = 0; i < x.size(); i += static_cast<size_t>(width)) {
@@ -57,8 +57,8 @@ inline void reference_rotate(Doubles& x, const ModelShape& shape, int64_t heads,
   }
 }
 
-/// Keys and values of every head, repeated where heads share them, so that reference_attention takes them.
-inline Doubles reference_side_by_side(const ModelShape& s, const Doubles& q, const Doubles& k, const Doubles& v) {
+/// Concatenates q, k and v as reference_attention() expects them. Repeats keys and values that several heads share.
+inline Doubles reference_concatenate_qkv(const ModelShape& s, const Doubles& q, const Doubles& k, const Doubles& v) {
   const size_t rows = q.size() / static_cast<size_t>(s.width);
   Doubles qkv;
   for (size_t row = 0; row < rows; ++row) {
@@ -74,7 +74,7 @@ inline Doubles reference_side_by_side(const ModelShape& s, const Doubles& q, con
   return qkv;
 }
 
-/// The whole model; parameters by Hugging Face's names.
+/// The loss of the full model. Parameters have their Hugging Face names.
 inline double reference_llama_loss(const ModelShape& shape, const std::map<std::string, Doubles>& parameters,
                                    int64_t batch, const std::vector<int32_t>& tokens,
                                    const std::vector<int32_t>& targets) {
@@ -91,19 +91,19 @@ inline double reference_llama_loss(const ModelShape& shape, const std::map<std::
       return parameters.at("model.layers." + std::to_string(layer) + "." + name + ".weight");
     };
     const Doubles normal = reference_rms_norm(x, p("input_layernorm"), shape.norm_epsilon);
-    Doubles q = reference_product(normal, p("self_attn.q_proj"), shape.width);
-    Doubles k = reference_product(normal, p("self_attn.k_proj"), shape.width);
-    const Doubles v = reference_product(normal, p("self_attn.v_proj"), shape.width);
+    Doubles q = reference_linear_without_bias(normal, p("self_attn.q_proj"), shape.width);
+    Doubles k = reference_linear_without_bias(normal, p("self_attn.k_proj"), shape.width);
+    const Doubles v = reference_linear_without_bias(normal, p("self_attn.v_proj"), shape.width);
     reference_rotate(q, shape, shape.heads, sequence);
     reference_rotate(k, shape, shape.kv_heads, sequence);
-    const Doubles mixed =
-        reference_attention(reference_side_by_side(shape, q, k, v), batch, sequence, shape.heads, shape.head_width());
-    add(reference_product(mixed, p("self_attn.o_proj"), shape.width));
+    const Doubles mixed = reference_attention(reference_concatenate_qkv(shape, q, k, v), batch, sequence, shape.heads,
+                                              shape.head_width());
+    add(reference_linear_without_bias(mixed, p("self_attn.o_proj"), shape.width));
     const Doubles middle = reference_rms_norm(x, p("post_attention_layernorm"), shape.norm_epsilon);
-    Doubles hidden = reference_product(middle, p("mlp.gate_proj"), shape.width);
-    const Doubles up = reference_product(middle, p("mlp.up_proj"), shape.width);
+    Doubles hidden = reference_linear_without_bias(middle, p("mlp.gate_proj"), shape.width);
+    const Doubles up = reference_linear_without_bias(middle, p("mlp.up_proj"), shape.width);
     for (size_t i = 0; i < hidden.size(); ++i) hidden[i] = reference_silu(hidden[i]) * up[i];
-    add(reference_product(hidden, p("mlp.down_proj"), shape.hidden));
+    add(reference_linear_without_bias(hidden, p("mlp.down_proj"), shape.hidden));
   }
   const Doubles& head = shape.tied ? table : parameters.at("lm_head.weight");
   return reference_loss(reference_rms_norm(x, parameters.at("model.norm.weight"), shape.norm_epsilon), head, targets);

@@ -1,12 +1,12 @@
 #pragma once
-// Ranks of one machine taken for ranks of several nodes.
+// Emulates several nodes on one machine.
 
 #include <cstdlib>
 #include <string>
 
 namespace aliquot::test {
 
-/// Every so many ranks are a node, for worlds that are made while it lives.
+/// While it exists, new worlds treat each `ranks_per_node` consecutive ranks as a node.
 class ScopedRanksPerNode {
  public:
   explicit ScopedRanksPerNode(int ranks_per_node) {

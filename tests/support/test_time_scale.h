@@ -1,14 +1,14 @@
 #pragma once
-// The time that a program may take, by how it is built.
+// Time limits that depend on the build.
 
 #include <cstdlib>
 
 namespace aliquot::test {
 
-/// How many times as long as it would without instruments: as its time limit in the suite.
+/// The factor for time limits in instrumented builds, as for the time limits of ctest (ALIQUOT_TIMES_AS_LONG).
 inline double test_time_scale() {
-  const char* said = std::getenv("ALIQUOT_TIMES_AS_LONG");
-  return said != nullptr ? std::atof(said) : 1;
+  const char* scale = std::getenv("ALIQUOT_TIMES_AS_LONG");
+  return scale != nullptr ? std::atof(scale) : 1;
 }
 
 }  // namespace aliquot::test

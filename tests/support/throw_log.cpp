@@ -1,6 +1,6 @@
-// Preloaded into tests (LD_PRELOAD) by scripts/coverage.sh: adds a line to the file ALIQUOT_THROW_LOG names for each place that
-// threw, once a process: the test, the program or library, and the place within it. Written at once, so that a process that
-// is killed a moment later has told of it too.
+// scripts/coverage.sh preloads this into tests (LD_PRELOAD). Adds a line to the file ALIQUOT_THROW_LOG for each code
+// location that throws, once per process: the test, the program or library, and the offset in it. Writes each line at
+// once, so a process killed later has logged it.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// ctest names a test only in the report that it is to write.
+/// The name of the test, from the path of the report that ctest makes it write.
 std::string_view test_name() {
   const char* report = std::getenv("GTEST_OUTPUT");
   if (report == nullptr) return "-";
@@ -22,29 +22,29 @@ std::string_view test_name() {
   return name.substr(0, name.rfind(".xml"));
 }
 
-bool is_new(std::uintptr_t place) {
+bool is_new(std::uintptr_t address) {
   static std::atomic<std::uintptr_t> seen[1024];
   for (std::atomic<std::uintptr_t>& slot : seen) {
     std::uintptr_t held = slot.load();
-    if (held == 0 && slot.compare_exchange_strong(held, place)) return true;
-    if (held == place) return false;
+    if (held == 0 && slot.compare_exchange_strong(held, address)) return true;
+    if (held == address) return false;
   }
-  return true;  // written twice does no harm
+  return true;  // duplicate lines are harmless
 }
 
-void note(void* place) {
+void log_throw(void* address) {
   const char* path = std::getenv("ALIQUOT_THROW_LOG");
   Dl_info where;
-  if (path == nullptr || !is_new(reinterpret_cast<std::uintptr_t>(place)) || dladdr(place, &where) == 0) return;
+  if (path == nullptr || !is_new(reinterpret_cast<std::uintptr_t>(address)) || dladdr(address, &where) == 0) return;
   char program[4096];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
   program[length > 0 ? length : 0] = '\0';
-  // The program's own name is as it was called, maybe by a path that means nothing elsewhere.
+  // dladdr() returns the program's name as it was started, which may be a relative path. /proc/self/exe is absolute.
   const bool is_program =
       where.dli_fname[0] != '/' || std::string_view(where.dli_fname).find(".so") == std::string_view::npos;
   const std::string_view test = test_name();
   char line[8192];
-  const auto offset = reinterpret_cast<std::uintptr_t>(place) - reinterpret_cast<std::uintptr_t>(where.dli_fbase);
+  const auto offset = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(where.dli_fbase);
   const int written = std::snprintf(line, sizeof line, "%.*s %s %#lx\n", static_cast<int>(test.size()), test.data(),
                                     is_program ? program : where.dli_fname, static_cast<unsigned long>(offset));
   const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
@@ -55,15 +55,15 @@ void note(void* place) {
 
 }  // namespace
 
-// In a build that is sanitized too, it comes before the sanitizer's own library, and that may be.
+// In a build with AddressSanitizer this library is loaded before the sanitizer's, which must accept that.
 extern "C" [[gnu::visibility("default")]] const char* __asan_default_options() { return "verify_asan_link_order=0"; }
 
 extern "C" [[noreturn, gnu::visibility("default")]] void __cxa_throw(void* exception, std::type_info* type,
                                                                      void (*destroy)(void*)) {
   using Throw = void (*)(void*, std::type_info*, void (*)(void*));
   static const auto real = reinterpret_cast<Throw>(dlsym(RTLD_NEXT, "__cxa_throw"));
-  // One back: the address is of what follows the call, which may belong to the next line.
-  note(static_cast<char*>(__builtin_return_address(0)) - 1);
+  // The return address is that of the next instruction, which may belong to the next line, so this subtracts 1.
+  log_throw(static_cast<char*>(__builtin_return_address(0)) - 1);
   real(exception, type, destroy);
   std::abort();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// What a refused call says.
+// The message of a refused call.
 
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot::test {
 
-/// The sentence of the UsageError that `call` throws.
+/// The message of the UsageError that `call` throws, or "nothing was refused".
 template <typename Call>
 std::string usage_error_message(const Call& call) {
   try {

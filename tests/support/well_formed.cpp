@@ -20,26 +20,26 @@ class Reader {
         character();
       }
     }
-    if (!open_.empty()) fail("unclosed " + open_.back());
+    if (!open_.empty()) fail("unclosed element " + open_.back());
     if (elements_ == 0) fail("no element");
   }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw std::runtime_error(what + " at byte " + std::to_string(at_) + ": " +
+  [[noreturn]] void fail(const std::string& error) const {
+    throw std::runtime_error(error + " at byte " + std::to_string(at_) + ": " +
                              std::string(text_.substr(at_ < 30 ? 0 : at_ - 30, 60)));
   }
-  bool take(std::string_view word) {
+  bool accept(std::string_view word) {
     if (!text_.substr(at_).starts_with(word)) return false;
     at_ += word.size();
     return true;
   }
-  void until(std::string_view end) {
+  void skip_past(std::string_view end) {
     const size_t found = text_.find(end, at_);
     if (found == std::string_view::npos) fail("no " + std::string(end));
     at_ = found + end.size();
   }
-  void blanks() {
+  void skip_blanks() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
   }
   std::string name() {
@@ -53,7 +53,7 @@ class Reader {
   void character() {
     if (text_[at_] == '&') {
       for (const std::string_view entity : {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;"}) {
-        if (take(entity)) return;
+        if (accept(entity)) return;
       }
       if (!text_.substr(at_).starts_with("&#")) fail("a bare ampersand");
     }
@@ -63,35 +63,35 @@ class Reader {
   }
   void attributes() {
     std::set<std::string> seen;
-    for (blanks(); at_ < text_.size() && text_[at_] != '>' && text_[at_] != '/'; blanks()) {
+    for (skip_blanks(); at_ < text_.size() && text_[at_] != '>' && text_[at_] != '/'; skip_blanks()) {
       const std::string attribute = name();
-      if (!seen.insert(attribute).second) fail(attribute + " twice");
-      if (!take("=\"")) fail("no value of " + attribute);
+      if (!seen.insert(attribute).second) fail("duplicate attribute " + attribute);
+      if (!accept("=\"")) fail("no value for attribute " + attribute);
       while (at_ < text_.size() && text_[at_] != '"') {
         if (text_[at_] == '<') fail("< in an attribute");
         character();
       }
-      if (!take("\"")) fail("an open quote");
+      if (!accept("\"")) fail("no closing quote");
     }
   }
   void tag() {
-    if (take("<!--")) return until("-->");
-    if (take("<!DOCTYPE") || take("<?xml")) return until(">");
-    if (take("</")) {
+    if (accept("<!--")) return skip_past("-->");
+    if (accept("<!DOCTYPE") || accept("<?xml")) return skip_past(">");
+    if (accept("</")) {
       const std::string closed = name();
       if (open_.empty() || open_.back() != closed) fail("</" + closed + "> closes nothing");
       open_.pop_back();
-      if (!take(">")) fail("no >");
+      if (!accept(">")) fail("no >");
       return;
     }
     ++at_;
-    if (open_.empty() && elements_ > 0) fail("a second outermost element");
+    if (open_.empty() && elements_ > 0) fail("a second root element");
     ++elements_;
     open_.push_back(name());
     attributes();
-    if (take("/>")) {
+    if (accept("/>")) {
       open_.pop_back();
-    } else if (!take(">")) {
+    } else if (!accept(">")) {
       fail("no >");
     }
   }

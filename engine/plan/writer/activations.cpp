@@ -1,4 +1,4 @@
-// Where the model's own activations lie, as far as the engine gives their memory: all of it is touched on the compute lane.
+// The buffers of activations that the model declares. Only the compute lane accesses them.
 #include <algorithm>
 #include <limits>
 
@@ -28,8 +28,8 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
   if (use > 0 && (!backward || of.input_in_backward)) outputs_[use - 1].last = compute;
   if (visit.verb == Verb::kForward) {
     outputs_[use] = {compute, compute};
-    const bool gone = recomputed_[use] || policy_.evaluation;
-    if (gone) add_activation_buffer(Role::kSavedActivations, use, {compute, compute});
+    const bool discarded = recomputed_[use] || policy_.evaluation;
+    if (discarded) add_activation_buffer(Role::kSavedActivations, use, {compute, compute});
   }
   if (!backward) saved_activations_from_[use] = compute;
   if (backward) {
@@ -41,7 +41,8 @@ void StepWriter::track_activations(int32_t v, OperationId compute) {
   add_finished_outputs(visit);
 }
 
-/// Behind whatever may read it: its own backward, or the next use's forward where nothing goes back.
+/// Ends the lifetime of outputs after their last reader: the backward of the same use, or, in an evaluation, the
+/// forward of the next use.
 void StepWriter::add_finished_outputs(const Visit& visit) {
   const auto last_use = static_cast<int32_t>(model_.uses.size()) - 1;
   const auto end = [&](int32_t use) { add_activation_buffer(Role::kOutputActivations, use, outputs_[use]); };

@@ -30,25 +30,25 @@ void StepWriter::reduce(UnitId unit, int32_t micro_batch, bool last_micro_batch)
   if (recipe.in_levels) merge_levels(unit, reduce, recipe, last_micro_batch);
   state.first_backward = kNone;
   if (!last_micro_batch) return;
-  // Beside the next unit's reduce: links between replicas are others than those inside.
+  // On its own lane, in parallel with the next unit's reduce, which uses other links.
   if (has_replicas()) replica_all_reduce(unit, micro_batch);
   if (schedule_.zero_stage == 0) state.spread = add(Verb::kAllGatherGradients, unit, micro_batch);
   if (policy_.update_in_backward) update(unit, micro_batch, {});
 }
 
-/// What lives while the reduce runs, and the gradients, whose slot it gives back.
+/// Adds the buffers that live only during the reduce, and the gradients, whose slot ends with it.
 void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const ReduceRecipe& recipe) {
-  std::vector<Access> touches;
+  std::vector<Access> accesses;
   for (const int32_t f : flats_of_[unit]) {
     if (!flats_[f].trainable) continue;
-    touches.clear();
-    append_accesses(recipe, f, touches);
-    for (auto touch = touches.begin(); touch != touches.end(); ++touch) {
-      const Role role = touch->role;
+    accesses.clear();
+    append_accesses(recipe, f, accesses);
+    for (auto access = accesses.begin(); access != accesses.end(); ++access) {
+      const Role role = access->role;
       const auto is_same = [role](const Access& other) { return other.role == role; };
-      if (!ends_with_reduce(role) || std::any_of(touches.begin(), touch, is_same)) continue;
+      if (!ends_with_reduce(role) || std::any_of(accesses.begin(), access, is_same)) continue;
       if (role == Role::kGradients && has_persistent_gradients()) continue;
-      const bool peers_read = std::any_of(touch, touches.end(),
+      const bool peers_read = std::any_of(access, accesses.end(),
                                           [&](const Access& other) { return is_same(other) && other.read_by_others; });
       const OperationId first = role == Role::kGradients ? units_[unit].first_backward : reduce;
       add_buffer(role, f, {first, reduce}, {{reduce, peers_read}});
@@ -56,7 +56,7 @@ void StepWriter::add_reduce_buffers(UnitId unit, OperationId reduce, const Reduc
   }
 }
 
-/// Peers are through with what they read when the exchange is.
+/// When the exchange ends, the other replicas have finished reading, so the buffers end with it.
 void StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch) {
   UnitState& state = units_[unit];
   const OperationId exchange = add(Verb::kReplicaAllReduce, unit, micro_batch, {{state.last_reduce}});
@@ -68,8 +68,8 @@ void StepWriter::replica_all_reduce(UnitId unit, int32_t micro_batch) {
   }
 }
 
-/// Micro-batch a closes as many sums as its number ends in ones: two of one micro-batch, then two of two, ... What it
-/// leaves waits for its other half at the next level; the last leaves the whole in kReducedGradients.
+/// Merges partial sums like a binary counter: after micro-batch m, as many waiting sums are merged as the binary number
+/// m ends in ones. The result waits at the next level. The last micro-batch writes the total to kReducedGradients.
 void StepWriter::merge_levels(UnitId unit, OperationId reduce, const ReduceRecipe& recipe, bool last_micro_batch) {
   UnitState& state = units_[unit];
   const auto closed = static_cast<std::size_t>(recipe.additions);
@@ -98,7 +98,7 @@ void StepWriter::finish_step() {
 void StepWriter::update(UnitId unit, int32_t micro_batch, std::vector<Wait> after) {
   UnitState& state = units_[unit];
   state.update = add(Verb::kUpdate, unit, micro_batch, std::move(after));
-  // Nobody may still be reading what the update writes.
+  // Other ranks must have finished reading the parameters that the update writes.
   if (is_zero_stage_3() && policy_.quantize_weights) {
     wait(state.update, {state.refresh});
   } else if (is_zero_stage_3()) {
@@ -114,7 +114,7 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
     if (!flats_[f].trainable) continue;
     add_buffer(Role::kBlockSquares, f, {complete, norm}, {{norm}});
     if (schedule_.reduces_in_place) continue;
-    // Peers are through with it when the exchange is.
+    // When the exchange ends, the other replicas have finished reading it.
     if (has_replicas())
       add_buffer(Role::kReplicaPartialSums, f, {state.first_reduce, state.exchange}, {{state.exchange}});
     const bool spread = state.spread != kNone, added_up_elsewhere = has_replicas() || schedule_.sums_in_levels;
@@ -125,8 +125,8 @@ void StepWriter::add_reduced_buffers(UnitId unit, OperationId norm) {
   }
 }
 
-/// One buffer for all operations of that verb: their lane runs them one after the other. The buffer lies in memory of the group
-/// that reduces, because that memory outlives messages that are still under way after a failure.
+/// Adds one staging buffer for all operations of `verb`, which run one after another on their lane. It is in memory of
+/// the group that reduces: that memory outlives messages that are still in flight after a failure.
 void StepWriter::add_staging(Verb verb, Role role) {
   const auto& operations = draft_.operations;
   const auto is_one = [verb](const Operation& operation) { return operation.verb == verb; };
@@ -163,15 +163,15 @@ void StepWriter::add_waits_on_previous_step() {
   }
 }
 
-/// What a reduce reads and writes is not handed to the very next backward, which would have to wait for it: one more
-/// slot, and each reduce runs beside the backward that follows it, or the next micro-batch's first forward.
+/// Extends the buffers of a reduce until after the next forward or backward. That operation then gets another slot, so
+/// it does not wait for the reduce and runs in parallel with it.
 void StepWriter::add_spare_gradient_slot() {
   const auto count = static_cast<OperationId>(draft_.operations.size());
   for (auto& [buffer, ends] : draft_.buffers) {
     if (!ends_with_reduce(buffer.role)) continue;
     OperationId next = buffer.last;
-    const auto runs_beside = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
-    while (next < count && !runs_beside(draft_.operations[next].verb)) ++next;
+    const auto overlaps = [](Verb verb) { return verb == Verb::kForward || verb == Verb::kBackward; };
+    while (next < count && !overlaps(draft_.operations[next].verb)) ++next;
     if (next < count) buffer.last = next;
   }
 }
@@ -180,7 +180,7 @@ void StepWriter::add_persistent_buffers() {
   for (int32_t f = 0; f < static_cast<int32_t>(flats_.size()); ++f) {
     add_persistent_buffer(Role::kParameters, f);
     if (policy_.quantize_weights) add_persistent_buffer(Role::kQuantizedShards, f);
-    if (!flats_[f].trainable) continue;  // its working copy is all there is of it
+    if (!flats_[f].trainable) continue;  // frozen parameters have only a working copy
     if (policy_.precision.has_master()) add_persistent_buffer(Role::kMaster, f);
     if (plan_.state_bytes_per_block(f) > 0) add_persistent_buffer(Role::kOptimizer, f);
     if (encodes_gradients(plan_) || encodes_exchanges(plan_)) add_persistent_buffer(Role::kErrorFeedbackResidual, f);

@@ -4,8 +4,8 @@
 
 namespace aliquot {
 
-/// While the owners of one group work, the next one's matrices are on their way; and what needs no matrix whole is
-/// updated while the first ones are.
+/// Overlaps communication with compute: while the owners orthogonalize one group, the matrices of the next group are
+/// gathered. Units without matrices are updated while the first group is gathered.
 void StepWriter::update_all(OperationId norm) {
   const auto count = static_cast<int32_t>(plan_.matrix_groups.size());
   if (count > 0) gather_matrices(0, norm);
@@ -53,7 +53,7 @@ void StepWriter::add_matrix_buffers(int32_t group) {
   for (const int32_t f : what.flats) {
     const OperationId update = units_[flats_[f].unit].update;
     std::vector<Wait> ends = {{update}};
-    if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it there
+    if (what.in_place && state.scatter != kNone) ends.push_back({state.scatter, true});  // peers read it in place
     add_buffer(Role::kMuonDirections, f, {state.blend, update}, std::move(ends));
   }
   if (!what.in_place) add_buffer(Role::kOwnedMatrices, group, {state.collect, state.scatter}, {{state.scatter, true}});

@@ -9,19 +9,19 @@ namespace {
 
 constexpr OperationId kNone = -1;
 
-/// A role of a flat.
+/// Identifies a buffer.
 struct FlatRole {
   Role role;
   int32_t flat;
 };
 
-/// An operation that cannot do without what is offloaded.
+/// An operation that accesses offloaded data.
 struct OffloadedAccess {
   OperationId operation;
-  UnitId unit;  // or the first of a group's
+  UnitId unit;  // for a matrix group: its first unit
   std::vector<FlatRole> flat_roles;
   bool writes;
-  OperationId before = kNone;  // what it is brought ahead of
+  OperationId before = kNone;  // the copy-in is inserted before this operation
   OperationId copy_in = kNone, copy_out = kNone;
 };
 
@@ -48,8 +48,8 @@ class OffloadWriter {
   }
 
  private:
-  /// Each is brought one ahead, so that a copy runs beside the work before it; the first as soon as the model's code is
-  /// through.
+  /// Lists the accesses of a verb. Each copy-in is issued before the previous such operation, so that copy and work
+  /// overlap. The first copy for an update is issued after the model code before the update.
   void list(Verb verb, const std::vector<Role>& roles) {
     OperationId model_code = kNone, last = kNone;
     const bool writes = verb != Verb::kGather;
@@ -60,7 +60,7 @@ class OffloadWriter {
       std::vector<FlatRole> flat_roles = flat_roles_of(operation, roles);
       if (flat_roles.empty()) continue;
       OperationId before = writes ? model_code + 1 : id;
-      // A role has one slot at a time: the same unit's next copy waits for the one before to be used.
+      // A role of a flat has one slot at a time, so the next copy of the same unit must follow the previous access.
       if (last != kNone) before = draft_.operations[last].operand == operation.operand ? last + 1 : last;
       for (const FlatRole& what : flat_roles) {
         auto& of_flat = accesses_of_flat_[what.flat];
@@ -79,14 +79,14 @@ class OffloadWriter {
     for (const int32_t f : flats) {
       if (updates && !plan_.flats[f].trainable) continue;
       for (const Role role : roles) {
-        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // the blend's
+        if (updates && role == Role::kOptimizer && plan_.flats[f].matrices) continue;  // kMuonMomentum accesses it
         if (needed_bytes(plan_, role, f) > 0) flat_roles.push_back({role, f});
       }
     }
     return flat_roles;
   }
 
-  /// Everything after a copy moves down by one.
+  /// Inserts the copies, and renumbers all operations.
   void insert_copies() {
     const std::vector<Operation> old = std::move(draft_.operations);
     draft_.operations.clear();
@@ -118,13 +118,13 @@ class OffloadWriter {
     }
   }
 
-  /// Copies of a step and of the one after it are in order by their lane, so none can overtake another of the same bytes.
+  /// All copies run on the io lane, in order, so copies of the same bytes need no waits for one another.
   OperationId add_copy(Verb verb, const OffloadedAccess& need, const Operation& what) {
     draft_.operations.push_back({verb, info(verb).lane, need.unit, what.micro_batch, {}});
     return static_cast<OperationId>(draft_.operations.size()) - 1;
   }
 
-  /// What was always in the arena is elsewhere now, and has a slot around each need.
+  /// Moves persistent buffers to the offload stores, and adds a slot for each access.
   void move_to_stores() {
     std::vector<DraftBuffer> slots;
     for (auto& [buffer, ends] : draft_.buffers) {
@@ -154,7 +154,7 @@ class OffloadWriter {
                         .size_bytes = buffer.size_bytes,
                         .first = need.copy_in,
                         .last = last},
-                       {{last, !need.writes}}});  // peers gather from it
+                       {{last, !need.writes}}});  // other ranks read the slot of a gather
     }
   }
 

@@ -8,7 +8,7 @@ constexpr OperationId kNone = -1;
 }
 
 void prune(std::vector<Operation>& operations) {
-  // latest[lane][source lane][kind]: the last operation waited for; kinds: on this rank, on all, and both of the step before.
+  // seen[lane][source lane].operation[of_previous_step][on_all]: the last operation that the lane has waited for.
   struct Seen {
     OperationId operation[2][2] = {{kNone, kNone}, {kNone, kNone}};
   };
@@ -22,7 +22,7 @@ void prune(std::vector<Operation>& operations) {
       auto& latest = seen[static_cast<int>(operation.lane)][static_cast<int>(source)].operation[wait.of_previous_step];
       const bool kept_by_order = !wait.on_all && source == operation.lane;
       if (kept_by_order || latest[1] >= wait.operation || (!wait.on_all && latest[0] >= wait.operation)) continue;
-      // A wait for something of this step covers all of the step before.
+      // A wait for an operation of this step implies that the same lane has finished the previous step.
       const auto& now = seen[static_cast<int>(operation.lane)][static_cast<int>(source)].operation[0];
       if (wait.of_previous_step && (now[1] != kNone || (!wait.on_all && now[0] != kNone))) continue;
       latest[wait.on_all] = std::max(latest[wait.on_all], wait.operation);

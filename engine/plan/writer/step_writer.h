@@ -1,6 +1,6 @@
 #pragma once
-// The state of the schedule writer. Private to this folder: writer.cpp writes forward and backward passes, activations.cpp
-// their activations, gradients.cpp reductions and updates, matrices.cpp updates of whole matrices (Muon).
+// The schedule writer. Private to this folder. Its functions are defined in writer.cpp (forward and backward passes),
+// activations.cpp (buffers of activations), gradients.cpp (reductions and updates) and matrices.cpp (Muon).
 
 #include <utility>
 #include <vector>
@@ -18,12 +18,12 @@ class StepWriter {
  private:
   static constexpr OperationId kNone = -1;
 
-  /// Of a buffer: its first operation and its last.
+  /// The first and the last operation of a buffer.
   struct Lifetime {
     OperationId first = kNone, last = kNone;
   };
 
-  /// One run of a use's code by the model. A recompute and the backward it is for are at one place of the passes.
+  /// One execution of a use. A recompute and its backward have the same `position` in the passes.
   struct Visit {
     Verb verb;
     int32_t use;
@@ -32,24 +32,25 @@ class StepWriter {
   };
 
   struct UnitState {
-    std::vector<int32_t> needs;  // visits that need it, in order
-    std::size_t next_need = 0;   // index into needs of the first one not yet written
+    std::vector<int32_t> needs;  // indices of the visits that use the unit, in order
+    std::size_t next_need = 0;   // index into `needs` of the first visit that is not yet written
     bool gathered = false;
-    bool gathered_before = false;  // in this step
+    bool gathered_before = false;  // at least once in this step
     OperationId refresh = kNone, last_gather = kNone, last_release = kNone;
-    OperationId first_backward = kNone;  // since its gradients were last empty
+    OperationId first_backward = kNone;  // first one since the last reduce
     OperationId last_backward = kNone;
     OperationId first_reduce = kNone, last_reduce = kNone, exchange = kNone, spread = kNone, update = kNone,
                 publish = kNone;
-    std::vector<OperationId> levels;  // reproducible: by level, the reduce that made the sum waiting there
+    std::vector<OperationId> levels;  // reproducible: by tree level, the reduce that made the waiting sum
   };
 
-  /// What a group of matrices goes through.
+  /// The operations of a matrix group.
   struct GroupState {
     OperationId blend = kNone, collect = kNone, orthogonalize = kNone, scatter = kNone;
   };
 
-  /// The first backward of a micro-batch into gradients that always have a place, and who read them last in this step.
+  /// The first backward that writes to persistent gradients in a micro-batch, and the last reduce before it that reads
+  /// them.
   struct PersistentGradientWrite {
     OperationId backward;
     UnitId unit;
@@ -67,7 +68,7 @@ class StepWriter {
   void wait(OperationId operation, Wait wait);
   Category category_of(Role role) const;
   Space space_of(Role role) const;
-  /// From `first` to `last`; `ends` as DraftBuffer has them.
+  /// Adds a buffer with its planned size. `ends`: see DraftBuffer.
   void add_buffer(Role role, int32_t flat, Lifetime life, std::vector<Wait> ends);
 
   void list_visits();

@@ -49,9 +49,10 @@ bool StepWriter::trains(UnitId unit) const {
 }
 
 Lane StepWriter::lane_of(Verb verb) const {
-  // To see a view is to wait for whoever writes it: no other thread need be woken for that.
+  // A gather as a view only waits for the writers, which needs no other thread.
   if (verb == Verb::kGather && schedule_.view) return Lane::kCompute;
-  // At the end of the step on the model's own thread, which has nothing else to do then; in backward beside it.
+  // At the end of the step, the compute lane is idle and runs updates. In backward, the lane of the reduction runs
+  // them, in parallel with compute.
   if (verb == Verb::kUpdate && policy_.update_in_backward)
     return info(has_replicas() ? Verb::kReplicaAllReduce : Verb::kReduce).lane;
   return info(verb).lane;
@@ -111,7 +112,7 @@ void StepWriter::add_visit(Verb verb, int32_t use, int32_t micro_batch) {
 void StepWriter::write_visit(int32_t v) {
   const Visit& visit = visits_[v];
   if (is_zero_stage_3()) {
-    // A view moves nothing that could be under way earlier.
+    // A view transfers no data, so there is nothing to prefetch.
     const int32_t last = visit.position + (schedule_.view ? 0 : policy_.prefetch);
     for (int32_t w = v; w < static_cast<int32_t>(visits_.size()) && visits_[w].position <= last; ++w) gather_for(w);
   }
@@ -149,20 +150,20 @@ void StepWriter::gather_for(int32_t v) {
   }
 }
 
-/// Once a step: what changes a shard is its update.
+/// Runs once per step, because only the update changes a shard.
 void StepWriter::gather_quantized_shards(UnitId unit, int32_t micro_batch) {
   units_[unit].refresh = add(Verb::kGatherQuantizedShards, unit, micro_batch);
   first_gathers_.push_back({units_[unit].refresh, unit});
 }
 
-/// Nobody may still be reading what was encoded in the step, or the evaluation, before.
+/// Other ranks must have finished reading the quantized shards of the previous step.
 void StepWriter::add_waits_of_refreshes() {
   for (const UnitState& state : units_) {
     if (state.refresh != kNone) wait(state.refresh, {state.last_gather, true, true});
   }
 }
 
-/// Whether nothing wants the unit whole soon: a gather that prefetch would issue at once is not worth a release.
+/// Whether to release the unit after visit `v`. A unit that prefetch would gather again immediately stays gathered.
 bool StepWriter::should_release(UnitId unit, int32_t v) const {
   const UnitState& state = units_[unit];
   if (state.next_need == state.needs.size()) return true;
@@ -179,7 +180,7 @@ void StepWriter::release(UnitId unit, int32_t v) {
   if (schedule_.view) return;
   std::vector<Wait> ends = {{state.last_release}};
   if (!one_node_ && !policy_.quantize_weights)
-    ends.push_back({state.last_gather, true});  // a node's ranks read one another's slots
+    ends.push_back({state.last_gather, true});  // ranks of a node read parts from one another's slots
   for (const int32_t f : flats_of_[unit]) add_buffer(Role::kGathered, f, {state.last_gather, state.last_release}, ends);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Writing the operations of a step, before any of its buffers has a place.
+// The stages of planning a step: operations with buffer lifetimes, offload copies, placement, pruning of waits.
 
 #include <vector>
 
@@ -7,34 +7,34 @@
 
 namespace aliquot {
 
-/// When a buffer may be overwritten: after these have finished.
+/// A buffer without an offset.
 struct DraftBuffer {
-  PlannedBuffer buffer;  // without its offset
-  std::vector<Wait> ends;
+  PlannedBuffer buffer;
+  std::vector<Wait> ends;  // what must finish before the bytes of the buffer may be reused
 };
 
 struct ScheduleDraft {
   std::vector<Operation> operations;
   std::vector<DraftBuffer> buffers;
-  int64_t alignment_bytes = 256;  // of every place
+  int64_t alignment_bytes = 256;  // of all offsets
 };
 
-/// The groups of all flats of matrices, in the order of units. The same on every rank.
+/// Groups the flats of matrices, in the order of units. The result is the same on every rank.
 std::vector<MatrixGroup> matrix_groups(const std::vector<FlatSpec>& flats, const Policy& policy, int rank_count);
 
-/// The operations of one step and the lifetimes of its buffers. `schedule` brings the resolved choices (view,
-/// accumulate_into_shard); model, policy and flats are read from `plan`.
+/// Writes the operations of one step and the lifetimes of its buffers. Reads the model, policy, flats and matrix groups
+/// of `plan`, and the resolved options in Plan::schedule (view, accumulate_into_shard).
 ScheduleDraft write(const Plan& plan);
 
-/// What the policy offloads lies elsewhere between uses: copies bring it before the operation that needs it, one ahead, and
-/// take it back after the one that changes it.
+/// Moves the buffers that the policy offloads out of the arena. Adds slots, and operations that copy offloaded data
+/// into its slot before each operation that needs it, and back after each operation that changes it.
 void offload(const Plan& plan, ScheduleDraft& draft);
 
-/// Gives every buffer of `draft` an offset in its space, and lets the first operation of each
-/// wait for whatever held its bytes before, in this step or the one before.
+/// Assigns an offset in its space to every buffer of `draft`. Makes the first operation of each buffer wait for the end
+/// of the buffers that held its bytes before, in this step or in the previous one.
 void place(ScheduleDraft draft, Schedule& schedule, int rank_count);
 
-/// Drops waits that an earlier wait of the same lane implies.
+/// Removes waits that the order of lanes or an earlier wait of the same lane implies.
 void prune(std::vector<Operation>& operations);
 
 }  // namespace aliquot

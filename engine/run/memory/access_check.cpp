@@ -27,17 +27,16 @@ void AccessCheck::begin(OperationId operation) {
 
 void AccessCheck::declare_access(Role role, int32_t flat, AccessMode how) {
   if (operation_ < 0)
-    throw std::logic_error(fmt::format("{} buffer {} is touched while no operation runs", name(role), flat));
+    throw std::logic_error(fmt::format("{} buffer {} is accessed while no operation runs", name(role), flat));
   DeclaredAccess& what = entry(role, flat);
   what.touched |= bits(how);
-  if (const uint8_t more = what.touched & ~what.declared; more != 0)
-    fail(what, more, "which Accesses does not declare");
+  if (const uint8_t more = what.touched & ~what.declared; more != 0) fail(what, more, "is not declared by Accesses");
 }
 
 void AccessCheck::end() {
   for (const DeclaredAccess& what : entries_) {
     const uint8_t left = what.declared & ~what.touched;
-    if (left != 0 && !skipped_) fail(what, left, "as Accesses declares, but did not");
+    if (left != 0 && !skipped_) fail(what, left, "is declared by Accesses, but did not happen");
   }
   operation_ = -1;
 }
@@ -46,8 +45,8 @@ void AccessCheck::fail(const DeclaredAccess& what, uint8_t kinds, std::string_vi
   const std::string_view verb = kinds == bits(AccessMode::kReads)    ? "read"
                                 : kinds == bits(AccessMode::kWrites) ? "write"
                                                                      : "read and write";
-  throw std::logic_error(fmt::format("operation {}, {}, is to {} {} buffer {}, {}", operation_,
-                                     title(plan_, operation_), verb, name(what.role), what.flat, defect));
+  throw std::logic_error(fmt::format("operation {} ({}): {} of {} buffer {} {}", operation_, title(plan_, operation_),
+                                     verb, name(what.role), what.flat, defect));
 }
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Whether operations touch what Accesses declares.
+// The check that operations make exactly the accesses that Accesses declares.
 
 #include <vector>
 
@@ -7,20 +7,20 @@
 
 namespace aliquot {
 
-/// What an operation does with a buffer, as the bits of both. An operation that writes may read what it wrote.
+/// How an operation accesses a buffer, as bits. An operation that writes may also read what it wrote.
 enum class AccessMode : uint8_t { kReads = 1, kWrites = 2, kReadsAndWrites = 3 };
 
-/// Compares the touches of each operation with Accesses::of: it touches every buffer declared, in the declared way, and no
-/// other. Violations throw std::logic_error, naming operation and buffer. Debug and sanitizer builds have one in every
-/// StepMemory. Allocates nothing after the first step. Used from the rank's own thread; the plan must outlive it.
+/// Checks that each operation accesses the buffers of Accesses::of(), in the declared mode, and no others. A violation
+/// throws std::logic_error, which names the operation and the buffer. Only debug and sanitizer builds use it
+/// (StepMemory). Allocates nothing after the first step. Used from the rank's own thread. The plan must outlive it.
 class AccessCheck {
  public:
   explicit AccessCheck(const Plan& plan) : plan_(plan), accesses_(plan) {}
 
-  /// Operations do not overlap: each begin() has its end().
+  /// Calls of begin() and end() must alternate.
   void begin(OperationId operation);
   void declare_access(Role role, int32_t flat, AccessMode how);
-  /// The operation that has begun may leave out what it declares.
+  /// Allows the current operation to omit declared accesses.
   void skip() { skipped_ = true; }
   void end();
 
@@ -37,7 +37,7 @@ class AccessCheck {
   Accesses accesses_;
   OperationId operation_ = -1;
   bool skipped_ = false;
-  std::vector<DeclaredAccess> entries_;  // of the operation that has begun
+  std::vector<DeclaredAccess> entries_;  // of the current operation
 };
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// Memory seen a second time, at addresses that can be protected without disturbing the first.
+// Second mappings of memory, whose protection can change without affecting the first mapping.
 
 #include <atomic>
 #include <cstddef>
@@ -9,25 +9,25 @@
 
 namespace aliquot {
 
-/// Lets [at, at + size_bytes), whole pages of zeros that nothing was written to, be aliased: memory that only this process
-/// has becomes memory that it could share, at the same addresses. Throws UnavailableError.
+/// Prepares [at, at + size_bytes) for AliasedPages. The range must consist of whole pages to which nothing was written
+/// yet. Private memory is replaced by shared memory at the same addresses. Throws UnavailableError on failure.
 void make_aliasable(std::byte* at, int64_t size_bytes);
 
-/// The pages of a buffer at addresses of their own, between stretches that always fault. Costs addresses, no memory. One
-/// thread at a time; the memory must outlive it.
+/// A second mapping of a buffer's pages, between guard ranges that always fault. Uses address space but no memory. Not
+/// thread-safe. The buffer must outlive it.
 class AliasedPages {
  public:
   enum class Protection : uint8_t { kNoAccess, kReadOnly, kReadWrite };
 
-  /// `of` is the start of a page and `size_bytes` are whole pages. Allows nothing. `names`: the tensors in it, at least one.
-  /// Throws UnavailableError when the system gives no second mapping.
+  /// `of` must be page-aligned and `size_bytes` a multiple of the page size. The initial protection is kNoAccess.
+  /// `names`: the tensors in the buffer, at least one. Throws UnavailableError if the system refuses the mapping.
   AliasedPages(const std::byte* of, int64_t size_bytes, TensorRanges names);
   ~AliasedPages();
   AliasedPages(const AliasedPages&) = delete;
   AliasedPages& operator=(const AliasedPages&) = delete;
 
   std::byte* data() const { return data_; }
-  /// Throws UnavailableError when the system refuses.
+  /// Throws UnavailableError if the system refuses the change.
   void protect(Protection what);
 
   /// As FaultExplainer::Explain.
@@ -36,7 +36,7 @@ class AliasedPages {
  private:
   int64_t size_bytes_;
   TensorRanges names_;
-  std::byte* reserved_ = nullptr;  // with the stretches around it
+  std::byte* reserved_ = nullptr;  // start of the guard range before the pages
   std::byte* data_ = nullptr;
   std::atomic<Protection> protection_{Protection::kNoAccess};
 };

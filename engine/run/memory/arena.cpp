@@ -12,7 +12,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
   const auto bytes = [&](Space space) {
     return std::max(training.schedule.bytes(space), evaluation.schedule.bytes(space));
   };
-  // A group that cannot have its memory is not to be waited for by the others.
+  // If one group fails to allocate, all ranks must throw. Otherwise the other groups would wait for it.
   const auto together = [&](const auto& attempt) {
     if (training.policy.replica_count == 1) return attempt();
     run_on_all_or_throw(groups.world().communicator(), attempt);
@@ -29,7 +29,7 @@ Arena::Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& 
     shared_ = replica.allocate_shared(shared, shared / replica.rank_count(), Category::kArena, "parameter shards");
   });
   if (!aliases) return;
-  // Of threads it is one range at one address.
+  // If ranks are threads, they have the same range at the same address, so one rank prepares it.
   if (replica.rank() == 0) make_aliasable(shared_->writable(), shared_->size_bytes());
   replica.gather_objects("aliasable");
 }

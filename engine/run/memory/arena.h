@@ -1,5 +1,5 @@
 #pragma once
-// The memory that a plan's buffers lie in.
+// The memory of a plan's buffers.
 
 #include <optional>
 
@@ -8,17 +8,17 @@
 
 namespace aliquot {
 
-/// Of each rank's own a range that its replica reads, and one that its peers do; and where gathers are views, a range that
-/// ranks share. Where the policy checks, on a host, what the model sees can be aliased. Made collectively, large enough for
-/// training and evaluation, which take turns in it; the
-/// groups must outlive it.
+/// Allocates the spaces of a plan: a range that the shard group can read, one that the replicate group can read, and,
+/// if gathers are views, a range that ranks share. They are large enough for training and for evaluation, which use
+/// them in turns. In the checking mode on hosts, the ranges can be aliased (AliasedPages). Construction is collective.
+/// The groups must outlive it.
 class Arena {
  public:
   Arena(const Plan& training, const Plan& evaluation, const ReplicaGroups& groups);
 
-  /// kArena or kReplicateGroup.
+  /// `space` is kArena or kReplicateGroup.
   const SymmetricBuffer& buffer(Space space) const { return space == Space::kReplicateGroup ? peers_ : own_; }
-  /// Only where gathers are views.
+  /// Call only if gathers are views.
   const SharedRange& shared() const { return *shared_; }
 
  private:

@@ -1,4 +1,4 @@
-// A home on disk: one file a rank, without a name, read and written past the page cache.
+// The offload store on disk: one unnamed file per rank, read and written with direct I/O.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -18,13 +18,14 @@ constexpr int64_t kBounceBytes = int64_t{4} << 20;
 int64_t page_begin(int64_t offset) { return offset / kPageBytes * kPageBytes; }
 int64_t page_end(int64_t offset) { return page_begin(offset + kPageBytes - 1); }
 
-/// Addresses that name bytes of the file, and fault when they are followed.
+/// Reserved addresses that identify bytes of the file. They fault if they are dereferenced.
 class ReservedAddresses {
  public:
   explicit ReservedAddresses(int64_t size_bytes) : size_bytes_(static_cast<std::size_t>(size_bytes)) {
     void* mapped = mmap(nullptr, size_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED)
-      throw UnavailableError(fmt::format("the system gives no {} bytes of addresses", size_bytes));
+      throw UnavailableError(
+          fmt::format("the system refused {} bytes of address space for offloaded data", size_bytes));
     base_ = static_cast<std::byte*>(mapped);
   }
   ~ReservedAddresses() { munmap(base_, size_bytes_); }
@@ -45,7 +46,8 @@ using Pages = std::unique_ptr<std::byte, FreeDeleter>;
 
 Pages make_pages(int64_t size_bytes) {
   Pages pages(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, static_cast<std::size_t>(page_end(size_bytes)))));
-  if (!pages) throw UnavailableError(fmt::format("the host has no {} bytes to reach offloaded state by", size_bytes));
+  if (!pages)
+    throw UnavailableError(fmt::format("cannot allocate {} bytes of host memory to access offloaded data", size_bytes));
   return pages;
 }
 
@@ -53,12 +55,12 @@ class DiskOffloadStore final : public OffloadStore {
  public:
   DiskOffloadStore(File file, int64_t size_bytes)
       : file_(std::move(file)), size_bytes_(page_end(size_bytes)), addresses_(size_bytes_) {
-    // A disk that is too full says so now, not in the middle of a step.
+    // Reserve the space now, so that a full disk does not cause a failure within a step.
     if (!file_.allocate(size_bytes_)) file_.resize(size_bytes_);
     file_.set_direct(true);
   }
 
-  // One call a slot: what goes past the page cache is cut into requests that are in flight together by the system.
+  // One call per slot: the system splits direct I/O into requests that run in parallel.
   void copy_in(Stream& io, std::byte* slot, int64_t offset, int64_t size_bytes) override {
     io.run([this, slot, offset, size_bytes] { file_.read(whole_pages(slot, size_bytes), offset); });
   }
@@ -82,7 +84,8 @@ class DiskOffloadStore final : public OffloadStore {
   void store(std::byte* to, const void* from, int64_t size_bytes) const override {
     for_each_window(to - base(), size_bytes, [&](Window window, std::byte* bytes) {
       const std::span pages(window.pages, static_cast<std::size_t>(window.page_bytes));
-      if (window.page_bytes != window.size_bytes) file_.read(pages, window.page_offset);  // what lies beside it stays
+      if (window.page_bytes != window.size_bytes)
+        file_.read(pages, window.page_offset);  // keeps the other bytes of the pages
       if (from == nullptr) {
         std::memset(bytes, 0, static_cast<std::size_t>(window.size_bytes));
       } else {
@@ -95,7 +98,7 @@ class DiskOffloadStore final : public OffloadStore {
   void clear(std::byte* at, int64_t size_bytes) const override { store(at, nullptr, size_bytes); }
 
  private:
-  /// Some of the bytes asked for, and the pages they are in.
+  /// A part of the requested bytes, and the pages that contain it.
   struct Window {
     int64_t done, size_bytes;
     int64_t page_offset, page_bytes;

@@ -14,7 +14,8 @@
 namespace aliquot {
 namespace {
 
-/// The sources of this process, for a signal handler: fixed places, no lock. What finds no place stays without a name.
+/// The explainers of this process, in a fixed array without a lock, since a signal handler reads it. When the array is
+/// full, faults of further explainers are not explained.
 constexpr std::size_t kMaxExplainers = 1024;
 std::array<std::atomic<const FaultExplainer*>, kMaxExplainers> sources{};
 std::array<struct sigaction, 2> previous_actions{};
@@ -23,14 +24,14 @@ struct sigaction& previous_action(int signal) {
   return previous_actions[signal == SIGBUS];
 }
 
-/// As if this handler had never been there: the one before gets what the kernel gave, and may mend what faulted and return.
+/// Calls the previous handler with the arguments from the kernel. It may repair the fault and return.
 void call_previous_handler(int signal, siginfo_t* info, void* context) {
   const struct sigaction before = previous_action(signal);
-  const bool sent = info->si_code <= 0;  // by a process: no instruction is at fault
+  const bool sent = info->si_code <= 0;  // sent by a process, not caused by an instruction
   if (sent && before.sa_handler == SIG_IGN) return;
   if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
     sigaction(signal, &before, nullptr);
-    if (sent) raise(signal);  // else the instruction faults again when this returns, and the process dies of that
+    if (sent) raise(signal);  // otherwise the instruction faults again after the return, and the process terminates
     return;
   }
   if ((before.sa_flags & SA_RESETHAND) != 0) previous_action(signal) = {};
@@ -41,9 +42,9 @@ void call_previous_handler(int signal, siginfo_t* info, void* context) {
   }
 }
 
-/// On the alternate stack where the thread has one: who handles overflows of the stack handles them there.
+/// SA_ONSTACK: previous handlers for stack overflow need the alternate stack.
 void install_handler(int signal, void (*handler)(int, siginfo_t*, void*)) {
-  sigaction(signal, nullptr, &previous_action(signal));  // known before the first fault comes
+  sigaction(signal, nullptr, &previous_action(signal));  // must be stored before the new handler can run
   const struct sigaction& before = previous_action(signal);
   struct sigaction action {};
   action.sa_mask = before.sa_mask;
@@ -70,7 +71,7 @@ void explain_and_forward(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void FaultLine::add(std::string_view text) noexcept {
-  const std::size_t length = std::min(text.size(), text_.size() - 1 - length_);  // a newline fits, always
+  const std::size_t length = std::min(text.size(), text_.size() - 1 - length_);  // leaves space for the newline
   std::memcpy(text_.data() + length_, text.data(), length);
   length_ += length;
 }
@@ -121,7 +122,7 @@ FaultExplainer::~FaultExplainer() {
 }
 
 void install_fault_names() {
-  static std::once_flag once;  // a second time it would find itself to be the one before, and pass faults on to itself
+  static std::once_flag once;  // a second installation would store this handler as its own previous handler
   std::call_once(once, [] {
     install_handler(SIGSEGV, explain_and_forward);
     install_handler(SIGBUS, explain_and_forward);

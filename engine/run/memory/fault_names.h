@@ -1,5 +1,5 @@
 #pragma once
-// What a fault at an address means, composed where nothing may be allocated: in a signal handler.
+// Messages about memory faults. They are composed in a signal handler, without allocation.
 
 #include <array>
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace aliquot {
 
-/// One line for standard error. Everything is async-signal-safe; what does not fit is cut off.
+/// One line for standard error. All functions are async-signal-safe. A line that is too long is truncated.
 class FaultLine {
  public:
   void add(std::string_view text) noexcept;
   void add(int64_t number) noexcept;
-  /// In one write, so that the lines of two threads do not mix.
+  /// Writes the line with a single system call, so that lines of several threads do not mix.
   void write() const noexcept;
 
  private:
@@ -22,14 +22,14 @@ class FaultLine {
   std::size_t length_ = 0;
 };
 
-/// Tensors in a stretch of addresses, by where they begin.
+/// The tensors of an address range, by their offsets.
 class TensorRanges {
  public:
   void add(std::string name, int64_t offset_bytes, int64_t size_bytes);
   int64_t offset_bytes(std::size_t tensor) const { return tensors_[tensor].offset_bytes; }
 
-  /// Adds "NAME was WHAT" for the last tensor that begins at or before the offset, and how many bytes the offset is beyond its
-  /// end, if it is. Before all tensors: the first, and how many bytes before its beginning.
+  /// Adds "NAME was WHAT" for the last tensor that begins at or before the offset, and the distance beyond its end if
+  /// the offset is not inside. An offset before all tensors is described relative to the first one.
   void describe(FaultLine& line, int64_t offset_bytes, std::string_view what) const noexcept;
 
  private:
@@ -40,10 +40,11 @@ class TensorRanges {
   std::vector<Tensor> tensors_;
 };
 
-/// While it exists, the handler of install_fault_names() asks it about every fault. `owner` must outlive it.
+/// While it exists, the handler of install_fault_names() calls it for every fault. `owner` must outlive it.
 class FaultExplainer {
  public:
-  /// Returns false, and leaves `line` alone, for an address that is not the owner's. Called in a signal handler, on any thread.
+  /// Returns false, without changing `line`, if the address does not belong to the owner. Called in a signal handler,
+  /// on any thread.
   using Explain = bool (*)(const void* owner, const void* address, FaultLine& line) noexcept;
 
   FaultExplainer(const void* owner, Explain explains);

@@ -11,7 +11,7 @@ namespace aliquot {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-/// Behind each tensor at the least, so that an index that ran on is not taken for one of the next tensor.
+/// Minimum distance after each tensor, so that an access beyond its end is not attributed to the next tensor.
 constexpr int64_t kLeastBeyondBytes = int64_t{1} << 20;
 
 }  // namespace
@@ -44,7 +44,8 @@ GuardRange::GuardRange(const std::vector<Tensor>& tensors) : names_(std::make_un
   void* base = mmap(nullptr, static_cast<std::size_t>(size_bytes), PROT_NONE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED)
-    throw UnavailableError(fmt::format("the system gives no {} bytes of addresses to guard parameters", size_bytes));
+    throw UnavailableError(
+        fmt::format("the system refused {} bytes of address space for guard addresses of parameters", size_bytes));
   base_ = static_cast<std::byte*>(base);
   size_bytes_ = size_bytes;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Where a model's pointers lead when the unit they belong to is not whole.
+// Addresses that fault. The model's pointers hold them while their unit is not gathered.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,15 +10,15 @@
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// Addresses that fault when they are read or written: a stretch of its own for every parameter, longer than the
-/// parameter, so that a fault tells which one was touched, and how far beyond its end. Costs addresses, no memory.
+/// An address range that faults on access. Each parameter has its own part, longer than the parameter, so that the
+/// address of a fault identifies the parameter and the distance beyond its end. Uses address space but no memory.
 class GuardRange {
  public:
   struct Tensor {
     std::string name;
     int64_t size_bytes;
   };
-  /// Throws UnavailableError when the system gives no addresses.
+  /// Throws UnavailableError if the system refuses the address space.
   explicit GuardRange(const std::vector<Tensor>& tensors);
   ~GuardRange();
   GuardRange(const GuardRange&) = delete;
@@ -33,8 +33,9 @@ class GuardRange {
   int64_t size_bytes_ = 0;
 };
 
-/// From the first call on a fault inside a guard range prints which parameter was touched outside a live scope. It, and every
-/// other fault, then goes to the handler that was there as if there were none between. For programs: a library sets none.
+/// Installs a handler for SIGSEGV and SIGBUS. For a fault inside a guard range, it prints the parameter that was
+/// accessed outside of a scope. It then calls the previous handler, for every fault. Later calls have no effect. For
+/// programs; the library installs no handler, except in the checking mode.
 void install_fault_names();
 
 }  // namespace aliquot

@@ -1,5 +1,5 @@
 #pragma once
-// A device's memory, and the homes of what is offloaded, as the host reads and writes them.
+// Access of the host to device memory and offload stores.
 
 #include <cstdint>
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace aliquot {
 
-/// For set-up and between steps: what has been enqueued on other streams is waited for by whoever calls. Blocks. Used from
-/// the rank's own thread; device and homes must outlive it.
+/// For initialization, and between steps. The caller must first wait for work on other streams. All functions block.
+/// Used from the rank's own thread. The device and the offload stores must outlive it.
 class HostView {
  public:
   HostView(Device& device, const OffloadStores& offload_stores);
   ~HostView();
 
   Device& device() const { return device_; }
-  /// The address can be followed.
+  /// Whether the host can dereference the address.
   bool is_host_addressable(const std::byte* at) const;
   void fetch(void* to, const std::byte* from, int64_t size_bytes) const;
   void store(std::byte* to, const void* from, int64_t size_bytes) const;

@@ -1,5 +1,5 @@
 #pragma once
-// Where the model sees the buffers that it uses.
+// The addresses at which the model sees buffers.
 
 #include <memory>
 #include <optional>
@@ -10,21 +10,21 @@
 
 namespace aliquot {
 
-/// In place; where the policy checks, on a host, at addresses of their own: parameters can only be read there, and only while a
-/// scope of their unit is open; gradients only in its backward; activations from the first use that has them to the
-/// last. Anything else faults (install_fault_names() says what it was). Used from the rank's own thread; all it is
-/// given must outlive it.
+/// Without the checking mode, the addresses of the buffers themselves. In the checking mode on hosts, the addresses of
+/// second mappings, at which other accesses fault: parameters are readable while a scope of their unit is open,
+/// gradients are accessible in its backward, and activations from their first use to their last. Used from the rank's
+/// own thread. Everything passed must outlive it.
 class ModelAddresses {
  public:
   ModelAddresses(const Plan& plan, const StepMemory& memory, const Arena& arena);
 
-  /// Whole, while the flat is.
+  /// The full parameters and gradients of a flat, while they exist.
   std::byte* values(int32_t flat) const;
   std::byte* gradients(int32_t flat) const;
-  /// Of the use that is at work now.
+  /// The activation memory of the use whose scope is open.
   UseMemory memory_of_use(int32_t use, bool backward) const;
 
-  /// Around the model's code of an operation, on the lane where it runs: what it may touch can be touched.
+  /// Enqueued before and after the model code of an operation: change the protection of the buffers that it may access.
   void open(Stream& compute, OperationId operation);
   void close(Stream& compute, OperationId operation);
 
@@ -38,7 +38,7 @@ class ModelAddresses {
   TensorRanges names(const PlannedBuffer& buffer) const;
   Role values_role() const;
   std::byte* at(Role role, int32_t whose, AccessMode how) const;
-  /// The same for a buffer that the operation does not declare: no access check.
+  /// The same without AccessCheck, for a buffer that the operation does not declare.
   std::byte* peek(Role role, int32_t whose) const;
   void change(std::vector<Change>& changes, Role role, int32_t whose, Protection to) const;
   static void apply_changes(Stream& compute, std::vector<Change> changes);
@@ -47,8 +47,9 @@ class ModelAddresses {
   const Plan& plan_;
   const StepMemory& memory_;
   bool protects_;
-  std::vector<std::shared_ptr<AliasedPages>> aliases_;  // by buffer; buffers of one owner at one place share theirs
-  std::optional<FaultExplainer> source_;                // of all of them
+  std::vector<std::shared_ptr<AliasedPages>>
+      aliases_;                           // by buffer; buffers with the same role, owner and offset share one
+  std::optional<FaultExplainer> source_;  // for all aliases
 };
 
 }  // namespace aliquot

@@ -15,7 +15,7 @@ class HostOffloadStore final : public OffloadStore {
  public:
   HostOffloadStore(Device& device, int64_t size_bytes, std::string_view owner)
       : kernels_(device.kernels()),
-        // The host's own ledger counts it as held, and what is in it as planned.
+        // On hosts, the store counts as allocated memory in the ledger, and its buffers are booked separately.
         buffer_(device.kind() == DeviceKind::kHost ? device.allocate(size_bytes, Category::kArena, owner)
                                                    : device.allocate_host(size_bytes, owner)) {}
 
@@ -46,10 +46,15 @@ std::unique_ptr<OffloadStore> make(Offload to, int64_t size_bytes, Device& devic
                                    const char* what) {
   if (size_bytes == 0) return nullptr;
   if (to == Offload::kHost) return make_host_offload_store(device, size_bytes, fmt::format("offloaded {}", what));
-  if (directory.empty()) throw UsageError(fmt::format("offloading {} to disk needs a directory", what));
+  if (directory.empty()) {
+    throw UsageError(
+        fmt::format("offloading {} to disk needs a directory: set EngineOptions::offload_state_to or "
+                    "EngineOptions::offload_parameters_to",
+                    what));
+  }
   if (device.kind() != DeviceKind::kHost) {
     throw UnavailableError(
-        fmt::format("offloading {} from a GPU to disk is not built yet; offload to the host's memory", what));
+        fmt::format("offloading {} from a GPU to disk is not implemented: offload to host memory", what));
   }
   return make_disk_offload_store(FileSystem::system(), directory, size_bytes);
 }

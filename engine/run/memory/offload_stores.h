@@ -1,5 +1,5 @@
 #pragma once
-// Where what is offloaded lies between its uses.
+// Storage of offloaded data between its uses, in host memory or in a file.
 
 #include <array>
 #include <memory>
@@ -12,15 +12,16 @@
 
 namespace aliquot {
 
-/// Where a policy's kDisk is.
+/// The directories for Offload::kDisk.
 struct OffloadDirectories {
   std::string state, parameters;
 };
 
-/// One rank's bytes of one kind, in host memory or in a file that has no name and goes when the rank does. Used from the
-/// rank's own thread. copy_in() and copy_out() enqueue; their offsets are the planned ones, and slots have room up to the
-/// next page where the home is a file. Addresses name bytes: they can be followed only where is_host_addressable() says so, and
-/// fetch(), store() and clear() take any, between steps, and block.
+/// The storage of one rank for optimizer state or for parameters: host memory, or an unnamed file that is deleted when
+/// it is closed. Used from the rank's own thread. During steps, copy_in() and copy_out() enqueue copies. Offsets are
+/// planned offsets. With a file, slots must extend to the next page boundary. Between steps, fetch(), store() and
+/// clear() access any bytes, and block. They identify bytes by addresses from base() on. Such addresses can be
+/// dereferenced only if is_host_addressable().
 class OffloadStore {
  public:
   OffloadStore() = default;
@@ -34,7 +35,7 @@ class OffloadStore {
   virtual std::byte* base() const = 0;
   virtual int64_t size_bytes() const = 0;
   virtual bool is_host_addressable() const = 0;
-  /// A new one holds zeros.
+  /// Whether a new store contains zeros.
   virtual bool is_zero_initialized() const = 0;
   virtual void fetch(void* to, const std::byte* from, int64_t size_bytes) const = 0;
   virtual void store(std::byte* to, const void* from, int64_t size_bytes) const = 0;
@@ -43,26 +44,26 @@ class OffloadStore {
   bool holds(const std::byte* address) const { return base() <= address && address < base() + size_bytes(); }
 };
 
-/// Pinned where the device is a GPU. Throws UnavailableError when there is not enough.
+/// Allocates host memory, pinned if the device is a GPU. Throws UnavailableError if there is not enough memory.
 std::unique_ptr<OffloadStore> make_host_offload_store(Device& device, int64_t size_bytes, std::string_view owner);
-/// A file in `directory`, its space reserved. Throws FaultError, naming the directory, where it cannot be made.
+/// Creates a file in `directory` and reserves its disk space. Throws FaultError, naming the directory, on failure.
 std::unique_ptr<OffloadStore> make_disk_offload_store(FileSystem& file_system, const std::string& directory,
                                                       int64_t size_bytes);
 
-/// The homes that a plan needs.
+/// The offload stores that a plan needs.
 class OffloadStores {
  public:
-  /// Collective where the plan needs any: all ranks have theirs, or all throw. UsageError for a disk home with no directory,
-  /// UnavailableError for one behind a GPU.
+  /// Collective if the plan needs any store. If one rank fails, all ranks throw: UsageError for Offload::kDisk without
+  /// a directory, UnavailableError for Offload::kDisk with a GPU.
   OffloadStores(const Plan& plan, World& world, const OffloadDirectories& directories);
 
-  /// Null where the plan has none.
+  /// The store for a space, or null if the plan has none.
   OffloadStore* of(Space space) const;
-  /// The home that this address names a byte of, or null.
+  /// The store to which the address belongs, or null.
   OffloadStore* find_store_of(const std::byte* address) const;
 
  private:
-  std::array<std::unique_ptr<OffloadStore>, 2> offload_stores_;  // of state, of parameters
+  std::array<std::unique_ptr<OffloadStore>, 2> offload_stores_;  // for optimizer state, for parameters
 };
 
 }  // namespace aliquot

@@ -22,7 +22,7 @@ std::vector<GuardRange::Tensor> guarded(const ModelSpec& model, std::string_view
 void check(const PointerSlot& slot, DType dtype, std::string_view what, std::string_view parameter) {
   if (slot.element_bytes() == 0 || slot.element_bytes() == element_bytes(dtype)) return;
   throw UsageError(
-      fmt::format("the model's pointer to the {} of {} is to elements of {} bytes, but they are kept in {}", what,
+      fmt::format("the model's pointer to the {} of {} points to elements of {} bytes, but the engine stores {}", what,
                   parameter, slot.element_bytes(), name(dtype)));
 }
 
@@ -56,8 +56,8 @@ void PointerBindings::check_slots() const {
       const bool trained = plan_.model.units[u].parameters[p].tensor.trainable;
       if (trained && !slots_[u][p].value.empty() && slots_[u][p].gradient.empty()) {
         throw UsageError(
-            fmt::format("{} is trained, and the model gives no pointer for its gradient: hand one over, or declare it "
-                        "{{.trainable = false}}",
+            fmt::format("{} is trainable, but has no pointer to its gradient: pass one to Unit::add(), or declare the "
+                        "parameter with {{.trainable = false}}",
                         parameter));
       }
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The model's own pointers: set when a unit's scope opens, guarded when it closes.
+// The model's pointers: set when a scope of their unit opens, and set to guard addresses when it closes.
 
 #include <vector>
 
@@ -9,21 +9,21 @@
 
 namespace aliquot {
 
-/// One unit at a time; the plan must outlive it.
+/// Sets the model's pointers. Used from the rank's own thread. The plan must outlive it.
 class PointerBindings {
  public:
-  /// `slots` by unit, then parameter. All pointers are guarded from now on. Throws UsageError for a pointer to elements of
-  /// another size than the plan's precision has, for a value that is trained and has no gradient, and for one pointer that
-  /// two parameters of a use are given.
+  /// `slots` by unit, then parameter. Sets all pointers to guard addresses. Throws UsageError if the element size of a
+  /// pointer differs from that of the plan's precision, if a trainable parameter has no pointer to its gradient, or if
+  /// two parameters of a use have the same pointer.
   PointerBindings(const Plan& plan, std::vector<std::vector<PointerSlots>> slots);
   ~PointerBindings();
   PointerBindings(const PointerBindings&) = delete;
   PointerBindings& operator=(const PointerBindings&) = delete;
 
-  /// The unit is whole: its values, and in backward its gradients, are where the model may use them.
+  /// Sets the pointers of a gathered unit: to its values, and, in backward, to its gradients.
   void open(UnitId unit, bool backward, const ModelAddresses& addresses);
   void guard_all();
-  /// They fault again.
+  /// Sets the pointers of the unit to guard addresses.
   void close(UnitId unit);
 
  private:

@@ -1,16 +1,17 @@
 #pragma once
-// Where a model keeps one of its pointers.
+// The address of a pointer that the model owns and the engine sets.
 
 #include <cstddef>
 
 #pragma GCC visibility push(default)
 namespace aliquot {
 
-/// The address of a pointer that the model owns: float** where it computes in fp32; a pointer to any 16-bit type (uint16_t,
-/// the model's own bf16) where it computes in 16 bits; void** goes with both. Empty: the model keeps none.
+/// The address of a model's pointer to parameters or gradients. The element type must have the size of the engine's:
+/// float** for fp32, a pointer to any 16-bit type (uint16_t, the model's bf16 type) for 16 bits. void** fits both. An
+/// empty slot means that the model has no such pointer.
 class PointerSlot {
  public:
-  PointerSlot(std::nullptr_t = nullptr) {}  // NOLINT(google-explicit-constructor): as a pointer would
+  PointerSlot(std::nullptr_t = nullptr) {}  // NOLINT(google-explicit-constructor): converts as a pointer does
   template <typename T>
   PointerSlot(T** at)  // NOLINT(google-explicit-constructor)
       : at_(at), set_([](void* slot, std::byte* to) { *static_cast<T**>(slot) = reinterpret_cast<T*>(to); }) {
@@ -23,12 +24,12 @@ class PointerSlot {
   }
 
   bool empty() const { return set_ == nullptr; }
-  /// Which pointer it is; null: none.
+  /// The address of the model's pointer, or null if the slot is empty.
   const void* where() const { return empty() ? nullptr : at_; }
   void set(std::byte* to) const {
     if (set_ != nullptr) set_(at_, to);
   }
-  /// Bytes of one element of what it points at; 0: anything.
+  /// Size of the element type that the pointer points to; 0 for void.
   int element_bytes() const { return element_bytes_; }
 
  private:
@@ -37,7 +38,7 @@ class PointerSlot {
   int element_bytes_ = 0;
 };
 
-/// Where one parameter's model keeps its pointers.
+/// The model's pointers to one parameter.
 struct PointerSlots {
   PointerSlot value, gradient;
 };

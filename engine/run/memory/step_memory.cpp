@@ -47,7 +47,7 @@ void StepMemory::acquire(BufferId buffer) {
 
 void StepMemory::release(BufferId buffer) {
   BufferId& current = current_slot(planned(buffer));
-  if (current == buffer) current = kNoBuffer;  // the next micro-batch may have taken another place already
+  if (current == buffer) current = kNoBuffer;  // else the next micro-batch already uses another buffer
   if (entries_[buffer] >= 0) ledger_.release(entries_[buffer]);
   entries_[buffer] = -1;
 }
@@ -112,7 +112,7 @@ std::byte* StepMemory::full_parameters(int32_t flat) const {
   if (plan_.schedule.zero_stage < 3) return peek(Role::kParameters, flat);
   if (!plan_.schedule.view) return peek(Role::kGathered, flat);
   const int64_t offset = planned(current(Role::kParameters, flat)).offset_bytes;
-  // Read-only where the world can make it so; the model's own pointers are not const.
+  // The mapping may be read-only, but the model's pointers are not const.
   return const_cast<std::byte*>(arena_.shared().readable()) + offset;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A plan's buffers as addresses.
+// The addresses of a plan's buffers during a step.
 
 #include <memory>
 #include <vector>
@@ -10,12 +10,12 @@
 
 namespace aliquot {
 
-/// Which buffer is at which place of the arena now, counted in the ledger. Operations say how they touch what they ask for;
-/// debug and sanitizer builds hold them to what Accesses declares (AccessCheck). All it is given must outlive it. Used
-/// from the rank's own thread.
+/// Tracks which buffers are in use, and books them in the ledger. Operations pass the mode of each access; debug and
+/// sanitizer builds compare it with Accesses (AccessCheck). Used from the rank's own thread. Everything passed must
+/// outlive it.
 class StepMemory {
  public:
-  /// Buffers that are always there are booked by the first memory of an arena alone: `books_persistent`.
+  /// `books_persistent`: book the persistent buffers. Exactly one StepMemory of an arena must do so.
   struct Parts {
     const Plan& plan;
     const Arena& arena;
@@ -29,36 +29,35 @@ class StepMemory {
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
-  /// The buffer is in use from now on; until release() it is what current() gives for its role and flat.
+  /// Begins the lifetime of a buffer. Until release(), current() returns it for its role and flat.
   void acquire(BufferId buffer);
   void release(BufferId buffer);
 
-  /// The buffer of that role that is in use for the flat, or kNoBuffer.
+  /// The buffer with that role that is in use for the flat, or kNoBuffer.
   BufferId current(Role role, int32_t flat) const;
-  /// The operation that touches buffers from now on, and its end.
+  /// Following accesses belong to this operation, until end_operation(). For AccessCheck.
   void begin_operation(OperationId operation) const;
   void end_operation() const;
-  /// The operation that has begun leaves its work undone.
+  /// The current operation does not make its accesses.
   void skip_operation() const;
 
-  /// The buffer that an operation touches, on this rank; null where there is none in use. In the shared range: this rank's
-  /// own part. Of a home: what names it.
+  /// The address on this rank of the buffer in use, for an access of the current operation. Null if none is in use. In
+  /// the shared range: the part of this rank. In an offload store: see OffloadStore::base().
   std::byte* address(Role role, int32_t flat, AccessMode how) const;
-  /// The same, as collectives take it.
+  /// The same as a range for collectives.
   SymmetricRange range(Role role, int32_t flat, AccessMode how) const;
-  /// Declares the touch of a buffer whose address the operation has already.
+  /// Declares an access of the current operation without returning the address.
   void declare_access(Role role, int32_t flat, AccessMode how) const;
 
-  /// The address for what is no operation: set-up, and what looks at memory between operations.
+  /// The address without AccessCheck, for initialization and other code outside of operations.
   std::byte* peek(BufferId buffer) const;
   std::byte* peek(Role role, int32_t flat) const { return peek(current(role, flat)); }
-  /// Between steps: the role's home where it is offloaded.
+  /// The address between steps: of the stored copy if the role is offloaded.
   std::byte* address_between_steps(Role role, int32_t flat) const;
 
-  /// The own shard of the parameters as the model computes with them.
+  /// The own shard of the working copy of the parameters.
   std::byte* own_shard(int32_t flat) const;
-  /// The whole parameters as this rank reads them now: the standing copy, the slot they were gathered into, or the view.
-  /// Null while the flat is not whole.
+  /// The full parameters: the persistent copy, the slot of the gather, or the view. Null if the flat is not gathered.
   std::byte* full_parameters(int32_t flat) const;
 
  private:
@@ -70,10 +69,10 @@ class StepMemory {
   const OffloadStores& offload_stores_;
   int rank_;
   Ledger& ledger_;
-  std::vector<std::vector<BufferId>> current_;  // by role, then whose; nobody's is the last
+  std::vector<std::vector<BufferId>> current_;  // by role, then owner; the last entry is for no owner
   std::vector<Ledger::EntryId> entries_;        // by buffer
-  std::vector<std::string> owners_;             // by buffer, so that acquiring allocates nothing
-  std::unique_ptr<AccessCheck> check_;          // in builds that check
+  std::vector<std::string> owners_;             // by buffer: text for the ledger, made once
+  std::unique_ptr<AccessCheck> check_;          // only in debug and sanitizer builds
 };
 
 }  // namespace aliquot

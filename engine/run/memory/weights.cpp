@@ -11,7 +11,8 @@ const HostLoops& loops() { return host_loops(best_isa()); }
 
 }  // namespace
 
-/// A piece's bytes are its place in the working copy, so its distance from the flat's start tells which elements it is.
+/// StatePiece::bytes points into the working copy. Its distance from the start of the working copy gives the element
+/// index.
 class Weights::Access final : public PieceAccess {
  public:
   Access(const Weights& weights, int32_t flat) : weights_(weights), flat_(flat) {}
@@ -86,7 +87,7 @@ void Weights::read_master(int32_t flat, const OwnedRange& own, float* to) const 
   loops().merge(to, high.data(), low.data(), count);
 }
 
-/// The working copy has the high half already.
+/// write_working() has written the high half already, if the master is split.
 void Weights::write_master(int32_t flat, const OwnedRange& own, const float* from) const {
   const int64_t count = own.last - own.first;
   std::byte* master =
@@ -107,7 +108,8 @@ void Weights::read_working(int32_t flat, int64_t first, int64_t count, float* to
   loops().cast(to, DType::kFloat32, narrow.data(), dtype, count);
 }
 
-/// Rounded as every cast from a master is: half up in magnitude to bf16, to the nearest even to fp16.
+/// Rounds like every cast from a master: to bf16 to the nearest, ties away from zero; to fp16 to the nearest, ties to
+/// even.
 void Weights::write_working(int32_t flat, int64_t first, int64_t count, const float* from) const {
   if (count <= 0) return;
   const DType dtype = plan_.policy.precision.compute;

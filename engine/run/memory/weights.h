@@ -1,5 +1,5 @@
 #pragma once
-// Every parameter's fp32 master, however it is kept.
+// Access to parameters as fp32 values, for all forms of the master.
 
 #include <memory>
 #include <vector>
@@ -11,33 +11,34 @@
 
 namespace aliquot {
 
-/// The master is the parameters themselves where the model computes in fp32; else it is split, or whole beside the working
-/// copy (Precision). What is frozen, and what another rank updates, is here as its working copy alone. Used between steps,
-/// from the rank's own thread. The plan, memory and view must outlive it.
+/// The working copy is what the model reads. If the model computes in fp32, it is also the master. Otherwise the master
+/// is stored beside it, split or in full (Precision). Frozen parameters, and shards that another rank updates, have
+/// only a working copy here. Used between steps, from the rank's own thread. The plan, memory and view must outlive it.
 class Weights {
  public:
   Weights(const Plan& plan, const StepMemory& memory, const HostView& view, int rank);
   ~Weights();
 
-  /// Elements [first, first + count) of the flat, as fp32. At stage 3 only of the own shard.
+  /// Reads elements [first, first + count) of the flat as fp32. At ZeRO stage 3 they must be in the own shard.
   void read(int32_t flat, int64_t first, int64_t count, float* to) const;
-  /// The other way round: the master, and the working copy with it.
+  /// Writes the master and the working copy.
   void write(int32_t flat, int64_t first, int64_t count, const float* from) const;
 
-  /// Ranks whose shards of the working copy lie here: at stage 3 the own alone.
+  /// The ranks whose shards of the working copy this rank holds: only the own at ZeRO stage 3, otherwise all.
   int first_rank() const { return holds_full_parameters_ ? 0 : rank_; }
   int last_rank() const { return holds_full_parameters_ ? plan_.topology.rank_count() - 1 : rank_; }
 
-  /// As the fused update takes what this rank updates, while it is in the arena.
+  /// The addresses for the fused update of the flat, during its update operation.
   Master master(int32_t flat) const;
-  /// As a checkpoint reaches the pieces of the flat, whose bytes are working_copy(); null where they are the master themselves.
+  /// The access of a checkpoint to pieces of the flat, whose StatePiece::bytes point into the working copy. Null if the
+  /// host can read these bytes directly and they are the master.
   const PieceAccess* access(int32_t flat) const;
-  /// Where element `first` of the flat lies in the working copy between steps.
+  /// The address of element `first` of the flat in the working copy between steps.
   std::byte* working_copy(int32_t flat, int64_t first) const;
 
  private:
   class Access;
-  /// The part of a range that this rank keeps the master of.
+  /// The part of a range for which this rank stores a separate master, and its offset in the master.
   struct OwnedRange {
     int64_t first, last, master_first;
   };

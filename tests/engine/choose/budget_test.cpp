@@ -1,4 +1,5 @@
-// A budget in bytes is met by the fastest schedule that fits, without changing a bit; or refused with the smallest that could.
+// The planner chooses the fastest schedule that fits the memory budget, without changing a bit of the training. If none
+// fits, its error states the smallest possible budget.
 #include "engine/choose/budget.h"
 
 #include <fmt/format.h>
@@ -16,30 +17,31 @@ int64_t smallest_budget(const ModelSpec& model, const Policy& policy, const Topo
     plan_within(1, model, policy, topology, CostModel::typical_host());
   } catch (const UnavailableError& error) {
     const std::string text = error.what();
-    return std::stoll(text.substr(text.rfind('(', text.find(" bytes) a rank")) + 1));
+    return std::stoll(text.substr(text.rfind('(', text.find(" bytes) per rank")) + 1));
   }
   return -1;
 }
 
-/// On GPUs state may go to the host's memory, as the last thing tried; on hosts that would save nothing.
-TEST(Budget, OffloadsStateOfGpusWhereNothingElseFits) {
+/// On GPUs the planner offloads optimizer state to host memory as a last resort. On hosts this would save nothing.
+TEST(Budget, OffloadsStateOfGpusAsALastResort) {
   const ModelSpec model = testing::chain(12, 1 << 24);
   Topology gpus = testing::hosts(2, 2);
   gpus.gpu_of_rank = {0, 1};
   const CostModel cost = CostModel::typical_gpu();
   const auto within = [&](int64_t bytes) { return plan_within(bytes, model, {.zero_stage = 2}, gpus, cost); };
-  const int64_t whole = rank_bytes(plan(model, {.zero_stage = 2}, gpus));
-  EXPECT_EQ(within(whole).policy.offload_state, Offload::kNone);
-  const Plan tight = within(whole * 3 / 4);
+  const int64_t unconstrained = rank_bytes(plan(model, {.zero_stage = 2}, gpus));
+  EXPECT_EQ(within(unconstrained).policy.offload_state, Offload::kNone);
+  const Plan tight = within(unconstrained * 3 / 4);
   EXPECT_EQ(tight.policy.offload_state, Offload::kHost);
-  EXPECT_LE(rank_bytes(tight), whole * 3 / 4);
+  EXPECT_LE(rank_bytes(tight), unconstrained * 3 / 4);
   EXPECT_NE(tight.choice.find("optimizer state in the host's memory"), std::string::npos) << tight.choice;
-  EXPECT_THROW(plan_within(whole * 3 / 4, model, {.zero_stage = 2}, testing::hosts(2, 2), cost), UnavailableError);
+  EXPECT_THROW(plan_within(unconstrained * 3 / 4, model, {.zero_stage = 2}, testing::hosts(2, 2), cost),
+               UnavailableError);
 }
 
-TEST(Budget, IsKeptAndMoreIsNeverSlower) {
+TEST(Budget, IsKeptAndALargerOneIsNeverSlower) {
   const ModelSpec model = testing::chain(12, 1 << 16);
-  // Gathers come once a pass and reduces once a step, so it is gathers that memory can save.
+  // Gathers run once per pass and reduces once per step, so memory can save gathers only.
   const Policy policy = {
       .zero_stage = 3, .micro_batch_count = 4, .accumulate_into = AccumulateInto::kFull, .gather = GatherMode::kCopy};
   const Topology topology = testing::hosts(4, 2);
@@ -58,25 +60,25 @@ TEST(Budget, IsKeptAndMoreIsNeverSlower) {
     different += seconds < before;
     before = seconds;
   }
-  EXPECT_GE(different, 3) << "more memory buys time";
+  EXPECT_GE(different, 3) << "a larger budget should allow a faster schedule";
   Policy without = policy;
   without.prefetch = 0;
   EXPECT_EQ(least, rank_bytes(plan(model, without, topology)));
 }
 
-/// A model whose step takes next to nothing beyond what is always there.
-TEST(Budget, CountsWhatIsStagedBetweenSteps) {
+/// The step of this model needs hardly more than the persistent buffers, so staging between steps determines the peak.
+TEST(Budget, CountsStagingBetweenSteps) {
   const ModelSpec model = testing::chain(2, 1 << 16);
   const Topology topology = Topology::one_host(1);
-  const Plan whole = plan(model, {.zero_stage = 0}, topology);
-  const int64_t peak_bytes = account(whole.schedule).peak_bytes;
-  ASSERT_GT(peak_bytes, account(whole.schedule).step_peak_bytes);
+  const Plan unconstrained = plan(model, {.zero_stage = 0}, topology);
+  const int64_t peak_bytes = account(unconstrained.schedule).peak_bytes;
+  ASSERT_GT(peak_bytes, account(unconstrained.schedule).step_peak_bytes);
   const CostModel cost = CostModel::typical_host();
   EXPECT_NO_THROW(plan_within(peak_bytes, model, {.zero_stage = 0}, topology, cost));
   EXPECT_THROW(plan_within(peak_bytes - 1, model, {.zero_stage = 0}, topology, cost), UnavailableError);
 }
 
-TEST(Budget, NeverChangesWhatChangesBits) {
+TEST(Budget, KeepsPolicyFieldsThatChangeBits) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed, 4, 6);
     const int64_t least = smallest_budget(drawn.model, drawn.policy, drawn.topology);
@@ -92,28 +94,28 @@ TEST(Budget, NeverChangesWhatChangesBits) {
   }
 }
 
-TEST(Budget, SaysWhatFasterOnesWouldTake) {
+TEST(Budget, StatesTheMemoryThatFasterSchedulesNeed) {
   const ModelSpec model = testing::chain(12, 1 << 16);
   const Policy policy = {.zero_stage = 3, .gather = GatherMode::kCopy};
   const Topology topology = testing::hosts(4, 1);
   const Plan tight =
       plan_within(smallest_budget(model, policy, topology), model, policy, topology, CostModel::typical_host());
-  EXPECT_NE(tight.choice.find("would take"), std::string::npos) << tight.choice;
+  EXPECT_NE(tight.choice.find("would need"), std::string::npos) << tight.choice;
   const Plan wide = plan_within(int64_t{1} << 40, model, policy, topology, CostModel::typical_host());
-  EXPECT_EQ(wide.choice.find("would take"), std::string::npos) << wide.choice;
+  EXPECT_EQ(wide.choice.find("would need"), std::string::npos) << wide.choice;
 }
 
-TEST(Budget, TrainsWithTheSameBits) {
+TEST(Budget, ChangesNoBitOfTheTraining) {
   using namespace testing_model;
   Settings settings;
   settings.options = {.zero_stage = 3, .gather = GatherMode::kCopy};
-  const Outcome plain = train_without_engine(2, settings);
+  const Outcome reference = train_without_engine(2, settings);
   World::threads(2,
                  [&](World& world) {
                    Settings own = settings;
                    for (const int64_t budget : {int64_t{40'000}, int64_t{1} << 30}) {
                      own.options.memory_budget_bytes = budget;
-                     EXPECT_TRUE(train(world, own) == plain) << budget;
+                     EXPECT_TRUE(train(world, own) == reference) << budget;
                    }
                    own.options.memory_budget_bytes = 1000;
                    EXPECT_THROW(train(world, own), UnavailableError);
@@ -121,15 +123,15 @@ TEST(Budget, TrainsWithTheSameBits) {
                  {.device = DeviceChoice::kHost, .timeout_seconds = 60});
 }
 
-ModelSpec model_that_keeps(int use_count) {
+ModelSpec model_with_saved_activations(int use_count) {
   ModelSpec model = testing::chain(use_count, 1 << 14);
   for (int u = 0; u < use_count; ++u) model.activations.uses.push_back({4096, 1 << 20, 0, true});
   return model;
 }
 
-/// As few as fit: one less would not.
-TEST(Budget, RecomputesAsFewUsesAsItMust) {
-  const ModelSpec model = model_that_keeps(23);
+/// The planner recomputes the fewest uses that fit the budget: one use less exceeds it.
+TEST(Budget, RecomputesTheFewestUsesThatFit) {
+  const ModelSpec model = model_with_saved_activations(23);
   const Topology topology = Topology::one_host(2);
   const CostModel cost = CostModel::typical_host();
   const auto bytes_with = [&](int count) {
@@ -143,7 +145,7 @@ TEST(Budget, RecomputesAsFewUsesAsItMust) {
     const Plan chosen = plan_within(budget, model, {.zero_stage = 2}, topology, cost);
     const int count = chosen.policy.recompute;
     EXPECT_LE(rank_bytes(chosen), budget);
-    EXPECT_LE(count, before) << "more memory, more recomputing";
+    EXPECT_LE(count, before) << "a larger budget recomputes more uses";
     if (count > 0) {
       Policy one_less = chosen.policy;
       --one_less.recompute;

@@ -1,5 +1,5 @@
-// Timelines computed by hand. The rates are such that every second is exact: a unit of 512 elements is gathered, reduced
-// or published over two ranks in one second, and updated in one.
+// Timelines are compared with values computed by hand. The rates make every time exact: for a unit of 512 elements on
+// two ranks, a gather, reduce or all-gather takes 1 s, and an update takes 1 s.
 
 #include "engine/cost/simulate.h"
 
@@ -19,7 +19,7 @@
 namespace aliquot {
 namespace {
 
-constexpr double kNorm = 3.0 / 128;  // two units' parts, and whether the step was abandoned: 24 bytes
+constexpr double kNorm = 3.0 / 128;  // 24 bytes: partial sums of two units and the flag of an abandoned step
 
 ModelSpec two_units() {
   ModelSpec model;
@@ -31,7 +31,7 @@ ModelSpec two_units() {
   return model;
 }
 
-CostModel seconds_of(double forward, double backward) {
+CostModel cost_model(double forward, double backward) {
   CostModel cost;
   cost.inside_node = {1024, 0};
   cost.copy_bytes_per_second = 3 * 1024;
@@ -40,30 +40,30 @@ CostModel seconds_of(double forward, double backward) {
   return cost;
 }
 
-void expect_spans(const Plan& plan, const Timeline& timeline, const std::vector<std::array<double, 2>>& meant) {
-  ASSERT_EQ(timeline.operations.size(), meant.size()) << text(plan);
-  for (std::size_t id = 0; id < meant.size(); ++id) {
-    EXPECT_DOUBLE_EQ(timeline.operations[id].start_seconds, meant[id][0]) << id << "\n" << text(plan);
-    EXPECT_DOUBLE_EQ(timeline.operations[id].end_seconds, meant[id][1]) << id << "\n" << text(plan);
+void expect_spans(const Plan& plan, const Timeline& timeline, const std::vector<std::array<double, 2>>& expected) {
+  ASSERT_EQ(timeline.operations.size(), expected.size()) << text(plan);
+  for (std::size_t id = 0; id < expected.size(); ++id) {
+    EXPECT_DOUBLE_EQ(timeline.operations[id].start_seconds, expected[id][0]) << id << "\n" << text(plan);
+    EXPECT_DOUBLE_EQ(timeline.operations[id].end_seconds, expected[id][1]) << id << "\n" << text(plan);
   }
 }
 
-TEST(Simulate, Stage2HidesAReduceUnderTheNextBackward) {
+TEST(Simulate, Stage2OverlapsAReduceWithTheNextBackward) {
   const Plan p = plan(two_units(), {.zero_stage = 2}, Topology::one_host(2));
-  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  const Timeline timeline = simulate(p, cost_model(10, 20));
   constexpr double kUpdates = 61 + kNorm;
   expect_spans(p, timeline,
-               {{0, 10},                       // forward h.0, although h.1 of the step before is still being published
-                {10, 20},                      // forward h.1
-                {20, 40},                      // backward h.1
-                {40, 41},                      // reduce h.1, hidden
-                {40, 60},                      // backward h.0
-                {60, 61},                      // reduce h.0: nothing left to hide it
-                {61, kUpdates},                // norm
-                {kUpdates, kUpdates + 1},      // update h.0
-                {kUpdates + 1, kUpdates + 2},  // publish h.0, under the next update
-                {kUpdates + 1, kUpdates + 2},  // update h.1
-                {kUpdates + 2, kUpdates + 3}});  // publish h.1, under the next step's forward
+               {{0, 10},                         // forward h.0, beside all-gather h.1 of the previous step
+                {10, 20},                        // forward h.1
+                {20, 40},                        // backward h.1
+                {40, 41},                        // reduce h.1, hidden by backward h.0
+                {40, 60},                        // backward h.0
+                {60, 61},                        // reduce h.0, exposed
+                {61, kUpdates},                  // norm
+                {kUpdates, kUpdates + 1},        // update h.0
+                {kUpdates + 1, kUpdates + 2},    // all-gather h.0, hidden by update h.1
+                {kUpdates + 1, kUpdates + 2},    // update h.1
+                {kUpdates + 2, kUpdates + 3}});  // all-gather h.1, hidden by the next step's forward
   EXPECT_DOUBLE_EQ(timeline.step_seconds, kUpdates + 2);
   EXPECT_DOUBLE_EQ(timeline.compute_seconds, 62);
   EXPECT_DOUBLE_EQ(timeline.communication_seconds, 4 + kNorm);
@@ -73,46 +73,49 @@ TEST(Simulate, Stage2HidesAReduceUnderTheNextBackward) {
   EXPECT_EQ(timeline.received_bytes, timeline.sent_bytes);
 }
 
-TEST(Simulate, Stage3PrefetchHidesTheGatherOfTheNextUnit) {
+TEST(Simulate, Stage3PrefetchOverlapsTheGatherOfTheNextUnit) {
   const Topology ranks = Topology::one_host(2);
-  const Plan ahead = plan(two_units(), {.zero_stage = 3, .prefetch = 1, .gather = GatherMode::kCopy}, ranks);
-  const Plan late = plan(two_units(), {.zero_stage = 3, .prefetch = 0, .gather = GatherMode::kCopy}, ranks);
-  // Gather h.0, both forwards and backwards, reduce h.0, norm and two updates; without prefetch also gather h.1 and,
-  // before its backward, gather h.0 again.
-  const double shown = 1 + 60 + 1 + kNorm + 2;
-  EXPECT_DOUBLE_EQ(simulate(ahead, seconds_of(10, 20)).step_seconds, shown);
-  EXPECT_DOUBLE_EQ(simulate(late, seconds_of(10, 20)).step_seconds, shown + 2 + 1) << text(late);
-  EXPECT_EQ(simulate(ahead, seconds_of(10, 20)).sent_bytes, simulate(late, seconds_of(10, 20)).sent_bytes);
+  const Plan with_prefetch = plan(two_units(), {.zero_stage = 3, .prefetch = 1, .gather = GatherMode::kCopy}, ranks);
+  const Plan without_prefetch = plan(two_units(), {.zero_stage = 3, .prefetch = 0, .gather = GatherMode::kCopy}, ranks);
+  // The exposed time is gather h.0, both forwards and backwards, reduce h.0, the norm and two updates. Without prefetch
+  // it also has gather h.1 and, before its backward, the second gather h.0.
+  const double exposed = 1 + 60 + 1 + kNorm + 2;
+  EXPECT_DOUBLE_EQ(simulate(with_prefetch, cost_model(10, 20)).step_seconds, exposed);
+  EXPECT_DOUBLE_EQ(simulate(without_prefetch, cost_model(10, 20)).step_seconds, exposed + 2 + 1)
+      << text(without_prefetch);
+  EXPECT_EQ(simulate(with_prefetch, cost_model(10, 20)).sent_bytes,
+            simulate(without_prefetch, cost_model(10, 20)).sent_bytes);
 }
 
-/// Where compute is a stream, the first gather of a step runs under the updates of the step before.
-TEST(Simulate, IssuingAheadHidesTheFirstGather) {
+/// On GPUs compute is a stream, so the first gather of a step overlaps with the updates of the previous step.
+TEST(Simulate, IssuingAheadOverlapsTheFirstGather) {
   const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kCopy}, Topology::one_host(2));
-  CostModel cost = seconds_of(10, 20);
+  CostModel cost = cost_model(10, 20);
   const double on_host = simulate(p, cost).step_seconds;
   cost.compute_issues = false;
   EXPECT_LT(simulate(p, cost).step_seconds, on_host) << text(p);
 }
 
-TEST(Simulate, AViewMovesNothing) {
+TEST(Simulate, AViewSendsNoBytes) {
   const Plan p = plan(two_units(), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
-  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  const Timeline timeline = simulate(p, cost_model(10, 20));
   EXPECT_DOUBLE_EQ(timeline.step_seconds, 60 + 1 + kNorm + 2);
   EXPECT_EQ(timeline.sent_bytes, 2 * 1024 + 24);  // two reduces and the norm
 }
 
-/// The second micro-batch's sum is added to the first: 3 x 1,024 bytes at 3 x 1,024 a second.
-TEST(Simulate, AccumulationIntoTheShardIsPriced) {
+/// The sum of the second micro-batch is added to the first: 3 x 1,024 bytes of memory traffic at 3 x 1,024 bytes/s.
+TEST(Simulate, PricesAccumulationIntoTheShard) {
   const Plan p = plan(two_units(), {.zero_stage = 2, .micro_batch_count = 2}, Topology::one_host(2));
-  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  const Timeline timeline = simulate(p, cost_model(10, 20));
   EXPECT_DOUBLE_EQ(timeline.step_seconds, 120 + (1 + 1) + kNorm + 2);
   EXPECT_DOUBLE_EQ(timeline.communication_seconds, 4 + 2 + 2 + kNorm);
 }
 
-/// Two nodes of two: what comes from the other node, 2 of 4 parts, crosses once, then 3 of 4 go round inside.
-TEST(Simulate, BytesBetweenNodesCrossOnce) {
+/// Two nodes of two ranks. The 2 of 4 parts that come from the other node cross the network once. Then 3 of 4 parts
+/// move between the ranks of a node.
+TEST(Simulate, BytesBetweenNodesAreSentOnce) {
   const Plan p = plan(two_units(), {.zero_stage = 2}, testing::hosts(4, 2));
-  CostModel cost = seconds_of(0, 0);
+  CostModel cost = cost_model(0, 0);
   cost.inside_node = {1024, 0.25};
   cost.between_nodes = {256, 0.5};
   const Timeline timeline = simulate(p, cost);
@@ -123,38 +126,40 @@ TEST(Simulate, BytesBetweenNodesCrossOnce) {
   }
 }
 
-/// What leaves a node, of two units with shards of 1,024 bytes. Reduced: a sum for each rank elsewhere, or the one rank's own
-/// parts. Published: the node's parts, to each other node once. Between replicas that each lie on a node: the first part of a
-/// shard one way, the second the other, with the sum of a block's squares.
-TEST(Simulate, BytesThatLeaveANodeAreCounted) {
+/// Bytes that leave a node, for two units with shards of 1,024 bytes. A reduce sends one sum for each rank on another
+/// node, or, from a node of one rank, its own parts. An all-gather sends the node's parts once to each other node. If
+/// each replica has its own node, the replicas exchange each shard in two parts, one in each direction, and the sum of
+/// squares of a block.
+TEST(Simulate, CountsBytesThatLeaveANode) {
   const auto crossing = [](const Policy& policy, const Topology& topology) {
     const Plan p = plan(two_units(), policy, topology);
-    return std::pair(simulate(p, seconds_of(10, 20)).crossing_bytes, norm_part_bytes(p.flats));
+    return std::pair(simulate(p, cost_model(10, 20)).crossing_bytes, norm_part_bytes(p.flats));
   };
   const auto [nodes_of_two, norm] = crossing({.zero_stage = 2}, testing::hosts(4, 2));
   EXPECT_EQ(nodes_of_two, 2 * (2 * 1024 + 2 * 1024) + 2 * norm);
   const auto [nodes_of_one, norm_of_one] = crossing({.zero_stage = 2}, testing::hosts(4, 1));
   EXPECT_EQ(nodes_of_one, 2 * (3 * 1024 + 3 * 1024) + 3 * norm_of_one);
   const auto [unequal, norm_of_unequal] = crossing({.zero_stage = 2}, testing::hosts(5, 3));
-  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // a node of three is no subtree
+  EXPECT_EQ(unequal, 2 * (2 * 3 * 1024 + 3 * 1024) + 3 * norm_of_unequal);  // three ranks are no subtree of the sum
   EXPECT_EQ(crossing({.zero_stage = 2}, testing::hosts(4, 4)).first, 0);
   EXPECT_EQ(crossing({.zero_stage = 3, .replica_count = 2}, testing::hosts(4, 2)).first, 2 * 2 * (1024 + 1024 + 8));
-  // Four replicas of two ranks on two nodes: of a part, code goes to two peers elsewhere; their sums' once to the other node.
+  // Four replicas of two ranks on two nodes. A rank sends its quantized part to the two ranks of its replicate group on
+  // the other node, and the quantized sum once to the other node.
   const Policy exchanged{.zero_stage = 3, .replica_count = 4, .quantize_gradients = true};
   EXPECT_EQ(crossing(exchanged, testing::hosts(8, 4)).first,
             2 * 2 * (2 * 2 * encoded_bytes(256) + 2 * encoded_bytes(256)));
 }
 
-/// A replica adds micro-batches in fp32, whatever its gradients are: of each element two are read and one is written.
+/// A replica adds micro-batches in fp32 for any gradient type: each element is read twice and written once.
 TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   const Policy policy{.zero_stage = 2,
                       .replica_count = 2,
                       .precision = {.compute = DType::kBFloat16, .gradients = DType::kBFloat16},
                       .micro_batch_count = 2};
   const Plan p = plan(two_units(), policy, Topology::one_host(4));
-  const CostModel cost = seconds_of(0, 0);
+  const CostModel cost = cost_model(0, 0);
   const std::vector<Price> priced = prices(p, cost);
-  std::vector<double> seconds;  // of the first unit's reduces
+  std::vector<double> seconds;  // of the reduces of unit 0
   for (std::size_t id = 0; id < priced.size(); ++id) {
     const Operation& operation = p.schedule.operations[id];
     if (operation.verb == Verb::kReduce && operation.operand == 0) seconds.push_back(priced[id].seconds);
@@ -164,8 +169,8 @@ TEST(Simulate, PartialSumsOfReplicasAreAddedInFp32) {
   EXPECT_DOUBLE_EQ(seconds[1] - seconds[0], 3 * shard_bytes / cost.copy_bytes_per_second);
 }
 
-/// Three operations that wait for nothing, one a lane, played; spans of the first step.
-std::vector<TimeSpan> played(const std::vector<Price>& prices, double compute_speed = 1) {
+/// Simulates three operations on three lanes, without waits. Returns their time spans in the first step.
+std::vector<TimeSpan> simulated(const std::vector<Price>& prices, double compute_speed = 1) {
   Plan p;
   p.schedule.operations.resize(3);
   constexpr std::array kVerbs = {Verb::kGather, Verb::kReduce, Verb::kForward};
@@ -177,38 +182,38 @@ std::vector<TimeSpan> played(const std::vector<Price>& prices, double compute_sp
   return EventSimulator(p, prices, true, compute_speed).spans(0);
 }
 
-TEST(EventSimulator, CollectivesAtOnceShareTheLink) {
-  const auto spans = played({{.seconds = 4, .link_seconds = 4}, {.seconds = 2, .link_seconds = 2}, {}});
-  EXPECT_DOUBLE_EQ(spans[1].end_seconds, 4);  // at half its speed
-  EXPECT_DOUBLE_EQ(spans[0].end_seconds, 8);  // as long again beside the next step's reduce
-  const auto apart = played({{.seconds = 4, .link_seconds = 2}, {.seconds = 2, .link_seconds = 1}, {}});
-  EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each wants half of the link
+TEST(EventSimulator, ConcurrentCollectivesShareTheLink) {
+  const auto spans = simulated({{.seconds = 4, .link_seconds = 4}, {.seconds = 2, .link_seconds = 2}, {}});
+  EXPECT_DOUBLE_EQ(spans[1].end_seconds, 4);  // the reduce has half of the link
+  EXPECT_DOUBLE_EQ(spans[0].end_seconds, 8);  // the gather shares the link with the next step's reduce
+  const auto apart = simulated({{.seconds = 4, .link_seconds = 2}, {.seconds = 2, .link_seconds = 1}, {}});
+  EXPECT_DOUBLE_EQ(apart[0].end_seconds, 4);  // each needs half of the link
 }
 
-TEST(EventSimulator, ComputingAndMovingBytesHoldEachOtherUp) {
+TEST(EventSimulator, ComputeAndCommunicationSlowEachOther) {
   const Price gather{.seconds = 2, .seconds_while_computing = 6, .core_share = 0.25};
-  const auto spans = played({gather, {}, {.seconds = 10}});
+  const auto spans = simulated({gather, {}, {.seconds = 10}});
   EXPECT_DOUBLE_EQ(spans[0].end_seconds, 6);
-  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // in 6 seconds it did what takes 4.5
-  const auto idle = played({gather, {}, {}});
+  EXPECT_DOUBLE_EQ(spans[2].end_seconds, 6 + 5.5);  // at 75 % of its speed, the first 6 s do 4.5 s of work
+  const auto idle = simulated({gather, {}, {}});
   EXPECT_DOUBLE_EQ(idle[0].end_seconds, 2);
 }
 
-TEST(EventSimulator, RanksThatShareCoresComputeAsMuchSlower) {
-  EXPECT_DOUBLE_EQ(played({{}, {}, {.seconds = 10}}, 0.5)[2].end_seconds, 20);
+TEST(EventSimulator, RanksThatShareCoresComputeSlower) {
+  EXPECT_DOUBLE_EQ(simulated({{}, {}, {.seconds = 10}}, 0.5)[2].end_seconds, 20);
 }
 
-TEST(Simulate, OneRankMovesNothing) {
+TEST(Simulate, OneRankSendsNoBytes) {
   const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
-  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  const Timeline timeline = simulate(p, cost_model(10, 20));
   EXPECT_DOUBLE_EQ(timeline.step_seconds, 60 + 4);
   EXPECT_EQ(timeline.sent_bytes, 0);
   EXPECT_DOUBLE_EQ(timeline.hidden_share(), 1);
 }
 
-TEST(Simulate, UsesAreTakenFromFlopsWhereNotGiven) {
+TEST(Simulate, PricesUsesByFlopsUnlessGiven) {
   const Plan p = plan(two_units(), {.zero_stage = 3}, Topology::one_host(1));
-  CostModel cost = seconds_of(0, 0);
+  CostModel cost = cost_model(0, 0);
   cost.uses.clear();
   cost.flops_per_second = 1024;
   cost.samples_per_micro_batch = 3;
@@ -217,8 +222,8 @@ TEST(Simulate, UsesAreTakenFromFlopsWhereNotGiven) {
   EXPECT_THROW(simulate(p, cost), UsageError);
 }
 
-/// A timeline is one that the schedule allows: lanes in order, waits over; and never less than what compute alone takes.
-TEST(Simulate, KeepsEveryWaitOfRandomPlans) {
+/// Every timeline respects the order of each lane and all waits, and is never shorter than its compute time.
+TEST(Simulate, RespectsEveryWaitOfRandomPlans) {
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
     const testing::RandomCase drawn = testing::draw(seed);
     const Plan p = plan(drawn.model, drawn.policy, drawn.topology);
@@ -242,28 +247,28 @@ TEST(Simulate, KeepsEveryWaitOfRandomPlans) {
   }
 }
 
-TEST(Trace, IsJsonWithOneTrackALane) {
+TEST(Trace, IsJsonWithOneTrackPerLane) {
   ModelSpec model = two_units();
   model.units[0].name = "a \"block\"\\\n";
   const Plan p = plan(model, {.zero_stage = 3, .gather = GatherMode::kCopy}, Topology::one_host(2));
-  const Timeline timeline = simulate(p, seconds_of(10, 20));
+  const Timeline timeline = simulate(p, cost_model(10, 20));
   std::ostringstream out;
   write_trace(out, p, timeline);
   const auto trace = nlohmann::json::parse(out.str());
-  int tracks = 0, boxes = 0;
+  int tracks = 0, spans = 0;
   for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] == "M") {
       tracks += event["name"] == "thread_name";
       continue;
     }
-    ++boxes;
+    ++spans;
     const auto id = event["args"]["operation"].get<OperationId>();
     EXPECT_EQ(event["name"], title(p, id));
     EXPECT_EQ(event["tid"], static_cast<int>(p.schedule.operations[id].lane));
     EXPECT_NEAR(event["dur"].get<double>(), timeline.operations[id].seconds() * 1e6, 1e-3);
   }
   EXPECT_EQ(tracks, kLaneCount);
-  EXPECT_GT(boxes, 10);
+  EXPECT_GT(spans, 10);
 }
 
 }  // namespace

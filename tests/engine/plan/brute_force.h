@@ -1,5 +1,6 @@
 #pragma once
-// The plain reference for the validator's races: every rank, three steps, every byte, every pair.
+// A brute-force reference for the validator's race check: all ranks, three steps, every byte and every pair of
+// accesses.
 
 #include <string>
 
@@ -7,8 +8,9 @@
 
 namespace aliquot::testing {
 
-/// The first two operations found that touch the same byte of one rank's memory, one of them writing, with nothing to
-/// say which is first; empty: there are none. Waits must point back. Small plans only: all pairs are compared.
+/// Describes the first race found: two operations access the same byte of one rank's memory, at least one of them
+/// writes, and nothing orders them. Empty if there is none. Waits must point to earlier operations. Only for small
+/// plans, because it compares all pairs.
 std::string find_race(const Plan& plan);
 
 }  // namespace aliquot::testing

@@ -1,5 +1,5 @@
 #pragma once
-// A model whose units are used one after the other.
+// A model whose units are used one after another.
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 namespace aliquot::testing {
 
-/// `unit_count` units h.0, h.1, ... of one tensor each: h.0.w.
+/// A model of `unit_count` units h.0, h.1, ... Each has one tensor, such as h.0.w.
 inline ModelSpec chain(int unit_count, int64_t element_count = 1000) {
   ModelSpec model;
   for (int u = 0; u < unit_count; ++u) {

@@ -1,4 +1,4 @@
-// Free spans beside a plain list of bytes that are free or not, and the holders of bytes beside a list of them.
+// FreeSpans is compared with one flag per byte, and ByteHolders with an array of holders.
 
 #include "engine/plan/free_spans.h"
 
@@ -14,7 +14,7 @@
 namespace aliquot {
 namespace {
 
-/// A flag a byte, looked through from the front.
+/// First-fit allocation with one flag per byte.
 class PlainBytes {
  public:
   int64_t allocate(int64_t size) {
@@ -30,8 +30,8 @@ class PlainBytes {
   std::vector<bool> taken_ = std::vector<bool>(200'000);
 };
 
-/// So many spans at a time that there are several blocks of them, which grow, are halved and dropped.
-TEST(FreeSpans, AreTakenAtTheLowestOffset) {
+/// Enough spans at a time that there are several blocks of them, which grow, split and disappear.
+TEST(FreeSpans, AllocatesAtTheLowestOffset) {
   constexpr int64_t kBase = 4096;
   std::mt19937 random(7);
   FreeSpans spans(kBase);
@@ -45,36 +45,36 @@ TEST(FreeSpans, AreTakenAtTheLowestOffset) {
       taken.emplace_back(offset, offset + size);
     }
     std::ranges::shuffle(taken, random);
-    const std::size_t left = round == 5 ? 0 : 2000;  // the last round gives all back
+    const std::size_t left = round == 5 ? 0 : 2000;  // the last round releases everything
     for (; taken.size() > left; taken.pop_back()) {
       spans.release(taken.back().first, taken.back().second);
       plain.release(taken.back().first - kBase, taken.back().second - kBase);
     }
   }
-  EXPECT_EQ(spans.allocate(1'000'000'000), kBase) << "what was given back lies together again";
+  EXPECT_EQ(spans.allocate(1'000'000'000), kBase) << "released spans should merge into one";
 }
 
-TEST(FreeSpans, NothingTakesNothing) {
+TEST(FreeSpans, AllocatesZeroBytes) {
   FreeSpans spans(64);
   EXPECT_EQ(spans.allocate(0), 64);
   EXPECT_EQ(spans.allocate(8), 64);
   EXPECT_EQ(spans.allocate(0), 72);
 }
 
-TEST(ByteHolders, AreThoseOfAListOfBytes) {
-  constexpr int32_t kNobody = -1;
+TEST(ByteHolders, MatchAnArrayOfHolders) {
+  constexpr int32_t kNone = -1;
   constexpr int kBytes = 64;
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
     ByteHolders holders;
     std::array<int32_t, kBytes> plain;
-    plain.fill(kNobody);
+    plain.fill(kNone);
     for (int32_t holder = 0; holder < 60; ++holder) {
       const auto begin = static_cast<int>(random() % kBytes);
       const int end = begin + 1 + static_cast<int>(random() % static_cast<unsigned>(kBytes - begin));
       std::vector<int32_t> wanted, found;
       for (int at = begin; at < end; ++at) {
-        if (plain[at] != kNobody && (wanted.empty() || wanted.back() != plain[at])) wanted.push_back(plain[at]);
+        if (plain[at] != kNone && (wanted.empty() || wanted.back() != plain[at])) wanted.push_back(plain[at]);
         plain[at] = holder;
       }
       holders.assign(begin, end, holder, [&](int32_t earlier) {

@@ -1,6 +1,6 @@
-// Schedules as text, compared with what was read and meant. After a change that is meant:
+// Compares the text of schedules with golden files. After an intended change, run
 //   ALIQUOT_WRITE_GOLDEN=1 build/tests/engine/golden_test
-// and read the difference.
+// and review the difference.
 
 #include <cstdlib>
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ ModelSpec four_units() {
   return model;
 }
 
-/// With activations: the blocks can run forward again.
-ModelSpec four_units_that_keep() {
+/// The same model with activations. Its blocks can be recomputed.
+ModelSpec four_units_with_activations() {
   ModelSpec model = four_units();
   model.activations = {
       {{1024, 0, 0, false}, {1024, 4096, 512, true}, {1024, 4096, 512, true, true, false}, {0, 2048, 0, false}}, 1024};
@@ -47,17 +47,18 @@ struct Case {
 
 class Golden : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Golden, TextIsAsMeant) {
-  const bool keeps = GetParam().policy.recompute > 0;
-  const Plan planned = plan(keeps ? four_units_that_keep() : four_units(), GetParam().policy, Topology::one_host(2));
+TEST_P(Golden, TextMatchesTheGoldenFile) {
+  const bool recomputes = GetParam().policy.recompute > 0;
+  const Plan planned =
+      plan(recomputes ? four_units_with_activations() : four_units(), GetParam().policy, Topology::one_host(2));
   EXPECT_TRUE(validate(planned).empty());
   const std::string path = fmt::format("{}/{}.txt", ALIQUOT_GOLDEN_FOLDER, GetParam().file);
   if (std::getenv("ALIQUOT_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text(planned);
   std::ifstream file(path);
   ASSERT_TRUE(file) << path;
-  std::ostringstream meant;
-  meant << file.rdbuf();
-  EXPECT_EQ(text(planned), meant.str()) << path;
+  std::ostringstream golden;
+  golden << file.rdbuf();
+  EXPECT_EQ(text(planned), golden.str()) << path;
 }
 
 INSTANTIATE_TEST_SUITE_P(

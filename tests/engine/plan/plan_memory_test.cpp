@@ -1,4 +1,4 @@
-// What a plan holds, by formulas that name their terms.
+// The memory of plans is compared with formulas.
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -16,51 +16,51 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 8;
-constexpr int64_t kStateBytes = 8;  // two fp32 moments a parameter
+constexpr int64_t kStateBytes = 8;  // two fp32 moments per parameter
 
 class PeakMemory : public ::testing::TestWithParam<int> {
  protected:
   int64_t ranks() const { return GetParam(); }
-  int64_t unit() const { return int64_t{840} * kBlockElements * 4; }  // one unit's parameters, whole
+  int64_t unit() const { return int64_t{840} * kBlockElements * 4; }  // full parameters of one unit
   int64_t parameters() const { return kUnits * unit(); }
   int64_t states() const { return parameters() / 4 * kStateBytes; }
   int64_t shard(int64_t bytes) const { return bytes / ranks(); }
-  int64_t squares() const { return shard(parameters()) / 4 / kBlockElements * 8; }  // a double a block, of all units
+  int64_t squares() const { return shard(parameters()) / 4 / kBlockElements * 8; }  // one double per block, all units
 
   Plan planned(Policy policy) const {
     policy.state_bytes_per_block = kStateBytes * kBlockElements;
     return plan(testing::chain(kUnits, unit() / 4), policy, Topology::one_host(static_cast<int>(ranks())));
   }
-  /// At the norm: the squares of all units, and every rank's parts.
+  /// Memory at the norm: the squares of all units, and the norm parts of every rank.
   int64_t norm(const Plan& plan) const { return squares() + norm_part_bytes(plan.flats) * ranks(); }
 
-  struct Meant {
+  struct Expected {
     int64_t parameters, gradients, optimizer, slots, communication;
   };
-  void expect_peaks(const Plan& plan, const Meant& meant) const {
+  void expect_peaks(const Plan& plan, const Expected& expected) const {
     const Account account = aliquot::account(plan.schedule);
-    const BytesByCategory all = {meant.parameters, meant.gradients,     meant.optimizer,
-                                 meant.slots,      meant.communication, plan.schedule.stream_bytes};
+    const BytesByCategory all = {expected.parameters, expected.gradients,     expected.optimizer,
+                                 expected.slots,      expected.communication, plan.schedule.stream_bytes};
     for (int c = 0; c < kCategoryCount; ++c) {
       EXPECT_EQ(account.peak[static_cast<std::size_t>(c)], all[static_cast<std::size_t>(c)])
-          << "stage " << plan.schedule.zero_stage << ", " << name(static_cast<Category>(c)) << "\n"
+          << "ZeRO stage " << plan.schedule.zero_stage << ", " << name(static_cast<Category>(c)) << "\n"
           << text(plan);
     }
   }
 };
 
-TEST_P(PeakMemory, Stage0HoldsEverythingWhole) {
+TEST_P(PeakMemory, Stage0ShardsNothing) {
   const Plan p = planned({.zero_stage = 0});
   expect_peaks(p, {parameters(), parameters(), states(), 0, norm(p)});
 }
 
-TEST_P(PeakMemory, Stage1ShardsTheStates) {
+TEST_P(PeakMemory, Stage1ShardsOptimizerState) {
   const Plan p = planned({.zero_stage = 1});
   expect_peaks(p, {parameters(), parameters(), shard(states()), 0, norm(p)});
 }
 
-/// Whole gradients live in slots: the one a backward writes and, with prefetch, the one that is being reduced beside it.
-TEST_P(PeakMemory, Stage2ShardsTheGradients) {
+/// Full gradients are in slots: one that backward writes and, with prefetch, one that is reduced at the same time.
+TEST_P(PeakMemory, Stage2ShardsGradients) {
   for (const int prefetch : {0, 1, 3}) {
     const Plan p = planned({.zero_stage = 2, .prefetch = prefetch});
     const int64_t slots = prefetch == 0 ? 1 : 2;
@@ -68,18 +68,18 @@ TEST_P(PeakMemory, Stage2ShardsTheGradients) {
   }
 }
 
-/// Accumulating whole gradients over micro-batches at stage 2 makes every slot as long-lived as a standing gradient.
-TEST_P(PeakMemory, Stage2AccumulatingWholeHoldsWholeGradients) {
+/// ZeRO stage 2 with accumulation of full gradients keeps each gradient slot for the whole step.
+TEST_P(PeakMemory, Stage2AccumulatingInFullHoldsFullGradients) {
   const Plan p =
       planned({.zero_stage = 2, .micro_batch_count = 3, .accumulate_into = AccumulateInto::kFull, .prefetch = 0});
   expect_peaks(p, {parameters(), shard(parameters()), shard(states()), parameters(), norm(p)});
 }
 
 /// Accumulating into the shard costs one more shard of a unit, for the sum of one micro-batch.
-TEST_P(PeakMemory, AccumulatingIntoTheShardCostsAPartialSum) {
+TEST_P(PeakMemory, AccumulatingIntoTheShardAddsOneShardOfAUnit) {
   const Plan p = planned({.zero_stage = 2, .micro_batch_count = 3, .prefetch = 0});
   const int64_t partial = shard(unit());
-  const int64_t last_reduce = squares() + partial;  // beside the squares, before the norm
+  const int64_t last_reduce = squares() + partial;  // alive with the squares, before the norm
   expect_peaks(p, {parameters(), shard(parameters()), shard(states()), unit(), std::max(norm(p), last_reduce)});
 }
 
@@ -89,8 +89,8 @@ TEST_P(PeakMemory, Stage3ByCopyHoldsShardsAndSlots) {
       const Plan p =
           planned({.zero_stage = 3, .prefetch = prefetch, .keep_gathered = keep, .gather = GatherMode::kCopy});
       const int64_t gradient_slots = prefetch == 0 ? 1 : 2;
-      // In the first backward all that was kept is whole and one gradient is written; from the second on one unit less
-      // is kept, but never fewer are whole than the one in use and those prefetched.
+      // In the first backward all kept units are gathered and one gradient is written. From the second on, one unit
+      // less is kept. The unit in use and the prefetched ones are always gathered.
       const int64_t first = std::max(keep, prefetch + 1) + 1;
       const int64_t second = std::max(keep - 1, prefetch + 1) + gradient_slots;
       expect_peaks(
@@ -99,39 +99,41 @@ TEST_P(PeakMemory, Stage3ByCopyHoldsShardsAndSlots) {
   }
 }
 
-/// No slot is spent on a unit that is seen where it lies.
-TEST_P(PeakMemory, Stage3ByViewHoldsShardsAlone) {
+/// A view needs no slot, because it maps the shards of all ranks.
+TEST_P(PeakMemory, Stage3ByViewHoldsShardsOnly) {
   const Plan p = planned({.zero_stage = 3, .gather = GatherMode::kView});
   expect_peaks(p, {shard(parameters()), shard(parameters()), shard(states()), 2 * unit(), norm(p)});
   EXPECT_EQ(p.schedule.bytes(Space::kSharedRange), parameters());
 }
 
-/// Nothing is lost between buffers: the arena is as large as what lives at once.
-TEST_P(PeakMemory, TheArenaIsThePeak) {
+/// The arena has no gaps at its peak: its size equals the bytes that are alive at once, up to alignment.
+TEST_P(PeakMemory, ArenaSizeEqualsThePeak) {
   for (const int stage : {0, 1, 2, 3}) {
     const Plan p = planned({.zero_stage = stage, .gather = GatherMode::kCopy});
     const int64_t peak = account(p.schedule).step_peak_bytes;
     EXPECT_GE(p.schedule.bytes(Space::kArena), peak);
-    EXPECT_LE(p.schedule.bytes(Space::kArena), peak + kUnits * 256) << "stage " << stage;
+    EXPECT_LE(p.schedule.bytes(Space::kArena), peak + kUnits * 256) << "ZeRO stage " << stage;
   }
 }
 
-/// Between steps as much is staged as a step leaves free, within bounds, and no more than the largest tensor fills.
-TEST_P(PeakMemory, WhatIsStagedBetweenStepsRaisesNoPeakThatIsLarge) {
+/// The staging between steps is as large as the memory that a step leaves free, within bounds, and no larger than the
+/// largest tensor needs.
+TEST_P(PeakMemory, StagingBetweenStepsDoesNotRaiseALargePeak) {
   constexpr int64_t kKiB = 1024;
-  const Plan slots = planned({.zero_stage = 3, .gather = GatherMode::kCopy});  // slots of more than 1 MiB
+  const Plan slots = planned({.zero_stage = 3, .gather = GatherMode::kCopy});  // the slots exceed 1 MiB
   EXPECT_EQ(slots.schedule.stream_bytes, 1024 * kKiB / (kStreamCopies * 4) * (kStreamCopies * 4));
   EXPECT_EQ(account(slots.schedule).peak_bytes, account(slots.schedule).step_peak_bytes);
-  const Plan whole = planned({.zero_stage = 0});
-  const int64_t left = account(whole.schedule).step_peak_bytes - persistent_bytes(whole.schedule);
-  EXPECT_LE(left, 1024 * kKiB);
-  EXPECT_EQ(whole.schedule.stream_bytes, std::max(left, 64 * kKiB) / (kStreamCopies * 4) * (kStreamCopies * 4));
+  const Plan unsharded = planned({.zero_stage = 0});
+  const int64_t free_bytes = account(unsharded.schedule).step_peak_bytes - persistent_bytes(unsharded.schedule);
+  EXPECT_LE(free_bytes, 1024 * kKiB);
+  EXPECT_EQ(unsharded.schedule.stream_bytes,
+            std::max(free_bytes, 64 * kKiB) / (kStreamCopies * 4) * (kStreamCopies * 4));
   const Plan small = plan(testing::chain(kUnits, 100), {}, Topology::one_host(static_cast<int>(ranks())));
   EXPECT_EQ(small.schedule.stream_bytes, kStreamCopies * 100 * 4);
 }
 
-/// Shard 0's peers, ranks 0 and 2, share a node, and shard 1's do not.
-TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
+/// The replicate group of shard 0 (ranks 0 and 2) is on one node. The group of shard 1 is not.
+TEST(Staging, OfExchangesSufficesForEveryReplicateGroup) {
   Topology topology = Topology::one_host(4);
   topology.node_of_rank = {0, 1, 0, 2};
   const Plan p = plan(testing::chain(2, 1 << 14), {.zero_stage = 2, .replica_count = 2}, topology);
@@ -140,19 +142,19 @@ TEST(Staging, OfExchangesIsEnoughForThePeersOfEveryShard) {
   const auto staging = std::ranges::find(p.schedule.buffers, Role::kExchangeStaging, &PlannedBuffer::role);
   ASSERT_NE(staging, p.schedule.buffers.end());
   EXPECT_EQ(staging->size_bytes, reduce_staging(two_nodes, (1 << 14) / 4).size_bytes());
-  EXPECT_EQ(staging->space, Space::kReplicateGroup) << "memory of the group that reduces";
+  EXPECT_EQ(staging->space, Space::kReplicateGroup) << "staging should be in the memory of the replicate group";
   EXPECT_NE(text(p).find("+X0"), std::string::npos);
   prove(p);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, PeakMemory, ::testing::Values(1, 2, 3, 4, 8), ::testing::PrintToStringParamName());
 
-/// The table of the ZeRO paper: model states a rank for 7.5 billion parameters, here fp32 throughout, so 4 bytes of
-/// parameter and gradient and 8 of state each.
-TEST(ZeroTable, ModelStatesFallAsThePaperSays) {
+/// The table of the ZeRO paper: model states per rank for 7.5 billion parameters. Here all is fp32, so each parameter
+/// has 4 bytes, its gradient 4 and its optimizer state 8.
+TEST(ZeroTable, ModelStatesMatchThePaper) {
   constexpr int kCount = 75;
   constexpr int64_t kElements = int64_t{1} << 20, kPsi = kCount * kElements * 95;
-  fmt::print("{:>6} {:>9} {:>9} {:>9} {:>9}   GB of model states a rank, {:.2f} billion parameters\n", "ranks",
+  fmt::print("{:>6} {:>9} {:>9} {:>9} {:>9}   GB of model states per rank, {:.2f} billion parameters\n", "ranks",
              "stage 0", "stage 1", "stage 2", "stage 3", static_cast<double>(kPsi) / 1e9);
   for (const int ranks : {1, 4, 16, 64, 256, 1024}) {
     std::string line = fmt::format("{:>6}", ranks);
@@ -160,17 +162,17 @@ TEST(ZeroTable, ModelStatesFallAsThePaperSays) {
       const Plan p = plan(testing::chain(kCount, kElements * 95), {.zero_stage = stage}, testing::hosts(ranks, 8));
       const BytesByCategory peak = account(p.schedule).peak;
       const int64_t states = peak[0] + peak[1] + peak[2];  // parameters, gradients, optimizer
-      const int64_t whole = kPsi * (stage == 0 ? 16 : stage == 1 ? 8 : stage == 2 ? 4 : 0);
+      const int64_t unsharded = kPsi * (stage == 0 ? 16 : stage == 1 ? 8 : stage == 2 ? 4 : 0);
       const int64_t sharded = kPsi * (stage == 0 ? 0 : stage == 1 ? 8 : stage == 2 ? 12 : 16);
-      EXPECT_EQ(states, whole + sharded / ranks) << ranks << " ranks, stage " << stage;
+      EXPECT_EQ(states, unsharded + sharded / ranks) << ranks << " ranks, ZeRO stage " << stage;
       line += fmt::format(" {:>9.2f}", static_cast<double>(states) / 1e9);
     }
     fmt::print("{}\n", line);
   }
 }
 
-/// The room for the norm's parts is a bound that nobody passes, and not a wide one.
-TEST(LocalNormSums, NoRankHasMoreThanItsRoom) {
+/// norm_part_bytes() is an upper bound for every rank.
+TEST(LocalNormSums, FitIntoTheirBuffer) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed);
     const int ranks = drawn.topology.rank_count();

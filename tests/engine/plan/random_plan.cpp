@@ -10,11 +10,11 @@
 namespace aliquot::testing {
 namespace {
 
-/// Not the library's distributions, which differ from one to the next.
+/// Does not use the standard distributions, whose results differ between standard libraries.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
-  /// In [least, most].
+  /// A number in [least, most].
   int roll(int least, int most) {
     return least + static_cast<int>(engine_() % static_cast<uint64_t>(most - least + 1));
   }
@@ -51,12 +51,12 @@ void draw_uses(Dice& dice, ModelSpec& model) {
   const auto count = static_cast<UnitId>(model.units.size());
   for (UnitId unit = 0; unit < count; ++unit) {
     if (unit > 0 && dice.one_in(5)) {
-      model.uses.back().push_back(unit);  // whole together with the one before
+      model.uses.back().push_back(unit);  // gathered together with the previous unit
     } else {
       model.uses.push_back({unit});
     }
   }
-  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // tied, or used twice in a pass
+  for (int again = dice.one_in(2) ? 0 : dice.roll(1, 3); again > 0; --again) {  // units that are used again
     const auto unit = static_cast<UnitId>(dice.roll(0, count - 1));
     const auto at = static_cast<std::size_t>(dice.roll(0, static_cast<int>(model.uses.size())));
     if (at < model.uses.size() && dice.one_in(2)) {
@@ -89,8 +89,8 @@ Precision draw_precision(Dice& dice) {
   return precision;
 }
 
-/// Of replicas that lie alike.
-int divisor(Dice& dice, const Topology& topology) {
+/// A replica count for which all replicas have the same topology, or 1.
+int draw_replica_count(Dice& dice, const Topology& topology) {
   const int count = dice.roll(2, 4);
   try {
     topology_of_shard_group(topology, count);
@@ -101,8 +101,8 @@ int divisor(Dice& dice, const Topology& topology) {
 }
 
 bool nodes_are_even(const Topology& topology) {
-  const int on_each = topology.rank_count() / topology.node_count();
-  return topology == hosts(topology.rank_count(), on_each);
+  const int ranks_per_node = topology.rank_count() / topology.node_count();
+  return topology == hosts(topology.rank_count(), ranks_per_node);
 }
 
 Policy draw_policy(Dice& dice, const Topology& topology) {
@@ -121,7 +121,8 @@ Policy draw_policy(Dice& dice, const Topology& topology) {
   const bool powers_of_two =
       (topology.rank_count() & (topology.rank_count() - 1)) == 0 && policy.micro_batch_count != 3;
   if (powers_of_two && policy.accumulate_into != AccumulateInto::kFull) policy.reproducible = dice.one_in(2);
-  if (policy.zero_stage > 0 && !policy.reproducible && dice.one_in(3)) policy.replica_count = divisor(dice, topology);
+  if (policy.zero_stage > 0 && !policy.reproducible && dice.one_in(3))
+    policy.replica_count = draw_replica_count(dice, topology);
   if (dice.one_in(3)) policy.offload_state = static_cast<Offload>(dice.roll(1, 2));
   if (policy.zero_stage == 3 && policy.gather != GatherMode::kView && dice.one_in(4))
     policy.offload_parameters = static_cast<Offload>(dice.roll(1, 2));
@@ -167,13 +168,13 @@ RandomCase draw(uint64_t seed, int most_ranks, int most_units) {
 std::string describe(uint64_t seed, const RandomCase& drawn) {
   const Policy& policy = drawn.policy;
   return fmt::format(
-      "seed {}: {} units, {} uses, {}, stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
+      "seed {}: {} units, {} uses, {}, ZeRO stage {}, {} micro-batches, accumulate {}, prefetch {}, keep {}, "
       "gather {}, {}{}{}{}{}{}, offload {} and {}, {} replicas, {} recomputed",
       seed, drawn.model.units.size(), drawn.model.uses.size(), drawn.topology.describe(), policy.zero_stage,
       policy.micro_batch_count, static_cast<int>(policy.accumulate_into), policy.prefetch, policy.keep_gathered,
       static_cast<int>(policy.gather), policy.precision.describe(),
       policy.update_in_backward ? ", update in backward" : "", policy.reproducible ? ", reproducible" : "",
-      policy.matrix_updates ? ", matrices apart" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
+      policy.matrix_updates ? ", Muon for matrices" : "", policy.quantize_weights ? ", weights in 8 bits" : "",
       policy.quantize_gradients ? ", gradients in 8 bits" : "", static_cast<int>(policy.offload_state),
       static_cast<int>(policy.offload_parameters), policy.replica_count, policy.recompute);
 }

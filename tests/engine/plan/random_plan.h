@@ -1,5 +1,5 @@
 #pragma once
-// Models, policies and topologies drawn at random, as odd as users can make them.
+// Random models, policies and topologies, including unusual ones.
 
 #include <cstdint>
 #include <string>
@@ -14,13 +14,13 @@ struct RandomCase {
   Topology topology;
 };
 
-/// The same for the same seed, everywhere. What plan() must accept.
+/// Draws a case that plan() must accept. The same seed gives the same case on every platform.
 RandomCase draw(uint64_t seed, int most_ranks = 8, int most_units = 9);
 
-/// `rank_count` host ranks, in order over nodes of up to `ranks_per_node`.
+/// `rank_count` host ranks, assigned in order to nodes of up to `ranks_per_node` ranks.
 Topology hosts(int rank_count, int ranks_per_node);
 
-/// For a failure's message: what it takes to draw it again, and what it is.
+/// For failure messages: the seed that reproduces the case, and its parameters.
 std::string describe(uint64_t seed, const RandomCase& drawn);
 
 }  // namespace aliquot::testing

@@ -1,4 +1,4 @@
-// A schedule with one thing wrong must be refused: each kind of mistake, made in many schedules.
+// The validator must reject a schedule with one mistake. Each kind of mistake is applied to many schedules.
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -20,8 +20,8 @@ namespace {
 
 using Operations = std::vector<Operation>;
 
-/// `from[i]` is which operation comes at place i; waits and buffers follow. Waits that would point forward are dropped,
-/// as a planner that wrote this order would not have written them.
+/// Moves operation from[i] to position i and adjusts waits and buffers. Drops waits that would then point forward,
+/// because a planner would not write them for this order.
 void reorder(Schedule& schedule, const std::vector<OperationId>& from) {
   std::vector<OperationId> to(schedule.operations.size(), -1);
   for (std::size_t i = 0; i < from.size(); ++i) to[from[i]] = static_cast<OperationId>(i);
@@ -113,24 +113,25 @@ void mutate_operations(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// Both copies forgotten, and the slot's life with them: the update would change what nobody brought.
+/// Removes both copies of an offloaded buffer and shortens the slot's lifetime, so the update uses a slot that nothing
+/// filled.
 void mutate_copies(const Plan& plan, Mutants& mutants) {
   const auto& operations = plan.schedule.operations;
   for (OperationId id = 0; id < static_cast<OperationId>(operations.size()); ++id) {
-    const bool blends = operations[id].verb == Verb::kMuonMomentum;
-    if (operations[id].verb != Verb::kUpdate && !blends) continue;
+    const bool is_momentum = operations[id].verb == Verb::kMuonMomentum;
+    if (operations[id].verb != Verb::kUpdate && !is_momentum) continue;
     Schedule& schedule = add(mutants, "forget both copies", plan).schedule;
     bool any = false;
     for (PlannedBuffer& buffer : schedule.buffers) {
       const bool slot = offloaded_role_of(buffer.role) && buffer.role != Role::kStagedShard && !buffer.always;
       if (!slot) continue;
       const FlatSpec& flat = plan.flats[buffer.flat];
-      const bool of_blend = flat.matrices && buffer.role == Role::kOptimizer;
-      if (of_blend != blends) continue;
+      const bool momentum_state = flat.matrices && buffer.role == Role::kOptimizer;
+      if (momentum_state != is_momentum) continue;
       const auto& members = plan.matrix_groups;
-      const bool its = blends ? std::ranges::count(members[operations[id].operand].flats, buffer.flat) > 0
-                              : flat.unit == operations[id].operand;
-      if (!its) continue;
+      const bool belongs = is_momentum ? std::ranges::count(members[operations[id].operand].flats, buffer.flat) > 0
+                                       : flat.unit == operations[id].operand;
+      if (!belongs) continue;
       buffer.first = buffer.last = id;
       any = any || buffer.size_bytes > 0;
     }
@@ -138,28 +139,29 @@ void mutate_copies(const Plan& plan, Mutants& mutants) {
   }
 }
 
-/// A matrix at another place, at nobody's, twice, or forgotten.
+/// A matrix at a wrong offset, without owner, listed twice, or missing.
 void mutate_matrices(const Plan& plan, Mutants& mutants) {
   for (std::size_t g = 0; g < plan.matrix_groups.size(); ++g) {
     const auto group = [&](const char* kind) -> MatrixGroup& { return add(mutants, kind, plan).matrix_groups[g]; };
     group("a matrix has no owner").matrices.back().owner = plan.topology.rank_count();
-    MatrixGroup& twice = group("a matrix twice");
+    MatrixGroup& twice = group("a matrix listed twice");
     twice.matrices.push_back(twice.matrices.back());
-    group("a matrix is forgotten").matrices.pop_back();
+    group("a matrix is missing").matrices.pop_back();
     group("too little scratch").scratch_bytes -= 4;
     if (!plan.matrix_groups[g].in_place) {
-      group("a matrix beyond its memory").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
+      group("a matrix beyond its buffer").matrices.back().offset_bytes += plan.matrix_groups[g].held_bytes;
       group("too little memory for matrices").held_bytes -= 1024;
     }
   }
 }
 
-/// In the memory of another group, which other ranks read.
+/// Replicas read buffers in kReplicateGroup from one another. This moves such a buffer to kArena, which they cannot
+/// read.
 void mutate_spaces(const Plan& plan, Mutants& mutants) {
   for (std::size_t b = 0; b < plan.schedule.buffers.size(); ++b) {
     const Space space = plan.schedule.buffers[b].space;
     if (space != Space::kReplicateGroup) continue;
-    add(mutants, "in another group's memory", plan).schedule.buffers[b].space = Space::kArena;
+    add(mutants, "in the memory of another group", plan).schedule.buffers[b].space = Space::kArena;
   }
 }
 
@@ -169,27 +171,28 @@ void mutate_buffers(const Plan& plan, Mutants& mutants) {
     if (buffers[b].size_bytes == 0) continue;
     add(mutants, "a buffer too small", plan).schedule.buffers[b].size_bytes -= 4;
     if (buffers[b].space == Space::kSharedRange || is_offloaded_role(buffers[b].role)) continue;
-    add(mutants, "outside of the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(buffers[b].space);
+    add(mutants, "outside the arena", plan).schedule.buffers[b].offset_bytes = plan.schedule.bytes(buffers[b].space);
     for (std::size_t c = 0; c < buffers.size(); ++c) {
       const bool together = buffers[b].first <= buffers[c].last && buffers[c].first <= buffers[b].last;
       if (c == b || !together || buffers[c].space != buffers[b].space || buffers[c].size_bytes == 0) continue;
-      add(mutants, "two buffers in one place", plan).schedule.buffers[b].offset_bytes = buffers[c].offset_bytes;
+      add(mutants, "two buffers at one offset", plan).schedule.buffers[b].offset_bytes = buffers[c].offset_bytes;
       break;
     }
     if (buffers[b].always || buffers[b].first == buffers[b].last) continue;
-    add(mutants, "begin a life late", plan).schedule.buffers[b].first += 1;
-    // A spared gradient slot lives on for the sake of the one after it: then this is no mistake.
-    add(mutants, "end a life early", plan).schedule.buffers[b].last -= 1;
+    add(mutants, "begin a lifetime late", plan).schedule.buffers[b].first += 1;
+    // An early end is no mistake for a spare gradient slot, which stays alive only for the slot after it.
+    add(mutants, "end a lifetime early", plan).schedule.buffers[b].last -= 1;
   }
 }
 
-/// What becomes of a mutation. The order of operations is the same as before (the wait was implied by others); or it is
-/// another, and the plain reference finds no two ranks that could notice; or it is a defect, and must be refused.
+/// Counts the results of mutations. Equivalent: the happens-before relation is unchanged, because other waits implied
+/// the removed one. Harmless: the relation changed, but the brute-force reference finds no race. Caught: the mutation
+/// is a defect, and the validator rejects it.
 struct Tally {
   int made = 0, equivalent = 0, harmless = 0, caught = 0;
 };
 
-void judge(const Plan& original, const HappensBefore& order, const Mutant& mutant, Tally& tally) {
+void check_mutant(const Plan& original, const HappensBefore& order, const Mutant& mutant, Tally& tally) {
   ++tally.made;
   const auto defects = validate(mutant.plan);
   const bool only_races = std::all_of(defects.begin(), defects.end(),
@@ -219,13 +222,13 @@ void print(const std::map<std::string, Tally>& table) {
   }
 }
 
-TEST(Mutations, EveryMistakeIsCaught) {
+TEST(Mutations, EveryDefectIsCaught) {
   std::map<std::string, Tally> table;
   for (uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) {
-    // Four ranks make two replicas of two.
+    // With four ranks, the case may have two replicas of two ranks.
     const testing::RandomCase drawn = testing::draw(seed, seed % 2 == 0 ? 4 : 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
-    // On one rank much is no mistake; on many operations all pairs take long.
+    // On one rank many mutations are harmless. With many operations, comparing all pairs takes too long.
     const std::size_t most = original.matrix_groups.empty() ? 50 : 60;
     if (original.topology.rank_count() == 1 || original.schedule.operations.size() > most) continue;
     const HappensBefore order(original);
@@ -237,13 +240,13 @@ TEST(Mutations, EveryMistakeIsCaught) {
     mutate_copies(original, mutants);
     mutate_spaces(original, mutants);
     mutate_matrices(original, mutants);
-    for (const Mutant& mutant : mutants) judge(original, order, mutant, table[mutant.kind]);
+    for (const Mutant& mutant : mutants) check_mutant(original, order, mutant, table[mutant.kind]);
   }
   print(table);
   for (const auto& [kind, tally] : table) EXPECT_GT(tally.caught, 0) << kind;
 }
 
-/// Nothing where the policy is refused.
+/// The plan, or nothing if plan() refuses the policy.
 std::optional<Plan> planned(const testing::RandomCase& drawn) {
   try {
     return plan(drawn.model, drawn.policy, drawn.topology);
@@ -252,7 +255,7 @@ std::optional<Plan> planned(const testing::RandomCase& drawn) {
   }
 }
 
-/// As if what counts the bytes of a role counted too few: less by a byte, by 256 bytes, by half.
+/// Simulates an undercount of the bytes of a role: by 1 byte, by 256 bytes, or by half.
 void shrink(Schedule& schedule, Role role, int by) {
   for (PlannedBuffer& buffer : schedule.buffers) {
     if (buffer.role != role) continue;
@@ -261,7 +264,7 @@ void shrink(Schedule& schedule, Role role, int by) {
   }
 }
 
-TEST(Mutations, ARoleThatIsCountedTooSmallIsCaught) {
+TEST(Mutations, ATooSmallBufferOfAnyRoleIsCaught) {
   std::map<Role, int> caught;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     testing::RandomCase drawn = testing::draw(seed, 8, 3);
@@ -291,9 +294,9 @@ TEST(Mutations, ARoleThatIsCountedTooSmallIsCaught) {
   for (const RoleInfo& role : kRoleTable) EXPECT_GT(caught[role.role], 0) << name(role.role) << " was never planned";
 }
 
-/// One rank that has two collectives the other way round, or one more or less, is told from its peers by the first line.
-TEST(Mutations, RanksWithOtherCollectivesAreToldApart) {
-  int swapped = 0, told = 0;
+/// If two collectives are swapped on one rank, the comparison with another rank reports the first one that differs.
+TEST(Mutations, SwappedCollectivesOnOneRankAreCaught) {
+  int swapped = 0, detected = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const testing::RandomCase drawn = testing::draw(seed, 3, 4);
     const Plan original = plan(drawn.model, drawn.policy, drawn.topology);
@@ -311,12 +314,12 @@ TEST(Mutations, RanksWithOtherCollectivesAreToldApart) {
       const auto difference = first_collective_mismatch(original, other);
       ++swapped;
       ASSERT_TRUE(difference) << text(original);
-      ++told;
+      ++detected;
       EXPECT_EQ(difference->operations, (std::vector<OperationId>{a, a}));
     }
   }
-  fmt::print("{} pairs of collectives swapped on one rank, {} told apart\n", swapped, told);
-  EXPECT_GT(told, 1000);
+  fmt::print("{} pairs of collectives swapped on one rank, {} detected\n", swapped, detected);
+  EXPECT_GT(detected, 1000);
 }
 
 }  // namespace

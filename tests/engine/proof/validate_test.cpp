@@ -25,15 +25,15 @@ std::string sentences(const std::vector<Defect>& defects) {
 
 Plan plan_chain(Policy policy, int unit_count = 3) { return plan(chain(unit_count), policy, Topology::one_host(2)); }
 
-OperationId find(const Plan& plan, Verb verb, int32_t place) {
+OperationId find(const Plan& plan, Verb verb, int32_t operand) {
   for (std::size_t id = 0; id < plan.schedule.operations.size(); ++id) {
     const Operation& operation = plan.schedule.operations[id];
-    if (operation.verb == verb && operation.operand == place) return static_cast<OperationId>(id);
+    if (operation.verb == verb && operation.operand == operand) return static_cast<OperationId>(id);
   }
   return -1;
 }
 
-TEST(Validate, ProvesThousandsOfRandomPlans) {
+TEST(Validate, AcceptsThousandsOfRandomPlans) {
   for (uint64_t seed = 0; seed < 4000 && !HasFailure(); ++seed) {
     const RandomCase drawn = draw(seed);
     const Plan planned = plan(drawn.model, drawn.policy, drawn.topology);
@@ -42,7 +42,7 @@ TEST(Validate, ProvesThousandsOfRandomPlans) {
   }
 }
 
-TEST(Validate, AgreesWithThePlainReference) {
+TEST(Validate, AgreesWithTheBruteForceReference) {
   int compared = 0;
   for (uint64_t seed = 5000; seed < 6500 && !HasFailure(); ++seed) {
     const RandomCase drawn = draw(seed, 4, 4);
@@ -55,8 +55,8 @@ TEST(Validate, AgreesWithThePlainReference) {
   EXPECT_GT(compared, 200);
 }
 
-/// The three waits across ranks that are easy to forget, each dropped where nothing else implies it.
-TEST(Validate, NamesAViewThatAPeersUpdateOvertakes) {
+/// The next three tests each drop a wait across ranks that no other wait implies.
+TEST(Validate, ReportsAViewDuringAnUpdateOfAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   Operation& gather = planned.schedule.operations[find(planned, Verb::kGather, 0)];
   ASSERT_EQ(gather.after.size(), 1u);
@@ -65,11 +65,11 @@ TEST(Validate, NamesAViewThatAPeersUpdateOvertakes) {
   ASSERT_FALSE(defects.empty());
   EXPECT_EQ(defects[0].kind, DefectKind::kRace);
   EXPECT_EQ(defects[0].sentence,
-            "gather h.0 (operation 0) touches the parameters of h.0, which update h.0 (operation 20) of the step "
-            "before may on another rank still be writing");
+            "gather h.0 (operation 0) accesses the parameters of h.0, which update h.0 (operation 20) of the "
+            "previous step may on another rank still be writing");
 }
 
-TEST(Validate, NamesAnUpdateThatAPeerStillLooksAt) {
+TEST(Validate, ReportsAnUpdateDuringAViewOfAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 3, .gather = GatherMode::kView});
   for (Operation& operation : planned.schedule.operations) {
     if (operation.verb == Verb::kUpdate) std::erase_if(operation.after, [](const Wait& wait) { return wait.on_all; });
@@ -80,7 +80,7 @@ TEST(Validate, NamesAnUpdateThatAPeerStillLooksAt) {
   EXPECT_NE(defects[0].sentence.find("on another rank still be reading"), std::string::npos) << defects[0].sentence;
 }
 
-TEST(Validate, NamesAGradientSlotThatAPeerStillReads) {
+TEST(Validate, ReportsABackwardDuringAReduceOfAnotherRank) {
   Plan planned = plan_chain({.zero_stage = 2, .prefetch = 0});
   Operation& backward = planned.schedule.operations[find(planned, Verb::kBackward, 1)];
   for (Wait& wait : backward.after) wait.on_all = false;
@@ -90,7 +90,7 @@ TEST(Validate, NamesAGradientSlotThatAPeerStillReads) {
   EXPECT_NE(defects[0].sentence.find("reduce h.2"), std::string::npos) << defects[0].sentence;
 }
 
-TEST(Validate, NamesACycle) {
+TEST(Validate, ReportsACycle) {
   Plan planned = plan_chain({.zero_stage = 1});
   planned.schedule.operations[0].after.push_back({3});
   const auto defects = validate(planned);
@@ -100,18 +100,18 @@ TEST(Validate, NamesACycle) {
             "forward h.0 (operation 0) waits for backward h.2 (operation 3), which is issued after it");
 }
 
-TEST(Validate, NamesTheFirstCollectiveThatDiffers) {
+TEST(Validate, ReportsTheFirstCollectiveMismatch) {
   const Plan ours = plan_chain({.zero_stage = 2}), theirs = plan_chain({.zero_stage = 1});
   EXPECT_FALSE(
-      first_collective_mismatch(ours, theirs));  // they differ in where gradients lie, not in what ranks exchange
+      first_collective_mismatch(ours, theirs));  // they differ in where gradients are stored, not in their collectives
   const auto difference = first_collective_mismatch(ours, plan_chain({.zero_stage = 2}, 2));
   ASSERT_TRUE(difference);
   EXPECT_EQ(difference->sentence,
-            "collective 0 of the step is reduce h.2 on the reduce lane, 4096 bytes here and reduce h.1 on the "
-            "reduce lane, 4096 bytes there");
+            "collective 0 of the step is reduce h.2 on the reduce lane, 4096 bytes in one plan and reduce h.1 on the "
+            "reduce lane, 4096 bytes in the other");
 }
 
-TEST(Validate, NumbersThatNameNothingAreRefused) {
+TEST(Validate, RefusesInvalidIndices) {
   Plan planned = plan_chain({.zero_stage = 3});
   planned.schedule.operations[2].operand = 77;
   planned.schedule.operations[3].after.push_back({1000});
@@ -121,31 +121,31 @@ TEST(Validate, NumbersThatNameNothingAreRefused) {
   for (const Defect& defect : defects) EXPECT_EQ(defect.kind, DefectKind::kMalformed) << defect.sentence;
 }
 
-/// As much of what the planner says against it as `wanted` has, so that they can be compared.
+/// Returns `wanted` if the planner's error contains it, otherwise the full error, or "nothing" if the planner accepts.
 std::string refusal(const ModelSpec& model, const Policy& policy, std::string_view wanted) {
   try {
     plan(model, policy, Topology::one_host(2));
   } catch (const UsageError& error) {
-    const std::string said = error.what();
-    return said.find(wanted) == said.npos ? said : std::string(wanted);
+    const std::string message = error.what();
+    return message.find(wanted) == message.npos ? message : std::string(wanted);
   }
   return "nothing";
 }
 
-TEST(Plan, RefusesAUseThatNamesAUnitTwice) {
+TEST(Plan, RefusesAUseWithAUnitTwice) {
   ModelSpec model = chain(2);
   model.uses[1] = {1, 0, 1};
   EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);
 }
 
-TEST(Plan, RefusesModelsThatCannotBe) {
+TEST(Plan, RefusesInvalidModels) {
   using Alter = std::function<void(ModelSpec&)>;
   const std::vector<std::pair<const char*, Alter>> cases = {
       {"the model declares no unit", [](ModelSpec& model) { model = {}; }},
       {"two units are both named h.0", [](ModelSpec& model) { model.units[1].name = "h.0"; }},
       {"two parameters are both named h.0.w",
        [](ModelSpec& model) { model.units[1].parameters[0].tensor.name = "h.0.w"; }},
-      {"a use of no unit", [](ModelSpec& model) { model.uses[1].clear(); }},
+      {"a use without units", [](ModelSpec& model) { model.uses[1].clear(); }},
       {"uses unit 2, but there are 2 units", [](ModelSpec& model) { model.uses[1] = {2}; }},
       {"unit h.1 is never used", [](ModelSpec& model) { model.uses.pop_back(); }},
       {"unit h.0 is used 2 times in a pass", [](ModelSpec& model) {
@@ -159,22 +159,24 @@ TEST(Plan, RefusesModelsThatCannotBe) {
   }
 }
 
-TEST(Plan, RefusesPoliciesThatCannotBe) {
+TEST(Plan, RefusesInvalidPolicies) {
   ModelSpec assigning = chain(2);
   for (UnitSpec& unit : assigning.units) unit.gradients = GradientMode::kAssign;
-  constexpr const char* kAssigns = "unit h.0 assigns its gradients: accumulate into the shard";
+  constexpr const char* kAssigns =
+      "unit h.0 assigns its gradients, so micro-batches cannot be summed in full gradients";
   EXPECT_EQ(refusal(assigning, {.zero_stage = 1, .micro_batch_count = 2}, kAssigns), kAssigns);
   const std::vector<std::pair<const char*, Policy>> cases = {
-      {"there is no ZeRO stage 4", {.zero_stage = 4}},
-      {"there is no ZeRO stage -1", {.zero_stage = -1}},
-      {"a step needs at least one micro-batch", {.micro_batch_count = 0}},
-      {"prefetch and keep-gathered are counts", {.prefetch = -1}},
-      {"prefetch and keep-gathered are counts", {.keep_gathered = -1}},
-      {"--reproducible takes at most", {.zero_stage = 3, .micro_batch_count = 1 << 30, .reproducible = true}}};
+      {"EngineOptions::zero_stage is 4", {.zero_stage = 4}},
+      {"EngineOptions::zero_stage is -1", {.zero_stage = -1}},
+      {"EngineOptions::accumulate is 0: expected 1 or more", {.micro_batch_count = 0}},
+      {"EngineOptions::prefetch is -1", {.prefetch = -1}},
+      {"EngineOptions::keep_gathered is -1", {.keep_gathered = -1}},
+      {"EngineOptions::reproducible allows at most",
+       {.zero_stage = 3, .micro_batch_count = 1 << 30, .reproducible = true}}};
   for (const auto& [sentence, policy] : cases) EXPECT_EQ(refusal(chain(2), policy, sentence), sentence);
 }
 
-TEST(Plan, RefusesOtherElementTypes) {
+TEST(Plan, RefusesParametersThatAreNotFp32) {
   ModelSpec model = chain(2);
   model.units[1].parameters.push_back({.tensor = {"h.1.b", {8}, DType::kBFloat16}});
   EXPECT_THROW(plan(model, {}, Topology::one_host(2)), UsageError);

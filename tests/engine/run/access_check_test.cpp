@@ -1,4 +1,4 @@
-// Operations that touch what they do not declare, or leave out what they declare, are told.
+// AccessCheck reports operations that make undeclared accesses or omit declared ones.
 #include "engine/run/memory/access_check.h"
 
 #include <algorithm>
@@ -28,9 +28,9 @@ OperationId find(const Plan& plan, Verb verb) {
   return static_cast<OperationId>(found - plan.schedule.operations.begin());
 }
 
-/// What the check says of `body`; empty: nothing.
+/// The error that `body` throws, or an empty string.
 template <typename Body>
-std::string defect(const Body& body) {
+std::string error_of(const Body& body) {
   try {
     body();
   } catch (const std::logic_error& error) {
@@ -39,7 +39,7 @@ std::string defect(const Body& body) {
   return {};
 }
 
-TEST(AccessCheck, WhatIsDeclaredMayBeTouched) {
+TEST(AccessCheck, AcceptsDeclaredAccesses) {
   for (const int stage : {0, 1, 2, 3}) {
     const Plan plan = two_units(stage);
     Accesses accesses(plan);
@@ -53,35 +53,34 @@ TEST(AccessCheck, WhatIsDeclaredMayBeTouched) {
   }
 }
 
-TEST(AccessCheck, TellsOfTouchesThatAreNotDeclared) {
+TEST(AccessCheck, ReportsUndeclaredAccesses) {
+  const Plan plan = two_units(3);
+  AccessCheck check(plan);
+  const OperationId gather = find(plan, Verb::kGather);
+  check.begin(gather);
+  check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
+  EXPECT_EQ(error_of([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
+            fmt::format("operation {} (gather h.0): read of gradients buffer 0 is not declared by Accesses", gather));
+  check.begin(gather);
+  EXPECT_NE(
+      error_of([&] { check.declare_access(Role::kGathered, 0, AccessMode::kReadsAndWrites); }).find("read of gathered"),
+      std::string::npos);
+  check.begin(gather);
+  EXPECT_NE(error_of([&] { check.declare_access(Role::kGathered, 1, AccessMode::kWrites); }).find("write of gathered"),
+            std::string::npos);
+}
+
+TEST(AccessCheck, ReportsOmittedAccesses) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
   const OperationId gather = find(plan, Verb::kGather);
   check.begin(gather);
   check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
   EXPECT_EQ(
-      defect([&] { check.declare_access(Role::kGradients, 0, AccessMode::kReads); }),
-      fmt::format("operation {}, gather h.0, is to read gradients buffer 0, which Accesses does not declare", gather));
-  check.begin(gather);
-  EXPECT_NE(defect([&] {
-              check.declare_access(Role::kGathered, 0, AccessMode::kReadsAndWrites);
-            }).find("is to read gathered"),
-            std::string::npos);
-  check.begin(gather);
-  EXPECT_NE(defect([&] { check.declare_access(Role::kGathered, 1, AccessMode::kWrites); }).find("is to write gathered"),
-            std::string::npos);
-}
-
-TEST(AccessCheck, TellsOfDeclaredTouchesThatAreMissing) {
-  const Plan plan = two_units(3);
-  AccessCheck check(plan);
-  const OperationId gather = find(plan, Verb::kGather);
-  check.begin(gather);
-  check.declare_access(Role::kGathered, 0, AccessMode::kWrites);
-  EXPECT_EQ(defect([&] { check.end(); }),
-            fmt::format("operation {}, gather h.0, is to read parameters buffer 0, as Accesses declares, but did not",
-                        gather));
-  // An update reads and writes parameters.
+      error_of([&] { check.end(); }),
+      fmt::format("operation {} (gather h.0): read of parameters buffer 0 is declared by Accesses, but did not happen",
+                  gather));
+  // An update declares both a read and a write of parameters. This omits the read.
   const OperationId update = find(plan, Verb::kUpdate);
   Accesses accesses(plan);
   check.begin(update);
@@ -89,28 +88,28 @@ TEST(AccessCheck, TellsOfDeclaredTouchesThatAreMissing) {
     if (access.role != Role::kParameters || access.writes)
       check.declare_access(access.role, access.flat, access.writes ? AccessMode::kWrites : AccessMode::kReads);
   }
-  EXPECT_NE(defect([&] { check.end(); }).find("is to read parameters"), std::string::npos);
+  EXPECT_NE(error_of([&] { check.end(); }).find("read of parameters"), std::string::npos);
 }
 
-TEST(AccessCheck, AnOperationThatIsSkippedMayLeaveThemOut) {
+TEST(AccessCheck, ASkippedOperationMayOmitAccesses) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
   check.begin(find(plan, Verb::kGather));
   check.skip();
   check.end();
   check.begin(find(plan, Verb::kGather));
-  EXPECT_NE(defect([&] { check.end(); }), "");
+  EXPECT_NE(error_of([&] { check.end(); }), "");
 }
 
-TEST(AccessCheck, NothingIsTouchedWhileNoOperationRuns) {
+TEST(AccessCheck, RefusesAccessesOutsideAnOperation) {
   const Plan plan = two_units(3);
   AccessCheck check(plan);
-  EXPECT_NE(defect([&] { check.declare_access(Role::kParameters, 0, AccessMode::kReads); }), "");
+  EXPECT_NE(error_of([&] { check.declare_access(Role::kParameters, 0, AccessMode::kReads); }), "");
 }
 
-/// Debug and sanitizer builds check the accesses of every operation, and throw std::logic_error from a wrong one. A use may
-/// read its output again although the next use does not read it as input, and the reverse.
-TEST(AccessCheck, AStepRunsForEveryDeclarationOfActivations) {
+/// Debug and sanitizer builds check the accesses of every operation and throw std::logic_error for a wrong one. A use
+/// may read its output again in backward although the next use does not read it as input, and the reverse.
+TEST(AccessCheck, AcceptsEveryDeclarationOfActivations) {
   for (const bool output_in_backward : {false, true}) {
     for (const bool input_in_backward : {false, true}) {
       World::threads(

@@ -1,4 +1,4 @@
-// After the first step the engine takes no memory: every operator new of the program is counted.
+// The engine allocates nothing after the first step. This program replaces operator new to count allocations.
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -13,8 +13,9 @@ std::atomic<bool> counting = false;
 std::atomic<int64_t> allocation_count = 0;
 }  // namespace
 
-#ifndef __SANITIZE_ADDRESS__  // it has operators of its own, and minds that they are mixed with these
-// Never inlined: where only one of a pair is, GCC takes malloc and delete for a mismatch.
+// AddressSanitizer replaces these operators itself and reports a mix of both as an error.
+#ifndef __SANITIZE_ADDRESS__
+// Not inlined: if GCC inlines only one operator of a pair, it warns of malloc and delete as a mismatch.
 [[gnu::noinline]] void* operator new(std::size_t size) {
   if (counting) ++allocation_count;
   if (void* data = std::malloc(size > 0 ? size : 1)) return data;
@@ -38,7 +39,7 @@ namespace {
 constexpr int kUnits = 6;
 constexpr int64_t kElements = 3000;
 
-/// Adds one to every gradient; allocates nothing.
+/// Adds one to every gradient, without allocations.
 struct Model {
   std::array<void*, kUnits> value = {}, gradient = {};
   DType gradients;
@@ -103,12 +104,12 @@ class Allocation : public testing::Test {
  protected:
   void SetUp() override {
 #ifdef __SANITIZE_ADDRESS__
-    GTEST_SKIP() << "the address sanitizer counts allocations its own way";
+    GTEST_SKIP() << "AddressSanitizer replaces the operators that this test counts";
 #endif
   }
 };
 
-TEST_F(Allocation, NoneAfterTheFirstStep) {
+TEST_F(Allocation, DoesNotHappenAfterTheFirstStep) {
   for (const int stage : {0, 1, 2, 3}) {
     for (const auto gather : {GatherMode::kCopy, GatherMode::kView}) {
       for (const int accumulate : {1, 4}) {
@@ -121,7 +122,7 @@ TEST_F(Allocation, NoneAfterTheFirstStep) {
             options.precision.compute = compute;
             if (compute == DType::kBFloat16) options.precision.reduce = DType::kBFloat16;
             EXPECT_EQ(allocations_after_the_first_step(options, false), 0)
-                << "stage " << stage << ", accumulate " << accumulate << ", reproducible " << reproducible;
+                << "ZeRO stage " << stage << ", accumulate " << accumulate << ", reproducible " << reproducible;
           }
         }
       }
@@ -129,21 +130,21 @@ TEST_F(Allocation, NoneAfterTheFirstStep) {
   }
 }
 
-TEST_F(Allocation, NoneWhereUpdatesAreInBackward) {
+TEST_F(Allocation, DoesNotHappenWithUpdatesInBackward) {
   for (const int stage : {0, 1, 2, 3}) {
     EXPECT_EQ(allocations_after_the_first_step({.zero_stage = stage, .update_in_backward = true, .clip = 0}, false), 0);
   }
 }
 
-/// Turning to an evaluation and back meets all ranks with a few words; it takes a little, and not more each time.
-TEST_F(Allocation, FewForAnEvaluation) {
+/// A switch between training and evaluation exchanges small messages between ranks, which allocates. The count is
+/// bounded.
+TEST_F(Allocation, IsRareForAnEvaluation) {
   const int64_t count = allocations_after_the_first_step({.zero_stage = 3, .gather = GatherMode::kCopy}, true);
-  EXPECT_GT(count, 0) << "this test shows that the others see something";
+  EXPECT_GT(count, 0) << "the counter should count allocations of the engine";
   EXPECT_LE(count, 60);
 }
 
-/// The counter counts.
-TEST_F(Allocation, IsSeen) {
+TEST_F(Allocation, IsCounted) {
   counting = true;
   const int64_t before = allocation_count;
   void* seen = ::operator new(100);

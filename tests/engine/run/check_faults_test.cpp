@@ -1,4 +1,4 @@
-// What faults in the checking mode, and what the process says then.
+// Accesses that fault in the checking mode, and the messages of the process.
 #include <csignal>
 #include <functional>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using namespace testing_model;
 
-TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
+TEST(Check, MemoryThatCannotBeAliasedIsRefused) {
   constexpr int64_t kBytes = 4 * kPlacePageBytes;
   void* own = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   auto* at = static_cast<std::byte*>(own);
@@ -21,7 +21,7 @@ TEST(Check, MemoryThatCannotBeSeenTwiceIsTold) {
   names.add("parameter w", 0, kBytes);
   EXPECT_THROW(AliasedPages(at, kBytes, names), UnavailableError);
   make_aliasable(at, kBytes);
-  make_aliasable(at, kBytes);  // what can be seen twice stays as it is
+  make_aliasable(at, kBytes);  // no effect on aliasable memory
   at[5] = std::byte{7};
   {
     AliasedPages pages(at, kBytes, names);
@@ -40,7 +40,7 @@ void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& se
   for (const EngineOptions& options : every_stage(true)) {
     EXPECT_EXIT(
         {
-          std::signal(SIGSEGV, SIG_DFL);  // a sanitizer's own would exit
+          std::signal(SIGSEGV, SIG_DFL);  // the handler of a sanitizer would exit
           World world = World::from_environment(kHosts);
           Pair pair(world, options);
           wrong(pair);
@@ -51,36 +51,36 @@ void expect_fault(const std::function<void(Pair&)>& wrong, const std::string& se
   }
 }
 
-TEST(CheckDeathTest, ACopiedPointerToParametersFaultsWhenItsScopeIsClosed) {
+TEST(CheckDeathTest, ParametersFaultAfterTheirScope) {
   expect_fault(
       [](Pair& pair) {
         pair.engine.micro_batch();
-        const float* kept = nullptr;
+        const float* stale = nullptr;
         {
           const Scope live = pair.engine.units()[0].forward();
-          kept = pair.value[0];
+          stale = pair.value[0];
         }
-        touch(kept + 3);
+        touch(stale + 3);
       },
       "^aliquot: parameter a.w was touched outside a live scope: open unit.forward");
 }
 
-TEST(CheckDeathTest, ACopiedPointerToGradientsFaultsWhenItsScopeIsClosed) {
+TEST(CheckDeathTest, GradientsFaultAfterTheirScope) {
   expect_fault(
       [](Pair& pair) {
         pair.forward();
-        float* kept = nullptr;
+        float* stale = nullptr;
         {
           const Scope live = pair.engine.units()[1].backward();
-          kept = pair.gradient[2];
-          write(kept);
+          stale = pair.gradient[2];
+          write(stale);
         }
-        write(kept);
+        write(stale);
       },
       "^aliquot: parameter gradient of b.bias was touched outside a live scope");
 }
 
-TEST(CheckDeathTest, ParametersAreOnlyRead) {
+TEST(CheckDeathTest, WritesToParametersFault) {
   expect_fault(
       [](Pair& pair) {
         pair.engine.micro_batch();
@@ -103,7 +103,7 @@ TEST(CheckDeathTest, ParametersAreOnlyRead) {
       "^aliquot: parameter a.w was written: a model only reads its parameters");
 }
 
-TEST(CheckDeathTest, AnIndexThatRanFarOnFaultsInItsOwnName) {
+TEST(CheckDeathTest, AFaultFarBeyondATensorNamesIt) {
   expect_fault(
       [](Pair& pair) {
         pair.forward();
@@ -113,7 +113,7 @@ TEST(CheckDeathTest, AnIndexThatRanFarOnFaultsInItsOwnName) {
       "^aliquot: parameter gradient of b.bias was touched 400000 bytes beyond its end: is it declared too small");
 }
 
-TEST(CheckDeathTest, ReleasedActivationsFault) {
+TEST(CheckDeathTest, ActivationsFaultAfterTheirScope) {
   expect_fault(
       [](Pair& pair) {
         pair.engine.micro_batch();
@@ -128,8 +128,8 @@ TEST(CheckDeathTest, ReleasedActivationsFault) {
       "^aliquot: scratch memory of a was touched outside a live scope");
 }
 
-/// What forward leaves may be read between scopes, by a loss.
-TEST(Check, ActivationsStayAsLongAsTheyArePlanned) {
+/// A loss may read saved activations and outputs between scopes.
+TEST(Check, ActivationsAreReadableWhilePlanned) {
   World world = World::from_environment(kHosts);
   Pair pair(world, {.check = true});
   pair.engine.micro_batch();

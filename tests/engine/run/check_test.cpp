@@ -1,4 +1,4 @@
-// The checking mode: what it changes, and what it finds when a scope closes.
+// The checking mode: what it changes, and the defects that it finds when a scope closes.
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing_model;
 
-// The checking mode: what it changes --------------------------------------------------------------------------------------
+// The checking mode: what it changes ----------------------------------------------------------------------------------
 
 TEST(Check, ChangesNoBit) {
   std::vector<Settings> all;
@@ -34,40 +34,41 @@ TEST(Check, ChangesNoBit) {
   all.emplace_back().options = {.zero_stage = 3, .reproducible = true};
   all.emplace_back().options = {.zero_stage = 2, .replicas = 2};
   for (Settings settings : all) {
-    const Outcome plain = train_on(4, settings);
+    const Outcome reference = train_on(4, settings);
     settings.options.check = true;
-    EXPECT_TRUE(train_on(4, settings) == plain) << settings.options.precision.describe() << title(settings.options);
+    EXPECT_TRUE(train_on(4, settings) == reference) << settings.options.precision.describe() << title(settings.options);
   }
 }
 
-TEST(Check, ChangesNoBitOfQuantisedTraining) {
-  const test::ScopedRanksPerNode said(2);
+TEST(Check, ChangesNoBitOfQuantizedTraining) {
+  const test::ScopedRanksPerNode emulated_nodes(2);
   Settings settings;
   settings.nodes = 2;
   settings.options = {.zero_stage = 3, .quantize_weights = true, .quantize_gradients = true};
-  const Outcome plain = train_on(4, settings);
+  const Outcome reference = train_on(4, settings);
   settings.options.check = true;
-  EXPECT_TRUE(train_on(4, settings) == plain);
+  EXPECT_TRUE(train_on(4, settings) == reference);
 }
 
-/// The model's code runs later than its scope is open: what the scope opens and closes does, too.
-TEST(Check, ChangesNoBitUnderAnAdversary) {
+/// Under adversarial scheduling the model's code may run after its scope has closed. The changes of page protection at
+/// the begin and end of the scope are delayed with it.
+TEST(Check, ChangesNoBitUnderAdversarialScheduling) {
   for (const int stage : {0, 2, 3}) {
     Settings settings;
     settings.options = {.zero_stage = stage, .gather = GatherMode::kCopy};
     settings.steps = 2;
-    const Outcome plain = train_without_engine(2, settings);
+    const Outcome reference = train_without_engine(2, settings);
     settings.options.check = true;
     for (uint64_t seed = 0; seed < 10; ++seed) {
       AdversarialScheduler adversary(
           seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
       const WorldOptions options = {.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
-      EXPECT_TRUE(train_on(2, settings, options) == plain) << "stage " << stage << ", seed " << seed;
+      EXPECT_TRUE(train_on(2, settings, options) == reference) << "ZeRO stage " << stage << ", seed " << seed;
     }
   }
 }
 
-TEST(Check, IsInThePlanToTheByte) {
+TEST(Check, MemoryMatchesThePlan) {
   for (const EngineOptions& options : every_stage(true)) {
     World::threads(
         2,
@@ -84,7 +85,7 @@ TEST(Check, IsInThePlanToTheByte) {
   }
 }
 
-TEST(Check, IsAskedForByTheEnvironmentToo) {
+TEST(Check, IsEnabledByTheEnvironment) {
   World world = World::from_environment(kHosts);
   const auto checks = [&] {
     Pair pair(world, {});
@@ -100,16 +101,17 @@ TEST(Check, IsAskedForByTheEnvironmentToo) {
   unsetenv("ALIQUOT_CHECK");
 }
 
-TEST(Check, IsAgreedUponByRanks) {
+TEST(Check, MustBeTheSameOnAllRanks) {
   const auto differ = [] {
     World::threads(
         2, [](World& world) { Pair pair(world, {.check = world.rank() == 1}); }, kHosts);
   };
-  EXPECT_EQ(usage_error_message(differ),
-            "rank 1 would not run what rank 0 runs: rank 0 has \"check false\", rank 1 has \"check true\"");
+  EXPECT_EQ(
+      usage_error_message(differ),
+      "rank 1 has another plan or other options than rank 0: rank 0 has \"check false\", rank 1 has \"check true\"");
 }
 
-TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
+TEST(Check, AScheduleWithoutRedZonesIsRefused) {
   ModelSpec model;
   model.units.push_back({"a", {{.tensor = {"a.v", {256}}}, {.tensor = {"a.w", {256}}}}, GradientMode::kAdd});
   model.uses = {{0}};
@@ -139,9 +141,10 @@ TEST(Check, AScheduleWithoutItsRedZonesIsRefused) {
   EXPECT_TRUE(finds(shared_page, "begin within a page"));
 }
 
-// What it finds when a scope closes ---------------------------------------------------------------------------------------
+// What it finds when a scope closes -----------------------------------------------------------------------------------
 
-/// What the next call of the engine throws after `write` in the backward of b, at every stage.
+/// Expects that, after `write` in the backward of b, the next call of the engine throws `sentence`. Covers every ZeRO
+/// stage.
 void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& write, const std::string& sentence) {
   for (const EngineOptions& options : every_stage(true)) {
     World world = World::from_environment(kHosts);
@@ -156,7 +159,7 @@ void expect_found_in_backward(const std::function<void(Pair&, const Scope&)>& wr
   }
 }
 
-TEST(Check, FindsGradientsWrittenTooFar) {
+TEST(Check, FindsWritesBeyondGradients) {
   for (const int64_t element : {kCount, int64_t{255}, int64_t{256}, int64_t{380}}) {
     expect_found_in_backward([&](Pair& pair, const Scope&) { pair.gradient[1][element] += 1e-3f; },
                              fmt::format("backward b wrote beyond the gradient of b.w: to its element {}, but it is "
@@ -165,7 +168,7 @@ TEST(Check, FindsGradientsWrittenTooFar) {
   }
 }
 
-TEST(Check, FindsGradientsWrittenBeforeTheirBeginningAndBehindTheLast) {
+TEST(Check, FindsWritesBeforeGradientsAndBeyondTheLast) {
   expect_found_in_backward([](Pair& pair, const Scope&) { pair.gradient[1][-1] = 0; },
                            "backward b wrote before the gradient of b.w: to its element -1, but it is declared with "
                            "elements 0 to 63 (found by EngineOptions::check)");
@@ -177,7 +180,7 @@ TEST(Check, FindsGradientsWrittenBeforeTheirBeginningAndBehindTheLast) {
                            "elements 0 to 63 (found by EngineOptions::check)");
 }
 
-TEST(Check, FindsActivationsWrittenTooFar) {
+TEST(Check, FindsWritesBeyondActivations) {
   expect_found_in_backward(
       [](Pair&, const Scope& live) { static_cast<char*>(live.memory().backward)[40] = 0; },
       "backward b wrote beyond the backward memory: to byte 40, but 40 bytes are declared (found by "
@@ -191,15 +194,15 @@ TEST(Check, FindsActivationsWrittenTooFar) {
         const Scope live = pair.engine.units()[0].forward();
         static_cast<char*>(live.memory().*member)[43] = 0;
       }
-      const std::string said = usage_error_message([&] { const Scope live = pair.engine.units()[1].forward(); });
-      EXPECT_NE(said.find("forward a wrote beyond the "), std::string::npos) << said;
-      EXPECT_NE(said.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << said;
+      const std::string message = usage_error_message([&] { const Scope live = pair.engine.units()[1].forward(); });
+      EXPECT_NE(message.find("forward a wrote beyond the "), std::string::npos) << message;
+      EXPECT_NE(message.find(" memory of use 0: to byte 43, but 40 bytes are declared"), std::string::npos) << message;
     }
   }
 }
 
-/// It is the next call that throws, also where that is step().
-TEST(Check, FindsWhatTheLastScopeWrote) {
+/// The next call of the engine throws, which may be step().
+TEST(Check, FindsWritesOfTheLastScope) {
   World world = World::from_environment(kHosts);
   Pair pair(world, {.check = true});
   pair.forward();
@@ -211,10 +214,10 @@ TEST(Check, FindsWhatTheLastScopeWrote) {
   EXPECT_NE(
       usage_error_message([&] { (void)pair.engine.step(); }).find("beyond the gradient of a.w: to its element 64"),
       std::string::npos);
-  EXPECT_THROW((void)pair.engine.step(), FaultError) << "the ranks are no longer together";
+  EXPECT_THROW((void)pair.engine.step(), FaultError) << "the engine is unusable after the failure";
 }
 
-TEST(Check, ParametersReadTooFarAreNotANumber) {
+TEST(Check, ReadsBeyondParametersReturnNaN) {
   for (const EngineOptions& options : every_stage(true)) {
     World world = World::from_environment(kHosts);
     Pair pair(world, options);

@@ -1,5 +1,5 @@
 #pragma once
-// Two units that the tests of what models touch train.
+// A model of two units for tests of memory accesses.
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ inline constexpr int64_t kCount = 64;
 
 inline void ones(const ParameterSpec&, int64_t, std::span<float> values) { std::ranges::fill(values, 1.0f); }
 
-/// Two units, of a tensor and of two, with activations; their gradients are ones.
+/// Units a with one tensor and b with two, with activations. Backward sets all gradients to 1.
 struct Pair {
   Pair(World& world, const EngineOptions& options, bool assigns = false,
        std::vector<UseActivations> uses = {{40, 40, 40}, {40, 0, 0}})
@@ -57,7 +57,7 @@ inline std::vector<EngineOptions> every_stage(bool check) {
 }
 
 inline std::string title(const EngineOptions& options) {
-  return fmt::format("stage {}{}", options.zero_stage, options.gather == GatherMode::kCopy ? ", copied" : "");
+  return fmt::format("ZeRO stage {}{}", options.zero_stage, options.gather == GatherMode::kCopy ? ", copied" : "");
 }
 
 }  // namespace aliquot::testing_model

@@ -1,4 +1,4 @@
-// How often ranks meet, exactly; and what the arena's peak is, by a formula whose terms have names.
+// The exact number of collectives, and the peak of the arena by a formula.
 #include <gtest/gtest.h>
 
 #include "engine/plan/happens_before.h"
@@ -9,7 +9,7 @@ namespace aliquot {
 namespace {
 
 constexpr int kUnits = 5;
-constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // of a unit; whole blocks on 1, 2, 3, 4 and 8 ranks
+constexpr int64_t kElements = 4 * 3 * 2 * kBlockElements;  // per unit: full blocks on 1, 2, 3, 4 and 8 ranks
 
 int count(const Plan& plan, Verb verb) {
   int found = 0;
@@ -23,7 +23,7 @@ int collectives(const Plan& plan) {
   return found;
 }
 
-TEST(Collectives, AreAsManyAsTheStageNeeds) {
+TEST(Collectives, CountMatchesTheStage) {
   for (const int accumulate : {1, 2, 5}) {
     for (const auto into : {AccumulateInto::kFull, AccumulateInto::kShard}) {
       for (const int stage : {0, 1, 2, 3}) {
@@ -38,7 +38,8 @@ TEST(Collectives, AreAsManyAsTheStageNeeds) {
         EXPECT_EQ(count(p, Verb::kAllGatherGradients), stage == 0 ? kUnits : 0);
         EXPECT_EQ(count(p, Verb::kAllGatherParameters), stage == 1 || stage == 2 ? kUnits : 0);
         EXPECT_EQ(count(p, Verb::kNorm), 1);
-        // Forward and backward need a unit once each, but the turn at the loss, and that at the batch's end, keeps it.
+        // Forward and backward each gather every unit. But the last unit stays gathered from forward to backward, and
+        // the first from one micro-batch to the next.
         const int gathers = stage == 3 ? accumulate * (2 * kUnits - 2) + 1 : 0;
         EXPECT_EQ(count(p, Verb::kGather), gathers) << "accumulate " << accumulate;
         EXPECT_EQ(collectives(p),
@@ -48,7 +49,7 @@ TEST(Collectives, AreAsManyAsTheStageNeeds) {
   }
 }
 
-TEST(Collectives, KeepingUnitsWholeSavesTheirGathers) {
+TEST(Collectives, KeepingUnitsGatheredSavesGathers) {
   for (int kept = 0; kept <= kUnits; ++kept) {
     const Plan p = plan(testing::chain(kUnits, kElements),
                         {.zero_stage = 3, .prefetch = 0, .keep_gathered = kept, .gather = GatherMode::kCopy},
@@ -57,10 +58,10 @@ TEST(Collectives, KeepingUnitsWholeSavesTheirGathers) {
   }
 }
 
-TEST(Collectives, AViewMeetsForNothing) {
+TEST(Collectives, AViewNeedsNoGatherCollectives) {
   const Plan p =
       plan(testing::chain(kUnits, kElements), {.zero_stage = 3, .gather = GatherMode::kView}, Topology::one_host(2));
-  EXPECT_EQ(collectives(p), kUnits + 1) << "a reduce a unit, and the norm";
+  EXPECT_EQ(collectives(p), kUnits + 1) << "one reduce per unit, and the norm";
 }
 
 struct Row {
@@ -76,8 +77,8 @@ const Row kRows[] = {{"Fp32", {}},
 
 class PeakFormula : public ::testing::TestWithParam<Row> {};
 
-/// Bytes a parameter: c of the working copy, g of the gradient, m of the master, 8 of two moments.
-TEST_P(PeakFormula, NamesItsTerms) {
+/// Bytes per parameter: c for the working copy, g for the gradient, m for the master, 8 for the two moments.
+TEST_P(PeakFormula, MatchesTheAccount) {
   const Precision& precision = GetParam().precision;
   const int64_t c = element_bytes(precision.compute), g = element_bytes(precision.gradients);
   const int64_t m = precision.compute == DType::kFloat32 ? 0 : precision.split() ? 2 : 4;
@@ -92,11 +93,11 @@ TEST_P(PeakFormula, NamesItsTerms) {
       EXPECT_EQ(of(Category::kParameters), (stage == 3 ? all / ranks : all) * c);
       EXPECT_EQ(of(Category::kOptimizer), (stage == 0 ? all : all / ranks) * (8 + m));
       EXPECT_EQ(of(Category::kGradients), (stage >= 2 ? all / ranks : all) * g);
-      // Slots: at stages 2 and 3 a gradient slot for the unit in hand and one for the reduce beside it; at stage 3 a unit
-      // in hand and the next one, whole.
+      // Slots: ZeRO stages 2 and 3 have a gradient slot for the current unit and one for the concurrent reduce. Stage 3
+      // also has a slot for the full parameters of the current unit and of the next one.
       const int64_t gradient_slots = stage >= 2 ? 2 * kElements * g : 0;
       const int64_t unit_slots = stage == 3 ? 2 * kElements * c : 0;
-      EXPECT_EQ(of(Category::kSlots), gradient_slots + unit_slots) << ranks << " ranks, stage " << stage;
+      EXPECT_EQ(of(Category::kSlots), gradient_slots + unit_slots) << ranks << " ranks, ZeRO stage " << stage;
     }
   }
 }

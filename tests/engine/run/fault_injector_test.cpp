@@ -1,4 +1,4 @@
-// Faults that are staged in a step: where they strike, and that they come once. This program's own ALIQUOT_FAULT.
+// Fault injection in a step: each fault occurs once, at the chosen operation. This program sets ALIQUOT_FAULT itself.
 #include "engine/run/fault_injector.h"
 
 #include <cstdlib>
@@ -11,30 +11,30 @@ namespace {
 
 using namespace testing_model;
 
-const int kStaged = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.1,kind=nan", 1);
+const int kSetenvResult = setenv("ALIQUOT_FAULT", "rank=1,step=2,op=reduce,unit=layer.1,kind=nan", 1);
 
-TEST(FaultInjector, KnowsEveryOperationOfASchedule) {
+TEST(FaultInjector, AcceptsEveryOperationOfASchedule) {
   for (const VerbInfo& verb : kVerbTable) {
     const std::string operation(verb.name);
     EXPECT_EQ(parse_injected_fault("kind=throw,op=" + operation, fault_points()).operation, operation);
   }
 }
 
-TEST(FaultInjector, KnowsWhatHasDataToSpoil) {
+TEST(FaultInjector, RefusesKindsThatAnOperationCannotHave) {
   const auto refused = [](const char* text) -> std::string {
     try {
       parse_injected_fault(text, fault_points());
     } catch (const UsageError& error) {
       return error.what();
     }
-    return "taken";
+    return "nothing was refused";
   };
-  EXPECT_NE(refused("op=gather,kind=nan").find("nan is for op=backward and op=reduce;"), std::string::npos);
-  EXPECT_NE(refused("op=save,kind=flip").find("flip is for op=update and op=publish;"), std::string::npos);
+  EXPECT_NE(refused("op=gather,kind=nan").find("kind=nan requires op=backward or op=reduce;"), std::string::npos);
+  EXPECT_NE(refused("op=save,kind=flip").find("kind=flip requires op=update or op=publish;"), std::string::npos);
 }
 
-TEST(FaultInjector, StrikesOnceAtTheOperationItIsFor) {
-  ASSERT_EQ(kStaged, 0);
+TEST(FaultInjector, CausesOneFaultAtTheChosenOperation) {
+  ASSERT_EQ(kSetenvResult, 0);
   for (const int stage : {0, 1, 2, 3}) {
     for (const int accumulate : {1, 2}) {
       World::threads(
@@ -46,7 +46,7 @@ TEST(FaultInjector, StrikesOnceAtTheOperationItIsFor) {
             for (int step = 1; step <= 4; ++step) {
               for (int m = 0; m < accumulate; ++m) train_micro_batch(engine, model, step, m, world.rank());
               const StepReport report = engine.step();
-              EXPECT_EQ(report.skipped, step == 2) << "stage " << stage << ", step " << step;
+              EXPECT_EQ(report.skipped, step == 2) << "ZeRO stage " << stage << ", step " << step;
               EXPECT_EQ(report.first_not_finite, step == 2 ? "layer.1.weight" : "");
             }
           },
@@ -55,7 +55,7 @@ TEST(FaultInjector, StrikesOnceAtTheOperationItIsFor) {
   }
 }
 
-TEST(FaultInjector, RefusesARankThatIsNotThere) {
+TEST(FaultInjector, RefusesARankOutOfRange) {
   try {
     World::threads(
         1,
@@ -65,9 +65,9 @@ TEST(FaultInjector, RefusesARankThatIsNotThere) {
           declare(engine, model);
         },
         kHosts);
-    FAIL() << "rank 1 of one";
+    FAIL() << "rank 1 was accepted in a world of one rank";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT is for rank 1, and there are 1 ranks.");
+    EXPECT_STREQ(error.what(), "ALIQUOT_FAULT is for rank 1: expected a rank below 1.");
   }
 }
 

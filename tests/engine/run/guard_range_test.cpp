@@ -1,4 +1,5 @@
-// Faults that are named and then go on to whoever handled them before. Handlers are a process's own, so each test has one.
+// Aliquot's fault handler names the tensor and then calls the handler that was installed before. Signal handlers belong
+// to a process, so each test runs in its own process.
 #include "engine/run/memory/guard_range.h"
 
 #include <array>
@@ -29,8 +30,9 @@ void handle(int signal, void (*handler)(int, siginfo_t*, void*), int flags) {
   sigaction(signal, &action, nullptr);
 }
 
-/// Makes the page readable, as a program does that maps on demand; 7 where it is not told what the kernel told.
-void mend(int signal, siginfo_t* info, void* context) {
+/// The handler of a program that maps pages on demand: makes `page` readable. Exits with 7 if its arguments are not
+/// those of a fault in `page`.
+void map_on_fault(int signal, siginfo_t* info, void* context) {
   if (signal != SIGSEGV || info->si_code != SEGV_ACCERR || info->si_addr != page || context == nullptr) _exit(7);
   mprotect(page, kPageBytes, PROT_READ);
 }
@@ -39,24 +41,24 @@ void map_page() {
   page = static_cast<std::byte*>(mmap(nullptr, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
 
-/// Two faults that the program mends, and then one that is not its own.
+/// Causes two faults that the program's own handler resolves, then one at a guard address.
 [[noreturn]] void fault_beside_own_handler() {
   map_page();
-  handle(SIGSEGV, mend, 0);
+  handle(SIGSEGV, map_on_fault, 0);
   install_fault_names();
   touch(page);
   mprotect(page, kPageBytes, PROT_NONE);
   touch(page);
   static const GuardRange weights({{"h.1.weight", 4}});
-  touch(weights.address(0));  // mend() is not told of its page: 7
+  touch(weights.address(0));  // not in `page`, so map_on_fault() exits with 7
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, TheHandlerOfBeforeIsToldWhatTheKernelTold) {
+TEST(GuardRangeDeathTest, ThePreviousHandlerGetsTheArgumentsOfTheKernel) {
   EXPECT_EXIT(fault_beside_own_handler(), testing::ExitedWithCode(7), "parameter h.1.weight was touched");
 }
 
-[[noreturn]] void fault_by_number() {
+[[noreturn]] void fault_with_simple_handler() {
   std::signal(SIGSEGV, [](int signal) { _exit(signal == SIGSEGV ? 9 : 1); });
   install_fault_names();
   map_page();
@@ -64,8 +66,8 @@ TEST(GuardRangeDeathTest, TheHandlerOfBeforeIsToldWhatTheKernelTold) {
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, AHandlerOfTheNumberAloneIsCalled) {
-  EXPECT_EXIT(fault_by_number(), testing::ExitedWithCode(9), "^$");
+TEST(GuardRangeDeathTest, APreviousHandlerWithoutSigInfoIsCalled) {
+  EXPECT_EXIT(fault_with_simple_handler(), testing::ExitedWithCode(9), "^$");
 }
 
 void fault_after_installing(int times) {
@@ -75,7 +77,7 @@ void fault_after_installing(int times) {
   touch(weights.address(0));
 }
 
-/// It was an endless loop: the second time found the first to be what was there before.
+/// Regression test: a second installation stored the first handler as the previous one, which looped forever.
 TEST(GuardRangeDeathTest, ASecondInstallationChangesNothing) {
   for (const int times : {1, 2, 3}) {
     EXPECT_EXIT(
@@ -87,20 +89,20 @@ TEST(GuardRangeDeathTest, ASecondInstallationChangesNothing) {
   }
 }
 
-/// What was sent is nobody's instruction, and would not come again.
-TEST(GuardRangeDeathTest, ASignalThatWasSentEndsTheProcessToo) {
-  const auto sent = [] {
+/// A signal from kill() has no faulting instruction that would run again, so the handler must end the process itself.
+TEST(GuardRangeDeathTest, ASignalFromKillEndsTheProcess) {
+  const auto send_signal = [] {
     std::signal(SIGBUS, SIG_DFL);
     install_fault_names();
     kill(getpid(), SIGBUS);
     pause();
   };
-  EXPECT_EXIT(sent(), testing::KilledBySignal(SIGBUS), "^$");
+  EXPECT_EXIT(send_signal(), testing::KilledBySignal(SIGBUS), "^$");
 }
 
-[[noreturn]] void fault_twice_with_a_handler_for_one() {
+[[noreturn]] void fault_twice_with_one_shot_handler() {
   map_page();
-  handle(SIGSEGV, mend, static_cast<int>(SA_RESETHAND));
+  handle(SIGSEGV, map_on_fault, static_cast<int>(SA_RESETHAND));
   install_fault_names();
   touch(page);
   mprotect(page, kPageBytes, PROT_NONE);
@@ -108,17 +110,17 @@ TEST(GuardRangeDeathTest, ASignalThatWasSentEndsTheProcessToo) {
   _exit(1);
 }
 
-TEST(GuardRangeDeathTest, AHandlerForOneFaultIsCalledForOne) {
-  EXPECT_EXIT(fault_twice_with_a_handler_for_one(), testing::KilledBySignal(SIGSEGV), "^$");
+TEST(GuardRangeDeathTest, AOneShotHandlerIsCalledOnce) {
+  EXPECT_EXIT(fault_twice_with_one_shot_handler(), testing::KilledBySignal(SIGSEGV), "^$");
 }
 
-int deep(int depth) {
+int recurse_forever(int depth) {
   std::array<volatile char, 1024> frame{};
   frame[0] = static_cast<char>(depth);
-  return depth < 0 ? 0 : deep(depth + 1) + frame[0];
+  return depth < 0 ? 0 : recurse_forever(depth + 1) + frame[0];
 }
 
-/// A stack that has overflowed has no room for a handler.
+/// After a stack overflow a handler needs an alternate stack.
 [[noreturn]] void overflow_the_stack() {
   stack_t stack{};
   stack.ss_sp = stack_of_handlers.data();
@@ -127,27 +129,27 @@ int deep(int depth) {
   handle(
       SIGSEGV, [](int, siginfo_t*, void*) { _exit(11); }, SA_ONSTACK);
   install_fault_names();
-  _exit(deep(0) == 0 ? 1 : 2);
+  _exit(recurse_forever(0) == 0 ? 1 : 2);
 }
 
-TEST(GuardRangeDeathTest, AnOverflowOfTheStackIsHandledOnTheOtherStack) {
+TEST(GuardRangeDeathTest, AStackOverflowIsHandledOnTheAlternateStack) {
   EXPECT_EXIT(overflow_the_stack(), testing::ExitedWithCode(11), "^$");
 }
 
-/// It was taken for the next one's.
-TEST(GuardRangeDeathTest, AnIndexThatRanOnIsOfTheParameterThatItBeganAt) {
-  const auto run_on = [] {
+/// Regression test: an index beyond a parameter was attributed to the next parameter.
+TEST(GuardRangeDeathTest, AnOverrunNamesTheParameterBeforeIt) {
+  const auto overrun = [] {
     std::signal(SIGSEGV, SIG_DFL);
     install_fault_names();
     const GuardRange weights({{"h.0.weight", 4}, {"h.1.weight", 4}});
     touch(weights.address(0) + 10'000);
   };
-  EXPECT_EXIT(run_on(), testing::KilledBySignal(SIGSEGV),
+  EXPECT_EXIT(overrun(), testing::KilledBySignal(SIGSEGV),
               "^aliquot: parameter h.0.weight was touched outside a live scope 9996 bytes beyond its end: open unit");
 }
 
-/// A pipe of packets gives back one write at a time.
-TEST(FaultLine, IsWrittenAtOnce) {
+/// A pipe in packet mode returns one write per read.
+TEST(FaultLine, IsOneWrite) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe2(ends.data(), O_DIRECT | O_NONBLOCK), 0);
   const int before = dup(STDERR_FILENO);
@@ -162,9 +164,8 @@ TEST(FaultLine, IsWrittenAtOnce) {
   const auto length = read(ends[0], text.data(), text.size());
   ASSERT_GT(length, 100);
   EXPECT_EQ(std::string_view(text.data(), 16), "aliquot: -12xxxx");
-  EXPECT_EQ(text[static_cast<std::size_t>(length) - 1], '\n')
-      << "what does not fit is cut off, not the end of the line";
-  EXPECT_LT(read(ends[0], text.data(), text.size()), 0) << "a second write";
+  EXPECT_EQ(text[static_cast<std::size_t>(length) - 1], '\n') << "a long line should be cut before its newline";
+  EXPECT_LT(read(ends[0], text.data(), text.size()), 0) << "there was a second write";
   for (const int descriptor : {before, ends[0], ends[1]}) close(descriptor);
 }
 

@@ -1,4 +1,4 @@
-// A rank that stays away in the middle of a step: the others leave at the deadline, naming it, and say where they were.
+// One rank stalls within a step. The others stop at the deadline, name it and report their own position.
 #include <chrono>
 #include <gtest/gtest.h>
 #include <thread>
@@ -12,11 +12,11 @@ namespace {
 using namespace testing_model;
 
 struct Outcome {
-  std::string error, said;
+  std::string error, log;
   double seconds;
 };
 
-/// Rank 1 computes for ever, nearly, in the second step's backward.
+/// Runs two steps with a deadline of 0.5 s. Rank 1 sleeps for 1.5 s before the second.
 Outcome hang(int stage, int ranks) {
   set_log_sink(log_to_standard_error);
   testing::internal::CaptureStderr();
@@ -40,18 +40,18 @@ Outcome hang(int stage, int ranks) {
     outcome.error = error.what();
   }
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  outcome.said = testing::internal::GetCapturedStderr();
+  outcome.log = testing::internal::GetCapturedStderr();
   return outcome;
 }
 
-TEST(Hang, EndsAtTheDeadlineWithEveryRanksPlace) {
+TEST(Hang, EndsAtTheDeadlineWithThePositionOfEveryRank) {
   for (const int stage : {0, 3}) {
     const Outcome outcome = hang(stage, 3);
     EXPECT_NE(outcome.error.find("rank 1"), std::string::npos) << outcome.error;
     EXPECT_LT(outcome.seconds, 3);
-    EXPECT_NE(outcome.said.find("aliquot: rank 0 was at "), std::string::npos) << outcome.said;
-    EXPECT_NE(outcome.said.find("aliquot: rank 2 was at "), std::string::npos) << outcome.said;
-    EXPECT_NE(outcome.said.find("step 2)"), std::string::npos) << outcome.said;
+    EXPECT_NE(outcome.log.find("aliquot: rank 0 was at "), std::string::npos) << outcome.log;
+    EXPECT_NE(outcome.log.find("aliquot: rank 2 was at "), std::string::npos) << outcome.log;
+    EXPECT_NE(outcome.log.find("step 2)"), std::string::npos) << outcome.log;
   }
 }
 

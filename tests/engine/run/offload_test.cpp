@@ -1,4 +1,4 @@
-// What lies elsewhere between uses changes no bit, and takes the memory that was planned.
+// Offload changes no bit, and memory use equals the plan.
 #include <filesystem>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -30,27 +30,27 @@ class Folder {
   std::filesystem::path path_;
 };
 
-struct Where {
+struct OffloadChoice {
   Offload state, parameters;
 };
 
-std::vector<Where> places(int stage) {
+std::vector<OffloadChoice> offload_choices(int stage) {
   using enum Offload;
-  std::vector<Where> all = {{kHost, kNone}, {kDisk, kNone}};
+  std::vector<OffloadChoice> all = {{kHost, kNone}, {kDisk, kNone}};
   if (stage == 3) all.insert(all.end(), {{kNone, kHost}, {kNone, kDisk}, {kHost, kDisk}, {kDisk, kDisk}});
   return all;
 }
 
-Settings offloaded(Settings settings, const Where& where, const Folder& folder) {
-  settings.options.offload_state = where.state;
-  settings.options.offload_parameters = where.parameters;
+Settings offloaded(Settings settings, const OffloadChoice& choice, const Folder& folder) {
+  settings.options.offload_state = choice.state;
+  settings.options.offload_parameters = choice.parameters;
   settings.options.offload_state_to = settings.options.offload_parameters_to = folder.path();
   return settings;
 }
 
 std::string describe(const Settings& settings) {
   const EngineOptions& options = settings.options;
-  return fmt::format("stage {}, {}, {}, state to {}, parameters to {}", options.zero_stage,
+  return fmt::format("ZeRO stage {}, {}, {}, state to {}, parameters to {}", options.zero_stage,
                      options.precision.describe(), name(options.optimizer), static_cast<int>(options.offload_state),
                      static_cast<int>(options.offload_parameters));
 }
@@ -60,12 +60,12 @@ const Precision kPrecisions[] = {{},
                                  {.compute = DType::kBFloat16, .master = MasterForm::kWhole},
                                  {.compute = DType::kFloat16}};
 
-/// Training with what can be offloaded offloaded gives the bits of training with none of it, wherever it lies.
+/// Expects that training gives the same bits with and without offload, for every choice of what to offload and where.
 void expect_no_bit_changed(int ranks, const Settings& settings, const Folder& folder) {
-  const Outcome here = train_on(ranks, settings);
-  for (const Where& where : places(settings.options.zero_stage)) {
-    const Settings elsewhere = offloaded(settings, where, folder);
-    EXPECT_TRUE(train_on(ranks, elsewhere) == here) << ranks << " ranks, " << describe(elsewhere);
+  const Outcome in_memory = train_on(ranks, settings);
+  for (const OffloadChoice& choice : offload_choices(settings.options.zero_stage)) {
+    const Settings with_offload = offloaded(settings, choice, folder);
+    EXPECT_TRUE(train_on(ranks, with_offload) == in_memory) << ranks << " ranks, " << describe(with_offload);
   }
 }
 
@@ -80,11 +80,11 @@ TEST(Offload, ChangesNoBit) {
       }
     }
   }
-  EXPECT_TRUE(folder.empty()) << "something was left behind";
+  EXPECT_TRUE(folder.empty()) << "offload files were not deleted";
 }
 
-/// Every rule keeps other state: none, one tensor, two, in 8 bits with scales, in bf16.
-TEST(Offload, TakesTheStateOfEveryRule) {
+/// The optimizers differ in their state: none, one tensor, two, 8-bit with scales, bf16.
+TEST(Offload, ChangesNoBitForAnyOptimizer) {
   const Folder folder;
   const std::pair<Optimizer, DType> rules[] = {{Sgd{.momentum = 0}, DType::kFloat32},
                                                {Sgd{.momentum = 0.9f}, DType::kFloat32},
@@ -100,7 +100,7 @@ TEST(Offload, TakesTheStateOfEveryRule) {
   }
 }
 
-TEST(Offload, ComposesWithWhatElseThereIs) {
+TEST(Offload, ChangesNoBitWithOtherOptions) {
   const Folder folder;
   for (const int stage : {0, 2, 3}) {
     for (const bool in_backward : {false, true}) {
@@ -118,30 +118,31 @@ TEST(Offload, ComposesWithWhatElseThereIs) {
   }
 }
 
-TEST(Offload, AnAdversaryChangesNoBit) {
+TEST(Offload, AdversarialSchedulingChangesNoBit) {
   const Folder folder;
   for (const int stage : {1, 3}) {
     for (const bool in_backward : {false, true}) {
       Settings settings;
       settings.options = {.zero_stage = stage, .update_in_backward = in_backward, .clip = in_backward ? 0.0 : 0.5};
       settings.steps = 3;
-      const Outcome here = train_on(2, settings);
-      for (const Where& where : places(stage)) {
-        const Settings elsewhere = offloaded(settings, where, folder);
+      const Outcome in_memory = train_on(2, settings);
+      for (const OffloadChoice& choice : offload_choices(stage)) {
+        const Settings with_offload = offloaded(settings, choice, folder);
         for (uint64_t seed = 0; seed < 20; ++seed) {
           AdversarialScheduler adversary(
               seed, seed % 2 == 0 ? AdversarialScheduler::Compute::kInline : AdversarialScheduler::Compute::kQueued);
           const auto options =
               WorldOptions{.timeout_seconds = 60, .make_device = [&](int) { return adversary.make_device(); }};
-          EXPECT_TRUE(train_on(2, elsewhere, options) == here) << "seed " << seed << ", " << describe(elsewhere);
+          EXPECT_TRUE(train_on(2, with_offload, options) == in_memory)
+              << "seed " << seed << ", " << describe(with_offload);
         }
       }
     }
   }
 }
 
-/// Fresh memory holds other bytes on each rank. train() compares the copies after each step, padding included.
-TEST(Offload, KeepsCopiesEqualInMemoryThatWasNotCleared) {
+/// Uninitialized memory differs between ranks. train() compares the copies after each step, padding included.
+TEST(Offload, KeepsCopiesEqualInUninitializedMemory) {
   const Folder folder;
   for (const Precision& precision : kPrecisions) {
     for (const auto& [stage, replicas] : {std::pair{0, 1}, std::pair{2, 2}, std::pair{3, 2}}) {
@@ -157,22 +158,22 @@ TEST(Offload, KeepsCopiesEqualInMemoryThatWasNotCleared) {
   }
 }
 
-TEST(Offload, TakesTheMemoryThatWasPlanned) {
+TEST(Offload, UsesThePlannedMemory) {
   const Folder folder;
   for (const int stage : {0, 1, 2, 3}) {
-    for (const Where& where : places(stage)) {
+    for (const OffloadChoice& choice : offload_choices(stage)) {
       Settings settings;
       settings.options = {.zero_stage = stage, .precision = {.compute = DType::kBFloat16}, .accumulate = 2};
-      settings = offloaded(settings, where, folder);
+      settings = offloaded(settings, choice, folder);
       World::threads(
           3,
           [&](World& world) {
-            EngineWithModel trainee(world, settings);
+            EngineWithModel setup(world, settings);
             for (int step = 0; step < 2; ++step) {
-              for (int m = 0; m < 2; ++m) train_micro_batch(trainee.engine, trainee.model, step, m, world.rank());
-              EXPECT_FALSE(trainee.engine.step().skipped);
+              for (int m = 0; m < 2; ++m) train_micro_batch(setup.engine, setup.model, step, m, world.rank());
+              EXPECT_FALSE(setup.engine.step().skipped);
             }
-            const Account planned = account(trainee.engine.plan().schedule);
+            const Account planned = account(setup.engine.plan().schedule);
             EXPECT_EQ(world.device().ledger().peak(), planned.peak) << describe(settings);
             EXPECT_EQ(world.device().ledger().in_use_peak_bytes(), planned.peak_bytes) << describe(settings);
           },
@@ -181,8 +182,8 @@ TEST(Offload, TakesTheMemoryThatWasPlanned) {
   }
 }
 
-/// What it is for: of ten units the state of two at a time is in memory.
-TEST(Offload, LeavesTwoUnitsOfStateInMemory) {
+/// Of ten units, the state of two at a time is in memory.
+TEST(Offload, KeepsTheStateOfTwoUnitsInMemory) {
   ModelSpec model;
   constexpr int kUnits = 10, kElements = 64 * kBlockElements;
   for (int u = 0; u < kUnits; ++u) {
@@ -194,23 +195,24 @@ TEST(Offload, LeavesTwoUnitsOfStateInMemory) {
     return account.peak[static_cast<std::size_t>(category)];
   };
   Plan on_disk = plan(model, {.zero_stage = 2, .offload_state = Offload::kDisk}, Topology::one_host(2));
-  on_disk.schedule.stream_bytes = 0;  // what is staged between steps is another matter
+  on_disk.schedule.stream_bytes = 0;  // excludes staging between steps
   const Account disk = account(on_disk.schedule);
   const int64_t state_of_a_unit = kElements / 2 * 8;  // two ranks; Adam's moments in fp32
   EXPECT_EQ(at(disk, Category::kOptimizer), 0);
   EXPECT_EQ(at(disk, Category::kStaging), 2 * state_of_a_unit);
   const Account host =
       account(plan(model, {.zero_stage = 2, .offload_state = Offload::kHost}, Topology::one_host(2)).schedule);
-  EXPECT_EQ(at(host, Category::kOptimizer), kUnits * state_of_a_unit) << "a host's memory is the host's, either way";
+  EXPECT_EQ(at(host, Category::kOptimizer), kUnits * state_of_a_unit)
+      << "on hosts, offload to host memory saves nothing";
   Topology gpus = Topology::one_host(2);
   gpus.gpu_of_rank = {0, 1};
   const Account gpu = account(plan(model, {.zero_stage = 2, .offload_state = Offload::kHost}, gpus).schedule);
   EXPECT_EQ(at(gpu, Category::kOptimizer), 0);
 }
 
-// State in and out ---------------------------------------------------------------------------------------------------------
+// Reading and writing state -------------------------------------------------------------------------------------------
 
-/// All that a checkpoint would hold, of all ranks, by path.
+/// All tensors that a checkpoint would hold, by path. For a world of one rank.
 std::map<std::string, std::vector<std::byte>> contents(Engine& engine) {
   std::map<std::string, std::vector<std::byte>> all;
   const State state = engine.state();
@@ -221,7 +223,7 @@ std::map<std::string, std::vector<std::byte>> contents(Engine& engine) {
       const int64_t each = element_bytes(tensor.dtype);
       std::byte* to = bytes.data() + piece.offset * each;
       if (tensor.access != nullptr) {
-        // In odd parts, so that none begins or ends with a page.
+        // Parts of 37 elements, so that hardly any begins or ends at a page.
         for (int64_t done = 0; done < piece.count; done += 37)
           tensor.access->read(piece, done, std::min<int64_t>(37, piece.count - done), to + done * each);
       } else {
@@ -232,7 +234,7 @@ std::map<std::string, std::vector<std::byte>> contents(Engine& engine) {
   return all;
 }
 
-/// Writes what contents() gave into another engine's pieces.
+/// Writes the result of contents() into the state of another engine.
 void fill(Engine& engine, const std::map<std::string, std::vector<std::byte>>& from) {
   State state = engine.state();
   for (const StateTensor& tensor : state.tensors) {
@@ -252,33 +254,34 @@ void fill(Engine& engine, const std::map<std::string, std::vector<std::byte>>& f
   engine.adopt(state);
 }
 
-TEST(Offload, StateIsReadAndWrittenWhereItLies) {
+TEST(Offload, StateIsReadAndWrittenInItsStore) {
   const Folder folder;
   for (const Precision& precision : kPrecisions) {
     for (const int stage : {0, 3}) {
       Settings settings;
       settings.options = {.zero_stage = stage, .precision = precision};
-      for (const Where& where : places(stage)) {
+      for (const OffloadChoice& choice : offload_choices(stage)) {
         World::threads(
             1,
             [&](World& world) {
-              EngineWithModel here(world, settings);
-              EngineWithModel elsewhere(world, offloaded(settings, where, folder));
+              EngineWithModel in_memory(world, settings);
+              EngineWithModel with_offload(world, offloaded(settings, choice, folder));
               for (int step = 0; step < 3; ++step) {
-                for (EngineWithModel* each : {&here, &elsewhere}) {
+                for (EngineWithModel* each : {&in_memory, &with_offload}) {
                   train_micro_batch(each->engine, each->model, step, 0, 0);
                   EXPECT_FALSE(each->engine.step().skipped);
                 }
               }
-              const auto meant = contents(here.engine);
-              EXPECT_TRUE(contents(elsewhere.engine) == meant) << precision.describe() << ", stage " << stage;
-              EngineWithModel loaded(world, offloaded(settings, where, folder));
-              fill(loaded.engine, meant);
-              for (EngineWithModel* each : {&here, &loaded}) {
+              const auto expected = contents(in_memory.engine);
+              EXPECT_TRUE(contents(with_offload.engine) == expected)
+                  << precision.describe() << ", ZeRO stage " << stage;
+              EngineWithModel loaded(world, offloaded(settings, choice, folder));
+              fill(loaded.engine, expected);
+              for (EngineWithModel* each : {&in_memory, &loaded}) {
                 train_micro_batch(each->engine, each->model, 3, 0, 0);
                 EXPECT_FALSE(each->engine.step().skipped);
               }
-              EXPECT_TRUE(contents(loaded.engine) == contents(here.engine)) << "after one step more";
+              EXPECT_TRUE(contents(loaded.engine) == contents(in_memory.engine)) << "after one more step";
             },
             kHosts);
       }
@@ -286,17 +289,18 @@ TEST(Offload, StateIsReadAndWrittenWhereItLies) {
   }
 }
 
-TEST(Offload, FreezingAndEvaluatingGoOnFromWhatIsElsewhere) {
+TEST(Offload, SupportsFreezingAndEvaluation) {
   const Folder folder;
   Settings settings;
   settings.options = {.zero_stage = 3, .precision = {.compute = DType::kBFloat16}};
-  const auto here = freeze_and_evaluate(2, settings);
-  for (const Where& where : places(3)) EXPECT_EQ(freeze_and_evaluate(2, offloaded(settings, where, folder)), here);
+  const auto in_memory = freeze_and_evaluate(2, settings);
+  for (const OffloadChoice& choice : offload_choices(3))
+    EXPECT_EQ(freeze_and_evaluate(2, offloaded(settings, choice, folder)), in_memory);
 }
 
-// What goes wrong ----------------------------------------------------------------------------------------------------------
+// Failures ------------------------------------------------------------------------------------------------------------
 
-TEST(Offload, IsRefusedWithASentence) {
+TEST(Offload, InvalidOptionsAreRefused) {
   const auto refused = [](const EngineOptions& options) -> std::string {
     std::string sentence;
     World::threads(
@@ -305,7 +309,7 @@ TEST(Offload, IsRefusedWithASentence) {
           Settings settings;
           settings.options = options;
           try {
-            const EngineWithModel trainee(world, settings);
+            const EngineWithModel setup(world, settings);
           } catch (const Error& error) {
             sentence = error.what();
           }
@@ -315,15 +319,17 @@ TEST(Offload, IsRefusedWithASentence) {
   };
   using testing::HasSubstr;
   using enum Offload;
-  EXPECT_THAT(refused({.zero_stage = 2, .offload_parameters = kHost}), HasSubstr("shards of stage 3"));
-  EXPECT_THAT(refused({.gather = GatherMode::kView, .offload_parameters = kHost}), HasSubstr("--gather view"));
+  EXPECT_THAT(refused({.zero_stage = 2, .offload_parameters = kHost}),
+              HasSubstr("requires EngineOptions::zero_stage 3"));
+  EXPECT_THAT(refused({.gather = GatherMode::kView, .offload_parameters = kHost}),
+              HasSubstr("EngineOptions::gather is view"));
   EXPECT_THAT(refused({.offload_state = kDisk}), HasSubstr("needs a directory"));
   EXPECT_THAT(refused({.offload_state = kDisk, .offload_state_to = "/nonexistent/of/course"}),
               HasSubstr("cannot open directory /nonexistent/of/course"));
 }
 
-TEST(DiskOffloadStore, AFullDiskSaysSoAtOnce) {
-  test::FaultyFileSystem full({.call = test::Call::kAllocate, .nth = 0, .error = ENOSPC});
+TEST(DiskOffloadStore, AFullDiskIsReportedAtCreation) {
+  test::FaultyFileSystem full({.call = test::SystemCall::kAllocate, .nth = 0, .error = ENOSPC});
   try {
     make_disk_offload_store(full, std::filesystem::temp_directory_path(), 1 << 20);
     FAIL();
@@ -332,48 +338,49 @@ TEST(DiskOffloadStore, AFullDiskSaysSoAtOnce) {
   }
 }
 
-TEST(DiskOffloadStore, MoreThanCanBeNamedIsNotToBeHad) {
+TEST(DiskOffloadStore, AnUnaddressableSizeIsRefused) {
   EXPECT_THROW(make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), int64_t{1} << 50),
                UnavailableError);
 }
 
-TEST(DiskHomeDeathTest, SaysThatThereIsNoMemoryToReachItBy) {
-  if (!kCanLimitMemory) GTEST_SKIP() << "under this sanitizer the process's memory cannot be limited";
+TEST(DiskOffloadStoreDeathTest, ReportsThatMemoryForItsBufferIsExhausted) {
+  if (!kCanLimitMemory) GTEST_SKIP() << "the memory of a process cannot be limited under this sanitizer";
   const auto store = [] {
-    const auto home = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 8 << 20);
+    const auto disk = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 8 << 20);
     static const std::vector<std::byte> values(8 << 20);
-    exit_after_running_in_limited_memory(0, [&] { home->store(home->base(), values.data(), 8 << 20); });
+    exit_after_running_in_limited_memory(0, [&] { disk->store(disk->base(), values.data(), 8 << 20); });
   };
-  EXPECT_EXIT(store(), testing::ExitedWithCode(2), "the host has no [0-9]* bytes to reach offloaded state by");
+  EXPECT_EXIT(store(), testing::ExitedWithCode(2),
+              "cannot allocate [0-9]* bytes of host memory to access offloaded data");
 }
 
-TEST(DiskOffloadStore, AReadThatFailsReachesWhoeverWaitsForIt) {
+TEST(DiskOffloadStore, AFailedReadIsRethrownBySynchronize) {
   const auto device = make_host_device(1);
-  test::FaultyFileSystem faulty({.call = test::Call::kRead, .nth = 1});
-  const auto home = make_disk_offload_store(faulty, std::filesystem::temp_directory_path(), 8192);
+  test::FaultyFileSystem faulty({.call = test::SystemCall::kRead, .nth = 1});
+  const auto disk = make_disk_offload_store(faulty, std::filesystem::temp_directory_path(), 8192);
   const Buffer slot = device->allocate(8192, Category::kStaging, "slot");
   const auto io = device->make_stream(Lane::kIo);
-  home->copy_out(*io, 0, slot.data(), 8192);
-  home->copy_in(*io, slot.data(), 0, 8192);
+  disk->copy_out(*io, 0, slot.data(), 8192);
+  disk->copy_in(*io, slot.data(), 0, 8192);
   io->synchronize();
-  home->copy_in(*io, slot.data(), 0, 8192);
+  disk->copy_in(*io, slot.data(), 0, 8192);
   EXPECT_THROW(io->synchronize(), FaultError);
 }
 
-TEST(DiskOffloadStore, PartsOfPagesLeaveTheRestAlone) {
-  const auto home = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 3 * 4096);
+TEST(DiskOffloadStore, WritesOfPartialPagesKeepTheRest) {
+  const auto disk = make_disk_offload_store(FileSystem::system(), std::filesystem::temp_directory_path(), 3 * 4096);
   std::vector<uint8_t> all(3 * 4096), part(5000), back(3 * 4096);
   std::iota(all.begin(), all.end(), 0);
-  home->store(home->base(), all.data(), 3 * 4096);
+  disk->store(disk->base(), all.data(), 3 * 4096);
   std::ranges::fill(part, 255);
-  home->store(home->base() + 4000, part.data(), 5000);
+  disk->store(disk->base() + 4000, part.data(), 5000);
   std::ranges::copy(part, all.begin() + 4000);
-  home->clear(home->base() + 9001, 3);
+  disk->clear(disk->base() + 9001, 3);
   std::fill_n(all.begin() + 9001, 3, 0);
-  home->fetch(back.data(), home->base(), 3 * 4096);
+  disk->fetch(back.data(), disk->base(), 3 * 4096);
   EXPECT_EQ(back, all);
   std::vector<uint8_t> some(5);
-  home->fetch(some.data(), home->base() + 8998, 5);
+  disk->fetch(some.data(), disk->base() + 8998, 5);
   EXPECT_EQ(some, std::vector<uint8_t>(all.begin() + 8998, all.begin() + 9003));
 }
 

@@ -1,4 +1,4 @@
-// What a model writes behind its tensors is no part of any result.
+// Writes of a model to the padding after a tensor must not affect any result.
 #include <cmath>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ namespace {
 
 using namespace testing_model;
 
-/// The norm counted what was written behind a tensor.
-TEST(Padding, EntersNoNorm) {
+/// Regression test: the norm included values in the padding.
+TEST(Padding, DoesNotAffectTheNorm) {
   for (const int ranks : {1, 2, 4}) {
     for (EngineOptions options : every_stage(false)) {
       for (const bool assigns : {false, true}) {
@@ -47,9 +47,9 @@ TEST(Padding, EntersNoNorm) {
   }
 }
 
-/// A block of 8-bit codes has one scale: 64 elements of one and a large one behind them would all be rounded to nothing.
-TEST(Padding, EntersNoScale) {
-  const test::ScopedRanksPerNode said(1);
+/// A quantized block has one scale. A large value in the padding would round the 64 elements of value 1 to zero.
+TEST(Padding, DoesNotAffectQuantization) {
+  const test::ScopedRanksPerNode emulated_nodes(1);
   for (const int stage : {0, 2, 3}) {
     World::threads(
         2,
@@ -63,14 +63,14 @@ TEST(Padding, EntersNoScale) {
               pair.gradient[t][kCount] = 1e10f;
             }
           }
-          EXPECT_NEAR(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount), 1e-5) << "stage " << stage;
+          EXPECT_NEAR(pair.engine.step().gradient_norm, std::sqrt(3.0 * kCount), 1e-5) << "ZeRO stage " << stage;
         },
         kHosts);
   }
 }
 
-/// What one rank's model wrote behind a parameter was taken for memory that failed.
-TEST(Padding, IsNoPartOfCopies) {
+/// Regression test: check_copies() reported the padding that a model wrote on one rank as a memory failure.
+TEST(Padding, IsNotComparedBetweenCopies) {
   for (const int stage : {0, 1, 2}) {
     World::threads(
         2,
@@ -83,7 +83,7 @@ TEST(Padding, IsNoPartOfCopies) {
           }
           for (const UnitId unit : {1, 0}) pair.backward(unit);
           EXPECT_FALSE(pair.engine.step().skipped);
-          EXPECT_NO_THROW(pair.engine.check_copies()) << "stage " << stage;
+          EXPECT_NO_THROW(pair.engine.check_copies()) << "ZeRO stage " << stage;
         },
         kHosts);
   }

@@ -13,14 +13,14 @@
 #include <thread>
 
 #ifndef SIMULATED_GPUS
-#error "say how many GPUs to pretend"
+#error "define SIMULATED_GPUS as the number of simulated GPUs"
 #endif
 
 namespace {
 
 constexpr std::size_t kGpuBytes = std::size_t{1} << 32;
 
-/// A point in a stream, once recorded.
+/// One recording of an event.
 struct EventRecord {
   std::mutex mutex;
   std::condition_variable changed;
@@ -153,7 +153,7 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   return cudaSuccess;
 }
 
-const char* cudaGetErrorString(cudaError_t) { return "what a simulated GPU says"; }
+const char* cudaGetErrorString(cudaError_t) { return "error of the simulated CUDA runtime"; }
 const char* cudaGetErrorName(cudaError_t) { return "simulated"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
@@ -200,7 +200,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return stream->faulted ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t work, void* argument) {
-  // The driver may run all streams' host work on one thread: whoever waits in it for another stream's stands still.
+  // The CUDA driver may run the host functions of all streams on one thread. With this lock, a host function that waits
+  // for one of another stream deadlocks here as well.
   static std::mutex one_thread;
   stream->enqueue([=] {
     if (stream->faulted) return;

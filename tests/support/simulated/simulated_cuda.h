@@ -1,17 +1,17 @@
 #pragma once
-// A CUDA runtime that only pretends, so that the host side of GPU ranks runs, is tested and is sanitized where there is no
-// GPU: streams are threads that dawdle at random, events are real, GPU memory is host memory. Linked before the real one. The
-// test program says how many GPUs there are (aliquot_use_simulated_gpus).
+// The simulated CUDA runtime. With it the host side of GPU ranks runs, also under sanitizers, on machines without a
+// GPU. Streams are threads with random delays, events work, and GPU memory is host memory. It is linked before the real
+// runtime. aliquot_use_simulated_gpus() sets the number of GPUs.
 
 #include <cuda_runtime_api.h>
 #include <functional>
 
 namespace aliquot::simulated {
 
-/// What a kernel would be: runs in the stream's order, and may wait for other streams.
+/// Runs `work` in place of a kernel: in the order of the stream. It may wait for other streams.
 void launch(cudaStream_t stream, std::function<void()> work);
 
-/// As after a kernel's fault: the stream says so when asked or waited for, and starts no more host work.
+/// Simulates a fault of a kernel: queries and waits of the stream return an error, and it runs no more host functions.
 void fault(cudaStream_t stream);
 
 }  // namespace aliquot::simulated

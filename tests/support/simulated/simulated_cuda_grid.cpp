@@ -14,21 +14,21 @@
 namespace aliquot::simulated {
 namespace {
 
-/// Runs one kernel thread after the other, until one has to wait.
+/// A fiber that runs kernel threads one after another. It continues with the next one unless a thread has to wait.
 struct Runner {
   std::unique_ptr<Fiber> fiber;
   unsigned thread = 0;
-  bool second = false;  // which slots the thread's next exchange takes
+  bool second = false;  // which of the two slot sets the next exchange uses
 };
 
 struct Warp {
-  // Taken in turns: a lane comes to the same ones again only when all have come to those between, and so have read these.
+  // Exchanges alternate between two sets. A lane can write a set again only after all lanes have read it.
   alignas(16) std::byte slots[2][kWarpLanes][kLaneBytes];
   std::vector<Runner*> waiting;
   unsigned live_lanes = 0;
 };
 
-/// The blocks of one grid, in turn, on the host thread that made it.
+/// Runs the blocks of one grid one after another on the host thread that created it.
 class Grid {
  public:
   Grid(const GridShape& shape, const std::function<void()>& thread)
@@ -39,7 +39,7 @@ class Grid {
 
   void run_block(unsigned block) {
     blockIdx = dim3(block);
-    // What no thread of this block has written is no number.
+    // Uninitialized shared memory is NaN.
     shared_ = std::make_unique<std::byte[]>(shape_.shared_bytes);
     std::fill_n(shared_.get(), shape_.shared_bytes, std::byte{0xff});
     order_threads();
@@ -119,7 +119,7 @@ class Grid {
     runner.fiber->enter();
   }
 
-  /// Lanes that have ended are waited for by nobody.
+  /// Releases warps whose lanes all wait. Lanes that have returned do not count.
   bool release_warps() {
     for (Warp& warp : warps_) {
       if (warp.waiting.empty() || warp.waiting.size() != warp.live_lanes) continue;
@@ -140,7 +140,7 @@ class Grid {
     std::fprintf(
         stderr,
         "kernel %s, block %u of %u: %u of %u threads live, %zu at the block's barrier, the others in warps whose "
-        "lanes have parted: they wait in vain\n",
+        "lanes have diverged: deadlock\n",
         shape_.kernel, blockIdx.x, shape_.blocks, live_threads_, shape_.threads, at_barrier_.size());
     std::abort();
   }

@@ -1,8 +1,8 @@
 #pragma once
-// What a kernel finds on a GPU, for kernels compiled as C++: the threads of a block as fibers of one thread of the host, which
-// truly wait for one another, and start in an order of their own at each launch. So a barrier that is missing, a warp whose
-// lanes part before a shuffle, or an index that is wrong are found where there is no GPU. What is not: how warps of a GPU
-// interleave between two barriers, and what memory does there.
+// Runs kernels compiled as C++. The threads of a block are fibers of one host thread. They really wait for one another
+// and start in a random order at each launch. This finds missing barriers, warps that diverge before a shuffle, and
+// wrong indices without a GPU. It does not find errors that depend on the interleaving of warps between barriers or on
+// the GPU's memory model.
 
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@
 #define __grid_constant__
 #define __launch_bounds__(...)
 
-/// Of the kernel's thread at work.
+/// Indices of the kernel thread that runs now.
 inline thread_local dim3 blockIdx, threadIdx, blockDim, gridDim;
 
 namespace aliquot::simulated {
@@ -32,16 +32,16 @@ struct GridShape {
   unsigned blocks = 1, threads = 1, shared_bytes = 0;
 };
 
-/// Runs `thread` once for each thread of the grid, one block after the other. A block whose threads wait in vain ends the
-/// program with a sentence.
+/// Runs `thread` once for each thread of the grid, one block after another. Aborts with a message if the threads of a
+/// block deadlock.
 void run_grid(const GridShape& shape, const std::function<void()>& thread);
 
-/// The rest is for the kernel's threads.
+/// The functions below are for kernel threads.
 void* shared_memory();
 void wait_for_block();
 void wait_for_warp();
 
-/// `bytes` of every lane of the warp, as they were when all had come here; until the next exchange.
+/// Waits for all lanes of the warp and returns their values, at intervals of kLaneBytes. Valid until the next exchange.
 inline constexpr int kWarpLanes = 32, kLaneBytes = 64;
 const std::byte* exchange_in_warp(const void* value, std::size_t bytes);
 
@@ -57,7 +57,7 @@ inline int own_lane() { return static_cast<int>(threadIdx.x) % kWarpLanes; }
 
 }  // namespace aliquot::simulated
 
-// CUDA's own names.
+// The CUDA functions that kernels call.
 inline void __syncthreads() { aliquot::simulated::wait_for_block(); }
 inline void __syncwarp(unsigned = 0xffffffffu) { aliquot::simulated::wait_for_warp(); }
 
@@ -75,14 +75,14 @@ T __shfl_down_sync(unsigned, T value, int distance) {
   return aliquot::simulated::of_lane(value, from < aliquot::simulated::kWarpLanes ? from : own);
 }
 inline uint32_t __reduce_max_sync(unsigned mask, uint32_t value) {
-  for (int apart = aliquot::simulated::kWarpLanes / 2; apart > 0; apart /= 2) {
-    const uint32_t other = __shfl_xor_sync(mask, value, apart);
+  for (int distance = aliquot::simulated::kWarpLanes / 2; distance > 0; distance /= 2) {
+    const uint32_t other = __shfl_xor_sync(mask, value, distance);
     value = other > value ? other : value;
   }
   return value;
 }
 
-/// Blocks of one grid run one after the other; those of other streams' may not touch the same word.
+/// Not atomic: blocks of a grid run one after another, and kernels of other streams must not access the same word.
 template <class T>
 T atomicMin(T* at, T value) {
   const T before = *at;

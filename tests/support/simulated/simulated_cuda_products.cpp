@@ -1,4 +1,5 @@
-// cuBLASLt for GPUs that pretend: sums in the order of the depth, in fp32. In the stead of apps/models/cuda/cublaslt_cuda.cpp.
+// The simulated cuBLASLt, which replaces apps/models/cuda/cublaslt_cuda.cpp. Adds products in fp32 in the order of the
+// inner dimension.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -39,8 +40,8 @@ void put(const Layout& m, void* data, int64_t row, int64_t column, float value) 
   }
 }
 
-/// As op(matrix) to the product: row after row.
-std::vector<float> unfolded(const Layout& m, const void* data, bool transposed) {
+/// op(matrix) as fp32 in row-major order.
+std::vector<float> row_major(const Layout& m, const void* data, bool transposed) {
   const int64_t rows = transposed ? m.columns : m.rows, columns = transposed ? m.rows : m.columns;
   std::vector<float> values(static_cast<size_t>(rows * columns));
   for (int64_t r = 0; r < rows; ++r) {
@@ -51,7 +52,7 @@ std::vector<float> unfolded(const Layout& m, const void* data, bool transposed) 
   return values;
 }
 
-const char* status_name(cublasStatus_t) { return "what a simulated cuBLASLt says"; }
+const char* status_name(cublasStatus_t) { return "error of the simulated cuBLASLt"; }
 cublasStatus_t create(cublasLtHandle_t* handle) {
   *handle = reinterpret_cast<cublasLtHandle_t>(new int);
   return CUBLAS_STATUS_SUCCESS;
@@ -113,8 +114,8 @@ cublasStatus_t set_preference(cublasLtMatmulPreference_t, cublasLtMatmulPreferen
   return CUBLAS_STATUS_SUCCESS;
 }
 
-/// What no GPU has either: operands of two types, or 16-bit results of another 16 bits. And, so that who
-/// asks has to go another way at times, a bias for rows of 48 or more.
+/// Refuses what no GPU supports: operands of two types, or a 16-bit result of another type. Finds no algorithm for a
+/// bias with 48 or more rows, so that tests also cover the caller's fallback.
 cublasStatus_t find_algorithm(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                               cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* result, int* count) {
@@ -139,15 +140,15 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   const Layout first = of(a_layout), second = of(b_layout), to = of(d_layout);
   const Description how = of(description);
   aliquot::simulated::launch(stream, [=] {
-    const std::vector<float> left = unfolded(first, a, how.transposed[0]);
-    const std::vector<float> right = unfolded(second, b, !how.transposed[1]);  // its columns one after the other
+    const std::vector<float> left = row_major(first, a, how.transposed[0]);
+    const std::vector<float> right = row_major(second, b, !how.transposed[1]);  // its columns are contiguous
     const int64_t depth = how.transposed[0] ? first.rows : first.columns;
     for (int64_t column = 0; column < to.columns; ++column) {
       for (int64_t row = 0; row < to.rows; ++row) {
         const float *l = left.data() + row * depth, *r = right.data() + column * depth;
         float sum = 0;
         for (int64_t k = 0; k < depth; ++k) sum += l[k] * r[k];
-        // What is there is not read where nothing of it is kept.
+        // The output may be uninitialized if beta is 0, so it is not read then.
         const float more = kept == 0 ? 0.0f : kept * get(to, d, row, column);
         const float bias = how.adds_bias ? get({to.type, to.rows, 1, to.rows}, how.bias, row, 0) : 0.0f;
         put(to, d, row, column, factor * sum + more + bias);

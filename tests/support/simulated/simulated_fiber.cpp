@@ -1,4 +1,4 @@
-// A jump to another stack looks like an overflow to the C library's checks.
+// The checks of the C library report a jump to another stack as an overflow.
 #undef _FORTIFY_SOURCE
 #include "tests/support/simulated/simulated_fiber.h"
 
@@ -19,10 +19,10 @@
 namespace aliquot {
 namespace {
 
-// The first page of it is nobody's, so that what outgrows it is found.
+// The first pages of a stack are inaccessible, so a stack overflow faults.
 constexpr std::size_t kGuardBytes = 64 << 10, kStackBytes = 256 << 10;
 
-/// A thread's stacks that no fiber of its own needs, until it ends.
+/// Stacks of finished fibers, for reuse by the same thread.
 struct SpareStacks {
   std::vector<void*> memory;
   ~SpareStacks() {
@@ -36,7 +36,7 @@ void* allocate_stack() {
     void* memory = spare_stacks.memory.back();
     spare_stacks.memory.pop_back();
 #if defined(__SANITIZE_ADDRESS__)
-    // A fiber ends in the midst of its body, whose frames are marked still.
+    // A fiber is destroyed within its body, whose frames are still poisoned.
     __asan_unpoison_memory_region(static_cast<std::byte*>(memory) + kGuardBytes, kStackBytes);
 #endif
     return memory;
@@ -47,8 +47,8 @@ void* allocate_stack() {
   return memory;
 }
 
-void departing([[maybe_unused]] void*& address_state, [[maybe_unused]] const void* bottom,
-               [[maybe_unused]] std::size_t size_bytes, [[maybe_unused]] void* thread_state) {
+void before_switch([[maybe_unused]] void*& address_state, [[maybe_unused]] const void* bottom,
+                   [[maybe_unused]] std::size_t size_bytes, [[maybe_unused]] void* thread_state) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&address_state, bottom, size_bytes);
 #endif
@@ -57,9 +57,9 @@ void departing([[maybe_unused]] void*& address_state, [[maybe_unused]] const voi
 #endif
 }
 
-/// Learns the stack that was left.
-void arrived([[maybe_unused]] void* address_state, [[maybe_unused]] const void*& bottom,
-             [[maybe_unused]] std::size_t& size_bytes) {
+/// Ends the switch and stores the bounds of the previous stack.
+void after_switch([[maybe_unused]] void* address_state, [[maybe_unused]] const void*& bottom,
+                  [[maybe_unused]] std::size_t& size_bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(address_state, &bottom, &size_bytes);
 #endif
@@ -91,7 +91,7 @@ Fiber::~Fiber() {
 
 void Fiber::begin(unsigned high, unsigned low) {
   auto* self = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);
-  arrived(nullptr, self->outside_.bottom, self->outside_.size_bytes);
+  after_switch(nullptr, self->outside_.bottom, self->outside_.size_bytes);
   self->body_();
   std::abort();
 }
@@ -101,18 +101,18 @@ void Fiber::enter() { switch_stacks(outside_, inside_); }
 void Fiber::leave() { switch_stacks(inside_, outside_); }
 
 void Fiber::switch_stacks(StackContext& from, StackContext& to) {
-  departing(from.address_state, to.bottom, to.size_bytes, to.thread_state);
+  before_switch(from.address_state, to.bottom, to.size_bytes, to.thread_state);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   swapcontext(&from.context, &to.context);
 #else
-  // Without the system calls that save and set a signal mask, which take most of swapcontext()'s time.
+  // Avoids the system calls for the signal mask, which take most of the time of swapcontext().
   from.has_left = true;
   if (_setjmp(from.left) == 0) {
     if (to.has_left) _longjmp(to.left, 1);
     setcontext(&to.context);
   }
 #endif
-  arrived(from.address_state, to.bottom, to.size_bytes);
+  after_switch(from.address_state, to.bottom, to.size_bytes);
 }
 
 }  // namespace aliquot

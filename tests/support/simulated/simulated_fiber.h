@@ -1,6 +1,6 @@
 #pragma once
-// A second place at which one thread of the host runs: code that can be left in its midst and entered again. Told to the
-// address and thread sanitizers.
+// A coroutine with its own stack: its body can leave and be resumed. Reports its stack switches to AddressSanitizer and
+// ThreadSanitizer.
 
 #include <csetjmp>
 #include <cstddef>
@@ -17,13 +17,14 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Runs the body, from its beginning or from where it left, until it leaves. Always from the same thread.
+  /// Runs the body, from its begin or from its last leave(), until it calls leave(). Always call it from the same
+  /// thread.
   void enter();
-  /// Called by the body: enter() returns.
+  /// Returns from enter(). Only the body calls it.
   void leave();
 
  private:
-  /// The thread's own stack or the fiber's, as sanitizers know it.
+  /// A stack and its sanitizer state, for the thread or the fiber.
   struct StackContext {
     ucontext_t context{};
     jmp_buf left{};
@@ -34,7 +35,7 @@ class Fiber {
     void* thread_state = nullptr;
   };
   static void begin(unsigned high, unsigned low);
-  /// From one to the other, until somebody comes back.
+  /// Switches from one stack to the other. Returns when another call switches back.
   void switch_stacks(StackContext& from, StackContext& to);
 
   std::function<void()> body_;

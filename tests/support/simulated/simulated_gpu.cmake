@@ -1,7 +1,8 @@
-# GPUs that only pretend, so that what GPU ranks do runs, is tested and is sanitized where there is none.
+# Simulated GPUs: the code of GPU ranks runs, also under sanitizers, on machines without a GPU.
 
-# aliquot_use_simulated_gpus(TARGET GPUS): the CUDA runtime is simulated_cuda.cpp, with so many GPUs. Beside it a target links the kernels it needs:
-# simulated_kernels, simulated_optim; simulated_nccl; and the host side of the rooms it tests.
+# aliquot_use_simulated_gpus(TARGET GPUS): links simulated_cuda.cpp as the CUDA runtime, with GPUS devices. A target
+# also links the simulated libraries that it needs (simulated_kernels, simulated_optim, simulated_nccl) and the host
+# sources of the modules that it tests.
 function(aliquot_use_simulated_gpus target gpus)
   if(NOT TARGET simulated_runtime_${gpus})
     add_library(simulated_runtime_${gpus} OBJECT "${PROJECT_SOURCE_DIR}/tests/support/simulated/simulated_cuda.cpp")
@@ -11,21 +12,24 @@ function(aliquot_use_simulated_gpus target gpus)
   target_link_libraries(${target} PRIVATE simulated_runtime_${gpus})
 endfunction()
 
-# aliquot_simulated_sources(TARGET FILE.cu...): those files, compiled as C++ with what simulated_cuda_grid.h says a kernel finds.
+# aliquot_simulated_sources(TARGET FILE.cu...): compiles the files as C++ with the definitions of simulated_cuda_grid.h.
 function(aliquot_simulated_sources target)
   foreach(source IN LISTS ARGN)
     string(MAKE_C_IDENTIFIER "${source}" name)
     set(file "${CMAKE_CURRENT_BINARY_DIR}/simulated/${name}.cpp")
-    file(CONFIGURE OUTPUT "${file}" CONTENT "#include \"tests/support/simulated/simulated_cuda_grid.h\"\n#include \"${source}\"\n")
+    file(CONFIGURE OUTPUT "${file}"
+      CONTENT "#include \"tests/support/simulated/simulated_cuda_grid.h\"\n#include \"${source}\"\n")
     target_sources(${target} PRIVATE "${file}")
   endforeach()
   target_include_directories(${target} BEFORE PRIVATE "${PROJECT_SOURCE_DIR}/tests/support/simulated/gpu")
   target_compile_options(${target} PRIVATE -Wno-unknown-pragmas)  # unroll
 endfunction()
 
-# The kernels of a folder, simulated_ and its last name.
+# aliquot_simulated_kernels(FOLDER): adds the library simulated_NAME of all kernels of the folder, where NAME is its
+# last path component.
 function(aliquot_simulated_kernels folder)
-  file(GLOB_RECURSE sources RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cu")
+  file(GLOB_RECURSE sources RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+    "${PROJECT_SOURCE_DIR}/${folder}/*_cuda.cu")
   get_filename_component(name "${folder}" NAME)
   add_library(simulated_${name} OBJECT)
   aliquot_simulated_sources(simulated_${name} ${sources})
@@ -36,7 +40,8 @@ add_library(simulated_nccl OBJECT support/simulated/simulated_nccl.cpp)
 target_link_libraries(simulated_nccl PRIVATE aliquot_flags CUDA::cudart_static PUBLIC NCCL::nccl)
 
 aliquot_simulated_kernels(kernels)
-target_sources(simulated_kernels PRIVATE support/simulated/simulated_cuda_grid.cpp support/simulated/simulated_fiber.cpp)
+target_sources(simulated_kernels PRIVATE
+  support/simulated/simulated_cuda_grid.cpp support/simulated/simulated_fiber.cpp)
 aliquot_simulated_kernels(optim)
 aliquot_simulated_kernels(apps/models)
 target_sources(simulated_models PRIVATE support/simulated/simulated_cuda_products.cpp)

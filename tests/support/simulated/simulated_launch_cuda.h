@@ -1,5 +1,5 @@
 #pragma once
-// A program of one .cu file, as C++ for a CUDA that pretends: its launches, in the stream's order.
+// For a program of one .cu file that is compiled as C++: launches kernels on the simulated CUDA runtime.
 
 #include <type_traits>
 
@@ -8,7 +8,7 @@
 
 namespace aliquot::simulated {
 
-/// What `kernel<<<blocks, threads, shared_bytes, stream>>>` is made into: to be called with the kernel's arguments.
+/// Replaces `kernel<<<blocks, threads, shared_bytes, stream>>>`. Call the result with the arguments of the kernel.
 template <typename... Arguments>
 auto grid(void (*kernel)(Arguments...), unsigned blocks, unsigned threads, unsigned shared_bytes, cudaStream_t stream) {
   return [=](std::type_identity_t<Arguments>... arguments) {

@@ -1,5 +1,5 @@
-// An NCCL that only pretends, for ranks that are threads, over simulated GPUs: collectives wait in their streams for all
-// ranks, as kernels do, sums come in a ring's order, and every call is in progress for a while.
+// The simulated NCCL for thread ranks on simulated GPUs. As in NCCL, collectives wait in their streams for all ranks,
+// sums follow the order of a ring, and every call is in progress for a while.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace {
 
-/// Who sends to whom, and which of their messages it is.
+/// The ranks of a message and its number among their messages.
 struct MessageKey {
   int source, target;
   uint64_t number;
@@ -36,12 +36,12 @@ struct Message {
   bool taken = false;
 };
 
-/// What one rank brings to one collective.
+/// The input of one rank to a collective.
 struct Part {
   const void* from = nullptr;
 };
 
-/// One collective: the ranks come, look at what each brought, and leave together.
+/// One collective: each rank arrives with its input, reads the inputs of the others, and leaves when all have finished.
 struct CollectiveState {
   std::vector<Part> parts;
   int arrived_count = 0, done_count = 0;
@@ -56,7 +56,7 @@ struct World {
   bool aborted = false;
   std::map<uint64_t, CollectiveState> collectives;
   std::map<MessageKey, Message> messages;
-  // Splits: what each rank said, by the number of the split, and the worlds that came of it.
+  // Splits by their number: color and key of each rank, and the resulting worlds.
   std::map<uint64_t, std::map<int, std::pair<int, int>>> split_requests;
   std::map<std::pair<uint64_t, int>, std::shared_ptr<World>> split_worlds;
 };
@@ -86,7 +86,7 @@ struct Grouped {
 thread_local bool grouping = false;
 thread_local Grouped grouped;
 
-/// Work on the stream, under the world's lock.
+/// Enqueues work on the stream. It runs under the world's lock.
 ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(std::unique_lock<std::mutex>&)> work) {
   comm->polls_in_progress = 3;
   const auto world = comm->world;
@@ -103,7 +103,7 @@ ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, std::function<void(st
   return ncclInProgress;
 }
 
-/// Enqueues a collective: `finish(collective)` runs when all ranks have come, and all leave when all have finished.
+/// Enqueues a collective. `finish(collective)` runs after all ranks have arrived. All leave when all have finished.
 ncclResult_t enqueue_collective(ncclComm_t comm, cudaStream_t stream, Part part,
                                 std::function<void(CollectiveState&)> finish) {
   const uint64_t number = comm->issued_count++;
@@ -148,7 +148,7 @@ ncclResult_t ncclGetVersion(int* version) {
   *version = NCCL_VERSION_CODE;
   return ncclSuccess;
 }
-const char* ncclGetErrorString(ncclResult_t) { return "what a simulated NCCL says"; }
+const char* ncclGetErrorString(ncclResult_t) { return "error of the simulated NCCL"; }
 const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -168,23 +168,23 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = formed && --comm->polls_in_progress <= 0 ? ncclSuccess : ncclInProgress;
   return ncclSuccess;
 }
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t*) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_comm, ncclConfig_t*) {
   World& parent = *comm->world;
   const uint64_t number = comm->split_count++;
   std::unique_lock lock(parent.mutex);
-  auto& words = parent.split_requests[number];
-  words[comm->rank] = {color, key};
+  auto& requests = parent.split_requests[number];
+  requests[comm->rank] = {color, key};
   parent.changed.notify_all();
-  parent.changed.wait(lock, [&] { return static_cast<int>(words.size()) == parent.rank_count; });
+  parent.changed.wait(lock, [&] { return static_cast<int>(requests.size()) == parent.rank_count; });
   int rank = 0, rank_count = 0;
-  for (const auto& [other, word] : words) {
-    if (word.first != color) continue;
+  for (const auto& [other, request] : requests) {
+    if (request.first != color) continue;
     ++rank_count;
-    if (word.second < key || (word.second == key && other < comm->rank)) ++rank;
+    if (request.second < key || (request.second == key && other < comm->rank)) ++rank;
   }
   auto& world = parent.split_worlds[{number, color}];
   if (world == nullptr) world = std::make_shared<World>(rank_count);
-  *made = join(world, rank);
+  *new_comm = join(world, rank);
   return ncclSuccess;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -193,7 +193,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   {
-    // The last collective's work may still be on its way out.
+    // Work of the last collective may still be running.
     std::unique_lock lock(comm->world->mutex);
     comm->world->changed.wait(lock, [comm] { return comm->running == 0; });
   }
@@ -215,7 +215,7 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t size_bytes) {
 ncclResult_t ncclMemFree(void* data) { return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError; }
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, std::size_t, ncclWindow_t* window, int) {
   comm->polls_in_progress = 3;
-  // Some machines have no windows: every other world of this test.
+  // NCCL windows are unavailable on some machines, so here worlds with an odd number of ranks have none.
   *window = comm->world->rank_count % 2 == 0 ? static_cast<ncclWindow_t>(data) : nullptr;
   return ncclInProgress;
 }
@@ -284,7 +284,7 @@ ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t, int peer, n
   grouped.receives.push_back({key, data, count});
   return ncclSuccess;
 }
-/// Each waits for its own partner alone: a rank that sends and receives nothing need not be there.
+/// Each rank waits only for its partners. Ranks without a send or receive need not call this.
 ncclResult_t ncclGroupEnd() {
   grouping = false;
   ncclComm_t comm = grouped.comm;

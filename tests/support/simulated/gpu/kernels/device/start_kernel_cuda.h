@@ -1,5 +1,5 @@
 #pragma once
-// In the stead of kernels/device/start_kernel_cuda.h, for *.cu files that are compiled as C++: kernels run on a simulated GPU.
+// Replaces kernels/device/start_kernel_cuda.h for *.cu files that are compiled as C++: runs kernels on a simulated GPU.
 
 #include <type_traits>
 
@@ -17,7 +17,7 @@ struct Grid {
 template <class... Parameters>
 void start_kernel(Stream& stream, const char* name, const Grid& grid, void (*kernel)(Parameters...),
                   const std::type_identity_t<Parameters>&... arguments) {
-  // Arguments are taken at the call, as a launch takes them.
+  // Copies the arguments at the call, like a CUDA launch.
   simulated::launch(cuda_stream(stream), [=] {
     simulated::run_grid({name, grid.blocks, grid.threads, grid.shared_bytes}, [&] { kernel(arguments...); });
   });

@@ -1,5 +1,6 @@
 #pragma once
-// In the stead of apps/models/cuda/tensor_core_cuda.h: what the instructions do, as PTX's manual says, lane by lane.
+// Replaces apps/models/cuda/tensor_core_cuda.h in simulations: computes the tensor core instructions lane by lane, as
+// the PTX manual defines them.
 
 #include <cstdint>
 
